@@ -1,0 +1,111 @@
+"""A thin layer over ``plpy``: statements with parameters, and errors that users can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import wraps
+from typing import Any, Callable
+
+from cerebro_db.core.errors import CerebroError
+
+Row = dict[str, Any]
+Types = tuple[str, ...]
+
+
+class Database:
+    """Runs SQL as the caller of the function.  Values travel as plan parameters, never in the text."""
+
+    def __init__(self, plpy: Any) -> None:
+        self.plpy = plpy
+        self._plans: dict[tuple[str, Types], Any] = {}
+
+    def rows(self, sql: str, types: Types | list[str] = (), *values: Any) -> list[Row]:
+        return list(self._run(sql, types, values))
+
+    def one(self, sql: str, types: Types | list[str] = (), *values: Any) -> Row | None:
+        """The first row, or None."""
+        result = self._run(sql, types, values)
+        return result[0] if len(result) else None
+
+    def value(self, sql: str, types: Types | list[str] = (), *values: Any) -> Any:
+        """The first column of the first row, or None."""
+        row = self.one(sql, types, *values)
+        return next(iter(row.values())) if row else None
+
+    def execute(self, sql: str, types: Types | list[str] = (), *values: Any) -> int:
+        """How many rows the statement touched."""
+        return int(self._run(sql, types, values).nrows())
+
+    def batches(self, sql: str, rows: int, types: Types | list[str] = (), *values: Any) -> Iterator[list[Row]]:
+        """The rows through a cursor, so many at a time."""
+        cursor = self.plpy.cursor(self._plan(sql, tuple(types)), list(values))
+        try:
+            while True:
+                batch = cursor.fetch(rows)
+                if not len(batch):
+                    return
+                yield batch
+        finally:
+            cursor.close()
+
+    def savepoint(self) -> Any:
+        """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""
+        return self.plpy.subtransaction()
+
+    def notice(self, text: str) -> None:
+        self.plpy.notice(text)
+
+    def info(self, text: str) -> None:
+        self.plpy.info(text)
+
+    def warning(self, text: str, hint: str | None = None) -> None:
+        self.plpy.warning(text, **({"hint": hint} if hint else {}))
+
+    def is_error(self, error: BaseException, sqlstate: str) -> bool:
+        """Whether an exception is a database error of that SQLSTATE."""
+        return isinstance(error, self.plpy.SPIError) and getattr(error, "sqlstate", None) == sqlstate
+
+    def _run(self, sql: str, types: Types | list[str], values: tuple[Any, ...]) -> Any:
+        if len(types) != len(values):
+            raise TypeError(f"{len(types)} types for {len(values)} values: {sql}")
+        return self.plpy.execute(self._plan(sql, tuple(types)), list(values))
+
+    def _plan(self, sql: str, types: Types) -> Any:
+        plan = self._plans.get((sql, types))
+        if plan is None:
+            plan = self._plans[sql, types] = self.plpy.prepare(sql, list(types))
+        return plan
+
+
+def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a UDF of a function that takes a Database: it is called with ``plpy`` instead.
+
+    A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  An error of a statement
+    (a cancel is one, too) keeps its own.  Anything else is a defect of ours and keeps its traceback.
+    """
+
+    @wraps(function)
+    def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(Database(plpy), *args, **kwargs)
+        except CerebroError as error:
+            failure = _postgres_error(plpy, error.message, error.sqlstate, error.detail, error.hint)
+        except plpy.SPIError as error:
+            _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
+            failure = _postgres_error(plpy, str(error), error.sqlstate, detail, hint)
+            failure = failure.with_traceback(error.__traceback__)  # it may be a defect in our SQL
+        raise failure
+
+    return call
+
+
+def _postgres_error(plpy: Any, message: str, sqlstate: str, detail: str | None, hint: str | None) -> Any:
+    """What ``plpy.error`` raises, without the "plpy.Error: " that PL/Python puts before each message.
+
+    PL/Python writes "<class name>: <text>", so a class is named after the first part of the message.
+    """
+    head, colon, text = message.partition(": ")
+    name, text = (head, text) if colon and head else ("cerebro", message)
+    error = type(name, (plpy.Error,), {"__module__": "builtins"})(text)
+    error.sqlstate, error.detail, error.hint = sqlstate, detail, hint
+    return error

@@ -1,0 +1,188 @@
+"""What is in the database: tables, their columns, and whether they may be used as asked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cerebro_db.core.errors import (
+    BadData,
+    DuplicateTable,
+    InvalidName,
+    NotPermitted,
+    UndefinedColumn,
+    UndefinedObject,
+    UndefinedTable,
+    Unsupported,
+)
+from cerebro_db.core.names import Name, quote
+
+from .db import Database
+
+READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or view that exists.  ``text`` is what the user wrote."""
+
+    oid: int
+    schema: str
+    table: str
+    kind: str
+    temporary: bool
+    text: str
+
+    @property
+    def sql(self) -> str:
+        return f"{quote(self.schema)}.{quote(self.table)}"
+
+    @property
+    def name(self) -> Name:
+        return Name(self.schema, self.table)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; of a domain, the type below it.  ``element`` is the array's element type, if it is one."""
+
+    name: str
+    type: str  # for casts: keeps no length, "bpchar" rather than "character"
+    shown: str  # as pg_typeof() writes it
+    category: str  # pg_type.typcategory: N, S, B, A, D …
+    element: str | None
+
+
+def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
+    row = db.one(
+        """
+        SELECT c.oid::bigint AS oid, n.nspname, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary
+        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = pg_catalog.to_regclass($1)
+        """,
+        ("text",),
+        name.sql,
+    )
+    if row is None:
+        return None
+    return Relation(row["oid"], row["nspname"], row["relname"], row["relkind"], row["temporary"], text or str(name))
+
+
+def existing(db: Database, text: str | None, module: str, please: str = "") -> Relation:
+    """An input table that exists and may be read."""
+    if text is None or not text.strip():
+        raise InvalidName(f"{module} error: NULL/empty input table name!")
+    relation = find(db, Name.parse(text, f"{module} error: input table name"), text.strip())
+    if relation is None:
+        raise UndefinedTable(
+            f"{module} error: Input table '{text.strip()}' does not exist." + (f" {please}" if please else ""),
+            hint="Check the spelling, the schema and the search_path; capitals need double quotes.",
+        )
+    if relation.kind not in READABLE:
+        raise Unsupported(f"{module} error: '{relation.text}' is not a table or view.")
+    require_select(db, relation, module)
+    return relation
+
+
+def filled(db: Database, text: str | None, module: str, please: str = "") -> Relation:
+    """An input table that exists, may be read and has rows."""
+    relation = existing(db, text, module, please)
+    if is_empty(db, relation):
+        raise BadData(f"{module} error: Input table '{relation.text}' is empty!", hint="At least one row is needed.")
+    return relation
+
+
+def is_empty(db: Database, relation: Relation) -> bool:
+    return db.one(f"SELECT 1 FROM {relation.sql} LIMIT 1") is None
+
+
+def require_select(db: Database, relation: Relation, module: str) -> None:
+    if not db.value("SELECT pg_catalog.has_any_column_privilege($1::oid, 'SELECT')", ("bigint",), relation.oid):
+        raise NotPermitted(
+            f"{module} error: permission denied to read '{relation.text}'.",
+            hint=f"Its owner can say: GRANT SELECT ON {relation.sql} TO {current_user(db)};",
+        )
+
+
+def new(db: Database, text: str | None, module: str, endings: tuple[str, ...] = ()) -> Name:
+    """The name, with its schema, of an output table that does not exist yet, nor do its companions."""
+    if text is None or not text.strip() or text.strip().lower() == "null":
+        raise InvalidName(f"{module} error: NULL/empty output table name!")
+    if not re.match(r'[^\W\d]|"', text.strip()):
+        raise InvalidName(
+            f"{module} error: Invalid output table name {text.strip()}",
+            hint="A name begins with a letter or an underscore; others need double quotes.",
+        )
+    name = qualified(db, Name.parse(text, f"{module} error: output table name"), module)
+    for ending in ("", *endings):
+        require_free(db, name.suffixed(ending), module, text.strip() if not ending else None)
+    return name
+
+
+def require_free(db: Database, name: Name, module: str, shown: str | None = None) -> None:
+    if find(db, name) is not None:
+        raise DuplicateTable(
+            f"{module} error: Output table '{shown or name.table}' already exists.\n"
+            "            Drop it before calling the function.",
+            hint=f"DROP TABLE {name}; or choose another name.",
+        )
+
+
+def qualified(db: Database, name: Name, module: str) -> Name:
+    """A name with the schema in which a new table of that name would come."""
+    if name.schema is None:
+        schema = db.value("SELECT pg_catalog.current_schema()")
+        if schema is None:
+            raise UndefinedObject(
+                f"{module} error: no schema of the search_path exists to make '{name}' in.",
+                hint="Write schema.table or SET search_path.",
+            )
+        return Name(schema, name.table)
+    if not db.value("SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1)", ("text",), name.schema):
+        raise UndefinedObject(f"{module} error: schema '{name.schema}' does not exist.", hint="CREATE SCHEMA makes it.")
+    return name
+
+
+def columns(db: Database, relation: Relation) -> dict[str, Column]:
+    found = db.rows(
+        """
+        WITH RECURSIVE base AS (
+            SELECT a.attname::text AS name, a.attnum, a.atttypid AS type, a.atttypid AS shown
+            FROM pg_catalog.pg_attribute a
+            WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+            UNION ALL
+            SELECT b.name, b.attnum, t.typbasetype, b.shown
+            FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd'
+        )
+        SELECT b.name, pg_catalog.format_type(t.oid, -1) AS type, pg_catalog.format_type(b.shown, NULL) AS shown,
+               t.typcategory::text AS category,
+               CASE WHEN t.typcategory = 'A' THEN pg_catalog.format_type(t.typelem, -1) END AS element
+        FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type
+        WHERE t.typtype <> 'd'
+        ORDER BY b.attnum
+        """,
+        ("bigint",),
+        relation.oid,
+    )
+    return {row["name"]: Column(**row) for row in found}
+
+
+def require_columns(db: Database, relation: Relation, names: list[str], module: str, please: str = "") -> list[Column]:
+    """Those columns, in that order; MADlib's text for one that a packed or model table lacks."""
+    present = columns(db, relation)
+    for name in names:
+        if name not in present:
+            raise UndefinedColumn(
+                f"{module}: invalid column name ('{name}') for table ({relation.text}). {please}".rstrip(),
+                hint=has_columns(present),
+            )
+    return [present[name] for name in names]
+
+
+def has_columns(present: dict[str, Column]) -> str:
+    shown = ", ".join(list(present)[:20]) + (", …" if len(present) > 20 else "")
+    return f"It has the columns: {shown}."
+
+
+def current_user(db: Database) -> str:
+    return quote(db.value("SELECT current_user::text AS u"))
