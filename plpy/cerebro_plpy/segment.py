@@ -1,0 +1,287 @@
+"""What runs on a segment: one worker session's trainer, its files, and the UDFs that feed and drive it.
+
+Rows and states come in as arguments (on a Greenplum segment a function cannot query distributed
+tables) and go to files that the trainer maps; work is ordered as JSON that never names a path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple
+
+from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, TrainerFailed, WrongState
+
+from .db import Database, entry
+from .sessions import PROGRESS, listener
+from .trainer import Trainer
+
+CHUNK = 16 << 20  # bytes of model state per row
+SCRATCH = "pgsql_tmp_cerebro"  # a name that pg_basebackup leaves out
+
+
+class Dataset:
+    """The packed rows of one segment, as files: one per variable."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        self.folder = folder
+        self.files: Dict[str, Any] = {}
+        self.digest = hashlib.sha256()
+        self.bytes = 0
+        self.order: Optional[Dict[str, Any]] = None  # what told the trainer of it, once complete
+
+    def add(self, variable: str, payload: bytes) -> None:
+        file = self.files.get(variable)
+        if file is None:
+            file = self.files[variable] = open(self.folder / str(len(self.files)), "wb")  # noqa: SIM115
+        file.write(payload)
+        self.digest.update(payload)
+        self.bytes += len(payload)
+
+    def close(self) -> Dict[str, str]:
+        for file in self.files.values():
+            file.close()
+        return {variable: file.name for variable, file in self.files.items()}
+
+    def drop(self) -> None:
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Segment:
+    """Everything a worker session owns on its segment."""
+
+    def __init__(self, plpy) -> None:
+        self.plpy = plpy
+        self.listen = listener(plpy)
+        self.folder = scratch_folder()
+        self.trainer: Optional[Trainer] = None
+        self.options: Dict[str, Any] = {}
+        self.datasets: Dict[str, Dataset] = {}
+        self.ticket: Optional[str] = None  # which state lies in the file of incoming states
+        self.said = 0.0
+
+    # -- the trainer ------------------------------------------------------------------------------
+
+    def open(self, options: Dict[str, Any]) -> Dict[str, Any]:
+        if self.trainer is not None and (not self.trainer.alive or options != self.options):
+            self.close_trainer()
+        self.options = options
+        trainer = self.running()
+        return {**trainer.hello, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
+
+    def running(self) -> Trainer:
+        """The trainer; a new one, told of all data sets, if the last one died."""
+        if self.trainer is None or not self.trainer.alive:
+            self.close_trainer()
+            self.trainer = Trainer(self.folder, self.options, self.listen)
+            for dataset in self.datasets.values():
+                if dataset.order is not None:
+                    self.trainer.order(dataset.order, self.listen)
+        return self.trainer
+
+    def close_trainer(self) -> None:
+        if self.trainer is not None:
+            self.trainer.kill()
+            self.trainer = None
+
+    def close(self) -> None:
+        self.close_trainer()
+        for dataset in self.datasets.values():
+            dataset.drop()
+        self.datasets.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- data and state ---------------------------------------------------------------------------
+
+    def data_in(self, handle: str, variable: str, payload: bytes) -> int:
+        dataset = self.datasets.get(handle)
+        if dataset is None:
+            dataset = self.datasets[handle] = Dataset(self.folder / f"data-{secrets.token_hex(4)}")
+        dataset.add(variable, payload)
+        return len(payload)
+
+    def data_ready(self, handle: str, layout: Dict[str, Any], rows: int, sha256: Optional[str]) -> Dict[str, Any]:
+        dataset = self.datasets.get(handle)
+        if dataset is None:
+            raise WrongState(f"no rows of {handle} came in")
+        if sha256 is not None and dataset.digest.hexdigest() != sha256:
+            self.data_forget(handle)
+            raise CorruptState(
+                f"the packed rows of {handle} are not those that were packed",
+                hint="The packed table was changed by hand. Pack it again with training_preprocessor_dl().",
+            )
+        dataset.order = {
+            "order": "data",
+            "handle": handle,
+            "layout": layout,
+            "rows": rows,
+            "files": dataset.close(),
+        }
+        return self.running().order(dataset.order, self.listen)
+
+    def data_forget(self, handle: str) -> Dict[str, Any]:
+        dataset = self.datasets.pop(handle, None)
+        if dataset is not None:
+            if dataset.order is not None and self.trainer is not None and self.trainer.alive:
+                self.trainer.order({"order": "forget", "handle": handle}, self.listen)
+            dataset.drop()
+        return {}
+
+    def state_in(self, ticket: str, start: int, payload: bytes) -> int:
+        fresh = self.ticket != ticket
+        with open(self.folder / "state.in", "wb" if fresh else "r+b") as file:
+            file.seek(start)
+            file.write(payload)
+        self.ticket = ticket
+        return len(payload)
+
+    def state_out(self) -> Iterator[Tuple[int, bytes]]:
+        with open(self.folder / "state.out", "rb") as file:
+            start = 0
+            while chunk := file.read(CHUNK):
+                yield start, chunk
+                start += len(chunk)
+
+    # -- work -------------------------------------------------------------------------------------
+
+    def work(self, asked: Dict[str, Any]) -> Dict[str, Any]:
+        kind = asked.pop("work", None)
+        if kind == "data":
+            return self.data_ready(asked["handle"], asked["layout"], asked["rows"], asked.get("sha256"))
+        if kind == "forget":
+            return self.data_forget(asked["handle"])
+        if kind not in ("train", "evaluate", "describe"):
+            raise InvalidArgument(f"a segment cannot {kind!r}")
+        order: Dict[str, Any] = {"order": kind}
+        for name in ("configuration", "handle", "layout", "seed", "shuffle_seed", "hop"):
+            if name in asked:
+                order[name] = asked[name]
+        if "state" in asked:
+            order["state"] = self._state(asked["state"])
+        if kind == "train":
+            order["out"] = str(self.folder / "state.out")
+        trainer = self.running()
+        result = trainer.order(order, self.listen, self._report)
+        if "state" in result:
+            result["state"].pop("path", None)
+        self.ticket = None  # the file may be overwritten now
+        return {**result, "trainer_pid": trainer.pid}
+
+    def _state(self, asked: Dict[str, Any]) -> Dict[str, Any]:
+        state = {name: asked[name] for name in ("kind", "sha256", "token") if name in asked}
+        if state.get("kind") in ("full", "weights"):
+            if self.ticket != asked.get("ticket"):
+                raise CorruptState(
+                    "the model's state is not there",
+                    hint="Its table in the schema cerebro_state was emptied or dropped by hand.",
+                )
+            state["path"] = str(self.folder / "state.in")
+        return state
+
+    def _report(self, progress: Dict[str, Any]) -> None:
+        now = time.monotonic()
+        if now - self.said >= 0.25:
+            self.said = now
+            self.plpy.notice(PROGRESS + json.dumps(progress))
+
+
+def scratch_folder() -> Path:
+    """A folder of this process's own, in memory if there is plenty, else in the data folder.
+
+    Containers give /dev/shm 64 MB; a mapped file in the data folder serves as well.  Folders of
+    processes that are gone are removed on the way.
+    """
+    owner = f"{os.getpid()}-{process_start(os.getpid())}"
+    data_folder = Path(os.getcwd()) / SCRATCH
+    data_folder.mkdir(mode=0o700, exist_ok=True)
+    memory = Path("/dev/shm")
+    bases = [data_folder]
+    with contextlib.suppress(OSError):
+        room = os.statvfs(memory)
+        if room.f_bavail * room.f_frsize > 4 << 30:
+            bases.insert(0, memory / f"cerebro_db_{os.getuid()}")
+            bases[0].mkdir(mode=0o700, exist_ok=True)
+            if bases[0].stat().st_uid != os.getuid() or bases[0].is_symlink():
+                del bases[0]  # somebody else made it: not ours to use
+    for base in bases:
+        for leftover in base.iterdir():
+            pid, _, start = leftover.name.partition("-")
+            if pid.isdigit() and process_start(int(pid)) != start:
+                shutil.rmtree(leftover, ignore_errors=True)
+    folder = bases[0] / owner
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def process_start(pid: int) -> str:
+    """When a process started, in clock ticks since boot; with its number it names a process for good."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+# -- the UDFs ----------------------------------------------------------------------------------------
+
+_segment: Segment | None = None  # this backend's, as long as it lives
+
+
+def mine(db: Database) -> Segment:
+    global _segment
+    if _segment is None:
+        _segment = Segment(db.plpy)
+    return _segment
+
+
+@entry
+def worker_open(db: Database, options: str) -> str:
+    return json.dumps(mine(db).open(json.loads(options)))
+
+
+@entry
+def worker_close(db: Database) -> None:
+    global _segment
+    if _segment is not None:
+        _segment.close()
+        _segment = None
+
+
+@entry
+def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
+    return mine(db).data_in(handle, variable, payload)
+
+
+@entry
+def state_in(db: Database, ticket: str, start: int, payload: bytes) -> int:
+    return mine(db).state_in(ticket, start, payload)
+
+
+@entry
+def state_out(db: Database) -> Iterator[tuple[int, bytes]]:
+    return mine(db).state_out()
+
+
+@entry
+def work(db: Database, asked: str) -> str:
+    """The result, or the error, as JSON: an error here belongs to a configuration, not to the session."""
+    segment = mine(db)
+    try:
+        return json.dumps({"ok": segment.work(json.loads(asked))})
+    except CerebroError as error:
+        if isinstance(error, TrainerFailed):
+            segment.close_trainer()
+        return json.dumps({"error": described(error)})
+
+
+def described(error: CerebroError) -> dict[str, Any]:
+    return {"kind": type(error).__name__, "message": error.message, "detail": error.detail, "hint": error.hint}

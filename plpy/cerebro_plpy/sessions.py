@@ -1,0 +1,154 @@
+"""Database sessions that the server opens to itself, driven without ever going deaf.
+
+A Python function inside PostgreSQL notices a cancel only when it runs SQL.  So every wait in here is
+a short one, and between two of them ``listen`` runs a prepared ``SELECT 1`` in the caller's session,
+which is where Ctrl-C, ``pg_cancel_backend`` and ``statement_timeout`` are noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+from collections.abc import Generator, Sequence
+from typing import Any, Callable, List, Optional, Tuple
+
+import psycopg2
+from psycopg2 import extensions
+
+Listen = Callable[[], None]
+Statement = Tuple[str, Optional[Sequence[Any]]]
+Rows = List[Tuple[Any, ...]]
+# A piece of work for a session: yields statements, is sent their rows, returns its result.
+Work = Generator[Statement, Rows, Any]
+
+LISTEN_EVERY = 0.1  # seconds
+CONNECT_WITHIN = 20.0
+PROGRESS = "cerebro progress "  # how a worker's notice that reports progress begins
+
+
+def listener(plpy) -> Listen:
+    """Notices cancel, terminate and timeouts of the session we run in, by raising."""
+    plan = plpy.prepare("SELECT 1")
+    return lambda: plan.execute([], 1) and None
+
+
+class Session:
+    """One connection that the server holds to itself."""
+
+    def __init__(self, connection: Any, listen: Listen) -> None:
+        self.connection = connection
+        self.listen = listen
+        self.cursor: Any = None
+        self.work: Optional[Work] = None
+        self.progress: Optional[dict] = None
+
+    @classmethod
+    def open(cls, listen: Listen, **parameters: Any) -> Session:
+        session = cls(psycopg2.connect(async_=1, **parameters), listen)
+        deadline = time.monotonic() + CONNECT_WITHIN
+        while not session.ready():
+            if time.monotonic() > deadline:
+                session.close()
+                raise psycopg2.OperationalError(f"no answer within {CONNECT_WITHIN:.0f} s")
+            session._pause(LISTEN_EVERY)
+        return session
+
+    # -- one statement at a time, waiting for it ---------------------------------------------------
+
+    def run(self, sql: str, parameters: Optional[Sequence[Any]] = None) -> Rows:
+        self.send(sql, parameters)
+        while not self.ready():
+            self._pause(LISTEN_EVERY)
+        return self.rows()
+
+    def _pause(self, seconds: float) -> None:
+        select.select([self.connection], [], [], seconds)
+        self.listen()
+
+    # -- a piece of work, step by step, while others work too ---------------------------------------
+
+    def begin(self, work: Work) -> None:
+        self.work = work
+        self.progress = None
+        self.send(*next(work))
+
+    def advance(self) -> Tuple[bool, Any]:
+        """Take the work as far as it goes without waiting: (finished, its result)."""
+        while self.ready():
+            assert self.work is not None
+            try:
+                statement = self.work.send(self.rows())
+            except StopIteration as end:
+                self.work = None
+                return True, end.value
+            self.send(*statement)
+        return False, None
+
+    def throw(self, error: BaseException) -> Tuple[bool, Any]:
+        """Tell the work that its statement failed; it may go on with another."""
+        assert self.work is not None
+        try:
+            statement = self.work.throw(error)
+        except StopIteration as end:
+            self.work = None
+            return True, end.value
+        self.send(*statement)
+        return False, None
+
+    # -- the wire ---------------------------------------------------------------------------------
+
+    def send(self, sql: str, parameters: Optional[Sequence[Any]] = None) -> None:
+        self.cursor = self.connection.cursor()
+        self.cursor.execute(sql, parameters)
+
+    def ready(self) -> bool:
+        """Whether the statement under way has ended; raises what it raised."""
+        state = self.connection.poll()
+        while state == extensions.POLL_WRITE:
+            select.select([], [self.connection], [], LISTEN_EVERY)
+            state = self.connection.poll()
+        self._read_notices()
+        return state == extensions.POLL_OK
+
+    def rows(self) -> Rows:
+        return self.cursor.fetchall() if self.cursor.description else []
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    @property
+    def lost(self) -> bool:
+        return bool(self.connection.closed)
+
+    @property
+    def backend(self) -> int:
+        return self.connection.info.backend_pid
+
+    def _read_notices(self) -> None:
+        for notice in self.connection.notices:
+            _, _, text = notice.partition(PROGRESS)
+            if text:
+                try:
+                    self.progress = json.loads(text)
+                except ValueError:
+                    continue
+        del self.connection.notices[:]
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Ask the backend to stop what it does; the answer comes through ``ready``."""
+        try:
+            self.connection.cancel()
+        except psycopg2.Error:
+            pass  # it is gone already
+
+    def close(self) -> None:
+        self.work = None
+        self.connection.close()
+
+
+def wait_any(sessions: Sequence[Session], seconds: float) -> None:
+    """Block until one of the sessions has something to say, at most so long."""
+    select.select(sessions, [], [], seconds)

@@ -1,0 +1,172 @@
+"""The handle on a trainer: the child process in which the framework lives (contract C10).
+
+A crash, an out-of-memory kill or a hang of the framework is an error of one piece of work; the
+database backend that drives it waits in short steps and stays cancellable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+
+from cerebro_db.core import wire
+from cerebro_db.core.errors import CannotConnect, CerebroError, TrainerFailed, by_name
+
+from .sessions import LISTEN_EVERY, Listen
+
+INSTALLATION = Path(__file__).resolve().parents[1]  # where `make install` put cerebro_plpy and cerebro_db
+
+
+def installation() -> Dict[str, Any]:
+    """What `make install` wrote down; a file of the administrator's, not a setting of a user's."""
+    try:
+        return json.loads((INSTALLATION / "install.json").read_text())
+    except (OSError, ValueError) as error:
+        raise CannotConnect(
+            "cerebro_db is not installed completely: install.json cannot be read",
+            detail=str(error),
+            hint="Run make install again.",
+        ) from error
+
+
+class Trainer:
+    """One running trainer process."""
+
+    def __init__(self, folder: Path, options: Dict[str, Any], listen: Listen) -> None:
+        self.options = options
+        self.log = folder / "trainer.log"
+        python = installation()["trainer_python"]
+        environment = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "TMPDIR": str(folder),
+        }
+        for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "XLA_FLAGS"):  # where the GPU's libraries are
+            if name in os.environ:
+                environment[name] = os.environ[name]
+        try:
+            with open(self.log, "wb") as log:
+                self._process = subprocess.Popen(
+                    [python, "-I", "-B", str(INSTALLATION / "cerebro_db" / "nn" / "trainer_main.py")],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    cwd=folder,
+                    env=environment,
+                    close_fds=True,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise TrainerFailed(
+                f"the trainer's Python cannot be started: {python}",
+                detail=str(error),
+                hint="SELECT * FROM cerebro.doctor() says what is missing; make install TRAINER_PYTHON=… sets it.",
+            ) from error
+        self._decoder = wire.Decoder()
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self.hello = self.order({"order": "hello", **options}, listen)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def order(
+        self,
+        message: Dict[str, Any],
+        listen: Listen,
+        on_progress: Optional[Callable[[Dict[str, Any]], None]] = None,
+    ) -> Dict[str, Any]:
+        """Send an order and wait for its closing frame, listening all the while."""
+        try:
+            self._send(wire.encode(message), listen)
+            while True:
+                for reply in self._receive(listen):
+                    if "progress" in reply:
+                        if on_progress is not None:
+                            on_progress(reply["progress"])
+                    elif "ok" in reply:
+                        return reply["ok"]
+                    else:
+                        error = reply.get("error") or {}
+                        raise by_name(
+                            str(error.get("kind")),
+                            str(error.get("message", "the trainer gave no reason")),
+                            detail=error.get("detail"),
+                            hint=error.get("hint"),
+                        )
+        except CerebroError:
+            raise
+        except BaseException:
+            # Cancelled, or out of step: whatever it computes now is nobody's.
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def _send(self, frame: bytes, listen: Listen) -> None:
+        pipe = self._process.stdin.fileno()
+        rest = memoryview(frame)
+        while rest:
+            _, writable, _ = select.select([], [pipe], [], LISTEN_EVERY)
+            if not writable:
+                listen()
+                continue
+            try:
+                rest = rest[os.write(pipe, rest) :]
+            except (BrokenPipeError, OSError) as error:
+                raise self._died() from error
+
+    def _receive(self, listen: Listen) -> list:
+        pipe = self._process.stdout.fileno()
+        readable, _, _ = select.select([pipe], [], [], LISTEN_EVERY)
+        listen()
+        if not readable:
+            return []
+        piece = os.read(pipe, 1 << 20)
+        if not piece:
+            raise self._died()
+        try:
+            return self._decoder.feed(piece)
+        except wire.BrokenFrame as error:
+            self.kill()
+            raise TrainerFailed(f"the trainer sent what cannot be understood: {error}") from error
+
+    def _died(self) -> TrainerFailed:
+        try:
+            status = self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return TrainerFailed("the trainer closed its pipe and was ended", detail=self._last_words())
+        if status == -signal.SIGKILL:
+            return TrainerFailed(
+                "the trainer was killed, most likely because memory ran out",
+                detail=self._last_words(),
+                hint="Train fewer segments at once, smaller batches or smaller models.",
+            )
+        how = f"of signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"with exit status {status}"
+        return TrainerFailed(f"the trainer died {how}", detail=self._last_words())
+
+    def _last_words(self) -> Optional[str]:
+        with contextlib.suppress(OSError):
+            with open(self.log, "rb") as log:
+                log.seek(max(0, os.path.getsize(self.log) - 2000))
+                lines = log.read().decode("utf-8", "replace").strip().splitlines()
+            return "\n".join(lines[-6:]) or None
+        return None

@@ -1,0 +1,159 @@
+-- What is known about runs.  Rows are only ever added, "current" is a view: a run's history cannot be
+-- half-updated, and on Greenplum nothing takes a table-wide lock.  Every row carries its owner, and
+-- row-level security lets a user write and read only their own.
+
+CREATE SEQUENCE cerebro.run_id;
+CREATE SEQUENCE cerebro.event_id;
+
+CREATE TABLE cerebro.run (
+    run               bigint      NOT NULL DEFAULT nextval('cerebro.run_id'),
+    owner             name        NOT NULL DEFAULT current_user,
+    name              text,
+    description       text,
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    source_table      text        NOT NULL,
+    validation_table  text,
+    model_table       text        NOT NULL,
+    selection_table   text        NOT NULL,
+    arch_table        text        NOT NULL,
+    epochs            integer     NOT NULL,
+    evaluate_every    integer     NOT NULL,
+    seed              bigint      NOT NULL,
+    segments          integer     NOT NULL,
+    dist_keys         integer[]   NOT NULL,
+    configurations    integer     NOT NULL,
+    rows_per_epoch    bigint      NOT NULL,
+    storage           text        NOT NULL,
+    options           jsonb       NOT NULL,
+    layout            jsonb       NOT NULL,
+    validation_layout jsonb,
+    source_summary    jsonb       NOT NULL,
+    version           text        NOT NULL,
+    PRIMARY KEY (run, owner)
+);
+COMMENT ON TABLE cerebro.run IS 'One row per run: what was asked for. What became of it is in cerebro.event.';
+
+CREATE TABLE cerebro.architecture (
+    run          bigint  NOT NULL,
+    owner        name    NOT NULL DEFAULT current_user,
+    model_id     integer NOT NULL,
+    given        json    NOT NULL,
+    architecture json    NOT NULL,
+    PRIMARY KEY (run, owner, model_id)
+);
+COMMENT ON TABLE cerebro.architecture IS 'The architectures of a run, as the user gave them and as they were trained.';
+
+CREATE TABLE cerebro.configuration (
+    run            bigint  NOT NULL,
+    owner          name    NOT NULL DEFAULT current_user,
+    mst_key        integer NOT NULL,
+    place          integer NOT NULL,
+    model_id       integer NOT NULL,
+    compile_params text    NOT NULL,
+    fit_params     text    NOT NULL,
+    compile        jsonb   NOT NULL,
+    fit            jsonb   NOT NULL,
+    seed           bigint  NOT NULL,
+    parameters     bigint  NOT NULL,
+    state_bytes    bigint  NOT NULL,
+    initial        text    NOT NULL,
+    PRIMARY KEY (run, owner, mst_key)
+);
+COMMENT ON TABLE cerebro.configuration IS 'The configurations of a run.';
+
+CREATE TABLE cerebro.event (
+    event_id bigint      NOT NULL DEFAULT nextval('cerebro.event_id'),
+    run      bigint      NOT NULL,
+    owner    name        NOT NULL DEFAULT current_user,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event    text        NOT NULL,
+    mst_key  integer,
+    detail   jsonb       NOT NULL DEFAULT '{}',
+    PRIMARY KEY (event_id, owner)
+);
+COMMENT ON TABLE cerebro.event IS 'What happened to a run and its configurations: created, started, finished, failed, cancelled, …';
+
+CREATE TABLE cerebro.attempt (
+    run        bigint      NOT NULL,
+    owner      name        NOT NULL DEFAULT current_user,
+    mst_key    integer     NOT NULL,
+    hop        integer     NOT NULL,
+    segment    integer     NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    worker_pid integer     NOT NULL DEFAULT pg_backend_pid()
+);
+CREATE INDEX attempt_run ON cerebro.attempt (run);
+COMMENT ON TABLE cerebro.attempt IS 'Every attempt at a hop, on record before it starts.';
+
+CREATE TABLE cerebro.hop (
+    run            bigint           NOT NULL,
+    owner          name             NOT NULL DEFAULT current_user,
+    mst_key        integer          NOT NULL,
+    hop            integer          NOT NULL,
+    epoch          integer          NOT NULL,
+    segment        integer          NOT NULL,
+    started_at     timestamptz      NOT NULL,
+    finished_at    timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    worker_pid     integer          NOT NULL DEFAULT pg_backend_pid(),
+    trainer_pid    integer          NOT NULL,
+    rows           bigint           NOT NULL,
+    steps          bigint           NOT NULL,
+    loss           double precision NOT NULL,
+    metric         double precision,
+    metrics        jsonb            NOT NULL,
+    state_bytes    bigint           NOT NULL,
+    state_sha256   text             NOT NULL,
+    weights_offset bigint           NOT NULL,
+    weights_bytes  bigint           NOT NULL,
+    seconds        jsonb            NOT NULL,
+    PRIMARY KEY (run, owner, mst_key, hop)
+);
+COMMENT ON TABLE cerebro.hop IS 'Every committed hop: one configuration trained on one segment, and the state that came of it.';
+
+CREATE TABLE cerebro.evaluation (
+    run         bigint           NOT NULL,
+    owner       name             NOT NULL DEFAULT current_user,
+    mst_key     integer          NOT NULL,
+    epoch       integer          NOT NULL,
+    dataset     text             NOT NULL,
+    part        integer          NOT NULL,
+    segment     integer          NOT NULL,
+    started_at  timestamptz      NOT NULL,
+    finished_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    worker_pid  integer          NOT NULL DEFAULT pg_backend_pid(),
+    rows        bigint           NOT NULL,
+    loss        double precision NOT NULL,
+    metric      double precision,
+    metrics     jsonb            NOT NULL,
+    seconds     jsonb            NOT NULL,
+    PRIMARY KEY (run, owner, mst_key, epoch, dataset, part)
+);
+COMMENT ON TABLE cerebro.evaluation IS 'Every evaluation of one configuration on one part of a data set.';
+
+CREATE TABLE cerebro.heartbeat (
+    run        bigint      NOT NULL,
+    owner      name        NOT NULL DEFAULT current_user,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    rows_done  bigint      NOT NULL,
+    rows_total bigint      NOT NULL
+);
+CREATE INDEX heartbeat_run ON cerebro.heartbeat (run, at);
+COMMENT ON TABLE cerebro.heartbeat IS 'How far a run is, hops under way included; a row every second or so while it runs.';
+
+DO $security$
+DECLARE
+    named text;
+BEGIN
+    FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'event', 'attempt', 'hop', 'evaluation', 'heartbeat']
+    LOOP
+        EXECUTE format('ALTER TABLE cerebro.%I ENABLE ROW LEVEL SECURITY', named);
+        EXECUTE format('CREATE POLICY own_rows ON cerebro.%I USING (owner = current_user) WITH CHECK (owner = current_user)', named);
+        EXECUTE format('GRANT SELECT, INSERT ON cerebro.%I TO cerebro_user', named);
+        PERFORM pg_catalog.pg_extension_config_dump(format('cerebro.%I', named)::regclass, '');
+    END LOOP;
+END
+$security$;
+
+SELECT pg_catalog.pg_extension_config_dump('cerebro.run_id', '');
+SELECT pg_catalog.pg_extension_config_dump('cerebro.event_id', '');
+GRANT USAGE ON SEQUENCE cerebro.run_id, cerebro.event_id TO cerebro_user;

@@ -1,0 +1,87 @@
+-- Worker sessions: how the server logs in to itself as one of its users.  See docs/security.md.
+
+CREATE FUNCTION cerebro._enrol(owner name) RETURNS name
+LANGUAGE plpython3u SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $py$
+@cerebro@
+return api.enrol(plpy, owner)
+$py$;
+COMMENT ON FUNCTION cerebro._enrol(name) IS
+    'Makes or mends the worker login of a user. Called by the server itself, through the login cerebro_enrol.';
+
+CREATE FUNCTION cerebro._setup_logins() RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.setup_logins(plpy)
+$py$;
+COMMENT ON FUNCTION cerebro._setup_logins() IS
+    'Gives the login cerebro_enrol its password. Run by CREATE EXTENSION; again by a superuser after a restore on another server.';
+
+CREATE FUNCTION cerebro._backend_alive(pid integer, started timestamptz) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.pid = $1 AND a.backend_start = $2)
+$$;
+COMMENT ON FUNCTION cerebro._backend_alive(integer, timestamptz) IS
+    'Whether the session that drives a run still lives: a process id alone may have been given to another.';
+
+-- What a worker session calls on its segment.  They act for whoever calls them and reach nothing else:
+-- paths and credentials never come in as arguments.
+
+CREATE FUNCTION cerebro._worker_open(options jsonb) RETURNS jsonb
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.worker_open(plpy, options)
+$py$;
+COMMENT ON FUNCTION cerebro._worker_open(jsonb) IS 'Starts this session''s trainer, or tells about the one that runs.';
+
+CREATE FUNCTION cerebro._data_in(handle text, variable text, payload bytea) RETURNS integer
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.data_in(plpy, handle, variable, payload)
+$py$;
+COMMENT ON FUNCTION cerebro._data_in(text, text, bytea) IS 'Takes one variable of one packed buffer into this session''s cache.';
+
+CREATE FUNCTION cerebro._state_in(ticket text, start bigint, payload bytea) RETURNS integer
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.state_in(plpy, ticket, start, payload)
+$py$;
+COMMENT ON FUNCTION cerebro._state_in(text, bigint, bytea) IS 'Takes one chunk of a model state.';
+
+CREATE FUNCTION cerebro._work(work text) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.work(plpy, work)
+$py$;
+COMMENT ON FUNCTION cerebro._work(text) IS 'Has this session''s trainer do one piece of work, and listens for cancel meanwhile.';
+
+CREATE TYPE cerebro._chunk AS (start bigint, payload bytea);
+
+CREATE FUNCTION cerebro._state_out() RETURNS SETOF cerebro._chunk
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.state_out(plpy)
+$py$;
+COMMENT ON FUNCTION cerebro._state_out() IS 'The model state that the last training left, in chunks.';
+
+CREATE FUNCTION cerebro._worker_close() RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.worker_close(plpy)
+$py$;
+COMMENT ON FUNCTION cerebro._worker_close() IS 'Ends this session''s trainer and removes its files.';
+
+CREATE TYPE cerebro._prediction AS (id text, output integer, probabilities real[]);
+
+CREATE FUNCTION cerebro._row_in(id text, variables bytea[]) RETURNS integer
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.row_in(plpy, id, variables)
+$py$;
+COMMENT ON FUNCTION cerebro._row_in(text, bytea[]) IS 'Takes one row to be predicted.';
+
+CREATE FUNCTION cerebro._predictions_out() RETURNS SETOF cerebro._prediction
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.predictions_out(plpy)
+$py$;
+COMMENT ON FUNCTION cerebro._predictions_out() IS 'What the model says about the rows that came in.';
