@@ -1,0 +1,92 @@
+# cerebro_db: `make help` lists what can be made.
+#
+# The extension is plain PGXS: make install PG_CONFIG=/path/to/pg_config. Where PGXS is not installed
+# (Debian: postgresql-server-dev-NN) the same files are put in place without it.
+
+EXTENSION = cerebro_db
+VERSION  := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(EXTENSION).control)
+PG_CONFIG ?= pg_config
+
+BUILT    := build/extension
+DATA_built = $(BUILT)/$(EXTENSION)--$(VERSION).sql \
+             $(patsubst migrations/%,$(BUILT)/%,$(wildcard migrations/$(EXTENSION)--*--*.sql))
+EXTRA_CLEAN = build
+
+# Where the server finds the Python code, and the interpreter of the trainer's environment. Both are
+# final paths, without DESTDIR.
+CEREBRO_DIR    ?= $(SHAREDIR)/$(EXTENSION)/python
+TRAINER_PYTHON ?= $(abspath $(CEREBRO_DIR)/../trainer/bin/python)
+ASSEMBLE = python3 -I cerebro_db/client/extension.py
+
+.DEFAULT_GOAL := help
+
+# Neither pg_config nor PGXS need exist for `make demo`: both are looked at only here.
+SHAREDIR := $(shell $(PG_CONFIG) --sharedir 2>/dev/null)
+PGXS     := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
+ifneq ($(PGXS),)
+include $(PGXS)
+install: install-code
+uninstall: uninstall-code
+else
+.PHONY: all install uninstall clean
+all: $(DATA_built)
+install: install-code
+	$(ASSEMBLE) scripts --to '$(DESTDIR)$(SHAREDIR)/extension' --code '$(CEREBRO_DIR)'
+uninstall: uninstall-code
+	rm -f '$(DESTDIR)$(SHAREDIR)/extension/$(EXTENSION).control' $(patsubst $(BUILT)/%,'$(DESTDIR)$(SHAREDIR)/extension/%',$(DATA_built))
+clean:
+	rm -rf build
+endif
+
+# Always assembled anew: the path in it depends on PG_CONFIG and CEREBRO_DIR.
+$(DATA_built): assembled ;
+
+.PHONY: assembled install-code uninstall-code known-server
+assembled: known-server
+	@$(ASSEMBLE) scripts --to $(BUILT) --code '$(CEREBRO_DIR)'
+
+install-code: known-server
+	$(ASSEMBLE) code --to '$(DESTDIR)$(CEREBRO_DIR)' --trainer-python '$(TRAINER_PYTHON)'
+
+uninstall-code: known-server
+	rm -rf '$(DESTDIR)$(CEREBRO_DIR)'
+
+known-server:
+	@test -n '$(CEREBRO_DIR)' && test -n '$(SHAREDIR)' || \
+	  { echo "cerebro_db: no pg_config found; say make PG_CONFIG=/path/to/pg_config" >&2; exit 1; }
+
+# --- for people ---------------------------------------------------------------------------------------
+
+RUN = env PYTHONPATH=.:plpy .venv/bin
+
+.PHONY: help env env-dev up demo test lint ci
+
+help:
+	@echo 'make demo       everything from nothing: packages, environment, database, a first model selection'
+	@echo 'make up         the same up to the running database: then .venv/bin/cerebro psql'
+	@echo 'make test       lint and the whole test suite, on a throw-away database'
+	@echo 'make lint       ruff, mypy, import-linter'
+	@echo 'make install    the extension into the PostgreSQL or Greenplum of PG_CONFIG=… (also: uninstall)'
+	@echo 'make clean'
+
+env:
+	@docker/install.sh
+
+env-dev:
+	@docker/install.sh --dev
+
+up: env
+	@.venv/bin/cerebro up
+
+demo: up
+	@.venv/bin/python -m cerebro_db.client.demo
+
+lint: env-dev
+	@$(RUN)/ruff check .
+	@$(RUN)/mypy
+	@$(RUN)/lint-imports
+
+test: lint
+	@$(RUN)/python -m pytest $(PYTEST)
+
+ci: test

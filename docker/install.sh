@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# Everything cerebro_db needs on Debian or Ubuntu: packages (only those missing), and the pinned Python
+# environment. One script for the demo, the tests and the image; quick when there is nothing to do.
+#
+#   docker/install.sh [--dev] [--system]
+#
+# --dev     also what the tests and linters need
+# --system  also make and python3's psycopg2 into the system, for an image; no .venv link
+# Environment: CEREBRO_HOME, PG_CONFIG, CEREBRO_TENSORFLOW (another build of it, say tensorflow==2.21.0)
+set -euo pipefail
+umask 022
+
+clone=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+say() { printf 'cerebro_db: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+sets=(requirements.txt)
+link=yes
+for argument; do
+  case $argument in
+    --dev) sets+=(requirements-dev.txt) ;;
+    --system) link=no ;;
+    *) die "unknown argument $argument" ;;
+  esac
+done
+
+# --- packages ------------------------------------------------------------------------------------------
+
+missing=()
+
+has_server_with_plpython() {
+  local config share
+  for config in ${PG_CONFIG:+"$PG_CONFIG"} /usr/lib/postgresql/*/bin/pg_config /usr/pgsql-*/bin/pg_config; do
+    share=$("$config" --sharedir 2>/dev/null) || continue
+    [[ -x $("$config" --bindir)/postgres && -e $share/extension/plpython3u.control ]] && return 0
+    [[ -n ${PG_CONFIG:-} ]] && return 1 # asked for that one and no other
+  done
+  return 1
+}
+
+newest_server() {
+  local postgres
+  for postgres in /usr/lib/postgresql/*/bin/postgres; do
+    [[ -x $postgres ]] && cut -d/ -f5 <<<"$postgres"
+  done | sort -n | tail -1
+}
+
+# The interpreter of the trainer's environment: the oldest version that all pinned wheels exist for, up.
+find_python() {
+  local python
+  for python in ${CEREBRO_PYTHON:+"$CEREBRO_PYTHON"} /usr/bin/python3 python3.13 python3.12 python3.11 python3; do
+    if "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+      command -v "$python"
+      return
+    fi
+  done
+}
+
+look_for_missing() {
+  missing=()
+  has_server_with_plpython || missing+=("postgresql-plpython3-${server:-NN}")
+  # The server's embedded Python is the system's: its worker sessions need psycopg2 there.
+  /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || missing+=(python3-psycopg2)
+  python=$(find_python)
+  if [[ -z $python ]]; then
+    missing+=(python3 python3-venv)
+  elif ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+    missing+=("$([[ $python == /usr/bin/python3 ]] && echo python3-venv || echo "$(basename "$python")-venv")")
+  fi
+  command -v make >/dev/null || missing+=(make)
+}
+
+as_root() {
+  if [[ $EUID == 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "not root and no sudo here; as root: apt-get install ${missing[*]}"
+  fi
+}
+
+install_packages() {
+  command -v apt-get >/dev/null ||
+    die "missing ${missing[*]} (Debian's names); without apt-get, install them by your system's means"
+  [[ -z ${PG_CONFIG:-} ]] || has_server_with_plpython ||
+    die "the PostgreSQL of PG_CONFIG=$PG_CONFIG has no server or no plpython3u; install it, or unset PG_CONFIG"
+  as_root apt-get update -qq || say "apt-get update failed; trying with the package lists as they are"
+  if [[ -z $server ]]; then
+    server=$(apt-cache depends postgresql 2>/dev/null | sed -n 's/^ *Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -1)
+    [[ -n $server ]] || die "apt knows no package postgresql; check its sources"
+    look_for_missing
+  fi
+  say "installing ${missing[*]}"
+  local quiet=/etc/postgresql-common/createcluster.d/cerebro_db.conf
+  # Ours is the only cluster: Debian's package would make and start one on port 5432.
+  [[ -d /etc/postgresql ]] || as_root sh -c "mkdir -p ${quiet%/*} && echo 'create_main_cluster = false' >$quiet"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2 ||
+    { as_root rm -f "$quiet"; die "apt-get install ${missing[*]} failed (see above)"; }
+  as_root rm -f "$quiet"
+  look_for_missing
+  [[ ${#missing[@]} == 0 ]] || die "still missing after apt-get: ${missing[*]}"
+}
+
+server=$(newest_server)
+look_for_missing
+[[ ${#missing[@]} == 0 ]] || install_packages
+
+# --- the pinned environment ------------------------------------------------------------------------------
+
+if [[ -n ${CEREBRO_HOME:-} ]]; then
+  home=$CEREBRO_HOME
+elif [[ $EUID == 0 ]]; then
+  home=/var/lib/cerebro
+else
+  home=${XDG_DATA_HOME:-$HOME/.local/share}/cerebro
+fi
+mkdir -p "$home" 2>/dev/null && [[ -w $home ]] || die "cannot write to $home; set CEREBRO_HOME to another place"
+home=$(cd "$home" && pwd)
+venv=$home/venv
+
+exec 9>"$home/.environment-lock"
+flock 9 # two at once would spoil each other's environment
+
+version=$("$python" -c 'import sys; print(sys.version)')
+if [[ $(cat "$venv/.python" 2>/dev/null) != "$version" ]] || ! "$venv/bin/python" -c '' 2>/dev/null; then
+  rm -rf "$venv"
+  "$python" -m venv "$venv" || die "could not make $venv"
+  printf '%s\n' "$version" >"$venv/.python"
+fi
+
+for set in "${sets[@]}"; do
+  stamp=$(cd "$clone" && { cat "$set"; echo "${CEREBRO_TENSORFLOW:-}"; } | sha256sum | cut -d' ' -f1)
+  [[ $(cat "$venv/.$set" 2>/dev/null) == "$stamp" ]] && continue
+  say "installing the Python environment of $set (once; TensorFlow is large)"
+  wanted=$(mktemp)
+  if [[ -n ${CEREBRO_TENSORFLOW:-} ]]; then
+    grep -v '^tensorflow-cpu==' "$clone/$set" >"$wanted"
+    [[ $set != requirements.txt ]] || printf '%s\n' "$CEREBRO_TENSORFLOW" >>"$wanted"
+  else
+    cp "$clone/$set" "$wanted"
+  fi
+  "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check -r "$wanted" >&2 ||
+    die "pip could not install $set (see above)"
+  rm -f "$wanted"
+  printf '%s\n' "$stamp" >"$venv/.$set"
+done
+
+# --- the package itself: client, command, and the extension's files ----------------------------------------
+
+parts=(pyproject.toml cerebro_db.control cerebro_db plpy sql migrations)
+[[ ! -e $clone/README.md ]] || parts+=(README.md)
+here=$(mktemp -d)
+trap 'rm -rf "$here"' EXIT
+# Built from a copy: setuptools leaves files behind, and would take up again those of last time.
+(cd "$clone" && tar -c --exclude=__pycache__ --exclude='cerebro_db--*.sql' --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner \
+  "${parts[@]}") >"$here/sources.tar"
+stamp=$(sha256sum <"$here/sources.tar" | cut -d' ' -f1)
+if [[ $(cat "$venv/.package" 2>/dev/null) != "$stamp" || ! -x $venv/bin/cerebro ]]; then
+  mkdir "$here/sources"
+  tar -x -C "$here/sources" --no-same-owner -f "$here/sources.tar"
+  "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation \
+    --force-reinstall "$here/sources" >&2 || die "could not install the package itself (see above)"
+  printf '%s\n' "$stamp" >"$venv/.package"
+fi
+
+if [[ $link == yes ]]; then
+  if [[ -e $clone/.venv && ! -L $clone/.venv ]]; then
+    die "$clone/.venv is not ours: move it away (it is to be a link to $venv)"
+  fi
+  [[ $(readlink "$clone/.venv" 2>/dev/null) == "$venv" ]] || ln -sfn "$venv" "$clone/.venv"
+fi

@@ -1,0 +1,182 @@
+"""A server to test on: CEREBRO_TEST_DSN, else a throw-away cluster, else a container.
+
+CEREBRO_TEST_DSN must be a superuser's, and its database is used as it is; the extension is created in it
+when it is not there yet. The throw-away cluster has this clone's extension, freshly installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+from psycopg2.extensions import make_dsn, parse_dsn
+
+from cerebro_db.client import cluster as clusters
+from cerebro_db.client import extension
+
+CLONE = Path(__file__).resolve().parents[1]
+TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
+
+
+def connect(dsn: str, **more: Any) -> Any:
+    """A psycopg2 connection that commits each statement."""
+    connection = psycopg2.connect(dsn, **more)
+    connection.autocommit = True
+    return connection
+
+
+# --- what there is on this machine ---------------------------------------------------------------------------
+
+
+def has_docker() -> bool:
+    if not shutil.which("docker"):
+        return False
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        asked = subprocess.run(
+            ["docker", "version", "--format", "{{.Server.Version}}"], capture_output=True, timeout=10
+        )
+        return asked.returncode == 0
+    return False
+
+
+def has_gpu() -> bool:
+    if not shutil.which("nvidia-smi"):
+        return False
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        asked = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20)
+        return asked.returncode == 0 and "GPU" in asked.stdout
+    return False
+
+
+NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
+    "docker": (has_docker, "no Docker engine answers"),
+    "gpu": (has_gpu, "no GPU here"),
+    "needs_cluster": (
+        lambda: not os.environ.get("CEREBRO_TEST_DSN"),
+        "CEREBRO_TEST_DSN names a server that is not ours",
+    ),
+    "greenplum": (lambda: _is_greenplum(os.environ.get("CEREBRO_TEST_DSN")), "CEREBRO_TEST_DSN names no Greenplum"),
+}
+
+
+def _is_greenplum(dsn: str | None) -> bool:
+    if not dsn:
+        return False
+    with contextlib.closing(connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT version()")
+        return "Greenplum" in cursor.fetchone()[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    known: dict[str, bool] = {}
+    for item in items:
+        for need, (there, reason) in NEEDS.items():
+            if item.get_closest_marker(need):
+                if need not in known:
+                    known[need] = there()
+                if not known[need]:
+                    item.add_marker(pytest.mark.skip(reason=reason))
+
+
+# --- the server ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[clusters.Cluster]:
+    """The throw-away cluster itself, for tests that restart it or read its files."""
+    if os.environ.get("CEREBRO_TEST_DSN"):
+        pytest.skip("CEREBRO_TEST_DSN names a server that is not ours")
+    made = clusters.throw_away(TRAINER)
+    try:
+        yield made
+    finally:
+        clusters.remove(made)
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The DSN of a superuser on a database that has the extension."""
+    if given := os.environ.get("CEREBRO_TEST_DSN"):
+        with contextlib.closing(connect(given)) as connection:
+            clusters.equip(connection, extension.Sources.find().version)
+        yield given
+        return
+    try:
+        clusters.Installation.choose()
+    except clusters.ClusterError as error:
+        if not has_docker():
+            pytest.fail(f"no server to test on: {error} Or set CEREBRO_TEST_DSN.", pytrace=False)
+        yield from _container()
+        return
+    yield request.getfixturevalue("cluster").dsn()
+
+
+def _container() -> Iterator[str]:
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.image import DockerImage
+    from testcontainers.core.waiting_utils import wait_for_logs
+
+    password = secrets.token_hex(8)
+    with (
+        DockerImage(path=str(CLONE), dockerfile_path="docker/Dockerfile", tag="cerebro_db:test") as image,
+        DockerContainer(str(image)).with_env("POSTGRES_PASSWORD", password).with_exposed_ports(5432) as container,
+    ):
+        wait_for_logs(container, "cerebro_db is ready", timeout=120)
+        where = {"host": container.get_container_host_ip(), "port": container.get_exposed_port(5432)}
+        yield make_dsn(user="postgres", password=password, dbname="cerebro", **where)
+
+
+@pytest.fixture
+def db(server: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A superuser's connection (autocommit) whose first schema is the test's own, dropped afterwards."""
+    schema = "t_" + re.sub(r"\W", "_", request.node.name.lower())[:40] + "_" + secrets.token_hex(3)
+    with contextlib.closing(connect(server)) as connection:
+        name = sql.Identifier(schema)
+        with connection.cursor() as cursor:
+            cursor.execute(sql.SQL("CREATE SCHEMA {}").format(name))
+            cursor.execute(sql.SQL("SET search_path = {}, public, cerebro").format(name))
+        try:
+            yield connection
+        finally:
+            if connection.closed:  # the test killed it
+                connection = connect(server)
+            with contextlib.closing(connection), connection.cursor() as cursor:
+                if connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE:
+                    connection.rollback()
+                connection.autocommit = True
+                cursor.execute(
+                    "RESET SESSION AUTHORIZATION; SET client_min_messages = warning; SET lock_timeout = '20s'"
+                )
+                cursor.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(name))
+
+
+@pytest.fixture
+def fresh_database(server: str) -> Iterator[str]:
+    """The DSN of a database of the test's own with the extension in it, dropped afterwards."""
+    name = "t_" + secrets.token_hex(5)
+    with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+        cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        cursor.execute(
+            sql.SQL('ALTER DATABASE {} SET search_path = "$user", public, cerebro').format(sql.Identifier(name))
+        )
+    dsn = make_dsn(**{**parse_dsn(server), "dbname": name})
+    try:
+        with contextlib.closing(connect(dsn)) as connection:
+            clusters.equip(connection, extension.Sources.find().version)
+        yield dsn
+    finally:
+        with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+            # Not DROP … WITH (FORCE): Greenplum 7 has it not.
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+            cursor.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
