@@ -14,7 +14,7 @@ import json
 import math
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from cerebro_db.core.errors import CorruptState
 
@@ -34,7 +34,7 @@ METADATA = "__metadata__"
 WEIGHTS = "weights"  # metadata: how many of the first tensors are the model's weights
 MADLIB_WEIGHTS = "madlib_weights"  # an extra tensor, only if some weight is not float32
 
-Source = Union[bytes, bytearray, memoryview, Any]  # Any: an mmap or a binary file
+Source = Any  # bytes, a memoryview, an mmap or a binary file
 
 
 class Tensor(NamedTuple):

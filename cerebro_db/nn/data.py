@@ -1,0 +1,89 @@
+"""The rows of one segment: mapped files, one per variable, and the batches in which they are visited.
+
+Nothing is copied when a data set is opened.  Training gathers rows slab by slab (a slab is a run of
+whole batches), so memory stays bounded while the shuffle is over the whole partition.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.core.errors import BadData, InvalidArgument
+
+DTYPES = {"uint8": "<u1", "int16": "<i2", "int32": "<i4", "float32": "<f4"}
+LARGEST_SLAB = 32 << 20  # bytes, all variables together
+
+FIRST_BATCHES = 4  # of a program whose speed is not known yet
+SECONDS_PER_SLAB = 0.4  # how long cancel and progress may have to wait
+GROWTH = 8  # at most, from one slab to the next
+
+
+class Dataset:
+    """The inputs and outputs of one partition, as read-only arrays over mapped files."""
+
+    def __init__(self, layout: dict[str, Any], rows: int, files: dict[str, str]) -> None:
+        self.layout = layout
+        self.rows = rows
+        self.inputs = [_mapped(variable, rows, files) for variable in layout["inputs"]]
+        # data to predict on has no outputs
+        with_outputs = all(variable["name"] in files for variable in layout["outputs"])
+        self.outputs = [_mapped(variable, rows, files) for variable in layout["outputs"]] if with_outputs else []
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in self.inputs + self.outputs)
+
+
+def _mapped(variable: dict[str, Any], rows: int, files: dict[str, str]) -> np.ndarray:
+    name, shape = variable["name"], (rows, *variable["shape"])
+    if variable["dtype"] not in DTYPES:
+        raise InvalidArgument(f"column {name} has type {variable['dtype']}; known are {', '.join(DTYPES)}")
+    if name not in files:
+        raise InvalidArgument(f"no file is given for column {name}")
+    dtype = np.dtype(DTYPES[variable["dtype"]])
+    expected, found = math.prod(shape) * dtype.itemsize, os.path.getsize(files[name])
+    if expected != found:
+        raise BadData(f"column {name} has {found} bytes, but {rows} rows of shape {shape[1:]} are {expected}")
+    if not expected:  # an empty file cannot be mapped
+        return np.empty(shape, dtype)
+    return np.memmap(files[name], dtype, mode="r", shape=shape).view(np.ndarray)
+
+
+def row_order(rows: int, shuffle_seed: int, visit: int) -> np.ndarray:
+    """The order of a partition's rows in one pass over it; a replay asks for the same one again."""
+    return np.random.Generator(np.random.PCG64([shuffle_seed % (1 << 64), visit])).permutation(rows)
+
+
+class SlabSize:
+    """How many batches to hand over at once: as many as take a moment.  It has no influence on the bits."""
+
+    def __init__(self) -> None:
+        self.batches = FIRST_BATCHES
+
+    def measured(self, batches: int, seconds: float) -> None:
+        wanted = int(batches * SECONDS_PER_SLAB / max(seconds, 1e-6))
+        self.batches = max(1, min(wanted, max(self.batches, batches) * GROWTH))
+
+
+def slabs(
+    arrays: list[np.ndarray], rows: int, batch_size: int, size: SlabSize, order: np.ndarray | None = None
+) -> Iterator[list[np.ndarray]]:
+    """The first ``rows`` rows in the given order (or as they lie), cut into slabs of whole batches.
+
+    Always copies: a framework may take an array's memory for its own, and mapped memory is read-only.
+    """
+    batch_bytes = batch_size * max(1, sum(array.nbytes for array in arrays) // max(1, len(arrays[0])))
+    most = max(1, LARGEST_SLAB // batch_bytes)
+    start = 0
+    while start < rows:
+        end = min(rows, start + batch_size * min(size.batches, most))
+        if order is None:
+            yield [np.array(array[start:end]) for array in arrays]
+        else:
+            yield [array.take(order[start:end], axis=0) for array in arrays]
+        start = end

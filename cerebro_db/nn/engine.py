@@ -1,0 +1,72 @@
+"""What an engine has to offer, whichever framework is below it.
+
+An ``Engine`` is opened once per process.  A ``Program`` is a configuration's shape made ready: the
+variables and the compiled loops over a slab of rows.  Configurations that differ only in values held
+by variables (the weights, the learning rate) share one program; their states are swapped in and out.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Protocol
+
+import numpy as np
+
+from cerebro_db.core.errors import Unsupported
+
+ENGINES = {"tensorflow": "cerebro_db.nn.engine_tensorflow"}
+
+Configuration = dict[str, Any]
+Slab = list[np.ndarray]  # one array per packed variable, the inputs first, all with the same rows
+
+
+class Program(Protocol):
+    """A compiled configuration and the one state that is in its variables now."""
+
+    parameters: int
+    inputs: list[list[int | None]]  # shapes of a row
+    outputs: list[list[int | None]]
+    weights: int  # how many of the variables are the model's weights
+    variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
+    volatile: bool  # whether evaluating or predicting changes the state
+
+    def initialise(self, configuration: Configuration, seed: int) -> None:
+        """Put the state in that the configuration starts from: a function of the seed alone."""
+
+    def get(self, index: int) -> np.ndarray: ...
+
+    def set(self, index: int, value: np.ndarray) -> None: ...
+
+    def start_metrics(self) -> None: ...
+
+    def metrics(self) -> dict[str, Any]:
+        """The metrics since ``start_metrics``, 'loss' among them, as Keras computes and names them."""
+
+    def running_loss(self) -> float: ...
+
+    def prepare(self, what: str) -> None:
+        """Trace and compile the loop of "train", "evaluate" or "predict" if that has not been done yet."""
+
+    def train(self, slab: Slab, batch_size: int) -> None: ...
+
+    def evaluate(self, slab: Slab, batch_size: int) -> None: ...
+
+    def predict(self, slab: Slab) -> list[np.ndarray]:
+        """The model's outputs for one batch."""
+
+
+class Engine(Protocol):
+    def versions(self) -> dict[str, str]: ...
+
+    def devices(self) -> list[str]: ...
+
+    def program(self, configuration: Configuration, layout: dict[str, Any] | None) -> Program: ...
+
+    def is_out_of_memory(self, error: BaseException) -> bool: ...
+
+
+def open_engine(name: str, *, threads: int | None, deterministic: bool) -> Engine:
+    """Import the framework and settle what can only be settled before its first use."""
+    if name not in ENGINES:
+        raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
+    return importlib.import_module(ENGINES[name]).open(threads, deterministic)

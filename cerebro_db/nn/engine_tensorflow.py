@@ -1,0 +1,111 @@
+"""The TensorFlow engine: Keras' own train_step in a loop that stays inside the graph.
+
+``model.fit`` comes back to Python after every batch; here one call runs a slab of batches.  The
+step itself is Keras' (gradients, optimizer, metrics), so the bits are those of ``model.fit``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.nn.program import KerasProgram
+
+
+def open(threads: int | None, deterministic: bool) -> TensorFlowEngine:
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # several trainers may share a GPU
+    import tensorflow as tf
+
+    if threads is None and deterministic:
+        threads = 1
+    if threads is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    if deterministic or not tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.enable_op_determinism()
+        # Grappler rewrites the graph of a loop differently from the graph of a single step, and with
+        # it the order of additions.
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    return TensorFlowEngine(tf)
+
+
+class TensorFlowEngine:
+    def __init__(self, tf: Any) -> None:
+        self._tf = tf
+
+    def versions(self) -> dict[str, str]:
+        import keras
+
+        return {"keras": keras.__version__, "engine": "tensorflow", "engine_version": self._tf.__version__}
+
+    def devices(self) -> list[str]:
+        return [device.name.removeprefix("/physical_device:") for device in self._tf.config.list_physical_devices()]
+
+    def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None) -> TensorFlowProgram:
+        return TensorFlowProgram(self._tf, configuration, layout)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, self._tf.errors.ResourceExhaustedError)
+
+
+class TensorFlowProgram(KerasProgram):
+    def __init__(self, tf: Any, configuration: dict[str, Any], layout: dict[str, Any] | None) -> None:
+        super().__init__(configuration, layout)
+        self._tf = tf
+        if layout is not None:
+            columns = layout["inputs"] + layout["outputs"]
+            specs = [tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in columns]
+            inputs = specs[: len(layout["inputs"])]
+            batch_size = tf.TensorSpec((), tf.int32)  # an argument: no batch size of its own is traced
+            self._functions = {
+                "train": self._compiled(self._loop(self.model.train_step), [specs, batch_size]),
+                "evaluate": self._compiled(self._loop(self.model.test_step), [specs, batch_size]),
+                "predict": self._compiled(self._predict_batch, [inputs]),
+            }
+
+    def prepare(self, what: str) -> None:
+        # What is lazily built by the first step (metrics, for one) is built outside the loop's graph.
+        if what != "predict" and not self.model._compile_loss.built:
+            columns = self.layout["inputs"] + self.layout["outputs"]
+            row = [np.zeros((1, *column["shape"]), column["dtype"]) for column in columns]
+            self.model._symbolic_build(data_batch=self.training_data(row))
+        self._functions[what].get_concrete_function()
+
+    def train(self, slab: list[np.ndarray], batch_size: int) -> None:
+        self._untouched = None
+        self._functions["train"](slab, self._tf.constant(batch_size))
+
+    def evaluate(self, slab: list[np.ndarray], batch_size: int) -> None:
+        self._functions["evaluate"](slab, self._tf.constant(batch_size))
+
+    def predict(self, slab: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.asarray(output, "float32") for output in self._functions["predict"](slab)]
+
+    def _compiled(self, function: Callable[..., Any], signature: list[Any]) -> Any:
+        # autograph off: it would only wrap, Keras' steps are graph code as they are
+        return self._tf.function(function, input_signature=signature, autograph=False, jit_compile=False)
+
+    def _loop(self, step: Callable[[Any], Any]) -> Callable[[list[Any], Any], None]:
+        """Visit a slab batch by batch; the last batch may have fewer rows, as with Keras."""
+        tf = self._tf
+
+        def loop(slab: list[Any], batch_size: Any) -> None:
+            rows = tf.shape(slab[0])[0]
+
+            def body(start: Any) -> list[Any]:
+                end = tf.minimum(start + batch_size, rows)
+                step(self.training_data([column[start:end] for column in slab]))
+                return [end]
+
+            # one after the other: each step reads what the step before it wrote
+            tf.while_loop(lambda start: start < rows, body, [tf.constant(0)], parallel_iterations=1)
+
+        return loop
+
+    def _predict_batch(self, slab: list[Any]) -> list[Any]:
+        import keras
+
+        return keras.tree.flatten(self.model(self.model_inputs(slab), training=False))

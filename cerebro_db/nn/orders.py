@@ -1,0 +1,333 @@
+"""What the trainer can be told to do: one method per order of docs/architecture.md."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import platform
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.core.errors import (
+    CerebroError,
+    ConfigurationFailed,
+    InvalidArgument,
+    OutOfResources,
+    TrainerFailed,
+    UndefinedObject,
+    WrongState,
+)
+from cerebro_db.nn import state_file
+from cerebro_db.nn.data import Dataset, SlabSize, row_order, slabs
+from cerebro_db.nn.engine import Engine, Program, open_engine
+from cerebro_db.nn.explain import one_line, tail
+
+PROGRAMS = 16  # compiled programs kept ready
+PROGRAM_BYTES = 2 << 30  # and what their variables may hold, all together (one program always stays)
+PROGRESS_SECONDS = 0.25
+EVALUATION_BATCH = 256
+PREDICTION_BATCH_BYTES = 8 << 20
+
+Order = dict[str, Any]
+Answer = dict[str, Any]
+
+
+class Ready:
+    """A program, how fast it is, and what is known of the state in its variables."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.bytes = state_file.size(program)
+        self.speed = {"train": SlabSize(), "evaluate": SlabSize()}
+        self.token: str | None = None  # of the unit that left the state
+        self.sha256: str | None = None
+
+    def forget_state(self) -> None:
+        self.token = self.sha256 = None
+
+
+class Orders:
+    def __init__(self, progress: Callable[[dict[str, Any]], None], listen: Callable[[], None]) -> None:
+        self._progress = progress
+        self._listen = listen
+        self._engine: Engine | None = None
+        self._datasets: dict[str, Dataset] = {}
+        self._programs: OrderedDict[str, Ready] = OrderedDict()
+        self._units = 0
+
+    def obey(self, order: Order) -> Answer:
+        """The closing frame of an order; never an exception, or the trainer would be gone for the next one."""
+        try:
+            kind = order.get("order")
+            if kind not in ORDERS:
+                raise InvalidArgument(f"the trainer knows no order {kind!r}")
+            if kind != "hello" and self._engine is None:
+                raise WrongState("the first order to a trainer has to be hello")
+            return {"ok": getattr(self, kind)(order) or {}}
+        except CerebroError as error:
+            return _error(error)
+        except MemoryError as error:
+            return _error(OutOfResources("the trainer ran out of memory", detail=tail(error)))
+        except KeyError as error:
+            return _error(InvalidArgument(f"the order lacks {error}", detail=tail(error)))
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+            return _error((OutOfResources if full else TrainerFailed)(str(error), detail=tail(error)))
+        except Exception as error:
+            return _error(TrainerFailed(one_line(error), detail=tail(error)))
+
+    # --- the orders ---
+
+    def hello(self, order: Order) -> Answer:
+        if self._engine is not None:
+            raise WrongState("this trainer has been greeted already")
+        gpu = order.get("gpu")
+        threads = order.get("threads")
+        engine = order.get("engine") or "tensorflow"
+        os.environ.update(
+            TF_CPP_MIN_LOG_LEVEL="3",
+            CUDA_VISIBLE_DEVICES="-1" if gpu is None else str(gpu),
+            KERAS_BACKEND=engine,
+        )
+        if threads is not None:
+            os.environ.update(OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
+        # memory_limit_mb is taken and not enforced: TensorFlow reserves far more address space than it
+        # uses, so RLIMIT_AS and RLIMIT_DATA stop it at imports; only a control group measures what counts.
+        self._engine = open_engine(engine, threads=threads, deterministic=bool(order.get("deterministic")))
+        versions = {"python": platform.python_version(), "numpy": np.__version__, **self._engine.versions()}
+        return {"versions": versions, "devices": self._engine.devices(), "pid": os.getpid()}
+
+    def data(self, order: Order) -> Answer:
+        dataset = Dataset(order["layout"], order["rows"], order["files"])
+        self._datasets[order["handle"]] = dataset
+        return {"rows": dataset.rows, "bytes": dataset.bytes}
+
+    def forget(self, order: Order) -> None:
+        self._datasets.pop(order["handle"], None)
+
+    def describe(self, order: Order) -> Answer:
+        configuration = order["configuration"]
+        _fit(configuration)
+        ready = self._ready(configuration, order.get("layout"))
+        return {
+            "parameters": ready.program.parameters,
+            "state_bytes": ready.bytes,
+            "inputs": ready.program.inputs,
+            "outputs": ready.program.outputs,
+        }
+
+    def train(self, order: Order) -> Answer:
+        configuration, dataset, clock = order["configuration"], self._with_outputs(order["handle"]), Clock()
+        batch_size, epochs, steps_limit, shuffle = _fit(configuration)
+        ready = self._ready(configuration, dataset.layout)
+        program = ready.program
+        with self._configuration_errors():
+            program.prepare("train")
+        clock.lap("build")
+        self._load(ready, order)
+        clock.lap("load")
+        ready.forget_state()  # until the unit is complete
+        rows = min(dataset.rows, batch_size * (steps_limit or dataset.rows))
+        done, last_report = 0, time.monotonic()
+        with self._configuration_errors():
+            program.start_metrics()
+            for visit in range(epochs):
+                row_numbers = row_order(dataset.rows, order["shuffle_seed"], visit) if shuffle else None
+                for slab in slabs(
+                    dataset.inputs + dataset.outputs, rows, batch_size, ready.speed["train"], row_numbers
+                ):
+                    started = time.monotonic()
+                    program.train(slab, batch_size)
+                    now = time.monotonic()
+                    ready.speed["train"].measured(math.ceil(len(slab[0]) / batch_size), now - started)
+                    done += len(slab[0])
+                    self._listen()
+                    if now - last_report >= PROGRESS_SECONDS:
+                        last_report = now
+                        self._progress({"rows": done, "of": rows * epochs, "loss": program.running_loss()})
+            metrics = program.metrics()
+        loss = metrics.pop("loss", math.nan)
+        clock.lap("train")
+        state = state_file.write(program, order["out"])
+        clock.lap("save")
+        self._units += 1
+        ready.token = state["token"] = f"{os.getpid()}.{self._units}"
+        ready.sha256 = state["sha256"]
+        return {
+            "rows": done,
+            "steps": epochs * math.ceil(rows / batch_size),
+            "loss": loss,
+            "metrics": metrics,
+            "finite": math.isfinite(loss),
+            "state": state,
+            "seconds": clock.laps,
+        }
+
+    def evaluate(self, order: Order) -> Answer:
+        configuration, dataset, clock = order["configuration"], self._with_outputs(order["handle"]), Clock()
+        batch_size = max(EVALUATION_BATCH, _fit(configuration)[0])
+        ready = self._ready(configuration, dataset.layout)
+        with self._configuration_errors():
+            ready.program.prepare("evaluate")
+        clock.lap("build")
+        self._load(ready, order)
+        clock.lap("load")
+        with self._configuration_errors(), self._reading(ready):
+            ready.program.start_metrics()
+            for slab in slabs(dataset.inputs + dataset.outputs, dataset.rows, batch_size, ready.speed["evaluate"]):
+                started = time.monotonic()
+                ready.program.evaluate(slab, batch_size)
+                batches = math.ceil(len(slab[0]) / batch_size)
+                ready.speed["evaluate"].measured(batches, time.monotonic() - started)
+                self._listen()
+            metrics = ready.program.metrics()
+        clock.lap("evaluate")
+        loss = metrics.pop("loss", math.nan)
+        return {"rows": dataset.rows, "loss": loss, "metrics": metrics, "seconds": clock.laps}
+
+    def predict(self, order: Order) -> Answer:
+        configuration, dataset = order["configuration"], self._dataset(order["handle"])
+        ready = self._ready(configuration, dataset.layout)
+        with self._configuration_errors():
+            ready.program.prepare("predict")
+        self._load(ready, order)
+        row_bytes = sum(array.nbytes for array in dataset.inputs) // max(1, dataset.rows)
+        batch_size = max(1, min(4 * EVALUATION_BATCH, PREDICTION_BATCH_BYTES // max(1, row_bytes)))
+        one_batch = SlabSize()
+        one_batch.batches = 1
+        shapes: list[list[int]] = []
+        with contextlib.ExitStack() as stack:
+            files = [
+                stack.enter_context(open(f"{order['out']}.{number}", "wb"))
+                for number in range(len(ready.program.outputs))
+            ]
+            stack.enter_context(self._configuration_errors())
+            stack.enter_context(self._reading(ready))
+            for slab in slabs(dataset.inputs, dataset.rows, batch_size, one_batch):
+                predicted = ready.program.predict(slab)
+                shapes = [list(array.shape[1:]) for array in predicted]
+                for file, array in zip(files, predicted):
+                    file.write(np.ascontiguousarray(array, "<f4").tobytes())
+                self._listen()
+        known = [[size or 0 for size in shape] for shape in ready.program.outputs]
+        return {"rows": dataset.rows, "outputs": [{"shape": shape} for shape in shapes or known]}
+
+    # --- their parts ---
+
+    def _dataset(self, handle: str) -> Dataset:
+        if handle not in self._datasets:
+            raise UndefinedObject(f"the trainer has no data {handle!r}")
+        return self._datasets[handle]
+
+    def _with_outputs(self, handle: str) -> Dataset:
+        dataset = self._dataset(handle)
+        if not dataset.outputs:
+            raise WrongState(f"the data {handle!r} has no outputs to compare with")
+        return dataset
+
+    def _ready(self, configuration: dict[str, Any], layout: dict[str, Any] | None) -> Ready:
+        """The program of a configuration: the one of an earlier configuration of that shape, or a new one."""
+        from cerebro_db.nn.build import program_key
+
+        assert self._engine is not None
+        key = program_key(configuration, layout)
+        if key not in self._programs:
+            with self._configuration_errors():
+                self._programs[key] = Ready(self._engine.program(configuration, layout))
+            self._evict(key)
+        self._programs.move_to_end(key)
+        return self._programs[key]
+
+    def _evict(self, newest: str) -> None:
+        while len(self._programs) > 1 and (
+            len(self._programs) > PROGRAMS or sum(ready.bytes for ready in self._programs.values()) > PROGRAM_BYTES
+        ):
+            oldest = next(iter(self._programs))
+            if oldest == newest:
+                break
+            del self._programs[oldest]
+
+    def _load(self, ready: Ready, order: Order) -> None:
+        """Bring the state that the order names into the program's variables."""
+        state = order["state"]
+        kind = state.get("kind")
+        if kind == "held":
+            if ready.token is None or ready.token != state["token"]:
+                raise WrongState("the trainer does not hold that state any more", hint="Send the whole state.")
+            return
+        if kind == "full" and ready.sha256 is not None and ready.sha256 == state["sha256"]:
+            return  # it is in the variables already
+        ready.forget_state()
+        if kind in ("none", "weights"):
+            with self._configuration_errors():
+                ready.program.initialise(order["configuration"], int(order.get("seed") or 0))
+            if kind == "weights":
+                state_file.read_weights(ready.program, state["path"])
+        elif kind == "full":
+            state_file.read(ready.program, state["path"], state["sha256"])
+            ready.sha256 = state["sha256"]
+        else:
+            raise InvalidArgument(f"there is no kind of state {kind!r}")
+
+    @contextlib.contextmanager
+    def _reading(self, ready: Ready) -> Iterator[None]:
+        """Evaluation leaves the state as it is, but for models that keep something between batches."""
+        try:
+            yield
+        finally:
+            if ready.program.volatile:
+                ready.forget_state()
+
+    @contextlib.contextmanager
+    def _configuration_errors(self) -> Iterator[None]:
+        """What Keras and the framework complain about is the configuration's fault."""
+        try:
+            yield
+        except (CerebroError, MemoryError, OSError):
+            raise
+        except Exception as error:
+            assert self._engine is not None
+            if self._engine.is_out_of_memory(error):
+                raise OutOfResources("the model does not fit into memory", detail=one_line(error)) from error
+            raise ConfigurationFailed(one_line(error), detail=tail(error)) from error
+
+
+ORDERS = ("hello", "data", "forget", "describe", "train", "evaluate", "predict")
+
+
+class Clock:
+    """Seconds by stage of an order."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name] = round(now - self._last, 6)
+        self._last = now
+
+
+def _fit(configuration: dict[str, Any]) -> tuple[int, int, int | None, bool]:
+    """batch_size, epochs, steps_per_epoch (or None), shuffle; with the defaults of Keras."""
+    fit = configuration.get("fit") or {}
+    numbers = []
+    for name, default in (("batch_size", 32), ("epochs", 1), ("steps_per_epoch", None)):
+        value = fit.get(name, default)
+        value = default if value is None else value
+        if value is not None and (type(value) is not int or not 0 < value < 1 << 31):
+            raise ConfigurationFailed(f"{name} has to be a positive whole number, not {value!r}")
+        numbers.append(value)
+    batch_size, epochs, steps = numbers
+    return batch_size, epochs, steps, bool(fit.get("shuffle", True))
+
+
+def _error(error: CerebroError) -> Answer:
+    parts = {"kind": type(error).__name__, "message": error.message, "detail": error.detail, "hint": error.hint}
+    return {"error": {name: value for name, value in parts.items() if value is not None}}

@@ -1,0 +1,198 @@
+"""What all engines' programs have in common, because Keras has it in common: the model, its whole state, its columns."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.nn import build
+from cerebro_db.nn.adapt import InputColumn, OutputColumn, input_column, output_column
+
+
+def whole_state(model: Any) -> list[Any]:
+    """All that training changes: weights as get_weights() has them, other variables (seeds), the optimizer's."""
+    weights = list(model.weights)
+    known = {id(variable) for variable in weights}
+    others = [variable for variable in model.variables if id(variable) not in known]
+    return weights + others + list(model.optimizer.variables)
+
+
+class KerasProgram(abc.ABC):
+    """A compiled model whose columns fit a layout.  An engine adds the loops over slabs."""
+
+    def __init__(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> None:
+        self.layout = layout
+        self.model = build.build_model(configuration, layout, seed)
+        self._untouched: tuple[Any, int] | None = (configuration["compile"]["optimizer"], seed)
+        self._state = whole_state(self.model)
+        self.weights = len(self.model.weights)
+        self.variables = [
+            # numbered, because paths need not be unique
+            (f"{number:03d}|{variable.path}", str(variable.dtype), tuple(variable.shape))
+            for number, variable in enumerate(self._state)
+        ]
+        self.parameters = int(self.model.count_params())
+        self.inputs = [list(tensor.shape[1:]) for tensor in self.model.inputs]
+        self.outputs = [list(tensor.shape[1:]) for tensor in self.model.outputs]
+        self.volatile = bool(self.model.optimizer.use_ema) or any(
+            getattr(layer, "stateful", False) for layer in self.model._flatten_layers(include_self=False)
+        )
+        self.input_columns: list[InputColumn] = []
+        self.output_columns: list[OutputColumn] = []
+        self._packed_inputs: list[int] = []  # for each of the model's inputs, which packed column it is
+        self._packed_outputs: list[int] = []
+        if layout is not None:
+            self._fit_inputs(layout["inputs"])
+            if layout["outputs"]:
+                self._fit_outputs(layout["outputs"], configuration["compile"]["loss"])
+        self._class_weights = _class_weight_table((configuration.get("fit") or {}).get("class_weight"))
+        if self._class_weights is not None and len(self.outputs) > 1:
+            raise ConfigurationFailed("class_weight can only be used with a model that has one output")
+
+    # --- the state in the variables ---
+
+    def initialise(self, configuration: dict[str, Any], seed: int) -> None:
+        start = (configuration["compile"]["optimizer"], seed)
+        if self._untouched != start:  # else it was built from just this and nothing has happened since
+            fresh = build.build_model(configuration, self.layout, seed)
+            for mine, its in zip(self._state, whole_state(fresh)):
+                mine.assign(its.value)
+            self._untouched = start
+
+    def get(self, index: int) -> np.ndarray:
+        return np.asarray(self._state[index])
+
+    def set(self, index: int, value: np.ndarray) -> None:
+        self._untouched = None
+        self._state[index].assign(value)
+
+    # --- metrics ---
+
+    def start_metrics(self) -> None:
+        self.model.reset_metrics()
+
+    def metrics(self) -> dict[str, Any]:
+        return {name: _plain(value) for name, value in self.model.get_metrics_result().items()}
+
+    def running_loss(self) -> float:
+        return float(self.model._loss_tracker.result())
+
+    # --- the loops, by the engine ---
+
+    @abc.abstractmethod
+    def prepare(self, what: str) -> None: ...
+
+    @abc.abstractmethod
+    def train(self, slab: list[np.ndarray], batch_size: int) -> None: ...
+
+    @abc.abstractmethod
+    def evaluate(self, slab: list[np.ndarray], batch_size: int) -> None: ...
+
+    @abc.abstractmethod
+    def predict(self, slab: list[np.ndarray]) -> list[np.ndarray]: ...
+
+    # --- columns ---
+
+    def model_inputs(self, slab: list[Any]) -> Any:
+        """A batch's packed columns as the model takes them."""
+        tensors = [column(slab[packed]) for column, packed in zip(self.input_columns, self._packed_inputs)]
+        return self._structured(tensors, "input", self.model.inputs)
+
+    def training_data(self, slab: list[Any]) -> tuple[Any, ...]:
+        """A batch as Keras' train_step and test_step take it: (x, y) or (x, y, sample_weight)."""
+        targets = [column(slab[packed]) for column, packed in zip(self.output_columns, self._packed_outputs)]
+        y = self._structured(targets, "output", self.model.outputs)
+        if self._class_weights is None:
+            return self.model_inputs(slab), y
+        return self.model_inputs(slab), y, _sample_weights(targets[0], self._class_weights)
+
+    def _structured(self, tensors: list[Any], end: str, flat: list[Any]) -> Any:
+        """The list as the single tensor, list or dict in which the model has them."""
+        import keras
+
+        if (
+            isinstance(self.model, keras.Sequential)
+            or len(flat) == 1
+            and not isinstance(getattr(self.model, end), (list, tuple, dict))
+        ):
+            return tensors[0]
+        return keras.tree.pack_sequence_as(getattr(self.model, end), tensors)
+
+    def _fit_inputs(self, columns: list[dict[str, Any]]) -> None:
+        tensors = self.model.inputs
+        self._packed_inputs = _match([tensor.name for tensor in tensors], columns, "input")
+        self.input_columns = [
+            input_column(columns[packed], tuple(tensor.shape[1:]), str(tensor.dtype))
+            for tensor, packed in zip(tensors, self._packed_inputs)
+        ]
+
+    def _fit_outputs(self, columns: list[dict[str, Any]], losses: Any) -> None:
+        names = list(getattr(self.model, "output_names", None) or [self.model.layers[-1].name])
+        order = _match(names, columns, "output")
+        self.output_columns = [
+            output_column(columns[packed], tuple(shape), _loss_name(losses, number, name))
+            for number, (name, shape, packed) in enumerate(zip(names, self.outputs, order))
+        ]
+        self._packed_outputs = [len(self.input_columns) + packed for packed in order]
+
+
+def _match(names: list[str], columns: list[dict[str, Any]], end: str) -> list[int]:
+    """Which packed column goes where: by name if the names are the same, else in order."""
+    if len(names) != len(columns):
+        plural = "" if len(names) == 1 else "s"
+        raise ConfigurationFailed(
+            f"the model has {len(names)} {end}{plural} but the data has {len(columns)} "
+            f"({', '.join(column['name'] for column in columns)})"
+        )
+    packed = [column["name"] for column in columns]
+    if sorted(names) == sorted(packed):
+        return [packed.index(name) for name in names]
+    return list(range(len(names)))
+
+
+def _loss_name(losses: Any, number: int, name: str) -> str:
+    """The loss of one output, by name, from any of the forms in which losses may be given."""
+    if isinstance(losses, dict):
+        losses = losses["class_name"] if "class_name" in losses else losses.get(name)
+    elif isinstance(losses, (list, tuple)):
+        losses = losses[number] if number < len(losses) else None
+    if isinstance(losses, dict):
+        losses = losses.get("class_name")
+    return losses if isinstance(losses, str) else ""
+
+
+def _class_weight_table(class_weight: dict[Any, float] | None) -> np.ndarray | None:
+    """Weights by class number, with a 1.0 at the end for all other classes."""
+    if not class_weight:
+        return None
+    try:
+        weights = {int(label): float(weight) for label, weight in class_weight.items()}
+    except (TypeError, ValueError, AttributeError):
+        raise ConfigurationFailed("class_weight has to be a dict from class numbers to weights") from None
+    if min(weights) < 0 or max(weights) >= 1 << 20:
+        raise ConfigurationFailed(f"class_weight names class {min(weights)}..{max(weights)}; classes count from 0")
+    table = np.ones(max(weights) + 2, "float32")
+    for label, weight in weights.items():
+        table[label] = weight
+    return table
+
+
+def _sample_weights(target: Any, table: np.ndarray) -> Any:
+    """What Keras' fit makes of class_weight (it does so in NumPy, for all rows at once)."""
+    from keras import ops
+
+    if len(target.shape) > 1:
+        target = ops.squeeze(target, -1) if target.shape[-1] == 1 else ops.argmax(target, axis=-1)
+    labels = ops.cast(ops.round(target), "int32")
+    others = len(table) - 1
+    labels = ops.where(ops.logical_or(labels < 0, labels > others), others, labels)
+    return ops.take(ops.convert_to_tensor(table), labels, axis=0)
+
+
+def _plain(value: Any) -> Any:
+    """A float, or a list of floats of a metric with a value per class."""
+    array = np.asarray(value, "float64")
+    return array.item() if array.ndim == 0 else array.tolist()
