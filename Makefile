@@ -4,11 +4,12 @@
 # (Debian: postgresql-server-dev-NN) the same files are put in place without it.
 
 EXTENSION = cerebro_db
-VERSION  := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(EXTENSION).control)
+# Not VERSION: PGXS has a variable of that name.
+RELEASE  := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(EXTENSION).control)
 PG_CONFIG ?= pg_config
 
 BUILT    := build/extension
-DATA_built = $(BUILT)/$(EXTENSION)--$(VERSION).sql \
+DATA_built := $(BUILT)/$(EXTENSION)--$(RELEASE).sql \
              $(patsubst migrations/%,$(BUILT)/%,$(wildcard migrations/$(EXTENSION)--*--*.sql))
 EXTRA_CLEAN = build
 

@@ -115,7 +115,7 @@ class Installation:
             found = [one for one in found if one.major == major]
             if not found:
                 raise ClusterError(
-                    f"The cluster is of PostgreSQL {major}, which is not installed: apt-get install postgresql-{major}"
+                    f"The cluster needs PostgreSQL {major}: apt-get install postgresql-plpython3-{major}"
                 )
         if not found:
             raise ClusterError(
@@ -536,21 +536,30 @@ class Cluster:
         quoted = {name: "'" + value.replace("'", "''") + "'" for name, value in settings.items()}
         lines = "".join(f"{name} = {value}\n" for name, value in quoted.items())
         self._put(account, "cerebro.conf", "# Written anew at each start by cerebro.\n" + lines)
-        started = account.run(
-            self._pg_ctl(prefix, "start", "-w", "-t", "120", "-l", str(self.log / "startup.log")), self._environment()
-        )
-        if started.returncode != 0:
-            raise ClusterError(f"PostgreSQL did not start: {self._why()}")
+        startup = self.log / "startup.log"
+        for attempt in range(20):
+            startup.unlink(missing_ok=True)
+            command = self._pg_ctl(prefix, "start", "-w", "-t", "120", "-l", str(startup))
+            if account.run(command, self._environment()).returncode == 0:
+                return
+            why = self._why(startup)
+            if attempt == 19 or not re.search("shared memory|lock file", why):
+                raise ClusterError(f"PostgreSQL did not start: {why} (logs: {self.log})")
+            time.sleep(0.5)  # a killed server is still on its way out
 
-    def _why(self) -> str:
+    def _why(self, startup: Path) -> str:
         """The reason in the log, rather than pg_ctl's advice to look there."""
-        try:
-            newest = sorted(self.log.glob("*.log"), key=lambda file: file.stat().st_mtime)
-            lines = [line for file in newest for line in file.read_text(errors="replace").splitlines()]
-        except OSError:
-            lines = []
-        bad = [line for line in lines if "FATAL" in line or "could not" in line]
-        return (bad or ["no reason given"])[-1] + f" (logs: {self.log})"
+        lines: list[str] = []
+        for file in [*sorted(self.log.glob("postgresql-*.log"), key=lambda one: one.stat().st_mtime), startup]:
+            with contextlib.suppress(OSError):
+                lines += file.read_text(errors="replace").splitlines()
+        fatal = [number for number, line in enumerate(lines) if "FATAL: " in line]
+        if not fatal:
+            return "no reason given"
+        line = lines[fatal[-1]]
+        if "contains errors" in line and fatal[-1] > 0:  # the line before says which
+            line = lines[fatal[-1] - 1]
+        return re.sub(r"^.*?(?:FATAL|LOG): +", "", line)
 
     def _pg_ctl(self, prefix: Prefix, *arguments: str) -> list[str]:
         return [str(prefix.bin / "pg_ctl"), "-D", str(self.data), "-s", *arguments]
