@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import wraps
 from typing import Any, Callable
 
@@ -36,17 +35,9 @@ class Database:
         """How many rows the statement touched."""
         return int(self._run(sql, types, values).nrows())
 
-    def batches(self, sql: str, rows: int, types: Types | list[str] = (), *values: Any) -> Iterator[list[Row]]:
-        """The rows through a cursor, so many at a time."""
-        cursor = self.plpy.cursor(self._plan(sql, tuple(types)), list(values))
-        try:
-            while True:
-                batch = cursor.fetch(rows)
-                if not len(batch):
-                    return
-                yield batch
-        finally:
-            cursor.close()
+    def cursor(self, sql: str, types: Types | list[str] = (), *values: Any) -> Any:
+        """``cursor.fetch(n)`` gives the next rows, none at the end; close it."""
+        return self.plpy.cursor(self._plan(sql, tuple(types)), list(values))
 
     def savepoint(self) -> Any:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""
