@@ -1,0 +1,148 @@
+"""Geometry is even, and what is encoded is what went in - also for the values that need another dtype."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerebro_db.core import packing
+
+
+def send(values, shape, kind="f", lower=1, null_flag=False):
+    """What ``array_send`` makes of an array; None is a NULL element."""
+    head = struct.pack(">iii", len(shape), int(null_flag or None in values), 700 if kind == "f" else 23)
+    head += b"".join(struct.pack(">ii", size, lower) for size in shape)
+    return head + b"".join(
+        struct.pack(">i", -1) if value is None else struct.pack(f">i{kind}", 4, value) for value in values
+    )
+
+
+@given(st.integers(1, 5000), st.integers(1, 40), st.integers(1, 600))
+def test_every_row_has_a_place_and_segments_differ_by_one_row(rows, segments, wanted):
+    geometry = packing.geometry(rows, segments, wanted)
+    sizes = [geometry.size(buffer) for buffer in range(geometry.buffers)]
+    per_segment = [0] * segments
+    for buffer, size in enumerate(sizes):
+        per_segment[geometry.segment(buffer)] += size
+    assert sum(sizes) == rows
+    assert max(sizes) == geometry.buffer_size <= wanted
+    assert max(per_segment) - min(per_segment) <= 1
+    assert rows < segments or min(per_segment) > 0
+    assert geometry.buffers % segments == 0
+
+
+def test_madlibs_own_example():
+    geometry = packing.geometry(17, 3, 5)
+    assert (geometry.buffers, geometry.buffer_size) == (6, 3)
+
+
+def test_the_default_fills_a_buffer_but_leaves_no_segment_without():
+    assert packing.default_rows_per_buffer(4 * 784, 10_000_000, 4) == packing.TARGET_BYTES // (4 * 784)
+    assert packing.default_rows_per_buffer(16, 150, 4) == 38
+    assert packing.default_rows_per_buffer(packing.TARGET_BYTES * 2, 150, 4) == 1
+
+
+def test_a_shape_is_read():
+    assert packing.shape_of(send([1.0] * 6, (2, 3))) == (2, 3)
+    assert packing.shape_of(struct.pack(">iii", 0, 0, 700)) == ()
+
+
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(st.lists(finite, min_size=6, max_size=6), min_size=1, max_size=20))
+def test_floats_come_back_as_they_were(rows):
+    encoder = packing.ArrayEncoder((2, 3), "float32")
+    encoder.add([send(row, (2, 3)) for row in rows])
+    assert encoder.take() == struct.pack(f"<{6 * len(rows)}f", *[value for row in rows for value in row])
+
+
+@given(st.lists(st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100), min_size=1, max_size=20), st.floats(0.01, 1000.0))
+def test_a_factor_multiplies_as_float32_does(values, constant):
+    numpy = pytest.importorskip("numpy")
+    factor = packing.float32(1 / constant)
+    encoder = packing.ArrayEncoder((len(values),), "float32", factor)
+    encoder.add([send(values, (len(values),))])
+    expected = numpy.asarray(values, "<f4") * numpy.float32(factor)
+    assert encoder.take() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "code", "low", "high"),
+    [("uint8", "B", 0, 255), ("int16", "h", -(2**15), 2**15 - 1), ("int32", "i", -(2**31), 2**31 - 1)],
+)
+def test_integers_come_back_up_to_the_ends_of_their_range(dtype, code, low, high):
+    values = [low, high, 0, 1] + [random.Random(1).randint(low, high) for _ in range(96)]
+    encoder = packing.ArrayEncoder((10,), dtype)
+    encoder.add([send(values[at : at + 10], (10,), "i") for at in range(0, 100, 10)])
+    assert encoder.take() == struct.pack(f"<100{code}", *values)
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=8))
+def test_the_narrowest_type_that_fits_is_found(values):
+    big = struct.pack(f">{len(values)}i", *values)
+    low, high = min(values), max(values)
+    fits = "uint8" if low >= 0 and high < 256 else "int16" if low >= -(2**15) and high < 2**15 else "int32"
+    assert packing.narrowest(big) == fits
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "needed"),
+    [(256, "uint8", "int16"), (-1, "uint8", "int16"), (40000, "uint8", "int32"), (-40000, "int16", "int32")],
+)
+def test_a_value_that_does_not_fit_says_what_does(value, dtype, needed):
+    encoder = packing.ArrayEncoder((2,), dtype)
+    encoder.add([send([0, value], (2,), "i")])
+    with pytest.raises(packing.TooWide) as error:
+        encoder.take()
+    assert error.value.dtype == needed
+
+
+def test_harmless_differences_of_headers_are_overlooked():
+    encoder = packing.ArrayEncoder((2,), "float32")
+    encoder.add(
+        [send([1.0, 2.0], (2,), lower=0, null_flag=True), send([3.0, 4.0], (2,)), send([5.0, 6.0], (2,), lower=7)]
+    )
+    assert encoder.take() == struct.pack("<6f", 1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("value", "what", "shape"),
+    [
+        (send([1.0, None], (2,)), "null", ()),
+        (send([1.0, 2.0, 3.0], (3,)), "shape", (3,)),
+        (send([1.0, 2.0], (2, 1)), "shape", (2, 1)),
+        (struct.pack(">iii", 0, 0, 700), "shape", ()),
+    ],
+)
+def test_what_cannot_be_packed_is_named(value, what, shape, first):
+    encoder = packing.ArrayEncoder((2,), "float32")
+    if not first:
+        encoder.add([send([1.0, 2.0], (2,))])
+    with pytest.raises(packing.Unusable) as error:
+        encoder.add([value])
+    assert (error.value.what, error.value.shape) == (what, shape)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_values_that_are_no_numbers_are_refused(value):
+    encoder = packing.ArrayEncoder((3,), "float32")
+    encoder.add([send([3.4028234663852886e38, -3e38, value], (3,))])
+    with pytest.raises(packing.Unusable) as error:
+        encoder.take()
+    assert error.value.what == "finite"
+
+
+def test_labels_become_one_hot():
+    encoder = packing.ClassEncoder({"a": 0, "b": 1, "B": 1}, 4)
+    encoder.add(["b", "a", "B"])
+    assert encoder.take() == struct.pack("<12h", 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0)
+    encoder.add(["a"])
+    assert encoder.take() == struct.pack("<4h", 1, 0, 0, 0)
+    with pytest.raises(packing.UnknownLabel):
+        encoder.add(["c"])
