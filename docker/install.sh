@@ -2,10 +2,10 @@
 # Everything cerebro_db needs on Debian or Ubuntu: packages (only those missing), and the pinned Python
 # environment. One script for the demo, the tests and the image; quick when there is nothing to do.
 #
-#   docker/install.sh [--dev] [--system]
+#   docker/install.sh [--dev] [--no-link]
 #
-# --dev     also what the tests and linters need
-# --system  also make and python3's psycopg2 into the system, for an image; no .venv link
+# --dev      also what the tests and linters need
+# --no-link  leaves no .venv link in the clone, for an image
 # Environment: CEREBRO_HOME, PG_CONFIG, CEREBRO_TENSORFLOW (another build of it, say tensorflow==2.21.0)
 set -euo pipefail
 umask 022
@@ -19,7 +19,7 @@ link=yes
 for argument; do
   case $argument in
     --dev) sets+=(requirements-dev.txt) ;;
-    --system) link=no ;;
+    --no-link) link=no ;;
     *) die "unknown argument $argument" ;;
   esac
 done
@@ -41,7 +41,7 @@ has_server_with_plpython() {
 newest_server() {
   local postgres
   for postgres in /usr/lib/postgresql/*/bin/postgres; do
-    [[ -x $postgres ]] && cut -d/ -f5 <<<"$postgres"
+    if [[ -x $postgres ]]; then cut -d/ -f5 <<<"$postgres"; fi
   done | sort -n | tail -1
 }
 
@@ -61,7 +61,7 @@ look_for_missing() {
   has_server_with_plpython || missing+=("postgresql-plpython3-${server:-NN}")
   # The server's embedded Python is the system's: its worker sessions need psycopg2 there.
   /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || missing+=(python3-psycopg2)
-  python=$(find_python)
+  python=$(find_python) || python=
   if [[ -z $python ]]; then
     missing+=(python3 python3-venv)
   elif ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then

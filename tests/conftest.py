@@ -132,7 +132,7 @@ def _container() -> Iterator[str]:
         DockerImage(path=str(CLONE), dockerfile_path="docker/Dockerfile", tag="cerebro_db:test") as image,
         DockerContainer(str(image)).with_env("POSTGRES_PASSWORD", password).with_exposed_ports(5432) as container,
     ):
-        wait_for_logs(container, "cerebro_db is ready", timeout=120)
+        wait_for_logs(container, "ready to accept connections", timeout=120)
         where = {"host": container.get_container_host_ip(), "port": container.get_exposed_port(5432)}
         yield make_dsn(user="postgres", password=password, dbname="cerebro", **where)
 
