@@ -18,7 +18,7 @@ Shape = tuple[Optional[int], ...]
 
 SPARSE = "sparsecategoricalcrossentropy"
 # compare the model's output with the target element by element, over classes that exclude each other
-CATEGORICAL = {"categoricalcrossentropy", "categoricalfocalcrossentropy", "kldivergence", "categoricalhinge"}
+CATEGORICAL = {"categoricalcrossentropy", "categoricalfocalcrossentropy", "kldivergence", "kld", "categoricalhinge"}
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ class Program(Protocol):
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
     volatile: bool  # whether evaluating or predicting changes the state
 
-    def initialise(self, configuration: Configuration, seed: int) -> None:
-        """Put the state in that the configuration starts from: a function of the seed alone."""
+    def initialise(self, configuration: Configuration, seed: int, weights: list[np.ndarray] | None = None) -> None:
+        """Put the state in that the configuration starts from: a function of the seed, and of weights if given."""
 
     def get(self, index: int) -> np.ndarray: ...
 

@@ -265,10 +265,9 @@ class Orders:
             return  # it is in the variables already
         ready.forget_state()
         if kind in ("none", "weights"):
+            weights = state_file.read_weights(ready.program, state["path"]) if kind == "weights" else None
             with self._configuration_errors():
-                ready.program.initialise(order["configuration"], int(order.get("seed") or 0))
-            if kind == "weights":
-                state_file.read_weights(ready.program, state["path"])
+                ready.program.initialise(order["configuration"], int(order.get("seed") or 0), weights)
         elif kind == "full":
             state_file.read(ready.program, state["path"], state["sha256"])
             ready.sha256 = state["sha256"]
@@ -317,15 +316,15 @@ class Clock:
 def _fit(configuration: dict[str, Any]) -> tuple[int, int, int | None, bool]:
     """batch_size, epochs, steps_per_epoch (or None), shuffle; with the defaults of Keras."""
     fit = configuration.get("fit") or {}
-    numbers = []
-    for name, default in (("batch_size", 32), ("epochs", 1), ("steps_per_epoch", None)):
-        value = fit.get(name, default)
-        value = default if value is None else value
-        if value is not None and (type(value) is not int or not 0 < value < 1 << 31):
+
+    def whole(name: str, default: int) -> int:
+        value = default if fit.get(name) is None else fit[name]
+        if type(value) is not int or not 0 < value < 1 << 31:
             raise ConfigurationFailed(f"{name} has to be a positive whole number, not {value!r}")
-        numbers.append(value)
-    batch_size, epochs, steps = numbers
-    return batch_size, epochs, steps, bool(fit.get("shuffle", True))
+        return value
+
+    steps = whole("steps_per_epoch", 1) if fit.get("steps_per_epoch") is not None else None
+    return whole("batch_size", 32), whole("epochs", 1), steps, bool(fit.get("shuffle", True))
 
 
 def _error(error: CerebroError) -> Answer:

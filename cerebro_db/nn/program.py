@@ -1,4 +1,4 @@
-"""What all engines' programs have in common, because Keras has it in common: the model, its whole state, its columns."""
+"""What all engines' programs share, because Keras shares it: the model, its whole state, its columns."""
 
 from __future__ import annotations
 
@@ -51,16 +51,19 @@ class KerasProgram(abc.ABC):
         self._class_weights = _class_weight_table((configuration.get("fit") or {}).get("class_weight"))
         if self._class_weights is not None and len(self.outputs) > 1:
             raise ConfigurationFailed("class_weight can only be used with a model that has one output")
+        if self.output_columns:
+            self._try_one_row()
 
     # --- the state in the variables ---
 
-    def initialise(self, configuration: dict[str, Any], seed: int) -> None:
+    def initialise(self, configuration: dict[str, Any], seed: int, weights: list[np.ndarray] | None = None) -> None:
         start = (configuration["compile"]["optimizer"], seed)
-        if self._untouched != start:  # else it was built from just this and nothing has happened since
-            fresh = build.build_model(configuration, self.layout, seed)
-            for mine, its in zip(self._state, whole_state(fresh)):
-                mine.assign(its.value)
-            self._untouched = start
+        if self._untouched == start and weights is None:
+            return  # it was built from just this, and nothing has happened since
+        fresh = build.build_model(configuration, self.layout, seed, weights)
+        for mine, its in zip(self._state, whole_state(fresh)):
+            mine.assign(its.value)
+        self._untouched = start if weights is None else None
 
     def get(self, index: int) -> np.ndarray:
         return np.asarray(self._state[index])
@@ -120,6 +123,13 @@ class KerasProgram(abc.ABC):
         ):
             return tensors[0]
         return keras.tree.pack_sequence_as(getattr(self.model, end), tensors)
+
+    def _try_one_row(self) -> None:
+        """Loss and metrics build what they build lazily, and say now if they cannot take these shapes."""
+        assert self.layout is not None
+        columns = self.layout["inputs"] + self.layout["outputs"]
+        row = [np.zeros((1, *column["shape"]), column["dtype"]) for column in columns]
+        self.model._symbolic_build(data_batch=self.training_data(row))
 
     def _fit_inputs(self, columns: list[dict[str, Any]]) -> None:
         tensors = self.model.inputs

@@ -85,17 +85,17 @@ def read(program: Program, path: str, sha256: str) -> None:
                 program.set(number, _array(whole[tensor.start : tensor.end], program.variables[number]))
 
 
-def read_weights(program: Program, path: str) -> None:
-    """Put raw float32 weights, as MADlib stores them, into the program; its other variables stay."""
+def read_weights(program: Program, path: str) -> list[np.ndarray]:
+    """Raw float32 weights, as MADlib stores them, in the shapes and types of the program's."""
     wanted = [math.prod(shape) for _, _, shape in program.variables[: program.weights]]
     found = os.path.getsize(path)
     if found != 4 * sum(wanted):
         raise CorruptState(f"the model weights have {found} bytes, but the model takes {4 * sum(wanted)}")
-    with open(path, "rb") as file:
-        for number, values in enumerate(wanted):
-            _, dtype, shape = program.variables[number]
-            array = np.frombuffer(bytearray(file.read(4 * values)), "<f4").reshape(shape)
-            program.set(number, array.astype(_numpy(dtype)))
+    values, arrays, start = np.fromfile(path, "<f4"), [], 0
+    for size, (_, dtype, shape) in zip(wanted, program.variables):
+        arrays.append(values[start : start + size].astype(_numpy(dtype)).reshape(shape))
+        start += size
+    return arrays
 
 
 def _array(data: bytes, variable: tuple[str, str, tuple[int, ...]]) -> np.ndarray:

@@ -1,0 +1,167 @@
+"""A configuration that hops between processes equals, bit for bit, one process that never did."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from sklearn.datasets import load_digits
+
+from . import configurations as c
+from .trainer_client import Trainer, full
+
+UNITS = 8
+SEED = 5
+SHUFFLE_SEEDS = [100 + unit for unit in range(UNITS)]
+
+CASES: dict[str, tuple[c.Json, c.Json]] = {
+    "AdamW, cosine schedule, BatchNorm, Dropout": (
+        c.configuration(c.noisy_mlp(), "categorical_crossentropy", "AdamW", learning_rate=c.cosine(0.01, 40)),
+        c.DIGITS,
+    ),
+    "SGD with momentum and class weights": (
+        c.configuration(
+            c.mlp(),
+            "categorical_crossentropy",
+            "SGD",
+            learning_rate=0.1,
+            momentum=0.9,
+            class_weight={"0": 2.0, "3": 0.5},
+        ),
+        c.DIGITS,
+    ),
+    "CNN, RMSprop": (
+        c.configuration(c.cnn(), "categorical_crossentropy", "RMSprop", learning_rate=0.005),
+        c.DIGITS,
+    ),
+    "Embedding, LSTM": (c.configuration(c.lstm(), "categorical_crossentropy", learning_rate=0.01), c.SENTENCES),
+    "two inputs, two outputs": (
+        c.configuration(
+            c.two_by_two(), ["mse", "categorical_crossentropy"], "Nadam", learning_rate=0.01, metrics=[["mae"], ["acc"]]
+        ),
+        c.TWO_BY_TWO,
+    ),
+}
+
+
+def partitions(layout: c.Json) -> list[dict[str, np.ndarray]]:
+    """Eight partitions of unequal size, so that there are partial batches."""
+    rows = [40 + 3 * unit for unit in range(UNITS)]
+    if layout is c.DIGITS:
+        digits = load_digits()
+        columns = {"image": digits.images.astype("uint8"), "digit": c.one_hot(digits.target, 10)}
+    else:
+        columns = c.made_up(sum(rows), 3)
+    ends = np.cumsum(rows)
+    names = [variable["name"] for variable in layout["inputs"] + layout["outputs"]]
+    return [{name: columns[name][end - size : end] for name in names} for end, size in zip(ends, rows)]
+
+
+def as_keras_wants_it(arrays: dict[str, np.ndarray], configuration: c.Json) -> dict[str, np.ndarray]:
+    """What a user of plain Keras would do to the columns by hand."""
+    found = {name: array.astype("int32" if name == "words" else "float32") for name, array in arrays.items()}
+    if "image" in found:
+        first = configuration["architecture"]["config"]["layers"][0]["config"]["batch_shape"]
+        found["image"] = (found["image"] / np.float32(16)).reshape(-1, *first[1:])
+    if "price" in found:
+        found["price"] = found["price"].reshape(-1, 1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hops")
+
+
+@pytest.fixture(scope="module")
+def replays(folder: Path) -> Any:
+    """Plain Keras at work on all cases, in the background."""
+    cases = []
+    for name, (configuration, layout) in CASES.items():
+        number = len(cases)
+        files = []
+        for unit, arrays in enumerate(partitions(layout)):
+            files.append(str(folder / f"{number}.{unit}.npz"))
+            np.savez(files[-1], **as_keras_wants_it(arrays, configuration))
+        case = {"configuration": configuration, "seed": SEED, "shuffle_seeds": SHUFFLE_SEEDS, "units": files}
+        case["inputs"] = [variable["name"] for variable in layout["inputs"]]
+        case["outputs"] = [variable["name"] for variable in layout["outputs"]]
+        cases.append({**case, "name": name, "out": str(folder / f"{number}.out.npz")})
+    (folder / "cases.json").write_text(json.dumps(cases))
+    script = Path(__file__).with_name("plain_keras.py")
+    process = subprocess.Popen([sys.executable, str(script), str(folder / "cases.json")])
+    yield process, {case["name"]: case["out"] for case in cases}
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def trainers(folder: Path, replays: Any) -> Any:
+    pair = [Trainer(folder / "a"), Trainer(folder / "b")]
+    yield pair
+    for trainer in pair:
+        trainer.close()
+
+
+def hop(trainers: list[Trainer], name: str, carry: Any = full, take_turns: bool = True) -> list[np.ndarray]:
+    """The variables after a visit to every partition, each unit in the other process than the one before."""
+    configuration, layout = CASES[name]
+    state, file = None, Path()
+    for unit, arrays in enumerate(partitions(layout)):
+        trainer = trainers[unit % 2 if take_turns else 0]
+        trainer.data("partition", layout, **arrays)
+        file = trainer.folder / f"state.{unit}"
+        trained = trainer.train(
+            configuration, "partition", state, seed=SEED, shuffle_seed=SHUFFLE_SEEDS[unit], out=str(file), hop=unit
+        )
+        assert trained["rows"] == len(arrays[layout["inputs"][0]["name"]])
+        state = carry(trained["state"])
+    tensors = safetensors.numpy.load_file(file)
+    return [tensors[name] for name in sorted(tensors)]  # numbered names
+
+
+def plain(replays: Any, name: str) -> list[np.ndarray]:
+    process, outs = replays
+    assert process.wait(60) == 0
+    with np.load(outs[name]) as arrays:
+        return [arrays[file] for file in arrays.files]
+
+
+def same(left: list[np.ndarray], right: list[np.ndarray]) -> list[bool]:
+    assert [(a.shape, a.dtype) for a in left] == [(a.shape, a.dtype) for a in right]
+    return [a.tobytes() == b.tobytes() for a, b in zip(left, right)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hops_change_no_bit(trainers: list[Trainer], replays: Any, name: str) -> None:
+    hopped = hop(trainers, name)
+    assert all(same(hopped, plain(replays, name)))
+    assert len(hopped) > 6
+
+
+def test_weights_alone_do_not_do(trainers: list[Trainer], replays: Any) -> None:
+    """The same hops as above with MADlib's idea of a state: this is what the whole state is for."""
+    name = next(iter(CASES))
+
+    def weights_only(state: dict[str, Any]) -> dict[str, Any]:
+        raw = Path(state["path"]).read_bytes()[state["weights_offset"] :][: state["weights_bytes"]]
+        Path(state["path"] + ".weights").write_bytes(raw)
+        return {"kind": "weights", "path": state["path"] + ".weights"}
+
+    equal = same(hop(trainers, name, weights_only), plain(replays, name))
+    assert not any(equal[:4])
+
+
+def test_a_held_state_equals_one_that_hops(trainers: list[Trainer]) -> None:
+    name = next(iter(CASES))
+
+    def held(state: dict[str, Any]) -> dict[str, Any]:
+        return {"kind": "held", "token": state["token"]}
+
+    assert all(same(hop(trainers, name, held, take_turns=False), hop(trainers, name)))
