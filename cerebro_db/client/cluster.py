@@ -405,7 +405,11 @@ class Cluster:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """One at a time: two ``up`` at once would make the same cluster twice."""
-        with open(self.home / ".lock", "w") as lock:
+        try:
+            lock = open(self.home / ".lock", "w")  # noqa: SIM115  closed below
+        except PermissionError:
+            raise ClusterError(f"{self.home} belongs to somebody else: set CEREBRO_HOME to your own.") from None
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
