@@ -4,18 +4,18 @@
 DO $roles$
 DECLARE
     wanted text;
-    found  record;
+    known  record;
 BEGIN
     FOREACH wanted IN ARRAY ARRAY['cerebro_user', 'cerebro_monitor', 'cerebro_admin', 'cerebro_worker', 'cerebro_enrol']
     LOOP
         SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls AS powerful,
                rolcanlogin AS login
-          INTO found
+          INTO known
           FROM pg_catalog.pg_roles
          WHERE rolname = wanted;
         IF NOT FOUND THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
-        ELSIF found.powerful OR (found.login AND wanted <> 'cerebro_enrol') THEN
+        ELSIF known.powerful OR (known.login AND wanted <> 'cerebro_enrol') THEN
             RAISE EXCEPTION 'the role "%" exists already and may do more than it should', wanted
                 USING ERRCODE = 'duplicate_object',
                       HINT = format('If nobody uses it: ALTER ROLE %I NOLOGIN NOSUPERUSER NOCREATEROLE NOCREATEDB NOREPLICATION NOBYPASSRLS; and try again.', wanted);

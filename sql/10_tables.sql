@@ -57,6 +57,7 @@ CREATE TABLE cerebro.configuration (
     parameters     bigint  NOT NULL,
     state_bytes    bigint  NOT NULL,
     initial        text    NOT NULL,
+    initial_sha256 text,
     PRIMARY KEY (run, owner, mst_key)
 );
 COMMENT ON TABLE cerebro.configuration IS 'The configurations of a run.';

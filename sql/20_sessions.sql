@@ -23,6 +23,12 @@ $$;
 COMMENT ON FUNCTION cerebro._backend_alive(integer, timestamptz) IS
     'Whether the session that drives a run still lives: a process id alone may have been given to another.';
 
+CREATE FUNCTION cerebro._backend_start(pid integer) RETURNS timestamptz
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT a.backend_start FROM pg_catalog.pg_stat_activity a WHERE a.pid = $1
+$$;
+COMMENT ON FUNCTION cerebro._backend_start(integer) IS 'When a session began; with its process id this names it for good.';
+
 -- What a worker session calls on its segment.  They act for whoever calls them and reach nothing else:
 -- paths and credentials never come in as arguments.
 
@@ -69,19 +75,3 @@ LANGUAGE plpython3u AS $py$
 return api.worker_close(plpy)
 $py$;
 COMMENT ON FUNCTION cerebro._worker_close() IS 'Ends this session''s trainer and removes its files.';
-
-CREATE TYPE cerebro._prediction AS (id text, output integer, probabilities real[]);
-
-CREATE FUNCTION cerebro._row_in(id text, variables bytea[]) RETURNS integer
-LANGUAGE plpython3u AS $py$
-@cerebro@
-return api.row_in(plpy, id, variables)
-$py$;
-COMMENT ON FUNCTION cerebro._row_in(text, bytea[]) IS 'Takes one row to be predicted.';
-
-CREATE FUNCTION cerebro._predictions_out() RETURNS SETOF cerebro._prediction
-LANGUAGE plpython3u AS $py$
-@cerebro@
-return api.predictions_out(plpy)
-$py$;
-COMMENT ON FUNCTION cerebro._predictions_out() IS 'What the model says about the rows that came in.';

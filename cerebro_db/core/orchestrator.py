@@ -7,7 +7,7 @@ simulated clock with injected faults.  Either way this is the whole of Model Hop
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Optional, Protocol
+from typing import Protocol
 
 from .schedule import Schedule, Unit
 
@@ -18,7 +18,7 @@ class Outcome:
 
     unit: Unit
     seconds: float = 0.0
-    error: Optional[str] = None
+    error: str | None = None
     # A crash of a trainer or a lost session says little about the configuration: try again.
     try_again: bool = False
 
@@ -27,7 +27,7 @@ class Ports(Protocol):
     def start(self, unit: Unit) -> None:
         """Begin a unit on its segment and return at once."""
 
-    def wait(self) -> List[Outcome]:
+    def wait(self) -> list[Outcome]:
         """Block a short while, at most until something ended.  Raises when the run is cancelled."""
 
     def gave_up(self, configuration: int, reason: str) -> None:

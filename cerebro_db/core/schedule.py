@@ -20,7 +20,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Dict, List, Optional, Set, Tuple, Union
+from typing import Union
 
 
 def derived_seed(*parts: object) -> int:
@@ -29,7 +29,7 @@ def derived_seed(*parts: object) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def visit_order(seed: int, place: int, segments: int) -> List[int]:
+def visit_order(seed: int, place: int, segments: int) -> list[int]:
     """The segments in the order in which the ``place``-th configuration visits them, every epoch.
 
     One random ring per run, which every configuration enters at a point of its own: configurations
@@ -78,11 +78,11 @@ class Plan:
     """Everything that decides the schedule."""
 
     seed: int
-    configurations: Tuple[int, ...]
+    configurations: tuple[int, ...]
     segments: int
     epochs: int
     # Data set -> for each part of it that has rows, the segment that evaluates it.
-    evaluations: Dict[str, Dict[int, int]] = field(default_factory=dict)
+    evaluations: dict[str, dict[int, int]] = field(default_factory=dict)
     evaluate_every: int = 0  # epochs; 0: only after the last
 
     def evaluates_after(self, epoch: int) -> bool:
@@ -96,10 +96,10 @@ class Progress:
     place: int
     hops: int = 0
     status: Status = Status.ACTIVE
-    reason: Optional[str] = None
+    reason: str | None = None
     training: bool = False
-    waiting_for: Set[Tuple[str, int]] = field(default_factory=set)  # evaluations not begun
-    evaluating: Set[Tuple[str, int]] = field(default_factory=set)  # evaluations under way
+    waiting_for: set[tuple[str, int]] = field(default_factory=set)  # evaluations not begun
+    evaluating: set[tuple[str, int]] = field(default_factory=set)  # evaluations under way
     seconds: float = 0.0  # spent training, for the estimate of what remains
     units: int = 0
     tries: int = 0  # failed attempts at the unit that comes next
@@ -111,14 +111,14 @@ class Schedule:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.progress = {key: Progress(place) for place, key in enumerate(plan.configurations)}
-        self.busy: Dict[int, Unit] = {}
+        self.busy: dict[int, Unit] = {}
         self._orders = {
             key: visit_order(plan.seed, place, plan.segments) for place, key in enumerate(plan.configurations)
         }
 
     # -- what the log says has happened ----------------------------------------------------------
 
-    def restore(self, key: int, hops: int, evaluated: Iterable[Tuple[int, str, int]] = ()) -> None:
+    def restore(self, key: int, hops: int, evaluated: Iterable[tuple[int, str, int]] = ()) -> None:
         """Take up a configuration where its log ends: ``hops`` done, and these (epoch, dataset, part)."""
         mine = self.progress[key]
         mine.hops = hops
@@ -147,9 +147,9 @@ class Schedule:
         epoch, step = divmod(mine.hops, self.plan.segments)
         return Train(key, mine.hops + 1, epoch + 1, self._orders[key][step])
 
-    def candidates(self, segment: int) -> List[Unit]:
+    def candidates(self, segment: int) -> list[Unit]:
         """The units that may begin on this idle segment now."""
-        units: List[Unit] = []
+        units: list[Unit] = []
         for key, mine in self.progress.items():
             if mine.status is not Status.ACTIVE or mine.training:
                 continue
@@ -177,7 +177,7 @@ class Schedule:
 
     # -- moves -----------------------------------------------------------------------------------
 
-    def take(self, segment: int) -> Optional[Unit]:
+    def take(self, segment: int) -> Unit | None:
         """Begin the best unit for an idle segment: the configuration with most work left goes first."""
         if segment in self.busy:
             raise RuntimeError(f"segment {segment} is busy")

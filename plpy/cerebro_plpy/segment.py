@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, TrainerFailed, WrongState
 
@@ -33,10 +33,10 @@ class Dataset:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
         self.folder = folder
-        self.files: Dict[str, Any] = {}
+        self.files: dict[str, Any] = {}
         self.digest = hashlib.sha256()
         self.bytes = 0
-        self.order: Optional[Dict[str, Any]] = None  # what told the trainer of it, once complete
+        self.order: dict[str, Any] | None = None  # what told the trainer of it, once complete
 
     def add(self, variable: str, payload: bytes) -> None:
         file = self.files.get(variable)
@@ -46,7 +46,7 @@ class Dataset:
         self.digest.update(payload)
         self.bytes += len(payload)
 
-    def close(self) -> Dict[str, str]:
+    def close(self) -> dict[str, str]:
         for file in self.files.values():
             file.close()
         return {variable: file.name for variable, file in self.files.items()}
@@ -63,20 +63,19 @@ class Segment:
         self.plpy = plpy
         self.listen = listener(plpy)
         self.folder = scratch_folder()
-        self.trainer: Optional[Trainer] = None
-        self.options: Dict[str, Any] = {}
-        self.datasets: Dict[str, Dataset] = {}
-        self.ticket: Optional[str] = None  # which state lies in the file of incoming states
+        self.trainer: Trainer | None = None
+        self.options: dict[str, Any] = {}
+        self.datasets: dict[str, Dataset] = {}
+        self.ticket: str | None = None  # which state lies in the file of incoming states
         self.said = 0.0
 
     # -- the trainer ------------------------------------------------------------------------------
 
-    def open(self, options: Dict[str, Any]) -> Dict[str, Any]:
+    def open(self, options: dict[str, Any]) -> dict[str, Any]:
         if self.trainer is not None and (not self.trainer.alive or options != self.options):
             self.close_trainer()
         self.options = options
-        trainer = self.running()
-        return {**trainer.hello, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
+        return {"trainer_pid": self.running().pid, "worker_pid": os.getpid()}
 
     def running(self) -> Trainer:
         """The trainer; a new one, told of all data sets, if the last one died."""
@@ -109,7 +108,7 @@ class Segment:
         dataset.add(variable, payload)
         return len(payload)
 
-    def data_ready(self, handle: str, layout: Dict[str, Any], rows: int, sha256: Optional[str]) -> Dict[str, Any]:
+    def data_ready(self, handle: str, layout: dict[str, Any], rows: int, sha256: str | None) -> dict[str, Any]:
         dataset = self.datasets.get(handle)
         if dataset is None:
             raise WrongState(f"no rows of {handle} came in")
@@ -128,7 +127,7 @@ class Segment:
         }
         return self.running().order(dataset.order, self.listen)
 
-    def data_forget(self, handle: str) -> Dict[str, Any]:
+    def data_forget(self, handle: str) -> dict[str, Any]:
         dataset = self.datasets.pop(handle, None)
         if dataset is not None:
             if dataset.order is not None and self.trainer is not None and self.trainer.alive:
@@ -144,7 +143,7 @@ class Segment:
         self.ticket = ticket
         return len(payload)
 
-    def state_out(self) -> Iterator[Tuple[int, bytes]]:
+    def state_out(self) -> Iterator[tuple[int, bytes]]:
         with open(self.folder / "state.out", "rb") as file:
             start = 0
             while chunk := file.read(CHUNK):
@@ -153,15 +152,17 @@ class Segment:
 
     # -- work -------------------------------------------------------------------------------------
 
-    def work(self, asked: Dict[str, Any]) -> Dict[str, Any]:
+    def work(self, asked: dict[str, Any]) -> dict[str, Any]:
         kind = asked.pop("work", None)
         if kind == "data":
             return self.data_ready(asked["handle"], asked["layout"], asked["rows"], asked.get("sha256"))
         if kind == "forget":
             return self.data_forget(asked["handle"])
+        if kind == "hello":
+            return self.running().hello(self.listen)
         if kind not in ("train", "evaluate", "describe"):
             raise InvalidArgument(f"a segment cannot {kind!r}")
-        order: Dict[str, Any] = {"order": kind}
+        order: dict[str, Any] = {"order": kind}
         for name in ("configuration", "handle", "layout", "seed", "shuffle_seed", "hop"):
             if name in asked:
                 order[name] = asked[name]
@@ -176,7 +177,7 @@ class Segment:
         self.ticket = None  # the file may be overwritten now
         return {**result, "trainer_pid": trainer.pid}
 
-    def _state(self, asked: Dict[str, Any]) -> Dict[str, Any]:
+    def _state(self, asked: dict[str, Any]) -> dict[str, Any]:
         state = {name: asked[name] for name in ("kind", "sha256", "token") if name in asked}
         if state.get("kind") in ("full", "weights"):
             if self.ticket != asked.get("ticket"):
@@ -187,7 +188,7 @@ class Segment:
             state["path"] = str(self.folder / "state.in")
         return state
 
-    def _report(self, progress: Dict[str, Any]) -> None:
+    def _report(self, progress: dict[str, Any]) -> None:
         now = time.monotonic()
         if now - self.said >= 0.25:
             self.said = now

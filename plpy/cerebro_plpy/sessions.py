@@ -11,14 +11,14 @@ import json
 import select
 import time
 from collections.abc import Generator, Sequence
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Optional
 
 import psycopg2
 from psycopg2 import extensions
 
 Listen = Callable[[], None]
-Statement = Tuple[str, Optional[Sequence[Any]]]
-Rows = List[Tuple[Any, ...]]
+Statement = tuple[str, Optional[Sequence[Any]]]
+Rows = list[tuple[Any, ...]]
 # A piece of work for a session: yields statements, is sent their rows, returns its result.
 Work = Generator[Statement, Rows, Any]
 
@@ -40,8 +40,8 @@ class Session:
         self.connection = connection
         self.listen = listen
         self.cursor: Any = None
-        self.work: Optional[Work] = None
-        self.progress: Optional[dict] = None
+        self.work: Work | None = None
+        self.progress: dict | None = None
 
     @classmethod
     def open(cls, listen: Listen, **parameters: Any) -> Session:
@@ -56,7 +56,7 @@ class Session:
 
     # -- one statement at a time, waiting for it ---------------------------------------------------
 
-    def run(self, sql: str, parameters: Optional[Sequence[Any]] = None) -> Rows:
+    def run(self, sql: str, parameters: Sequence[Any] | None = None) -> Rows:
         self.send(sql, parameters)
         while not self.ready():
             self._pause(LISTEN_EVERY)
@@ -73,7 +73,7 @@ class Session:
         self.progress = None
         self.send(*next(work))
 
-    def advance(self) -> Tuple[bool, Any]:
+    def advance(self) -> tuple[bool, Any]:
         """Take the work as far as it goes without waiting: (finished, its result)."""
         while self.ready():
             assert self.work is not None
@@ -85,7 +85,7 @@ class Session:
             self.send(*statement)
         return False, None
 
-    def throw(self, error: BaseException) -> Tuple[bool, Any]:
+    def throw(self, error: BaseException) -> tuple[bool, Any]:
         """Tell the work that its statement failed; it may go on with another."""
         assert self.work is not None
         try:
@@ -98,7 +98,7 @@ class Session:
 
     # -- the wire ---------------------------------------------------------------------------------
 
-    def send(self, sql: str, parameters: Optional[Sequence[Any]] = None) -> None:
+    def send(self, sql: str, parameters: Sequence[Any] | None = None) -> None:
         self.cursor = self.connection.cursor()
         self.cursor.execute(sql, parameters)
 

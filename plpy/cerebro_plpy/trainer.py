@@ -12,8 +12,9 @@ import os
 import select
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable
 
 from cerebro_db.core import wire
 from cerebro_db.core.errors import CannotConnect, CerebroError, TrainerFailed, by_name
@@ -23,7 +24,7 @@ from .sessions import LISTEN_EVERY, Listen
 INSTALLATION = Path(__file__).resolve().parents[1]  # where `make install` put cerebro_plpy and cerebro_db
 
 
-def installation() -> Dict[str, Any]:
+def installation() -> dict[str, Any]:
     """What `make install` wrote down; a file of the administrator's, not a setting of a user's."""
     try:
         return json.loads((INSTALLATION / "install.json").read_text())
@@ -38,7 +39,7 @@ def installation() -> Dict[str, Any]:
 class Trainer:
     """One running trainer process."""
 
-    def __init__(self, folder: Path, options: Dict[str, Any], listen: Listen) -> None:
+    def __init__(self, folder: Path, options: dict[str, Any], listen: Listen) -> None:
         self.options = options
         self.log = folder / "trainer.log"
         python = installation()["trainer_python"]
@@ -71,7 +72,9 @@ class Trainer:
             ) from error
         self._decoder = wire.Decoder()
         os.set_blocking(self._process.stdin.fileno(), False)
-        self.hello = self.order({"order": "hello", **options}, listen)
+        # The framework takes seconds to import; whoever orders first waits for what is left of them.
+        self._hello: dict[str, Any] | None = None
+        self._send(wire.encode({"order": "hello", **options}), listen)
 
     @property
     def pid(self) -> int:
@@ -83,28 +86,46 @@ class Trainer:
 
     def order(
         self,
-        message: Dict[str, Any],
+        message: dict[str, Any],
         listen: Listen,
-        on_progress: Optional[Callable[[Dict[str, Any]], None]] = None,
-    ) -> Dict[str, Any]:
+        on_progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> dict[str, Any]:
         """Send an order and wait for its closing frame, listening all the while."""
-        try:
+        self.hello(listen)
+        with self._killed_unless_answered():
             self._send(wire.encode(message), listen)
-            while True:
-                for reply in self._receive(listen):
-                    if "progress" in reply:
-                        if on_progress is not None:
-                            on_progress(reply["progress"])
-                    elif "ok" in reply:
-                        return reply["ok"]
-                    else:
-                        error = reply.get("error") or {}
-                        raise by_name(
-                            str(error.get("kind")),
-                            str(error.get("message", "the trainer gave no reason")),
-                            detail=error.get("detail"),
-                            hint=error.get("hint"),
-                        )
+            return self._answer(listen, on_progress)
+
+    def hello(self, listen: Listen) -> dict[str, Any]:
+        """What the trainer said of itself when it was ready."""
+        if self._hello is None:
+            with self._killed_unless_answered():
+                self._hello = self._answer(listen)
+        return self._hello
+
+    def _answer(
+        self, listen: Listen, on_progress: Callable[[dict[str, Any]], None] | None = None
+    ) -> dict[str, Any]:
+        while True:
+            for reply in self._receive(listen):
+                if "progress" in reply:
+                    if on_progress is not None:
+                        on_progress(reply["progress"])
+                elif "ok" in reply:
+                    return reply["ok"]
+                else:
+                    error = reply.get("error") or {}
+                    raise by_name(
+                        str(error.get("kind")),
+                        str(error.get("message", "the trainer gave no reason")),
+                        detail=error.get("detail"),
+                        hint=error.get("hint"),
+                    )
+
+    @contextlib.contextmanager
+    def _killed_unless_answered(self) -> Iterator[None]:
+        try:
+            yield
         except CerebroError:
             raise
         except BaseException:
@@ -163,7 +184,7 @@ class Trainer:
         how = f"of signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"with exit status {status}"
         return TrainerFailed(f"the trainer died {how}", detail=self._last_words())
 
-    def _last_words(self) -> Optional[str]:
+    def _last_words(self) -> str | None:
         with contextlib.suppress(OSError):
             with open(self.log, "rb") as log:
                 log.seek(max(0, os.path.getsize(self.log) - 2000))

@@ -1,0 +1,17 @@
+"""The few words in which the statements of a hop differ between PostgreSQL and Greenplum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dialect:
+    greenplum: bool
+
+    def distributed_by(self, column: str) -> str:
+        return f"DISTRIBUTED BY ({column})" if self.greenplum else ""
+
+    def on_segment(self, dist_key: int) -> str:
+        """The FROM clause that makes a function run on one segment, in its writer process."""
+        return f"FROM cerebro.place WHERE __dist_key__ = {int(dist_key)}" if self.greenplum else ""

@@ -1,0 +1,536 @@
+"""The real ports of the orchestrator: N worker sessions, each with a trainer, and a recorder.
+
+The driver lives in the session that called the fit function.  It never trains and never imports a
+framework; it sends statements, and between two looks at its sessions it listens for cancel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core import orchestrator
+from cerebro_db.core.errors import CerebroError, CorruptState, OutOfResources, by_name
+from cerebro_db.core.names import quote
+from cerebro_db.core.orchestrator import Outcome
+from cerebro_db.core.schedule import Evaluate, Schedule, Train, Unit
+
+from . import logins
+from .db import Database
+from .dialect import Dialect
+from .runs import Configuration, DataSet, Run, note, shuffle_seed
+from .sessions import LISTEN_EVERY, Listen, Rows, Session, Statement, listener, wait_any
+
+HEARTBEAT_EVERY = 1.0  # seconds
+FREE_AT_ONCE = 1 << 20  # an old state larger than this gives its space back as soon as it is replaced
+LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
+
+Steps = Generator[Statement, Rows, Any]
+
+
+class Refused(Exception):
+    """The trainer said no to an order."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(error["message"])
+        self.kind = error["kind"]
+        self.error = by_name(error["kind"], error["message"], detail=error.get("detail"), hint=error.get("hint"))
+
+
+@dataclass
+class Seat:
+    """One segment of a run, as the driver sees it: its session and what its trainer holds."""
+
+    segment: int
+    dist_key: int
+    session: Session
+    cached: set[str] = field(default_factory=set)
+    held: dict[int, tuple[int, str]] = field(default_factory=dict)  # configuration -> (hop, token)
+    unit: Unit | None = None
+    since: float = 0.0
+
+
+class Team:
+    """The worker sessions, one per segment.  They can be used again by the next call in this session."""
+
+    def __init__(self, db: Database, owner: str, dist_keys: Sequence[int], options: dict[str, Any]) -> None:
+        self.owner = owner
+        self.dist_keys = list(dist_keys)
+        self.options = options
+        self.dialect = Dialect("Greenplum" in db.value("SELECT pg_catalog.version()"))
+        self.listen: Listen = listener(db.plpy)
+        self.db = db
+        self.seats: list[Seat] = []
+        try:
+            for segment, dist_key in enumerate(dist_keys):
+                self.seats.append(Seat(segment, dist_key, self._open(segment)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, segment: int) -> Session:
+        session = logins.connect_as(self.db, self.owner, f"cerebro_db segment {segment}", self.listen)
+        # A trainer whose driver is gone must not go on for nobody; the setting is not there before 14.
+        session.run(
+            "SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = 'client_connection_check_interval'"
+        )
+        gpus = self.options.get("gpus") or 0
+        opening = {
+            "engine": self.options["engine"],
+            "threads": self.options["threads"],
+            "deterministic": self.options["deterministic"],
+            "gpu": segment % gpus if gpus else None,
+        }
+        where = self.dialect.on_segment(self.dist_keys[segment])
+        session.run(f"SELECT cerebro._worker_open(%s) {where}", (json.dumps(opening),))
+        return session
+
+    def replace(self, seat: Seat) -> None:
+        """A new session and trainer for a segment whose old ones are gone."""
+        with contextlib.suppress(psycopg2.Error):
+            seat.session.close()
+        seat.cached.clear()
+        seat.held.clear()
+        seat.session = self._open(seat.segment)
+
+    def order(self, seat: Seat, asked: dict[str, Any]) -> Steps:
+        """Have a trainer do something; its answer, or Refused."""
+        where = self.dialect.on_segment(seat.dist_key)
+        rows = yield f"SELECT cerebro._work(%s) {where}", (json.dumps(asked),)
+        reply = json.loads(rows[0][0])
+        if "error" in reply:
+            raise Refused(reply["error"])
+        return reply["ok"]
+
+    def read(self, seat: Seat, data: DataSet, number: int) -> Steps:
+        """See to it that a partition's rows are in the trainer's cache: (handle, seconds it took)."""
+        partition = data.partition(number)
+        handle = f"{data.table}/{number}/{partition['sha256']}"
+        if handle in seat.cached:
+            return handle, 0.0
+        started = time.monotonic()
+        yield from self.order(seat, {"work": "forget", "handle": handle})  # what a failed attempt may have left
+        calls = ", ".join(f"cerebro._data_in(%s, %s, {in_format(quote(name))})" for name in data.variables)
+        yield (
+            f"SELECT {calls} FROM {in_format(data.table)}"
+            f" WHERE __dist_key__ = {int(partition['key'])} ORDER BY buffer_id",
+            [text for name in data.variables for text in (handle, name)],
+        )
+        order = {
+            "work": "data",
+            "handle": handle,
+            "layout": {"inputs": data.layout["inputs"], "outputs": data.layout["outputs"]},
+            "rows": partition["rows"],
+            "sha256": partition["sha256"],
+        }
+        try:
+            yield from self.order(seat, order)
+        except Refused as refused:
+            if refused.kind == "TrainerFailed":
+                raise
+            raise refused.error from refused  # the rows are not what was packed: no configuration's fault
+        seat.cached.add(handle)
+        return handle, time.monotonic() - started
+
+    def run_all(self, work: dict[int, Steps]) -> dict[int, Any]:
+        """Let several segments work at once, and wait for all: segment -> result."""
+        results: dict[int, Any] = {}
+        try:
+            for segment, steps in work.items():
+                self.seats[segment].session.begin(steps)
+            while len(results) < len(work):
+                waiting = [self.seats[segment].session for segment in work if segment not in results]
+                wait_any(waiting, LISTEN_EVERY)
+                self.listen()
+                for segment in work:
+                    if segment not in results:
+                        done, result = self.seats[segment].session.advance()
+                        if done:
+                            results[segment] = result
+        except BaseException:
+            self.abandon()
+            raise
+        return results
+
+    def abandon(self) -> None:
+        """Stop whatever the sessions do, and close them: after a cancel or an error."""
+        for seat in self.seats:
+            seat.session.cancel()
+        deadline = time.monotonic() + LEAVE_WITHIN
+        for seat in self.seats:
+            with contextlib.suppress(psycopg2.Error):
+                while not seat.session.ready() and time.monotonic() < deadline:
+                    wait_any([seat.session], LISTEN_EVERY)
+        self.close()
+
+    def close(self) -> None:
+        for seat in self.seats:
+            with contextlib.suppress(psycopg2.Error):
+                seat.session.close()
+        self.seats.clear()
+
+
+def in_format(sql: str) -> str:
+    """SQL to stand in a statement that has parameters, where psycopg2 wants % doubled."""
+    return sql.replace("%", "%%")
+
+
+class Driver:
+    """Makes units happen (the orchestrator decides which) and keeps the record of them."""
+
+    def __init__(self, db: Database, run: Run, schedule: Schedule, team: Team, recorder: Session) -> None:
+        self.db = db
+        self.run = run
+        self.schedule = schedule
+        self.team = team
+        self.recorder = recorder
+        self.total = sum(run.rows_of(c) * run.epochs for c in run.configurations.values())
+        self.done = sum(run.rows_of(c) * c.hops // run.segments for c in run.configurations.values())
+        self.beat_at = 0.0
+        self.told = -1
+        self.started = time.monotonic()
+        self.best: tuple[float, int] | None = None
+        self.units = {"hops": 0, "evaluations": 0}
+
+    # -- ports ------------------------------------------------------------------------------------
+
+    def start(self, unit: Unit) -> None:
+        seat = self.team.seats[unit.segment]
+        seat.unit, seat.since = unit, time.monotonic()
+        seat.session.begin(self.train(seat, unit) if isinstance(unit, Train) else self.evaluate(seat, unit))
+
+    def wait(self) -> list[Outcome]:
+        busy = [seat for seat in self.team.seats if seat.unit is not None]
+        wait_any([seat.session for seat in busy], LISTEN_EVERY)
+        self.team.listen()
+        outcomes = [outcome for seat in busy if (outcome := self._look(seat)) is not None]
+        self._beat()
+        return outcomes
+
+    def gave_up(self, configuration: int, reason: str) -> None:
+        note(self.recorder_idle(), self.run.id, "configuration failed", configuration, reason=reason)
+        lost = self.run.configurations[configuration]
+        self.total -= self.run.rows_of(lost) * self.run.epochs - self.run.rows_of(lost) * lost.hops // self.run.segments
+        self.db.warning(f"mst_key {configuration} failed: {reason}")
+
+    def trying_again(self, unit: Unit, reason: str) -> None:
+        note(self.recorder_idle(), self.run.id, "unit failed", unit.configuration, reason=reason, segment=unit.segment)
+        self.db.notice(f"mst_key {unit.configuration} on segment {unit.segment}: {reason}; trying again")
+
+    # -- within -----------------------------------------------------------------------------------
+
+    def _look(self, seat: Seat) -> Outcome | None:
+        """What became of a segment's unit, if it has ended."""
+        unit = seat.unit
+        assert unit is not None
+        try:
+            finished, result = seat.session.advance()
+        except Refused as refused:
+            seat.session.work = None
+            lost = refused.kind in ("TrainerFailed", "CorruptState")
+            if lost:
+                seat.held.clear()
+            return self._ended(seat, str(refused.error.message), try_again=lost)
+        except psycopg2.Error as error:
+            if not seat.session.lost and error.pgcode != "57014":
+                raise failure_of(f"segment {seat.segment}", error) from error
+            reason = first_line(error)
+            self.team.replace(seat)
+            return self._ended(seat, reason, try_again=True)
+        if not finished:
+            return None
+        if isinstance(result, str):
+            return self._ended(seat, result, try_again=False)
+        seat.unit = None
+        return Outcome(unit, seconds=time.monotonic() - seat.since)
+
+    def _ended(self, seat: Seat, reason: str, *, try_again: bool) -> Outcome:
+        unit, seat.unit = seat.unit, None
+        assert unit is not None
+        return Outcome(unit, error=reason, try_again=try_again)
+
+    # -- the two kinds of units ---------------------------------------------------------------------
+
+    def train(self, seat: Seat, unit: Train) -> Steps:
+        """One hop.  Returns the reason if the configuration must stop, else None: it is committed."""
+        run, configuration = self.run, self.run.configurations[unit.configuration]
+        rows = yield (
+            "INSERT INTO cerebro.attempt (run, mst_key, hop, segment) VALUES (%s, %s, %s, %s) RETURNING started_at",
+            (run.id, unit.configuration, unit.hop, unit.segment),
+        )
+        started_at = rows[0][0]
+        handle, reading = yield from self.team.read(seat, run.source, unit.segment)
+        order = {
+            "work": "train",
+            "configuration": configuration.definition,
+            "handle": handle,
+            "seed": configuration.seed,
+            "shuffle_seed": shuffle_seed(run, configuration, unit.hop),
+            "hop": unit.hop,
+        }
+        result, loading = yield from self.with_state(seat, configuration, unit.hop - 1, order)
+        if not result.get("finite", True) and run.options.get("nan") != "keep":
+            return f"the loss became {result['loss']} in epoch {unit.epoch} on segment {unit.segment}"
+        state, seconds = result["state"], result["seconds"]
+        seconds = {
+            "data": reading,
+            "build": seconds.get("build", 0.0),
+            "load": seconds.get("load", 0.0) + loading,
+            "train": seconds.get("train", 0.0),
+        }
+        leaf = run.leaf(configuration, unit.hop)
+        where = self.team.dialect.on_segment(seat.dist_key)
+        yield (
+            f"BEGIN; {run.empty_leaf_sql(self.team.dialect, configuration, unit.hop)}"
+            f" INSERT INTO {leaf} (__dist_key__, hop, start, payload)"
+            f" SELECT {int(seat.dist_key)}, {int(unit.hop)}, (s.chunk).start, (s.chunk).payload"
+            f" FROM (SELECT cerebro._state_out() AS chunk {where}) s;"
+            " INSERT INTO cerebro.hop (run, mst_key, hop, epoch, segment, started_at, trainer_pid, rows, steps, loss,"
+            "  metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
+            " SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
+            "  %s::jsonb || jsonb_build_object('save', %s + extract(epoch FROM clock_timestamp() - now()));"
+            " COMMIT",
+            (
+                run.id,
+                unit.configuration,
+                unit.hop,
+                unit.epoch,
+                unit.segment,
+                started_at,
+                result["trainer_pid"],
+                result["rows"],
+                result["steps"],
+                result["loss"],
+                first_metric(result["metrics"]),
+                plain_json(result["metrics"]),
+                state["bytes"],
+                state["sha256"],
+                state["weights_offset"],
+                state["weights_bytes"],
+                json.dumps(seconds),
+                result["seconds"].get("save", 0.0),
+            ),
+        )
+        configuration.hops, configuration.sha256 = unit.hop, state["sha256"]
+        configuration.state_bytes, configuration.dist_key = state["bytes"], seat.dist_key
+        seat.held[unit.configuration] = (unit.hop, state["token"])
+        self.done += result["rows"]
+        self.units["hops"] += 1
+        if unit.hop > 1 and state["bytes"] > FREE_AT_ONCE:
+            yield f"TRUNCATE {run.leaf(configuration, unit.hop - 1)}", None
+        return None
+
+    def evaluate(self, seat: Seat, unit: Evaluate) -> Steps:
+        run, configuration = self.run, self.run.configurations[unit.configuration]
+        rows = yield "SELECT clock_timestamp()", None
+        started_at = rows[0][0]
+        handle, reading = yield from self.team.read(seat, run.data(unit.dataset), unit.part)
+        order = {"work": "evaluate", "configuration": configuration.definition, "handle": handle}
+        result, loading = yield from self.with_state(seat, configuration, unit.hop, order)
+        seconds = {**result["seconds"], "data": reading}
+        seconds["load"] = seconds.get("load", 0.0) + loading
+        yield (
+            "INSERT INTO cerebro.evaluation (run, mst_key, epoch, dataset, part, segment, started_at, rows, loss,"
+            " metric, metrics, seconds) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                run.id,
+                unit.configuration,
+                unit.epoch,
+                unit.dataset,
+                unit.part,
+                unit.segment,
+                started_at,
+                result["rows"],
+                result["loss"],
+                first_metric(result["metrics"]),
+                plain_json(result["metrics"]),
+                json.dumps(seconds),
+            ),
+        )
+        self.units["evaluations"] += 1
+        return None
+
+    def with_state(self, seat: Seat, configuration: Configuration, hop: int, order: dict[str, Any]) -> Steps:
+        """Give an order that needs the state after a hop: (result, seconds spent fetching the state)."""
+        if hop == 0 and configuration.initial == "random":
+            result = yield from self.team.order(seat, {**order, "state": {"kind": "none"}})
+            return result, 0.0
+        held = seat.held.get(configuration.key)
+        if held is not None and held[0] == hop:
+            try:
+                result = yield from self.team.order(seat, {**order, "state": {"kind": "held", "token": held[1]}})
+                return result, 0.0
+            except Refused as refused:
+                if refused.kind != "WrongState":
+                    raise
+                del seat.held[configuration.key]
+        started = time.monotonic()
+        ticket = f"{self.run.id}/{configuration.key}/{hop}/{started}"
+        leaf, here, there = self.run.leaf(configuration, hop), seat.dist_key, configuration.dist_key
+        where = f"hop = {int(hop)}"
+        if self.team.dialect.greenplum:
+            # The rows themselves hop: a segment can hand its function only what it stores.
+            if here != there:
+                yield (
+                    f"INSERT INTO {leaf} SELECT {here}, hop, start, payload FROM {leaf} WHERE {where}"
+                    f" AND __dist_key__ = {there} AND NOT EXISTS"
+                    f" (SELECT FROM {leaf} WHERE {where} AND __dist_key__ = {here})",
+                    None,
+                )
+            where += f" AND __dist_key__ = {here}"
+        yield f"SELECT cerebro._state_in(%s, start, payload) FROM {leaf} WHERE {where}", (ticket,)
+        loading = time.monotonic() - started
+        state = {
+            "kind": configuration.initial if hop == 0 else "full",
+            "ticket": ticket,
+            "sha256": configuration.sha256,
+        }
+        result = yield from self.team.order(seat, {**order, "state": state})
+        return result, loading
+
+    # -- telling others -----------------------------------------------------------------------------
+
+    def rows_under_way(self) -> int:
+        return sum(
+            int(seat.session.progress.get("rows", 0))
+            for seat in self.team.seats
+            if isinstance(seat.unit, Train) and seat.session.progress
+        )
+
+    def _beat(self, *, last: bool = False) -> None:
+        now = time.monotonic()
+        if now - self.beat_at < HEARTBEAT_EVERY and not last:
+            return
+        self.beat_at = now
+        done = min(self.done + self.rows_under_way(), self.total)
+        if last:
+            self.recorder_idle()
+        if self.recorder.work is None:
+            self.recorder.begin(
+                one_statement(
+                    "INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES (%s, %s, %s)",
+                    (self.run.id, done, self.total),
+                )
+            )
+        else:
+            self.recorder.advance()
+        tenth = 10 * done // max(self.total, 1)
+        if tenth > self.told and not last:
+            self.told = tenth
+            self._tell(done, now)
+
+    def _tell(self, done: int, now: float) -> None:
+        if done == 0:
+            return
+        finished = sum(1 for mine in self.schedule.progress.values() if mine.status == "finished")
+        elapsed = now - self.started
+        left = elapsed * (self.total - done) / done
+        self.db.notice(
+            f"{100 * done / max(self.total, 1):3.0f} %  {finished} of {len(self.run.configurations)} configurations"
+            f" finished, {done / max(elapsed, 0.001):,.0f} rows/s, about {left:.0f} s left"
+        )
+
+    def recorder_idle(self) -> Session:
+        """The recorder, once what it was writing is written."""
+        while self.recorder.work is not None:
+            finished, _ = self.recorder.advance()
+            if not finished:
+                wait_any([self.recorder], LISTEN_EVERY)
+        return self.recorder
+
+
+def drive(db: Database, run: Run, schedule: Schedule, team: Team, recorder: Session) -> Driver:
+    """Take a claimed run to its end; whatever stops it is on record before it is raised."""
+    driver = Driver(db, run, schedule, team, recorder)
+    try:
+        orchestrator.run(schedule, driver)
+        driver._beat(last=True)
+        free_old_states(driver.recorder_idle(), run)
+        succeeded = sum(1 for mine in schedule.progress.values() if mine.status == "finished")
+        if succeeded == 0:
+            reasons = {mine.reason for mine in schedule.progress.values()}
+            note(driver.recorder_idle(), run.id, "failed", message="every configuration failed")
+            raise CerebroError(
+                f"run {run.id}: every configuration failed; the first reason: {sorted(map(str, reasons))[0]}",
+                hint=f"SELECT mst_key, reason FROM cerebro.leaderboard WHERE run = {run.id};",
+            )
+        note(driver.recorder_idle(), run.id, "finished")
+    except BaseException as error:
+        team.abandon()
+        record_end(recorder, run.id, error, db)
+        raise
+    return driver
+
+
+def record_end(recorder: Session, run_id: int, error: BaseException, db: Database) -> None:
+    """Say in the log why a run ended early.  Nothing here may listen: the cancel was heard already."""
+    cancelled = getattr(error, "sqlstate", None) == "57014" or isinstance(error, KeyboardInterrupt)
+    message = first_line(error)
+    with contextlib.suppress(psycopg2.Error):
+        recorder.listen = lambda: None
+        while recorder.work is not None and not recorder.advance()[0]:
+            wait_any([recorder], LISTEN_EVERY)
+        last = recorder.run(
+            "SELECT event FROM cerebro.event WHERE run = %s AND mst_key IS NULL AND owner = current_user"
+            " ORDER BY event_id DESC LIMIT 1",
+            (run_id,),
+        )
+        if last and last[0][0] == "started":
+            note(recorder, run_id, "cancelled" if cancelled else "failed", message=message)
+
+
+def free_old_states(recorder: Session, run: Run) -> None:
+    """Once a run is finished only the last state of each configuration is kept."""
+    old = [run.leaf(c, c.hops - 1) for c in run.configurations.values() if c.hops > 1]
+    for start in range(0, len(old), 50):
+        recorder.run(f"DROP TABLE IF EXISTS {', '.join(old[start : start + 50])}")
+
+
+# -- small things --------------------------------------------------------------------------------------
+
+
+def one_statement(sql: str, parameters: Sequence[Any]) -> Steps:
+    yield sql, parameters
+
+
+def first_metric(metrics: dict[str, Any]) -> float | None:
+    return next(iter(metrics.values()), None)
+
+
+def plain_json(metrics: dict[str, Any]) -> str:
+    """JSON has no NaN."""
+    return json.dumps({name: value if math.isfinite(value) else None for name, value in metrics.items()})
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def failure_of(where: str, error: psycopg2.Error) -> CerebroError:
+    """A statement failed for a reason of the database's: this concerns the whole run."""
+    diagnosis = error.diag
+    message = f"{where}: {diagnosis.message_primary or first_line(error)}"
+    if error.pgcode in ("53100", "53200"):
+        failure: CerebroError = OutOfResources(
+            message, hint="Make room, then SELECT cerebro.resume(run) goes on where it stopped."
+        )
+    elif error.pgcode == "42P01":
+        failure = CorruptState(message, hint="A table that the run needs was dropped.")
+    else:
+        failure = CerebroError(message, hint=diagnosis.message_hint)
+    failure.detail = diagnosis.message_detail
+    failure.sqlstate = error.pgcode or failure.sqlstate
+    return failure
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,274 @@
+"""The record of a run: what was asked for, what its log says has happened, and where its states lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cerebro_db.core.errors import InUse, UndefinedObject, WrongState
+from cerebro_db.core.names import quote
+from cerebro_db.core.schedule import Plan, Schedule, derived_seed
+
+from .dialect import Dialect
+from .sessions import Session
+
+STATES = "cerebro_state"
+TRAINING, VALIDATION = "training", "validation"
+
+
+@dataclass
+class Configuration:
+    """One configuration of a run, and how far it is."""
+
+    key: int
+    place: int
+    model_id: int
+    compile_params: str
+    fit_params: str
+    definition: dict[str, Any]  # architecture, compile, fit
+    seed: int
+    parameters: int
+    state_bytes: int
+    initial: str  # random | weights | full
+    sha256: str | None  # of the last state; before the first hop, of the whole state it begins with
+    hops: int = 0
+    dist_key: int = 0  # where its state was written
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A packed table: where it is and what lies in each of its partitions."""
+
+    table: str
+    layout: dict[str, Any]
+
+    @property
+    def partitions(self) -> list[dict[str, Any]]:
+        return self.layout["partitions"]
+
+    def partition(self, number: int) -> dict[str, Any]:
+        return self.partitions[number]
+
+    @property
+    def variables(self) -> list[str]:
+        return [variable["name"] for variable in self.layout["inputs"] + self.layout["outputs"]]
+
+
+@dataclass
+class Run:
+    """A run as its tables tell it; a new one and one that is taken up again look the same."""
+
+    id: int
+    owner: str
+    source: DataSet
+    validation: DataSet | None
+    model_table: str
+    epochs: int
+    evaluate_every: int
+    seed: int
+    dist_keys: list[int]
+    storage: str
+    options: dict[str, Any]
+    configurations: dict[int, Configuration] = field(default_factory=dict)
+
+    @property
+    def segments(self) -> int:
+        return len(self.dist_keys)
+
+    def data(self, dataset: str) -> DataSet:
+        if dataset == TRAINING:
+            return self.source
+        assert self.validation is not None
+        return self.validation
+
+    def plan(self) -> Plan:
+        evaluations = {}
+        if self.validation is not None:
+            # On Greenplum a part can only be evaluated where it lies; on PostgreSQL anywhere.
+            place = {key: segment for segment, key in enumerate(self.dist_keys)}
+            evaluations[VALIDATION] = {
+                number: place.get(part["key"], number % self.segments)
+                for number, part in enumerate(self.validation.partitions)
+                if part["rows"] > 0
+            }
+        ordered = sorted(self.configurations.values(), key=lambda c: c.place)
+        return Plan(
+            seed=self.seed,
+            configurations=tuple(c.key for c in ordered),
+            segments=self.segments,
+            epochs=self.epochs,
+            evaluations=evaluations,
+            evaluate_every=self.evaluate_every,
+        )
+
+    def rows_of(self, configuration: Configuration) -> int:
+        """How many rows one epoch of a configuration trains on."""
+        fit = configuration.definition["fit"]
+        rows = 0
+        for partition in self.source.partitions:
+            once = partition["rows"]
+            if fit.get("steps_per_epoch"):
+                once = min(once, fit["steps_per_epoch"] * fit["batch_size"])
+            rows += once * fit.get("epochs", 1)
+        return rows
+
+    # -- where states lie --------------------------------------------------------------------------
+
+    def leaf(self, configuration: Configuration, hop: int) -> str:
+        """The table that holds a configuration's state after a hop.
+
+        Two tables take turns: the old state stays until the new one is committed, and is freed by
+        TRUNCATE, which a snapshot of the waiting caller does not keep from happening.
+        """
+        return f"{STATES}.{quote(f'{self.storage}_{configuration.key}_{hop % 2}')}"
+
+    def empty_leaf_sql(self, dialect: Dialect, configuration: Configuration, hop: int) -> str:
+        """Makes the table for a hop's state, or empties it."""
+        table = self.leaf(configuration, hop)
+        first_use = hop <= 1 or (hop == 2 and configuration.initial == "random")
+        return create_leaf_sql(dialect, table) if first_use else f"TRUNCATE {table};"
+
+
+def create_leaf_sql(dialect: Dialect, table: str) -> str:
+    return (
+        f"CREATE TABLE {table} (__dist_key__ integer NOT NULL, hop integer NOT NULL, start bigint NOT NULL,"
+        f" payload bytea NOT NULL) {dialect.distributed_by('__dist_key__')};"
+        f" ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL;"
+    )
+
+
+def shuffle_seed(run: Run, configuration: Configuration, hop: int) -> int:
+    return derived_seed(run.seed, "rows", configuration.place, hop)
+
+
+# -- the tables ----------------------------------------------------------------------------------------
+
+
+def create(
+    recorder: Session,
+    values: dict[str, Any],
+    architectures: Iterable[tuple[int, str, str]],
+    configurations: Iterable[dict[str, Any]],
+) -> int:
+    """Put a new run on record; what follows survives whatever becomes of the caller."""
+    run = recorder.run("SELECT nextval('cerebro.run_id')")[0][0]
+    statements, parameters = ["BEGIN"], []
+
+    def insert(table: str, row: dict[str, Any]) -> None:
+        marks = ", ".join(["%s"] * len(row))
+        statements.append(f"INSERT INTO cerebro.{table} ({', '.join(row)}) VALUES ({marks})")
+        parameters.extend(json.dumps(value) if isinstance(value, dict) else value for value in row.values())
+
+    insert("run", {"run": run, **values})
+    for model_id, given, architecture in architectures:
+        insert("architecture", {"run": run, "model_id": model_id, "given": given, "architecture": architecture})
+    for configuration in configurations:
+        insert("configuration", {"run": run, **configuration})
+    insert("event", {"run": run, "event": "created"})
+    statements.append("COMMIT")
+    recorder.run("; ".join(statements), parameters)
+    return run
+
+
+def load(recorder: Session, run_id: int) -> Run:
+    """A run of the recorder's user, as far as its log goes."""
+    found = recorder.run(
+        "SELECT owner::text, source_table, layout, validation_table, validation_layout, model_table, epochs,"
+        " evaluate_every, seed, dist_keys, storage, options FROM cerebro.run WHERE run = %s AND owner = current_user",
+        (run_id,),
+    )
+    if not found:
+        raise UndefinedObject(
+            f"there is no run {run_id} of yours",
+            hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
+        )
+    owner, source, layout, validation, validation_layout, model_table, *rest = found[0]
+    run = Run(
+        run_id,
+        owner,
+        DataSet(source, layout),
+        DataSet(validation, validation_layout) if validation else None,
+        model_table,
+        *rest,
+    )
+    architectures = dict(
+        recorder.run(
+            "SELECT model_id, architecture FROM cerebro.architecture WHERE run = %s AND owner = current_user", (run_id,)
+        )
+    )
+    for key, place, model_id, compiled, fitted, compile_, fit, *more in recorder.run(
+        "SELECT mst_key, place, model_id, compile_params, fit_params, compile, fit, seed, parameters, state_bytes,"
+        " initial, initial_sha256 FROM cerebro.configuration WHERE run = %s AND owner = current_user ORDER BY place",
+        (run_id,),
+    ):
+        definition = {"architecture": architectures[model_id], "compile": compile_, "fit": fit}
+        run.configurations[key] = Configuration(key, place, model_id, compiled, fitted, definition, *more)
+    for configuration in run.configurations.values():
+        configuration.dist_key = run.dist_keys[0]  # an initial state is put on the first segment
+    for key, hops, sha256, state_bytes, segment in recorder.run(
+        "SELECT DISTINCT ON (mst_key) mst_key, hop, state_sha256, state_bytes, segment FROM cerebro.hop"
+        " WHERE run = %s AND owner = current_user ORDER BY mst_key, hop DESC",
+        (run_id,),
+    ):
+        configuration = run.configurations[key]
+        configuration.hops, configuration.sha256, configuration.state_bytes = hops, sha256, state_bytes
+        configuration.dist_key = run.dist_keys[segment]
+    return run
+
+
+def schedule_of(recorder: Session, run: Run) -> Schedule:
+    """The schedule with everything that the log says is done."""
+    schedule = Schedule(run.plan())
+    evaluated: dict[int, list[tuple[int, str, int]]] = {}
+    for key, epoch, dataset, part in recorder.run(
+        "SELECT mst_key, epoch, dataset, part FROM cerebro.evaluation WHERE run = %s AND owner = current_user",
+        (run.id,),
+    ):
+        evaluated.setdefault(key, []).append((epoch, dataset, part))
+    for key, configuration in run.configurations.items():
+        schedule.restore(key, configuration.hops, evaluated.get(key, ()))
+    for key, event, reason in recorder.run(
+        "SELECT DISTINCT ON (mst_key) mst_key, event, detail ->> 'reason' FROM cerebro.event"
+        " WHERE run = %s AND owner = current_user AND mst_key IS NOT NULL"
+        " AND event IN ('configuration failed', 'configuration revived') ORDER BY mst_key, event_id DESC",
+        (run.id,),
+    ):
+        if event == "configuration failed":
+            schedule.give_up(key, reason)
+    return schedule
+
+
+def claim(recorder: Session, run_id: int, pid: int) -> None:
+    """Become the one session that drives a run, or say who does."""
+    recorder.run("BEGIN")
+    try:
+        # Two who claim at once queue here; the second then sees what the first wrote.
+        recorder.run("SELECT pg_advisory_xact_lock(hashtext('cerebro_db run'), %s)", (run_id,))
+        status, driver = recorder.run(
+            "SELECT status, driver_pid FROM cerebro.runs WHERE run = %s AND owner = current_user", (run_id,)
+        )[0]
+        if status == "running":
+            raise InUse(
+                f"run {run_id} is being driven by the session with process id {driver}",
+                hint=f"Follow it with SELECT * FROM cerebro.run_progress, or end it with SELECT cerebro.cancel({run_id}).",
+            )
+        if status == "finished":
+            raise WrongState(f"run {run_id} is finished", hint="Its results are in cerebro.leaderboard.")
+        recorder.run(
+            "INSERT INTO cerebro.event (run, event, detail) VALUES (%s, 'started',"
+            " jsonb_build_object('pid', %s, 'backend_start', cerebro._backend_start(%s)))",
+            (run_id, pid, pid),
+        )
+    except BaseException:
+        recorder.run("ROLLBACK")
+        raise
+    recorder.run("COMMIT")
+
+
+def note(recorder: Session, run_id: int, event: str, key: int | None = None, **detail: Any) -> None:
+    recorder.run(
+        "INSERT INTO cerebro.event (run, event, mst_key, detail) VALUES (%s, %s, %s, %s)",
+        (run_id, event, key, json.dumps(detail)),
+    )

@@ -1,0 +1,9 @@
+-- Who may call what.  Nothing is PUBLIC's; what only the server calls itself is nobody's.
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA cerebro FROM PUBLIC;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA cerebro TO cerebro_user;
+REVOKE ALL ON FUNCTION cerebro._enrol(name), cerebro._setup_logins() FROM cerebro_user;
+GRANT EXECUTE ON FUNCTION cerebro._enrol(name) TO cerebro_enrol;
+GRANT EXECUTE ON FUNCTION cerebro._backend_alive(integer, timestamptz) TO cerebro_monitor;
+
+SELECT cerebro._setup_logins();
