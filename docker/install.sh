@@ -148,8 +148,10 @@ done
 
 # --- the package itself: client, command, and the extension's files ----------------------------------------
 
-parts=(pyproject.toml cerebro_db.control cerebro_db plpy sql migrations)
-[[ ! -e $clone/README.md ]] || parts+=(README.md)
+parts=(pyproject.toml cerebro_db.control cerebro_db plpy sql)
+for part in migrations README.md; do
+  [[ ! -e $clone/$part ]] || parts+=("$part")
+done
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 # Built from a copy: setuptools leaves files behind, and would take up again those of last time.
