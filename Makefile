@@ -83,11 +83,11 @@ demo: up
 	@.venv/bin/python -m cerebro_db.client.demo
 
 lint: env-dev
-	@$(RUN)/ruff check .
-	@$(RUN)/mypy
-	@$(RUN)/lint-imports
+	@$(RUN)/ruff check --output-format concise .; ruff=$$?; $(RUN)/mypy; mypy=$$?; \
+	  $(RUN)/lint-imports --no-logo; imports=$$?; exit $$((ruff | mypy | imports))
 
-test: lint
-	@$(RUN)/python -m pytest $(PYTEST)
+# The tests run and report also when the linters find something; either makes it fail.
+test: env-dev
+	@$(MAKE) --no-print-directory lint; lint=$$?; $(RUN)/python -m pytest $(PYTEST) && exit $$lint
 
 ci: test
