@@ -155,15 +155,18 @@ def check_names(ins: list[Variable], outs: list[Variable], module: str) -> None:
 
 def find_shapes(db: Database, source: Relation, variables: list[Variable], module: str) -> None:
     """The shape of every array, from some row."""
-    arrays = [variable for variable in variables if variable.kind != "class"]
+    arrays = [variable for variable in variables if variable.columns[0].element]
+    for variable in variables:
+        if variable not in arrays and variable.kind != "class":
+            variable.shape = (len(variable.columns),)
     if not arrays:
         return
-    picked = ", ".join(f"{v.expression(lambda c: quote(c.name))} AS v{i}" for i, v in enumerate(arrays))
+    picked = ", ".join(f"pg_catalog.array_send({quote(v.columns[0].name)}) AS v{i}" for i, v in enumerate(arrays))
     row = db.one(f"SELECT {picked} FROM {source.sql} LIMIT 1")
     assert row is not None
     for index, variable in enumerate(arrays):
         variable.shape = packing.shape_of(row[f"v{index}"])
-        if not packing.elements(variable.shape) or not variable.shape:
+        if not variable.shape:
             raise BadData(
                 f"{module} error: column '{variable.name}' of table {source.text} has empty arrays.",
                 hint=f"WHERE pg_catalog.cardinality({quote(variable.name)}) = 0 finds them.",
