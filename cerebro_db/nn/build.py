@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from cerebro_db.core import allowlist  # type: ignore
+from cerebro_db.core import allowlist
 from cerebro_db.core.errors import ConfigurationFailed
 
 PICKED_BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")
@@ -38,8 +38,7 @@ def build_model(
     from keras.src.utils.naming import reset_uids  # has no public name
 
     allowlist.check(configuration["architecture"])
-    if hasattr(allowlist, "check_compile"):  # TEMPORARY-ALLOWLIST
-        allowlist.check_compile(configuration["compile"])
+    allowlist.check_compile(configuration["compile"])
     # Keras numbers what has no name of its own (dense_7, adam_3) through a process' life; the names go
     # into the state, and equal states must have equal bytes in whatever process they were written.
     reset_uids()

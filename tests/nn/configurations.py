@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import Any
 
 import numpy as np
+
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.params import compile_params
 
 Json = dict[str, Any]
 
@@ -18,7 +23,7 @@ def input_layer(shape: list[int | None], dtype: str = "float32", name: str = "ro
 
 
 def sequential(*layers: Json) -> Json:
-    return {"class_name": "Sequential", "config": {"name": "model", "layers": list(layers)}}
+    return {"module": "keras", "class_name": "Sequential", "config": {"name": "model", "layers": list(layers)}}
 
 
 def functional(layers: list[tuple[Json, list[str]]], inputs: list[str], outputs: list[str]) -> Json:
@@ -37,7 +42,11 @@ def functional(layers: list[tuple[Json, list[str]]], inputs: list[str], outputs:
         called = [{"args": args, "kwargs": {}}] if arguments else []
         nodes.append({**one, "name": one["config"]["name"], "inbound_nodes": called})
     ends = {"input_layers": [[name, 0, 0] for name in inputs], "output_layers": [[name, 0, 0] for name in outputs]}
-    return {"class_name": "Functional", "config": {"name": "model", "layers": nodes, **ends}}
+    return {
+        "module": "keras.src.models.functional",
+        "class_name": "Functional",
+        "config": {"name": "model", "layers": nodes, **ends},
+    }
 
 
 def configuration(architecture: Json, loss: Any, optimizer: str = "Adam", **more: Any) -> Json:
@@ -46,6 +55,8 @@ def configuration(architecture: Json, loss: Any, optimizer: str = "Adam", **more
     known = ("batch_size", "epochs", "shuffle", "class_weight", "steps_per_epoch")
     fit = {"batch_size": 16, **{name: more.pop(name) for name in known if name in more}}
     compile_ = {"optimizer": {"class_name": optimizer, "config": more}, "loss": loss, "metrics": metrics}
+    with contextlib.suppress(CerebroError):  # the trainer is told wrong ones, too
+        compile_ = compile_params(json.dumps(compile_))
     return {"architecture": architecture, "compile": compile_, "fit": fit}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
@@ -48,5 +49,5 @@ def replay(case: dict[str, Any]) -> list[np.ndarray]:
 
 
 if __name__ == "__main__":
-    for case in json.load(open(sys.argv[1])):
+    for case in json.loads(Path(sys.argv[1]).read_text()):
         np.savez(case["out"], *replay(case))
