@@ -54,8 +54,6 @@ CREATE TABLE cerebro.configuration (
     compile        jsonb   NOT NULL,
     fit            jsonb   NOT NULL,
     seed           bigint  NOT NULL,
-    parameters     bigint  NOT NULL,
-    state_bytes    bigint  NOT NULL,
     initial        text    NOT NULL,
     initial_sha256 text,
     PRIMARY KEY (run, owner, mst_key)
@@ -149,11 +147,16 @@ BEGIN
     LOOP
         EXECUTE format('ALTER TABLE cerebro.%I ENABLE ROW LEVEL SECURITY', named);
         EXECUTE format('CREATE POLICY own_rows ON cerebro.%I USING (owner = current_user) WITH CHECK (owner = current_user)', named);
-        EXECUTE format('GRANT SELECT, INSERT ON cerebro.%I TO cerebro_user', named);
+        -- DELETE is for cerebro.forget(); nothing is ever updated.
+        EXECUTE format('GRANT SELECT, INSERT, DELETE ON cerebro.%I TO cerebro_user', named);
         PERFORM pg_catalog.pg_extension_config_dump(format('cerebro.%I', named)::regclass, '');
     END LOOP;
 END
 $security$;
+
+-- An admin may ask anybody's run to end.
+CREATE POLICY admin_cancels ON cerebro.event FOR INSERT
+    WITH CHECK (event = 'cancel requested' AND pg_has_role(current_user, 'cerebro_admin', 'USAGE'));
 
 SELECT pg_catalog.pg_extension_config_dump('cerebro.run_id', '');
 SELECT pg_catalog.pg_extension_config_dump('cerebro.event_id', '');

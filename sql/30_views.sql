@@ -1,5 +1,18 @@
 -- What people and BI tools look at: plain scalar columns, one's own runs (a cerebro_monitor: all).
 
+CREATE VIEW cerebro.run_plan WITH (security_barrier) AS
+SELECT r.run, r.owner, r.name, r.description, r.created_at, r.source_table, r.validation_table, r.model_table,
+       r.selection_table, r.arch_table,
+       -- A finished run can be extended; the run itself stays as it was asked for.
+       COALESCE((SELECT max((e.detail ->> 'epochs')::integer)
+                   FROM cerebro.event e
+                  WHERE e.run = r.run AND e.owner = r.owner AND e.event = 'extended'), r.epochs) AS epochs,
+       r.evaluate_every, r.seed, r.segments, r.dist_keys, r.configurations, r.rows_per_epoch, r.storage,
+       r.options, r.layout, r.validation_layout, r.source_summary, r.version
+  FROM cerebro.run r
+ WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+COMMENT ON VIEW cerebro.run_plan IS 'What each run was asked to do, extensions included.';
+
 CREATE VIEW cerebro.runs WITH (security_barrier) AS
 WITH last AS (
     SELECT DISTINCT ON (run, owner) run, owner, event, at, detail
@@ -33,7 +46,7 @@ SELECT r.run,
        last.detail ->> 'message' AS message,
        (last.detail ->> 'pid')::integer AS driver_pid,
        r.description
-  FROM cerebro.run r
+  FROM cerebro.run_plan r
   JOIN last USING (run, owner)
   JOIN span USING (run, owner)
  WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
@@ -87,6 +100,11 @@ WITH last AS (
       FROM cerebro.event
      WHERE mst_key IS NOT NULL AND event IN ('configuration failed', 'configuration revived')
      ORDER BY run, owner, mst_key, event_id DESC
+), built AS (
+    SELECT run, owner, mst_key, max((detail ->> 'parameters')::bigint) AS parameters
+      FROM cerebro.event
+     WHERE event = 'built'
+     GROUP BY run, owner, mst_key
 ), hops AS (
     SELECT run, owner, mst_key, count(*) AS hops
       FROM cerebro.hop
@@ -111,15 +129,16 @@ SELECT r.run,
        validated.validation_loss,
        validated.validation_metric,
        c.compile #>> '{metrics,0}' AS metric_name,
-       c.parameters,
+       built.parameters,
        CASE WHEN troubled.event = 'configuration failed' THEN troubled.reason END AS reason,
        r.source_table,
        r.model_table,
        r.name AS run_name,
        r.owner
-  FROM cerebro.run r
+  FROM cerebro.run_plan r
   JOIN cerebro.configuration c USING (run, owner)
   LEFT JOIN hops USING (run, owner, mst_key)
+  LEFT JOIN built USING (run, owner, mst_key)
   LEFT JOIN last USING (run, owner, mst_key)
   LEFT JOIN validated USING (run, owner, mst_key)
   LEFT JOIN troubled USING (run, owner, mst_key)
@@ -175,7 +194,7 @@ SELECT r.run,
        board.best_metric,
        beat.at AS seen_at,
        r.owner
-  FROM cerebro.run r
+  FROM cerebro.run_plan r
   JOIN cerebro.runs USING (run, owner)
   LEFT JOIN beat USING (run, owner)
   LEFT JOIN recent USING (run, owner)
@@ -231,7 +250,7 @@ WITH spent AS (
            extract(epoch FROM s.last_unit - s.first_unit)::double precision * r.segments AS available,
            GREATEST(extract(epoch FROM s.first_unit - runs.started_at)::double precision, 0) * r.segments AS starting
       FROM spent s
-      JOIN cerebro.run r USING (run, owner)
+      JOIN cerebro.run_plan r USING (run, owner)
       JOIN cerebro.runs USING (run, owner)
 ), parts AS (
     SELECT w.run, w.owner, w.available + w.starting AS total, part.*
@@ -253,6 +272,6 @@ SELECT run, place, activity, seconds, seconds / NULLIF(total, 0) AS share, owner
 COMMENT ON VIEW cerebro.run_time IS
     'Where the segments'' time of a run went, in seconds summed over the segments and as a share of the whole.';
 
-GRANT SELECT ON cerebro.runs, cerebro.learning_curve, cerebro.leaderboard, cerebro.run_progress,
+GRANT SELECT ON cerebro.run_plan, cerebro.runs, cerebro.learning_curve, cerebro.leaderboard, cerebro.run_progress,
                 cerebro.hop_timeline, cerebro.run_time
              TO cerebro_user, cerebro_monitor;

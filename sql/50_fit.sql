@@ -22,8 +22,64 @@ COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(text, text, text, integer,
 'Trains every configuration of a model selection table on a packed table by model hopping, and returns the run''s number.
  Each configuration visits each segment once per iteration; its whole state hops with it.
  Leaves MODEL_OUTPUT_TABLE, _info and _summary. Follow it from another session: SELECT * FROM cerebro.run_progress.
- options: seed (number), deterministic (true/false), threads (per segment), nan (stop: a configuration whose loss is not finite fails alone; keep).
+ options: seed (number), deterministic (true/false), threads (per segment), replay (a run whose numbers to have again),
+ nan (stop: a configuration whose loss is not finite fails, alone; keep: it goes on).
  Rows are always cached by the trainers; use_caching is accepted for MADlib''s sake.';
+
+CREATE FUNCTION cerebro.submit(
+    source_table              text,
+    model_output_table        text,
+    model_selection_table     text,
+    num_iterations            integer,
+    use_gpus                  boolean DEFAULT false,
+    validation_table          text    DEFAULT NULL,
+    metrics_compute_frequency integer DEFAULT NULL,
+    warm_start                boolean DEFAULT false,
+    name                      text    DEFAULT NULL,
+    description               text    DEFAULT NULL,
+    use_caching               boolean DEFAULT true,
+    options                   jsonb   DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.submit(plpy, source_table, model_output_table, model_selection_table, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, use_caching, options)
+$py$;
+COMMENT ON FUNCTION cerebro.submit(text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb) IS
+'As madlib_fit_multiple_model, but returns the run''s number at once; the run goes on without you, also when you disconnect.
+ cerebro.wait(run), cerebro.runs and cerebro.run_progress follow it, cerebro.cancel(run) ends it.';
+
+CREATE FUNCTION cerebro.resume(run bigint, epochs integer DEFAULT NULL, retry_failed boolean DEFAULT false) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.resume(plpy, run, epochs, retry_failed)
+$py$;
+COMMENT ON FUNCTION cerebro.resume(bigint, integer, boolean) IS
+'Finishes a run that was cancelled, interrupted or failed, exactly as it would have gone on; nothing committed is trained again.
+ epochs => N (more than planned) extends a run, also a finished one. retry_failed gives failed configurations another chance.';
+
+CREATE FUNCTION cerebro.wait(run bigint, timeout double precision DEFAULT NULL) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.wait(plpy, run, timeout)
+$py$;
+COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
+'Waits until a run has ended, at most so many seconds, and returns its status.';
+
+CREATE FUNCTION cerebro.cancel(run bigint) RETURNS boolean
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.cancel(plpy, run)
+$py$;
+COMMENT ON FUNCTION cerebro.cancel(bigint) IS
+'Ends a run that is being driven by any session, within a second or so; cerebro.resume(run) can take it up again. False if nobody drives it.';
+
+CREATE FUNCTION cerebro.forget(run bigint) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.forget(plpy, run)
+$py$;
+COMMENT ON FUNCTION cerebro.forget(bigint) IS
+'Removes a run''s log and model states. The model tables that it left stay; they can no longer be extended or resumed.';
 
 CREATE FUNCTION cerebro.materialize(run bigint, model_output_table text) RETURNS void
 LANGUAGE plpython3u AS $py$
@@ -31,4 +87,4 @@ LANGUAGE plpython3u AS $py$
 return api.materialize_run(plpy, run, model_output_table)
 $py$;
 COMMENT ON FUNCTION cerebro.materialize(bigint, text) IS
-'Makes the model tables of a run, for instance of one whose caller was gone when it finished.';
+'Makes the model tables of a run from its last states, also of one that did not finish.';

@@ -108,6 +108,12 @@ class ConfigurationFailed(CerebroError):
     sqlstate = "22023"
 
 
+class Cancelled(CerebroError):
+    """Another session asked for the run to end."""
+
+    sqlstate = "57014"
+
+
 class CorruptState(CerebroError):
     """A model state does not have the bytes that were written."""
 

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
-from .fit import fit_multiple_model
+from .background import cancel, forget, wait
+from .fit import fit_multiple_model, resume, submit
 from .logins import enrol, setup_logins
+from .models import delete_keras_model, load_keras_model
 from .pack import training_preprocessor_dl, validation_preprocessor_dl
 from .results import materialize_run
 from .segment import data_in, state_in, state_out, work, worker_close, worker_open

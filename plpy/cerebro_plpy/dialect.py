@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .db import Database
+
 
 @dataclass(frozen=True)
 class Dialect:
     greenplum: bool
+
+    @classmethod
+    def of(cls, db: Database) -> Dialect:
+        return cls("Greenplum" in db.value("SELECT pg_catalog.version()"))
 
     def distributed_by(self, column: str) -> str:
         return f"DISTRIBUTED BY ({column})" if self.greenplum else ""

@@ -18,19 +18,28 @@ from typing import Any
 import psycopg2
 
 from cerebro_db.core import orchestrator
-from cerebro_db.core.errors import CerebroError, CorruptState, OutOfResources, by_name
+from cerebro_db.core.errors import (
+    Cancelled,
+    CerebroError,
+    ConfigurationFailed,
+    CorruptState,
+    OutOfResources,
+    by_name,
+)
 from cerebro_db.core.names import quote
 from cerebro_db.core.orchestrator import Outcome
-from cerebro_db.core.schedule import Evaluate, Schedule, Train, Unit
+from cerebro_db.core.schedule import Evaluate, Schedule, Status, Train, Unit
 
 from . import logins
 from .db import Database
 from .dialect import Dialect
-from .runs import Configuration, DataSet, Run, note, shuffle_seed
+from .runs import Configuration, DataSet, Run, note, schedule_of, shuffle_seed
 from .sessions import LISTEN_EVERY, Listen, Rows, Session, Statement, listener, wait_any
 
 HEARTBEAT_EVERY = 1.0  # seconds
 FREE_AT_ONCE = 1 << 20  # an old state larger than this gives its space back as soon as it is replaced
+FRAMEWORK_MB = 600  # resident memory of a trainer before it holds any model
+CANCELLED = "57014"
 LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
 
 Steps = Generator[Statement, Rows, Any]
@@ -65,7 +74,7 @@ class Team:
         self.owner = owner
         self.dist_keys = list(dist_keys)
         self.options = options
-        self.dialect = Dialect("Greenplum" in db.value("SELECT pg_catalog.version()"))
+        self.dialect = Dialect.of(db)
         self.listen: Listen = listener(db.plpy)
         self.db = db
         self.seats: list[Seat] = []
@@ -212,7 +221,7 @@ class Driver:
         wait_any([seat.session for seat in busy], LISTEN_EVERY)
         self.team.listen()
         outcomes = [outcome for seat in busy if (outcome := self._look(seat)) is not None]
-        self._beat()
+        self.beat()
         return outcomes
 
     def gave_up(self, configuration: int, reason: str) -> None:
@@ -240,7 +249,7 @@ class Driver:
                 seat.held.clear()
             return self._ended(seat, str(refused.error.message), try_again=lost)
         except psycopg2.Error as error:
-            if not seat.session.lost and error.pgcode != "57014":
+            if not seat.session.lost and error.pgcode != CANCELLED:
                 raise failure_of(f"segment {seat.segment}", error) from error
             reason = first_line(error)
             self.team.replace(seat)
@@ -405,7 +414,14 @@ class Driver:
             if isinstance(seat.unit, Train) and seat.session.progress
         )
 
-    def _beat(self, *, last: bool = False) -> None:
+    def beat(self, *, last: bool = False) -> None:
+        """Once a second: say how far we are, and hear whether another session wants the run to end."""
+        if self.recorder.work is not None and not last:
+            finished, wanted = self.recorder.advance()
+            if finished and wanted:
+                raise Cancelled(
+                    f"run {self.run.id} was cancelled", hint=f"SELECT cerebro.resume({self.run.id}) goes on."
+                )
         now = time.monotonic()
         if now - self.beat_at < HEARTBEAT_EVERY and not last:
             return
@@ -414,18 +430,23 @@ class Driver:
         if last:
             self.recorder_idle()
         if self.recorder.work is None:
-            self.recorder.begin(
-                one_statement(
-                    "INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES (%s, %s, %s)",
-                    (self.run.id, done, self.total),
-                )
-            )
-        else:
-            self.recorder.advance()
+            self.recorder.begin(self._heartbeat(done))
         tenth = 10 * done // max(self.total, 1)
         if tenth > self.told and not last:
             self.told = tenth
             self._tell(done, now)
+
+    def _heartbeat(self, done: int) -> Steps:
+        yield (
+            "INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES (%s, %s, %s)",
+            (self.run.id, done, self.total),
+        )
+        rows = yield (
+            "SELECT event = 'cancel requested' FROM cerebro.event WHERE run = %s AND owner = current_user"
+            " AND event IN ('started', 'cancel requested') ORDER BY event_id DESC LIMIT 1",
+            (self.run.id,),
+        )
+        return bool(rows and rows[0][0])
 
     def _tell(self, done: int, now: float) -> None:
         if done == 0:
@@ -447,32 +468,112 @@ class Driver:
         return self.recorder
 
 
-def drive(db: Database, run: Run, schedule: Schedule, team: Team, recorder: Session) -> Driver:
+def drive(db: Database, run: Run, team: Team, recorder: Session) -> Schedule:
     """Take a claimed run to its end; whatever stops it is on record before it is raised."""
-    driver = Driver(db, run, schedule, team, recorder)
     try:
+        build_once(db, run, team, recorder)
+        schedule = schedule_of(recorder, run)
+        driver = Driver(db, run, schedule, team, recorder)
         orchestrator.run(schedule, driver)
-        driver._beat(last=True)
+        driver.beat(last=True)
         free_old_states(driver.recorder_idle(), run)
-        succeeded = sum(1 for mine in schedule.progress.values() if mine.status == "finished")
-        if succeeded == 0:
-            reasons = {mine.reason for mine in schedule.progress.values()}
-            note(driver.recorder_idle(), run.id, "failed", message="every configuration failed")
-            raise CerebroError(
-                f"run {run.id}: every configuration failed; the first reason: {sorted(map(str, reasons))[0]}",
-                hint=f"SELECT mst_key, reason FROM cerebro.leaderboard WHERE run = {run.id};",
-            )
-        note(driver.recorder_idle(), run.id, "finished")
+        require_success(run, schedule)
+        note(recorder, run.id, "finished")
+        return schedule
     except BaseException as error:
         team.abandon()
-        record_end(recorder, run.id, error, db)
+        record_end(recorder, run.id, error)
         raise
-    return driver
 
 
-def record_end(recorder: Session, run_id: int, error: BaseException, db: Database) -> None:
+def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
+    """Have the trainers build every configuration that was never built, before any of them trains.
+
+    What cannot be built, or does not fit the rows, fails here and alone; what can be tells how much
+    memory and disk the run will need.
+    """
+    fresh = [configuration for configuration in run.configurations.values() if not configuration.built]
+    if fresh:
+        failed = {}
+        for key, found in described(team, run, fresh).items():
+            if isinstance(found, CerebroError):
+                failed[key] = found
+                note(recorder, run.id, "configuration failed", key, reason=found.message)
+            else:
+                run.configurations[key].state_bytes = found["state_bytes"]
+                note(recorder, run.id, "built", key, parameters=found["parameters"], state_bytes=found["state_bytes"])
+        if len(failed) == len(run.configurations):
+            key, error = next(iter(failed.items()))
+            error.message = f"mst_key {key}: {error.message}"
+            raise error
+        for key, error in failed.items():
+            db.warning(f"mst_key {key} failed: {error.message}", hint=error.hint)
+    say_needs(db, run)
+
+
+def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> dict[int, Any]:
+    """For each configuration what a trainer says of it, or the error that it is."""
+    kinds: dict[str, list[Configuration]] = {}
+    for configuration in configurations:
+        # Configurations that differ only in the optimizer's numbers are built alike.
+        compiled = configuration.definition["compile"]
+        optimizer = {**compiled["optimizer"], "config": sorted(compiled["optimizer"].get("config") or {})}
+        kind = json.dumps([configuration.model_id, {**compiled, "optimizer": optimizer}], sort_keys=True)
+        kinds.setdefault(kind, []).append(configuration)
+    layout = {side: run.source.layout[side] for side in ("inputs", "outputs")}
+
+    def look_at(seat: Seat, mine: list[str]) -> Steps:
+        found: dict[str, Any] = {}
+        for kind in mine:
+            order = {"work": "describe", "configuration": kinds[kind][0].definition, "layout": layout}
+            try:
+                found[kind] = yield from team.order(seat, order)
+            except Refused as refused:
+                found[kind] = refused.error
+        return found
+
+    shares = {seat.segment: list(kinds)[seat.segment :: len(team.seats)] for seat in team.seats}
+    work = {segment: look_at(team.seats[segment], share) for segment, share in shares.items() if share}
+    answers = {kind: found for part in team.run_all(work).values() for kind, found in part.items()}
+    return {configuration.key: answers[kind] for kind, alike in kinds.items() for configuration in alike}
+
+
+def say_needs(db: Database, run: Run) -> None:
+    """What the run will take of the machine, and a warning where it has less."""
+    states = [configuration.state_bytes for configuration in run.configurations.values()]
+    disk = 2 * sum(states)
+    largest_part = max(partition["bytes"] for partition in run.source.partitions)
+    memory = run.segments * ((FRAMEWORK_MB << 20) + largest_part + 3 * max(states))
+    db.notice(
+        f"up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
+        f" for {run.segments} trainers"
+    )
+    free_disk, free_memory = disk_available(), memory_available()
+    if disk > free_disk:
+        db.warning(
+            f"only {megabytes(free_disk)} of disk are free",
+            hint="Train fewer or smaller configurations at once, or make room: a run can be resumed.",
+        )
+    if free_memory is not None and memory > free_memory:
+        db.warning(
+            f"only {megabytes(free_memory)} of memory are available",
+            hint="Pack into fewer segments: training_preprocessor_dl(..., segments => 1).",
+        )
+
+
+def require_success(run: Run, schedule: Schedule) -> None:
+    if any(mine.status is Status.FINISHED for mine in schedule.progress.values()):
+        return
+    reason = next(iter(schedule.progress.values())).reason
+    raise ConfigurationFailed(
+        f"run {run.id}: every configuration failed; the first because {reason}",
+        hint=f"SELECT mst_key, reason FROM cerebro.leaderboard WHERE run = {run.id};",
+    )
+
+
+def record_end(recorder: Session, run_id: int, error: BaseException) -> None:
     """Say in the log why a run ended early.  Nothing here may listen: the cancel was heard already."""
-    cancelled = getattr(error, "sqlstate", None) == "57014" or isinstance(error, KeyboardInterrupt)
+    cancelled = getattr(error, "sqlstate", None) == CANCELLED or isinstance(error, KeyboardInterrupt)
     message = first_line(error)
     with contextlib.suppress(psycopg2.Error):
         recorder.listen = lambda: None
@@ -495,10 +596,6 @@ def free_old_states(recorder: Session, run: Run) -> None:
 
 
 # -- small things --------------------------------------------------------------------------------------
-
-
-def one_statement(sql: str, parameters: Sequence[Any]) -> Steps:
-    yield sql, parameters
 
 
 def first_metric(metrics: dict[str, Any]) -> float | None:
@@ -530,6 +627,23 @@ def failure_of(where: str, error: psycopg2.Error) -> CerebroError:
     failure.detail = diagnosis.message_detail
     failure.sqlstate = error.pgcode or failure.sqlstate
     return failure
+
+
+def megabytes(size: float) -> str:
+    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{max(1, round(size / 2**20)):,} MB"
+
+
+def disk_available() -> int:
+    room = os.statvfs(os.getcwd())
+    return room.f_bavail * room.f_frsize
+
+
+def memory_available() -> int | None:
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def cores() -> int:

@@ -23,17 +23,17 @@ from cerebro_db.core.errors import (
     WrongState,
 )
 from cerebro_db.core.names import Name
-from cerebro_db.core.schedule import derived_seed
+from cerebro_db.core.schedule import Schedule, derived_seed
 
-from . import logins, results, runs, tables, warm
+from . import background, logins, results, runs, tables, warm
 from .db import Database, entry
-from .driver import Driver, Refused, Seat, Steps, Team, cores, drive, failure_of
-from .runs import DataSet, note
+from .dialect import Dialect
+from .driver import Team, cores, drive, failure_of, record_end
+from .runs import DataSet, Run
 from .sessions import Session, listener
 from .tables import Relation
 
 MODULE = "madlib_fit_multiple_model"
-FRAMEWORK_MB = 600  # resident memory of a trainer before it holds any model
 
 
 @dataclass
@@ -50,6 +50,9 @@ class Asked:
     epochs: int
     evaluate_every: int
     warm_start: bool
+    name: str | None
+    description: str | None
+    options: dict[str, Any]
 
 
 @dataclass
@@ -66,53 +69,68 @@ class Packed:
 
 
 @entry
-def fit_multiple_model(
-    db: Database,
-    source_table: str,
-    model_output_table: str,
-    model_selection_table: str,
-    num_iterations: int,
-    use_gpus: bool | None,
-    validation_table: str | None,
-    metrics_compute_frequency: int | None,
-    warm_start: bool | None,
-    name: str | None,
-    description: str | None,
-    use_caching: bool | None,
-    options: str | None,
-) -> int:
-    refuse_transaction(db)
-    asked = check(
-        db,
-        source_table,
-        model_output_table,
-        model_selection_table,
-        num_iterations,
-        validation_table,
-        metrics_compute_frequency,
-        bool(warm_start),
-    )
-    chosen = choose_options(options, len(asked.source.layout["partitions"]), bool(use_gpus))
-    owner = db.value("SELECT current_user::text")
+def fit_multiple_model(db: Database, *arguments: Any) -> int:
+    """Train and wait: the tables are there when it returns."""
+    asked = check(db, *arguments)
+    owner = tables.current_role(db)
     with opened_recorder(db, owner) as recorder:
-        see_committed(recorder, asked)
-        keys = [partition["key"] for partition in asked.source.layout["partitions"]]
-        team = Team(db, owner, keys, chosen)
-        try:
-            run_id = prepare(db, recorder, team, asked, chosen, name, description)
-            driver = carry_out(db, recorder, team, run_id)
-        finally:
-            team.close()
+        run_id = put_on_record(db, recorder, asked)
+        run, schedule = carry_out(db, recorder, owner, run_id)
     results.materialize(db, run_id, asked.output, replace=asked.warm_start)
-    say_end(db, driver, asked.output)
+    say_end(db, run)
     return run_id
 
 
-def carry_out(db: Database, recorder: Session, team: Team, run_id: int) -> Driver:
+@entry
+def submit(db: Database, *arguments: Any) -> int:
+    """Train without waiting: the run goes on in a session of its own."""
+    asked = check(db, *arguments)
+    owner = tables.current_role(db)
+    with opened_recorder(db, owner) as recorder:
+        run_id = put_on_record(db, recorder, asked)
+    background.start(db, owner, run_id)
+    return run_id
+
+
+@entry
+def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> int:
+    """Take a run up where its log ends, or go on beyond its end."""
+    refuse_transaction(db)
+    owner = tables.current_role(db)
+    with opened_recorder(db, owner) as recorder:
+        run, schedule = carry_out(db, recorder, owner, run_id, epochs, bool(retry_failed))
+    output = Name.parse(run.model_table)
+    replace = bool(run.options.get("warm_start")) or epochs is not None
+    if replace and tables.find(db, output) is not None:
+        warm.require_replaceable(db, output, MODULE)
+    results.materialize(db, run_id, output, replace=replace)
+    say_end(db, run)
+    return run_id
+
+
+def carry_out(
+    db: Database,
+    recorder: Session,
+    owner: str,
+    run_id: int,
+    epochs: int | None = None,
+    retry_failed: bool = False,
+) -> tuple[Run, Schedule]:
     """Drive a run that is on record from wherever its log ends."""
-    runs.claim(recorder, run_id, os.getpid())
-    run = runs.load(recorder, run_id)
-    return drive(db, run, runs.schedule_of(recorder, run), team, recorder)
+    runs.claim(recorder, run_id, os.getpid(), epochs)
+    try:
+        if retry_failed:
+            runs.revive(recorder, run_id)
+        run = runs.load(recorder, run_id)
+        team = Team(db, owner, run.dist_keys, run.options)
+    except BaseException as error:
+        record_end(recorder, run_id, error)
+        raise
+    try:
+        schedule = drive(db, run, team, recorder)
+    finally:
+        team.close()
+    return run, schedule
 
 
 @contextlib.contextmanager
@@ -122,8 +140,6 @@ def opened_recorder(db: Database, owner: str) -> Iterator[Session]:
         yield recorder
     except psycopg2.Error as error:
         raise failure_of("the run's record", error) from error
-    except Refused as refused:
-        raise refused.error from refused
     finally:
         with contextlib.suppress(psycopg2.Error):
             recorder.close()
@@ -154,15 +170,22 @@ def check(
     output_table: str,
     selection_table: str,
     epochs: int,
+    use_gpus: bool | None,
     validation_table: str | None,
     frequency: int | None,
-    warm_start: bool,
+    warm_start: bool | None,
+    name: str | None,
+    description: str | None,
+    _use_caching: bool | None,  # trainers always keep their rows
+    options: str | None,
 ) -> Asked:
+    refuse_transaction(db)
     if epochs is None or epochs < 1:
         raise InvalidArgument(f"{MODULE} error: num_iterations is {epochs}; it must be at least 1.")
     if frequency is not None and not 1 <= frequency <= epochs:
         raise InvalidArgument(
-            f"{MODULE} error: metrics_compute_frequency is {frequency}; it must be between 1 and num_iterations ({epochs})."
+            f"{MODULE} error: metrics_compute_frequency is {frequency};"
+            f" it must be between 1 and num_iterations ({epochs})."
         )
     source = packed(db, source_table)
     validation = packed(db, validation_table) if validation_table is not None else None
@@ -185,8 +208,22 @@ def check(
     architectures = {
         model_id: read_architecture(db, arch_table, model_id) for model_id in sorted({row["model_id"] for row in rows})
     }
+    chosen = choose_options(db, options, len(source.layout["partitions"]), bool(use_gpus))
+    chosen["warm_start"] = bool(warm_start)
     return Asked(
-        source, validation, output, selection, arch_table, rows, architectures, epochs, frequency or epochs, warm_start
+        source=source,
+        validation=validation,
+        output=output,
+        selection=selection,
+        arch_table=arch_table,
+        rows=rows,
+        architectures=architectures,
+        epochs=epochs,
+        evaluate_every=frequency or epochs,
+        warm_start=bool(warm_start),
+        name=name,
+        description=description,
+        options=chosen,
     )
 
 
@@ -277,34 +314,42 @@ def see_committed(recorder: Session, asked: Asked) -> None:
             )
 
 
-OPTIONS: dict[str, tuple[type, ...]] = {
-    "seed": (int,),
-    "deterministic": (bool,),
-    "engine": (str,),
-    "threads": (int,),
-    "nan": (str,),
+OPTIONS: dict[str, type] = {
+    "seed": int,
+    "deterministic": bool,
+    "engine": str,
+    "threads": int,
+    "nan": str,
+    "replay": int,
 }
 
 
-def choose_options(text: str | None, segments: int, use_gpus: bool) -> dict[str, Any]:
+def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool) -> dict[str, Any]:
+    """Everything that a run's results depend on besides its data and its configurations."""
     given = json.loads(text) if text else {}
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"{MODULE} error: options must be a JSON object.", hint='For instance {"seed": 1}.')
     for key, value in given.items():
         if key not in OPTIONS:
             raise InvalidArgument(
                 f"{MODULE} error: there is no option '{key}'.", hint=f"The options are: {', '.join(OPTIONS)}."
             )
-        if not isinstance(value, OPTIONS[key]) or (isinstance(value, bool) and bool not in OPTIONS[key]):
+        if type(value) is not OPTIONS[key]:
             raise InvalidArgument(f"{MODULE} error: option '{key}' cannot be {json.dumps(value)}.")
+    if "replay" in given:
+        given = {**replayed(db, given["replay"]), **{k: v for k, v in given.items() if k != "seed"}}
     if given.get("engine", "tensorflow") != "tensorflow":
         raise Unsupported(f"{MODULE} error: there is no engine '{given['engine']}'.", hint="The engine is tensorflow.")
     if given.get("nan", "stop") not in ("stop", "keep"):
         raise InvalidArgument(f"{MODULE} error: option 'nan' must be 'stop' or 'keep'.")
     if given.get("threads", 1) < 1:
         raise InvalidArgument(f"{MODULE} error: option 'threads' must be at least 1.")
+    if not -(2**63) <= given.get("seed", 0) < 2**63:
+        raise InvalidArgument(f"{MODULE} error: option 'seed' must fit a bigint.")
     gpus = gpu_count() if use_gpus else 0
     if use_gpus and not gpus:
         raise InvalidArgument(f"{MODULE} error: No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
-    deterministic = bool(given.get("deterministic", False))
+    deterministic = given.get("deterministic", False)
     return {
         "engine": given.get("engine", "tensorflow"),
         "deterministic": deterministic,
@@ -313,7 +358,19 @@ def choose_options(text: str | None, segments: int, use_gpus: bool) -> dict[str,
         "gpus": gpus,
         # A run that is told to be deterministic is so from the first call on.
         "seed": given.get("seed", 0 if deterministic else secrets.randbits(31)),
+        **({"replay": given["replay"]} if "replay" in given else {}),
     }
+
+
+def replayed(db: Database, run_id: int) -> dict[str, Any]:
+    """The options of an earlier run, to have its very numbers again."""
+    found = db.value("SELECT options FROM cerebro.run WHERE run = $1 AND owner = current_user", ("bigint",), run_id)
+    if found is None:
+        raise UndefinedObject(
+            f"{MODULE} error: there is no run {run_id} of yours to replay.",
+            hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
+        )
+    return {key: value for key, value in json.loads(found).items() if key in OPTIONS}
 
 
 def gpu_count() -> int:
@@ -323,30 +380,16 @@ def gpu_count() -> int:
 # -- preparing -----------------------------------------------------------------------------------------
 
 
-def prepare(
-    db: Database,
-    recorder: Session,
-    team: Team,
-    asked: Asked,
-    options: dict[str, Any],
-    name: str | None,
-    description: str | None,
-) -> int:
-    """Have every configuration built once, say what the run will need, and put it on record."""
-    described = describe(team, asked)
-    broken = {key: found for key, found in described.items() if isinstance(found, CerebroError)}
-    if len(broken) == len(asked.rows):
-        key, error = next(iter(broken.items()))
-        error.message = f"mst_key {key}: {error.message}"
-        raise error
-    storage = f"run_{secrets.token_hex(6)}"
+def put_on_record(db: Database, recorder: Session, asked: Asked) -> int:
+    """Write down what is to be done: from here on the run can be resumed whatever becomes of us."""
+    see_committed(recorder, asked)
     initial = warm.initial_states(db, asked)
     layout = asked.source.layout
     run_id = runs.create(
         recorder,
         {
-            "name": name,
-            "description": description,
+            "name": asked.name,
+            "description": asked.description,
             "source_table": asked.source.relation.sql,
             "validation_table": asked.validation.relation.sql if asked.validation else None,
             "model_table": str(asked.output),
@@ -354,13 +397,13 @@ def prepare(
             "arch_table": asked.arch_table.text,
             "epochs": asked.epochs,
             "evaluate_every": asked.evaluate_every,
-            "seed": options["seed"],
+            "seed": asked.options["seed"],
             "segments": len(layout["partitions"]),
-            "dist_keys": team.dist_keys,
+            "dist_keys": [partition["key"] for partition in layout["partitions"]],
             "configurations": len(asked.rows),
             "rows_per_epoch": sum(partition["rows"] for partition in layout["partitions"]),
-            "storage": storage,
-            "options": options,
+            "storage": f"run_{secrets.token_hex(6)}",
+            "options": asked.options,
             "layout": layout,
             "validation_layout": asked.validation.layout if asked.validation else None,
             "source_summary": results.plain_summary(asked.source.summary),
@@ -376,118 +419,35 @@ def prepare(
                 "fit_params": row["fit_params"] or "",
                 "compile": row["compile"],
                 "fit": row["fit"],
-                "seed": derived_seed(options["seed"], "configuration", place),
-                "parameters": sizes(described[row["mst_key"]])[0],
-                "state_bytes": sizes(described[row["mst_key"]])[1],
+                "seed": derived_seed(asked.options["seed"], "configuration", place),
                 "initial": initial[row["mst_key"]].kind if row["mst_key"] in initial else "random",
                 "initial_sha256": initial[row["mst_key"]].sha256 if row["mst_key"] in initial else None,
             }
             for place, row in enumerate(asked.rows)
         ],
     )
-    warm.put_initial_states(recorder, run_id, initial, team.dialect)
-    for key, error in broken.items():
-        note(recorder, run_id, "configuration failed", key, reason=error.message)
-        db.warning(f"mst_key {key} failed: {error.message}", hint=error.hint)
-    say_start(db, run_id, asked, options, [sizes(found)[1] for found in described.values()])
+    warm.put_initial_states(recorder, run_id, initial, Dialect.of(db))
+    db.notice(
+        f"run {run_id}: {len(asked.rows)} configurations x {len(layout['partitions'])} segments x {asked.epochs} epochs"
+        f" over {layout['rows']:,} rows of {asked.source.relation.text}; follow it from elsewhere:"
+        f" SELECT * FROM cerebro.run_progress WHERE run = {run_id};"
+    )
     return run_id
 
 
-def describe(team: Team, asked: Asked) -> dict[int, Any]:
-    """For each configuration what its trainer says of it, or the error it would be."""
-    kinds: dict[str, list[int]] = {}
-    definitions: dict[str, dict[str, Any]] = {}
-    for row in asked.rows:
-        # Configurations that differ in numbers only are built alike.
-        optimizer = {**row["compile"]["optimizer"], "config": None}
-        kind = json.dumps([row["model_id"], {**row["compile"], "optimizer": optimizer}], sort_keys=True)
-        kinds.setdefault(kind, []).append(row["mst_key"])
-        definitions[kind] = {
-            "architecture": asked.architectures[row["model_id"]][1],
-            "compile": row["compile"],
-            "fit": row["fit"],
-        }
-    layout = {side: asked.source.layout[side] for side in ("inputs", "outputs")}
-
-    def look_at(seat: Seat, mine: list[str]) -> Steps:
-        found: dict[str, Any] = {}
-        for kind in mine:
-            try:
-                found[kind] = yield from team.order(
-                    seat, {"work": "describe", "configuration": definitions[kind], "layout": layout}
-                )
-            except Refused as refused:
-                found[kind] = refused.error
-        return found
-
-    share = list(kinds)
-    work = {seat.segment: look_at(seat, share[seat.segment :: len(team.seats)]) for seat in team.seats}
-    busy = {segment: steps for segment, steps in work.items() if share[segment :: len(team.seats)]}
-    answers = {kind: found for part in team.run_all(busy).values() for kind, found in part.items()}
-    return {key: answers[kind] for kind, keys in kinds.items() for key in keys}
-
-
-def sizes(described: Any) -> tuple[int, int]:
-    return (0, 0) if isinstance(described, CerebroError) else (described["parameters"], described["state_bytes"])
-
-
-# -- saying --------------------------------------------------------------------------------------------
-
-
-def say_start(db: Database, run_id: int, asked: Asked, options: dict[str, Any], state_bytes: list[int]) -> None:
-    layout = asked.source.layout
-    segments = len(layout["partitions"])
-    rows = sum(partition["rows"] for partition in layout["partitions"])
-    disk = 2 * sum(state_bytes)
-    largest_part = max(partition["bytes"] for partition in layout["partitions"])
-    memory = segments * (FRAMEWORK_MB * 2**20 + largest_part + 3 * max(state_bytes))
-    db.notice(
-        f"run {run_id}: {len(asked.rows)} configurations x {segments} segments x {asked.epochs} epochs"
-        f" over {rows:,} rows of {asked.source.relation.text}"
-    )
-    db.notice(
-        f"it needs up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
-        f" for {segments} trainers; follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {run_id};"
-    )
-    room = os.statvfs(os.getcwd())
-    if disk > room.f_bavail * room.f_frsize:
-        db.warning(
-            f"only {megabytes(room.f_bavail * room.f_frsize)} of disk are free",
-            hint="Train fewer or smaller configurations at once, or make room: a run can be resumed.",
-        )
-    free = memory_available()
-    if free is not None and memory > free:
-        db.warning(
-            f"only {megabytes(free)} of memory are available",
-            hint="Pack into fewer segments: training_preprocessor_dl(…, segments => 1).",
-        )
-
-
-def memory_available() -> int | None:
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
-def megabytes(size: float) -> str:
-    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{max(1, round(size / 2**20)):,} MB"
-
-
-def say_end(db: Database, driver: Driver, output: Name) -> None:
+def say_end(db: Database, run: Run) -> None:
     best = db.one(
         "SELECT mst_key, COALESCE(validation_loss, training_loss) AS loss, validation_loss IS NOT NULL AS validated,"
         " COALESCE(validation_metric, training_metric) AS metric, metric_name FROM cerebro.leaderboard"
         " WHERE run = $1 AND owner = current_user ORDER BY rank, mst_key LIMIT 1",
         ("bigint",),
-        driver.run.id,
+        run.id,
     )
     if best is None:
         return
     kind = "validation" if best["validated"] else "training"
     metric = f", {best['metric_name']} {best['metric']:.4f}" if best["metric"] is not None else ""
     db.notice(
-        f"run {driver.run.id} finished: best is mst_key {best['mst_key']} with {kind} loss {best['loss']:.4f}{metric};"
-        f" models are in {output}, all results in SELECT * FROM cerebro.leaderboard WHERE run = {driver.run.id};"
+        f"run {run.id} finished: best is mst_key {best['mst_key']} with {kind} loss {best['loss']:.4f}{metric};"
+        f" models are in {run.model_table}, all results in SELECT * FROM cerebro.leaderboard WHERE run = {run.id};"
     )

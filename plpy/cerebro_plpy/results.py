@@ -39,7 +39,7 @@ def materialize_run(db: Database, run_id: int, model_output_table: str) -> None:
 
 def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None:
     run = db.one(
-        "SELECT r.*, s.status, s.started_at, s.ended_at FROM cerebro.run r JOIN cerebro.runs s USING (run, owner)"
+        "SELECT r.*, s.status, s.started_at, s.ended_at FROM cerebro.run_plan r JOIN cerebro.runs s USING (run, owner)"
         " WHERE run = $1 AND owner = current_user",
         ("bigint",),
         run_id,
@@ -55,7 +55,7 @@ def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None
     )
     if not models:
         raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
-    dialect = Dialect("Greenplum" in db.value("SELECT pg_catalog.version()"))
+    dialect = Dialect.of(db)
     if replace:
         for ending in ("_weights", "_info", "_summary", ""):
             old = tables.find(db, name.suffixed(ending))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cerebro_db.core.errors import InUse, UndefinedObject, WrongState
+from cerebro_db.core.errors import InUse, InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.names import quote
 from cerebro_db.core.schedule import Plan, Schedule, derived_seed
 
@@ -29,11 +29,11 @@ class Configuration:
     fit_params: str
     definition: dict[str, Any]  # architecture, compile, fit
     seed: int
-    parameters: int
-    state_bytes: int
     initial: str  # random | weights | full
     sha256: str | None  # of the last state; before the first hop, of the whole state it begins with
     hops: int = 0
+    state_bytes: int = 0
+    built: bool = False  # whether a trainer has built it once and found it fit for the data
     dist_key: int = 0  # where its state was written
 
 
@@ -176,14 +176,11 @@ def load(recorder: Session, run_id: int) -> Run:
     """A run of the recorder's user, as far as its log goes."""
     found = recorder.run(
         "SELECT owner::text, source_table, layout, validation_table, validation_layout, model_table, epochs,"
-        " evaluate_every, seed, dist_keys, storage, options FROM cerebro.run WHERE run = %s AND owner = current_user",
+        " evaluate_every, seed, dist_keys, storage, options FROM cerebro.run_plan WHERE run = %s AND owner = current_user",
         (run_id,),
     )
     if not found:
-        raise UndefinedObject(
-            f"there is no run {run_id} of yours",
-            hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
-        )
+        raise no_such_run(run_id)
     owner, source, layout, validation, validation_layout, model_table, *rest = found[0]
     run = Run(
         run_id,
@@ -199,12 +196,18 @@ def load(recorder: Session, run_id: int) -> Run:
         )
     )
     for key, place, model_id, compiled, fitted, compile_, fit, *more in recorder.run(
-        "SELECT mst_key, place, model_id, compile_params, fit_params, compile, fit, seed, parameters, state_bytes,"
-        " initial, initial_sha256 FROM cerebro.configuration WHERE run = %s AND owner = current_user ORDER BY place",
+        "SELECT mst_key, place, model_id, compile_params, fit_params, compile, fit, seed, initial,"
+        " initial_sha256 FROM cerebro.configuration WHERE run = %s AND owner = current_user ORDER BY place",
         (run_id,),
     ):
         definition = {"architecture": architectures[model_id], "compile": compile_, "fit": fit}
         run.configurations[key] = Configuration(key, place, model_id, compiled, fitted, definition, *more)
+    for key, state_bytes in recorder.run(
+        "SELECT mst_key, (detail ->> 'state_bytes')::bigint FROM cerebro.event"
+        " WHERE run = %s AND owner = current_user AND event = 'built'",
+        (run_id,),
+    ):
+        run.configurations[key].built, run.configurations[key].state_bytes = True, state_bytes
     for configuration in run.configurations.values():
         configuration.dist_key = run.dist_keys[0]  # an initial state is put on the first segment
     for key, hops, sha256, state_bytes, segment in recorder.run(
@@ -240,22 +243,32 @@ def schedule_of(recorder: Session, run: Run) -> Schedule:
     return schedule
 
 
-def claim(recorder: Session, run_id: int, pid: int) -> None:
+def claim(recorder: Session, run_id: int, pid: int, epochs: int | None = None) -> None:
     """Become the one session that drives a run, or say who does."""
     recorder.run("BEGIN")
     try:
         # Two who claim at once queue here; the second then sees what the first wrote.
-        recorder.run("SELECT pg_advisory_xact_lock(hashtext('cerebro_db run'), %s)", (run_id,))
-        status, driver = recorder.run(
-            "SELECT status, driver_pid FROM cerebro.runs WHERE run = %s AND owner = current_user", (run_id,)
-        )[0]
+        recorder.run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"cerebro_db run {run_id}",))
+        found = recorder.run(
+            "SELECT status, driver_pid, epochs FROM cerebro.runs WHERE run = %s AND owner = current_user", (run_id,)
+        )
+        if not found:
+            raise no_such_run(run_id)
+        status, driver, planned = found[0]
         if status == "running":
             raise InUse(
                 f"run {run_id} is being driven by the session with process id {driver}",
-                hint=f"Follow it with SELECT * FROM cerebro.run_progress, or end it with SELECT cerebro.cancel({run_id}).",
+                hint=f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({run_id}).",
             )
-        if status == "finished":
-            raise WrongState(f"run {run_id} is finished", hint="Its results are in cerebro.leaderboard.")
+        if epochs is not None and epochs < planned:
+            raise InvalidArgument(f"run {run_id} is planned for {planned} epochs; epochs cannot be {epochs}")
+        if status == "finished" and (epochs is None or epochs == planned):
+            raise WrongState(
+                f"run {run_id} is finished",
+                hint=f"SELECT cerebro.resume({run_id}, epochs => {planned + 1}) would extend it.",
+            )
+        if epochs is not None:
+            note(recorder, run_id, "extended", epochs=epochs)
         recorder.run(
             "INSERT INTO cerebro.event (run, event, detail) VALUES (%s, 'started',"
             " jsonb_build_object('pid', %s, 'backend_start', cerebro._backend_start(%s)))",
@@ -265,6 +278,21 @@ def claim(recorder: Session, run_id: int, pid: int) -> None:
         recorder.run("ROLLBACK")
         raise
     recorder.run("COMMIT")
+
+
+def revive(recorder: Session, run_id: int) -> None:
+    """Give the configurations that failed another chance."""
+    recorder.run(
+        "INSERT INTO cerebro.event (run, event, mst_key) SELECT run, 'configuration revived', mst_key"
+        " FROM cerebro.leaderboard WHERE run = %s AND owner = current_user AND status = 'failed'",
+        (run_id,),
+    )
+
+
+def no_such_run(run_id: int) -> UndefinedObject:
+    return UndefinedObject(
+        f"there is no run {run_id} of yours", hint="SELECT run, name, status FROM cerebro.runs lists your runs."
+    )
 
 
 def note(recorder: Session, run_id: int, event: str, key: int | None = None, **detail: Any) -> None:

@@ -186,3 +186,8 @@ def has_columns(present: dict[str, Column]) -> str:
 
 def current_user(db: Database) -> str:
     return quote(db.value("SELECT current_user::text AS u"))
+
+
+def current_role(db: Database) -> str:
+    """The current user's name as it is, unquoted."""
+    return str(db.value("SELECT current_user::text AS u"))

@@ -1,0 +1,89 @@
+"""Runs without a waiting caller, and what one may say of a run from any session."""
+
+from __future__ import annotations
+
+import time
+
+from cerebro_db.core.errors import InUse
+from cerebro_db.core.names import quote
+
+from . import logins
+from .db import Database, entry
+from .runs import STATES, no_such_run
+from .sessions import LISTEN_EVERY, Session, listener
+
+# Sessions that drive runs.  They are never read again: a session goes on when the one that opened it is
+# gone, as long as it has nothing to send, and a driver told to be silent has nothing until its end.
+_drivers: list[Session] = []
+
+
+def start(db: Database, owner: str, run_id: int) -> None:
+    """Have a session of its own drive the run."""
+    session = logins.connect_as(db, owner, f"cerebro_db run {run_id}", listener(db.plpy))
+    session.run(
+        "SELECT set_config(name, '0', false) FROM pg_settings"
+        " WHERE name IN ('client_connection_check_interval', 'statement_timeout', 'idle_session_timeout')"
+    )
+    session.run("SET client_min_messages = error")
+    session.send("SELECT cerebro.resume(%s)", (run_id,))
+    _drivers.append(session)
+    # It is under way once it is on record as started, or has ended with an error.
+    while status(db, run_id) == "created":
+        if session.ready():
+            session.rows()
+            break
+        time.sleep(LISTEN_EVERY)
+
+
+def status(db: Database, run_id: int) -> str:
+    found = db.value("SELECT status FROM cerebro.runs WHERE run = $1", ("bigint",), run_id)
+    if found is None:
+        raise no_such_run(run_id)
+    return found
+
+
+@entry
+def wait(db: Database, run_id: int, timeout: float | None) -> str:
+    """The run's status once it has ended, or when the time is over."""
+    deadline = time.monotonic() + timeout if timeout is not None else None
+    while True:
+        now = status(db, run_id)
+        if now not in ("created", "running") or (deadline is not None and time.monotonic() >= deadline):
+            return now
+        time.sleep(LISTEN_EVERY)  # the next statement listens for cancel
+
+
+@entry
+def cancel(db: Database, run_id: int) -> bool:
+    """Ask whoever drives the run to end it; True if somebody does."""
+    if status(db, run_id) != "running":
+        return False
+    db.execute(
+        "INSERT INTO cerebro.event (run, owner, event, detail) SELECT run, owner, 'cancel requested',"
+        " jsonb_build_object('by', current_user) FROM cerebro.runs WHERE run = $1",
+        ("bigint",),
+        run_id,
+    )
+    return True
+
+
+@entry
+def forget(db: Database, run_id: int) -> None:
+    """Remove a run's log and states; the model tables it left are the user's and stay."""
+    now = status(db, run_id)
+    if now == "running":
+        raise InUse(f"run {run_id} is running", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
+    storage = db.value("SELECT storage FROM cerebro.run WHERE run = $1 AND owner = current_user", ("bigint",), run_id)
+    if storage is None:
+        raise no_such_run(run_id)
+    leaves = db.rows(
+        "SELECT c.relname::text AS name FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+        " ON n.oid = c.relnamespace WHERE n.nspname = $1 AND starts_with(c.relname::text, $2)",
+        ("text", "text"),
+        STATES,
+        storage + "_",
+    )
+    for leaf in leaves:
+        db.execute(f"DROP TABLE {STATES}.{quote(leaf['name'])}")
+    for table in ("heartbeat", "attempt", "evaluation", "hop", "event", "configuration", "architecture", "run"):
+        db.execute(f"DELETE FROM cerebro.{table} WHERE run = $1 AND owner = current_user", ("bigint",), run_id)
