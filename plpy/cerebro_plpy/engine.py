@@ -68,9 +68,7 @@ def partitions(name: Name, segments: int) -> list[Name]:
 
 
 def _primaries(db: Database) -> int:
-    return int(
-        db.value("SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE role = 'p' AND content >= 0")
-    )
+    return int(db.value("SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE role = 'p' AND content >= 0"))
 
 
 def _greenplum_keys(db: Database) -> list[int]:

@@ -23,15 +23,16 @@ def load_keras_model(
     name: str | None = None,
     description: str | None = None,
 ) -> None:
+    parsed = Name.parse(keras_model_arch_table, f"{MODULE} error: keras_model_arch_table")
     if model_arch is None:
         raise InvalidArgument(f"{MODULE} error: model_arch must not be NULL.", hint="Keras gives it: model.to_json().")
-    _check_architecture(model_arch)
+    models.architecture(model_arch)  # refused here rather than in the run: no architecture, or one that runs code
     if model_weights is not None and len(model_weights) % 4:
         raise BadData(
             f"{MODULE} error: model_weights has {len(model_weights)} bytes, which is no multiple of 4.",
             hint="Weights are float32: np.concatenate([w.flatten() for w in model.get_weights()]).tobytes().",
         )
-    table = _arch_table(db, keras_model_arch_table)
+    table = _arch_table(db, parsed, (keras_model_arch_table or "").strip())
     # Ids are "the largest and one": two sessions at once must not take the same.
     db.execute(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
     model_id = db.value(f"SELECT coalesce(max(model_id), 0) + 1 FROM {table.sql}")
@@ -59,15 +60,8 @@ def delete_keras_model(db: Database, keras_model_arch_table: str | None, model_i
     db.info(f"{MODULE}: Model id {model_id} has been deleted from {table.text}.")
 
 
-def _check_architecture(text: str) -> None:
-    """Refused here rather than in the run: what is no architecture, or could run code."""
-    models.architecture(text)
-
-
-def _arch_table(db: Database, text: str | None) -> Relation:
+def _arch_table(db: Database, parsed: Name, shown: str) -> Relation:
     """The table, made when it is not there yet."""
-    parsed = Name.parse(text, f"{MODULE} error: keras_model_arch_table")
-    shown = (text or "").strip()
     found = tables.find(db, parsed, shown)
     if found is None:
         name = tables.qualified(db, parsed, MODULE)

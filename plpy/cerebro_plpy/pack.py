@@ -213,8 +213,7 @@ def _same_number(training: Training, ins: list[Variable], outs: list[Variable]) 
     ):
         if len(here) != len(there):
             raise InvalidArgument(
-                f"{VALIDATION} error: {argument} makes {len(here)} variables; "
-                f"table {training.text} has {len(there)}.",
+                f"{VALIDATION} error: {argument} makes {len(here)} variables; table {training.text} has {len(there)}.",
                 hint=f"There they are: {', '.join(variable['name'] for variable in there)}.",
             )
 
@@ -281,6 +280,8 @@ def _count(db: Database, source: Relation, packed: list[Variable], module: str) 
 def _pack(db: Database, job: Packing) -> None:
     """Several passes are rare: a later row needs a wider integer, or others write to the table meanwhile."""
     reason = ""
+    for partition in engine.partitions(job.output, len(job.keys)):
+        tables.require_free(db, partition, job.module)
     for _ in range(MOST_PASSES):
         try:
             with db.savepoint():

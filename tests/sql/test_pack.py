@@ -542,6 +542,7 @@ WRONG = [
     ({"output_table": "1st"}, "42602", "Invalid output table name 1st"),
     ({"output_table": "empty"}, "42P07", "Output table 'empty' already exists.\n            Drop it before"),
     ({"output_table": "half"}, "42P07", "Output table 'half_summary' already exists."),
+    ({"output_table": "part"}, "42P07", "Output table 'part_seg0' already exists."),
     ({"output_table": "x" * 56}, "42602", "has 64 bytes"),
     ({"output_table": "no_schema.t"}, "42704", "schema 'no_schema' does not exist"),
     ({"dependent_varname": None}, "42602", "dependent_varname must not be NULL or empty"),
@@ -565,7 +566,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("change", "sqlstate", "message"), WRONG)
 def test_a_wrong_argument_is_named_and_nothing_is_made(sql, flowers, change, sqlstate, message):
-    sql("CREATE SEQUENCE flowers_id_seq; CREATE TABLE empty (LIKE flowers); CREATE TABLE half_summary ()")
+    sql("CREATE SEQUENCE flowers_id_seq; CREATE TABLE empty (LIKE flowers)")
+    sql("CREATE TABLE half_summary (); CREATE TABLE part_seg0 ()")
     sql("ALTER TABLE flowers ADD words text[] DEFAULT '{a}', ADD place point DEFAULT '(1,2)'")
     before = tables_in(sql)
     arguments = {"source_table": "flowers", "output_table": "packed", "dependent_varname": "kind",

@@ -1,0 +1,254 @@
+"""Architecture tables and model selection tables: MADlib's columns and texts, checked when they are made."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+
+import psycopg2
+import pytest
+from psycopg2 import errors
+
+KERAS2 = {
+    "class_name": "Sequential",
+    "config": [
+        {
+            "class_name": "Dense",
+            "config": {"name": "dense_1", "units": 10, "activation": "relu", "batch_input_shape": [None, 4]},
+        },
+        {"class_name": "Dense", "config": {"name": "dense_2", "units": 3, "activation": "softmax"}},
+    ],
+    "keras_version": "2.2.4",
+    "backend": "tensorflow",
+}
+LAMBDA = {
+    "class_name": "Sequential",
+    "config": [{"class_name": "Lambda", "config": {"name": "l", "function": ["4wEA", None, None]}}],
+}
+
+
+@pytest.fixture
+def sql(db):
+    """Runs a statement and returns its rows, if it has some."""
+
+    def run(statement, *values):
+        with db.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    run.db = db
+    return run
+
+
+def load(sql, table="arch", architecture=KERAS2, **more):
+    named = "".join(f", {name} => %s" for name in more)
+    sql(f"SELECT cerebro.load_keras_model(%s, %s{named})", table, json.dumps(architecture), *more.values())
+
+
+def told(sql):
+    """The messages since this was asked last."""
+    found = [notice.strip() for notice in sql.db.notices]
+    sql.db.notices.clear()
+    return found
+
+
+# -- architectures -------------------------------------------------------------------------------------
+
+
+def test_the_table_is_made_on_first_use_with_madlibs_columns(sql):
+    told(sql)
+    load(sql)
+    assert told(sql) == [
+        "INFO:  Keras Model Arch: Created new keras model architecture table arch.",
+        "INFO:  Keras Model Arch: Added model id 1 to arch table",
+    ]
+    load(sql, model_weights=b"\0" * 8, name="small", description="it's \\ small")
+    assert told(sql) == ["INFO:  Keras Model Arch: Added model id 2 to arch table"]
+    found = sql(
+        "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute "
+        "WHERE attrelid = 'arch'::regclass AND attnum > 0 ORDER BY attnum"
+    )
+    assert found == [
+        ("model_id", "integer"),
+        ("model_arch", "json"),
+        ("model_weights", "bytea"),
+        ("name", "text"),
+        ("description", "text"),
+        ("__internal_madlib_id__", "text"),
+    ]
+    rows = sql("SELECT model_id, model_arch::text, model_weights, name, description FROM arch ORDER BY model_id")
+    assert rows[0] == (1, json.dumps(KERAS2), None, None, None)  # as the user gave it, Keras 2 and all
+    assert (rows[1][0], bytes(rows[1][2]), *rows[1][3:]) == (2, b"\0" * 8, "small", "it's \\ small")
+    assert sql("SELECT count(DISTINCT __internal_madlib_id__) FROM arch") == [(2,)]
+
+
+def test_ids_go_on_after_rows_that_were_put_in_by_hand(sql):
+    load(sql)
+    sql("INSERT INTO arch (model_id, model_arch) SELECT 41, model_arch FROM arch")
+    load(sql)
+    assert sql("SELECT array_agg(model_id ORDER BY model_id) FROM arch") == [([1, 41, 42],)]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_sessions_at_once_do_not_take_the_same_id(sql, server, exists):
+    if exists:
+        load(sql)
+    schema = sql("SELECT current_schema()")[0][0]
+    problems = []
+
+    def add():
+        with contextlib.closing(psycopg2.connect(server)) as other:
+            other.autocommit = True
+            try:
+                with other.cursor() as cursor:
+                    for _ in range(5):
+                        cursor.execute(
+                            "SELECT cerebro.load_keras_model(%s, %s)", (f"{schema}.arch", json.dumps(KERAS2))
+                        )
+            except psycopg2.Error as error:
+                problems.append(error)
+
+    sessions = [threading.Thread(target=add) for _ in range(4)]
+    for session in sessions:
+        session.start()
+    for session in sessions:
+        session.join()
+    assert not problems
+    assert sql("SELECT array_agg(model_id ORDER BY model_id) FROM arch") == [(list(range(1, 21 + exists)),)]
+
+
+@pytest.mark.parametrize("name", ['"special-char?"', '"My ""Table"""', '"größe"'])
+def test_hostile_names(sql, name):
+    load(sql, table=name)
+    assert sql(f"SELECT count(*) FROM {name}") == [(1,)]
+    sql("SELECT cerebro.delete_keras_model(%s, 1)", name)
+    assert sql(f"SELECT count(*) FROM {name}") == [(0,)]
+
+
+def test_an_architecture_that_could_run_code_never_gets_in(sql):
+    with pytest.raises(errors.InsufficientPrivilege, match="Lambda"):
+        load(sql, architecture=LAMBDA)
+    assert sql("SELECT to_regclass('arch')") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sqlstate", "message"),
+    [
+        ("NULL, '{}'", "42602", "keras_model_arch_table must not be NULL or empty"),
+        ("'arch', NULL", "22023", "model_arch must not be NULL"),
+        ("'arch', '{'", "22P02", "invalid input syntax for type json"),
+        ("'pg_catalog.pg_class', '{}'", None, None),
+        ("'arch', '[]'", None, None),
+        ("'arch', '{\"a\": 1}'", None, None),
+    ],
+)
+def test_wrong_arguments(sql, arguments, sqlstate, message):
+    with pytest.raises(psycopg2.Error) as error:
+        sql(f"SELECT cerebro.load_keras_model({arguments})")
+    assert sqlstate is None or (error.value.pgcode == sqlstate and message in str(error.value))
+    assert error.value.pgcode not in ("XX000", "38000")
+    assert sql("SELECT to_regclass('arch')") == [(None,)]
+
+
+def test_weights_are_float32(sql):
+    with pytest.raises(errors.DataException, match="has 7 bytes, which is no multiple of 4"):
+        load(sql, model_weights=b"1234567")
+
+
+def test_a_table_of_another_kind_is_named(sql):
+    sql("CREATE TABLE arch (model_id int, model_arch json)")
+    with pytest.raises(errors.UndefinedColumn, match="Invalid keras model architecture table arch, missing columns: "):
+        load(sql)
+
+
+def test_deleting(sql):
+    load(sql)
+    load(sql)
+    told(sql)
+    sql("SELECT cerebro.delete_keras_model('arch', 1)")
+    assert told(sql) == ["INFO:  Keras Model Arch: Model id 1 has been deleted from arch."]
+    for number in ("1", "NULL"):
+        with pytest.raises(errors.UndefinedObject, match=f"Keras Model Arch: Model id {number} not found"):
+            sql(f"SELECT cerebro.delete_keras_model('arch', {number})")
+    sql("SELECT cerebro.delete_keras_model('arch', 2)")
+    assert sql("SELECT count(*) FROM arch") == [(0,)]  # nothing of the user's is dropped
+    with pytest.raises(errors.DataException, match="Keras Model Arch error: Input table 'arch' is empty!"):
+        sql("SELECT cerebro.delete_keras_model('arch', 2)")
+    with pytest.raises(errors.UndefinedTable, match="Keras Model Arch error: Input table 'nix' does not exist"):
+        sql("SELECT cerebro.delete_keras_model('nix', 2)")
+    load(sql)
+    assert sql("SELECT model_id FROM arch") == [(1,)]
+
+
+# -- model selection tables ----------------------------------------------------------------------------
+
+ADAM = "optimizer='Adam(lr=0.1)',loss='categorical_crossentropy',metrics=['accuracy']"
+SGD = "loss='mse', optimizer='SGD()'"
+FIT = ["batch_size=8,epochs=1", "batch_size=16,epochs=2"]
+
+
+@pytest.fixture
+def arch(sql):
+    load(sql)
+    load(sql)
+
+
+def select(sql, compile_params=(ADAM, SGD), fit_params=FIT, ids=(2, 1), arch="arch", table="mst", object_table=None):
+    sql(
+        "SELECT cerebro.load_model_selection_table(%s, %s, %s::int[], %s::text[], %s::text[], %s)",
+        *(arch, table, ids and list(ids), compile_params and list(compile_params), fit_params, object_table),
+    )
+
+
+def test_all_combinations_in_order(sql, arch):
+    select(sql)
+    assert sql("SELECT * FROM mst ORDER BY mst_key") == [
+        (number + 1, *row) for number, row in enumerate((i, c, f) for i in (1, 2) for c in (ADAM, SGD) for f in FIT)
+    ]
+    assert sql("SELECT * FROM mst_summary") == [("arch", None)]
+    found = sql(
+        "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute "
+        "WHERE attrelid = 'mst'::regclass AND attnum > 0 ORDER BY attnum"
+    )
+    assert found == [
+        ("mst_key", "integer"),
+        ("model_id", "integer"),
+        ("compile_params", "character varying"),
+        ("fit_params", "character varying"),
+    ]
+    sql("INSERT INTO mst (model_id, compile_params, fit_params) VALUES (1, 'by', 'hand')")
+    assert sql("SELECT max(mst_key) FROM mst") == [(9,)]
+    with pytest.raises(errors.UniqueViolation):
+        sql("INSERT INTO mst (model_id, compile_params, fit_params) VALUES (1, 'by', 'hand')")
+
+
+def test_what_means_the_same_is_one_configuration_spelled_as_last_given(sql, arch):
+    same = "metrics = ['accuracy'] , loss='categorical_crossentropy', optimizer='Adam(lr = 0.1)'"
+    select(sql, [ADAM, same], ["epochs=1, batch_size=8", "batch_size=8,epochs=1"], [1, 1])
+    assert sql("SELECT * FROM mst") == [(1, 1, same, "batch_size=8,epochs=1")]
+
+
+@pytest.mark.parametrize(
+    ("change", "sqlstate", "message"),
+    [
+        ({"arch": "nix"}, "42P01", "load_model_selection_table error: Input table 'nix' does not exist."),
+        ({"arch": None}, "42602", "NULL/empty input table name!"),
+        ({"table": None}, "42602", "NULL/empty output table name!"),
+        ({"table": "arch"}, "42P07", "Output table 'arch' already exists."),
+        ({"ids": [1, 3]}, "42704", "load_model_selection_table: One or more model_id of (1,3) not found in table arch"),
+        ({"ids": None}, "22023", "model_id_list cannot be empty, NULL or hold a NULL"),
+        ({"compile_params": None}, "22023", "compile_params_list cannot be NULL"),
+        ({"fit_params": None}, "22023", "fit_params_list cannot be NULL"),
+        ({"object_table": "functions"}, "0A000", "custom functions are not supported"),
+        ({"compile_params": ["loss='mse'"]}, "22023", "Compile param check failed for: loss='mse' \n optimizer is a"),
+        ({"compile_params": [ADAM, ""]}, "22023", "Compile parameters cannot be empty or NULL."),
+        ({"fit_params": ["batch_size=0"]}, "22023", "Fit param check failed for: batch_size=0 \n "),
+        ({"fit_params": ["callbacks=[]"]}, "0A000", "Fit param check failed for: callbacks=[]"),
+    ],
+)
+def test_wrong_selections_are_named_and_nothing_is_made(sql, arch, change, sqlstate, message):
+    with pytest.raises(psycopg2.Error) as error:
+        select(sql, **change)
+    assert error.value.pgcode == sqlstate and message in error.value.diag.message_primary
+    assert sql("SELECT to_regclass('mst'), to_regclass('mst_summary')") == [(None, None)]
