@@ -1,0 +1,193 @@
+"""The views of cerebro_db as SQLAlchemy 2 models, to read only.
+
+    with Session(engine) as session:
+        best = session.scalars(select(LeaderboardEntry).where(LeaderboardEntry.rank == 1)).all()
+
+Views have no keys of their own; those declared here are what tells their rows apart. Runs belong to their
+owner, so the owner is part of each: a monitor sees the runs of all.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NoReturn
+
+from sqlalchemy import BigInteger, DateTime, Double, Integer, Text, event
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from .errors import ReadOnly
+
+
+class View(DeclarativeBase):
+    """A row of one of the views in the schema cerebro."""
+
+    __table_args__: Any = {"schema": "cerebro", "info": {"is_view": True}}
+    type_annotation_map = {int: BigInteger, float: Double, str: Text, datetime: DateTime(timezone=True)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row by column name, for instance for pandas.DataFrame([row.as_dict() for row in rows])."""
+        return {column.key: getattr(self, column.key) for column in self.__mapper__.column_attrs}
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items() if value is not None)
+        return f"{type(self).__name__}({told})"
+
+
+def _refuse(mapper: Any, connection: Any, row: View) -> NoReturn:
+    raise ReadOnly(
+        f"{type(row).__name__} is a row of the view cerebro.{row.__tablename__}, which can only be read.",
+        "session.rollback() forgets the change. What is done to runs is done by functions: SELECT cerebro.…",
+    )
+
+
+for _change in ("before_insert", "before_update", "before_delete"):
+    event.listen(View, _change, _refuse, propagate=True)
+
+
+class Run(View):
+    """A run and how it stands."""
+
+    __tablename__ = "runs"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str | None]
+    status: Mapped[str]
+    source_table: Mapped[str]
+    model_table: Mapped[str]
+    configurations: Mapped[int] = mapped_column(Integer)
+    segments: Mapped[int] = mapped_column(Integer)
+    epochs: Mapped[int] = mapped_column(Integer)
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    message: Mapped[str | None]
+    driver_pid: Mapped[int | None] = mapped_column(Integer)
+    description: Mapped[str | None]
+
+
+class LeaderboardEntry(View):
+    """One configuration of a run, with its rank in it."""
+
+    __tablename__ = "leaderboard"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    rank: Mapped[int]
+    mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
+    model_id: Mapped[int] = mapped_column(Integer)
+    compile_params: Mapped[str]
+    fit_params: Mapped[str]
+    status: Mapped[str]
+    epochs_done: Mapped[int]
+    training_loss: Mapped[float | None]
+    training_metric: Mapped[float | None]
+    validation_loss: Mapped[float | None]
+    validation_metric: Mapped[float | None]
+    metric_name: Mapped[str | None]
+    parameters: Mapped[int]
+    reason: Mapped[str | None]
+    source_table: Mapped[str]
+    model_table: Mapped[str]
+    run_name: Mapped[str | None]
+    owner: Mapped[str] = mapped_column(primary_key=True)
+
+    @property
+    def loss(self) -> float | None:
+        """What it is ranked by: its validation loss where there is one, else its training loss."""
+        return self.training_loss if self.validation_loss is None else self.validation_loss
+
+    @property
+    def metric(self) -> float | None:
+        return self.training_metric if self.validation_loss is None else self.validation_metric
+
+
+class RunProgress(View):
+    """How far a run is."""
+
+    __tablename__ = "run_progress"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str | None]
+    status: Mapped[str]
+    percent: Mapped[float | None]
+    hops_done: Mapped[int]
+    hops_total: Mapped[int] = mapped_column(Integer)
+    configurations_finished: Mapped[int | None]
+    configurations_failed: Mapped[int | None]
+    configurations: Mapped[int] = mapped_column(Integer)
+    rows_per_second: Mapped[float | None]
+    seconds_left: Mapped[float | None]
+    seconds_elapsed: Mapped[float | None]
+    best_mst_key: Mapped[int | None] = mapped_column(Integer)
+    best_loss: Mapped[float | None]
+    best_metric: Mapped[float | None]
+    seen_at: Mapped[datetime | None]
+    owner: Mapped[str] = mapped_column(primary_key=True)
+
+    @property
+    def ended(self) -> bool:
+        """Nobody works on it any more."""
+        return self.status not in ("created", "running")
+
+
+class LearningCurvePoint(View):
+    """Loss and metric of one configuration after one epoch."""
+
+    __tablename__ = "learning_curve"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
+    epoch: Mapped[int] = mapped_column(Integer, primary_key=True)
+    training_loss: Mapped[float | None]
+    training_metric: Mapped[float | None]
+    validation_loss: Mapped[float | None]
+    validation_metric: Mapped[float | None]
+    metric_name: Mapped[str | None]
+    rows: Mapped[int]
+    training_seconds: Mapped[float | None]
+    trained_at: Mapped[datetime]
+
+    @property
+    def loss(self) -> float | None:
+        return self.training_loss if self.validation_loss is None else self.validation_loss
+
+
+class SegmentActivity(View):
+    """One thing that one segment did: a hop (train) or an evaluation. It does one at a time."""
+
+    __tablename__ = "hop_timeline"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    segment: Mapped[int] = mapped_column(Integer, primary_key=True)
+    activity: Mapped[str] = mapped_column(primary_key=True)
+    mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
+    epoch: Mapped[int] = mapped_column(Integer)
+    hop: Mapped[int | None] = mapped_column(Integer)
+    started_at: Mapped[datetime] = mapped_column(primary_key=True)
+    finished_at: Mapped[datetime]
+    seconds: Mapped[float]
+    rows: Mapped[int]
+    loss: Mapped[float | None]
+    metric: Mapped[float | None]
+    seconds_reading: Mapped[float]
+    seconds_state_in: Mapped[float]
+    seconds_training: Mapped[float]
+    seconds_state_out: Mapped[float]
+    seconds_building: Mapped[float]
+    worker_pid: Mapped[int] = mapped_column(Integer)
+    trainer_pid: Mapped[int | None] = mapped_column(Integer)
+
+
+class RunTime(View):
+    """One kind of activity, and how much of the segments' time of a run it took."""
+
+    __tablename__ = "run_time"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    place: Mapped[int] = mapped_column(Integer, primary_key=True)
+    activity: Mapped[str]
+    seconds: Mapped[float | None]
+    share: Mapped[float | None]
+    owner: Mapped[str] = mapped_column(primary_key=True)
