@@ -11,3 +11,4 @@ from .models import delete_keras_model, load_keras_model
 from .pack import training_preprocessor_dl, validation_preprocessor_dl
 from .results import materialize_run
 from .segment import data_in, state_in, state_out, work, worker_close, worker_open
+from .selection import generate_model_configs, load_model_selection_table

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Callable
-
-from cerebro_db.core import params
+from cerebro_db.core import search
 from cerebro_db.core.errors import (
-    CerebroError,
     InvalidArgument,
     UndefinedObject,
     UndefinedTable,
     Unsupported,
 )
 from cerebro_db.core.names import Name
+from cerebro_db.core.search import Row
 
 from . import tables
 from .db import Database, entry
@@ -21,7 +18,6 @@ from .tables import Relation
 
 LOAD, GENERATE = "load_model_selection_table", "generate_model_configs"
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
-Row = tuple[int, str, str]  # model_id, compile_params, fit_params
 
 
 @entry
@@ -38,13 +34,45 @@ def load_model_selection_table(
     _refuse_functions(object_table, LOAD)
     name = tables.new(db, model_selection_table, LOAD, ("_summary",))
     ids = _model_ids(db, arch, model_id_list, LOAD)
-    compile_texts = _texts(compile_params_list, "compile_params_list", LOAD)
-    fit_texts = _texts(fit_params_list, "fit_params_list", LOAD)
-    rows = [(i, c, f) for i in ids for c in _distinct_compile(compile_texts) for f in _distinct_fit(fit_texts)]
+    rows = search.cross_product(ids, _texts(compile_params_list), _texts(fit_params_list))
     _create(db, name)
-    _insert(db, name, rows)
+    _insert(db, name.sql, rows)
     _summarise(db, name, arch)
     db.notice(f"{LOAD}: {len(rows)} configurations")
+
+
+@entry
+def generate_model_configs(
+    db: Database,
+    model_arch_table: str | None,
+    model_selection_table: str | None,
+    model_id_list: list[int | None] | None,
+    compile_params_grid: str | None,
+    fit_params_grid: str | None,
+    search_type: str | None = "grid",
+    num_configs: int | None = None,
+    random_state: int | None = None,
+    object_table: str | None = None,
+) -> None:
+    arch = tables.filled(db, model_arch_table, GENERATE)
+    _refuse_functions(object_table, GENERATE)
+    ids = _model_ids(db, arch, model_id_list, GENERATE)
+    table = _existing(db, model_selection_table, arch)
+    known: list[Row] = []
+    if table is not None:
+        # Until the end of the transaction nobody else adds what we are about to find missing.
+        db.execute(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
+        found = db.rows(f"SELECT model_id, compile_params, fit_params FROM {table.sql}")
+        known = [(row["model_id"], row["compile_params"], row["fit_params"]) for row in found]
+    rows = search.generate(
+        ids, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, existing=known
+    )
+    name = table.name if table else tables.new(db, model_selection_table, GENERATE, ("_summary",))
+    if table is None:
+        _create(db, name)
+    _insert(db, name.sql, rows)
+    _summarise(db, name, arch)
+    db.notice(f"{GENERATE}: {len(rows)} configurations added, {len(known) + len(rows)} in all")
 
 
 # -- arguments -----------------------------------------------------------------------------------------
@@ -72,35 +100,8 @@ def _model_ids(db: Database, arch: Relation, given: list[int | None] | None, mod
     return ids
 
 
-def _texts(given: list[str | None] | None, argument: str, module: str) -> list[str]:
-    if not given:
-        raise InvalidArgument(f"{module} error: {argument} cannot be NULL or empty")
-    return [text or "" for text in given]
-
-
-def _distinct_compile(texts: list[str]) -> list[str]:
-    return list(_by_meaning(texts, params.compile_params, "Compile").values())
-
-
-def _distinct_fit(texts: list[str]) -> list[str]:
-    return list(_by_meaning(texts, params.fit_params, "Fit").values())
-
-
-def _by_meaning(texts: list[str], read: Callable[[str], Any], kind: str) -> dict[str, str]:
-    """What each text means -> the text: the last of those that mean the same."""
-    found: dict[str, str] = {}
-    for text in texts:
-        found[_meaning(text, read, kind)] = text
-    return found
-
-
-def _meaning(text: str, read: Callable[[str], Any], kind: str) -> str:
-    try:
-        return json.dumps(read(text), sort_keys=True)
-    except CerebroError as error:
-        raise type(error)(
-            f"{kind} param check failed for: {text} \n {error.message}", detail=error.detail, hint=error.hint
-        ) from None
+def _texts(given: list[str | None] | None) -> list[str] | None:
+    return None if given is None else [text or "" for text in given]
 
 
 # -- tables --------------------------------------------------------------------------------------------
@@ -122,18 +123,17 @@ def _create(db: Database, name: Name) -> None:
     db.execute(f"CREATE TABLE {name.suffixed('_summary').sql} (model_arch_table varchar, object_table varchar)")
 
 
-def _insert(db: Database, name: Name, rows: list[Row]) -> None:
-    insert = f"INSERT INTO {name.sql} (model_id, compile_params, fit_params) VALUES ($1, $2, $3)"
+def _insert(db: Database, table: str, rows: list[Row]) -> None:
+    insert = f"INSERT INTO {table} (model_id, compile_params, fit_params) VALUES ($1, $2, $3)"
     for row in rows:
         db.execute(insert, ("integer", "text", "text"), *row)
 
 
 def _summarise(db: Database, name: Name, arch: Relation) -> None:
-    db.execute(
-        f"INSERT INTO {name.suffixed('_summary').sql} (model_arch_table, object_table) VALUES ($1, NULL)",
-        ("text",),
-        arch.text,
-    )
+    """One row says it all, however often rows are added."""
+    summary = name.suffixed("_summary").sql
+    if not db.value(f"SELECT count(*) FROM {summary}"):
+        db.execute(f"INSERT INTO {summary} (model_arch_table) VALUES ($1)", ("text",), arch.text)
 
 
 def _existing(db: Database, text: str | None, arch: Relation) -> Relation | None:

@@ -224,7 +224,7 @@ def test_all_combinations_in_order(sql, arch):
 
 
 def test_what_means_the_same_is_one_configuration_spelled_as_last_given(sql, arch):
-    same = "metrics = ['accuracy'] , loss='categorical_crossentropy', optimizer='Adam(lr = 0.1)'"
+    same = "metrics = ['accuracy'] , loss='categorical_crossentropy', optimizer='Adam(lr=0.1)'"
     select(sql, [ADAM, same], ["epochs=1, batch_size=8", "batch_size=8,epochs=1"], [1, 1])
     assert sql("SELECT * FROM mst") == [(1, 1, same, "batch_size=8,epochs=1")]
 
@@ -252,3 +252,115 @@ def test_wrong_selections_are_named_and_nothing_is_made(sql, arch, change, sqlst
         select(sql, **change)
     assert error.value.pgcode == sqlstate and message in error.value.diag.message_primary
     assert sql("SELECT to_regclass('mst'), to_regclass('mst_summary')") == [(None, None)]
+
+
+# -- searches ------------------------------------------------------------------------------------------
+
+COMPILE_GRID = """{'loss': ['categorical_crossentropy'],
+                   'optimizer_params_list': [{'optimizer': ['Adam', 'SGD'], 'lr': [0.001, 0.01]}],
+                   'metrics': ['accuracy']}"""
+FIT_GRID = "{'batch_size': [4, 8], 'epochs': [1]}"
+SPACE = "{'loss': ['mse'], 'optimizer': ['Adam'], 'lr': [0.0001, 0.1, 'log']}"
+
+
+def generate(sql, compile_grid=COMPILE_GRID, fit_grid=FIT_GRID, *more, ids=(1, 2), arch="arch", table="mst"):
+    places = "".join(", %s" for _ in more)
+    sql(
+        f"SELECT cerebro.generate_model_configs(%s, %s, %s::int[], %s, %s{places})",
+        *(arch, table, ids and list(ids), compile_grid, fit_grid, *more),
+    )
+
+
+def test_a_grid_makes_all_combinations(sql, arch):
+    told(sql)
+    generate(sql)
+    assert told(sql) == ["NOTICE:  generate_model_configs: 16 configurations added, 16 in all"]
+    assert sql("SELECT count(*), min(mst_key), max(mst_key) FROM mst") == [(16, 1, 16)]
+    assert sql("SELECT compile_params, fit_params FROM mst WHERE mst_key = 1") == [
+        (
+            "optimizer='Adam(lr=0.001)',loss='categorical_crossentropy',metrics=['accuracy']",
+            "batch_size=4,epochs=1",
+        )
+    ]
+
+
+def test_more_is_added_once_and_the_summary_stays_one_row(sql, arch):
+    generate(sql, ids=[1])
+    generate(sql, ids=[1, 2])
+    generate(sql, ids=[1, 2])
+    assert sql("SELECT count(*), max(mst_key) FROM mst") == [(16, 16)]
+    assert sql("SELECT * FROM mst_summary") == [("arch", None)]
+    load(sql, table="other")
+    with pytest.raises(errors.InvalidParameterValue, match="Inconsistent model arch table. Use 'arch' if appending"):
+        generate(sql, arch="other", ids=[1])
+    schema = sql("SELECT current_schema()")[0][0]
+    generate(sql, arch=f"{schema}.arch")  # the same table in other words
+
+
+def test_a_random_search_obeys_its_seed(sql, arch):
+    for table in ("one", "two"):
+        generate(sql, SPACE, FIT_GRID, "random", 10, 0, table=table)
+    assert sql("SELECT * FROM one ORDER BY 1") == sql("SELECT * FROM two ORDER BY 1")
+    assert sql("SELECT count(*) FROM one") == [(10,)]
+    generate(sql, SPACE, FIT_GRID, "rand", 5, table="one")
+    assert sql("SELECT count(*), count(DISTINCT mst_key) FROM one") == [(15, 15)]
+
+
+def test_rows_put_in_by_hand_are_kept_and_gone_on_from(sql, arch):
+    sql("CREATE TABLE mst (mst_key serial, model_id int, compile_params varchar, fit_params varchar)")
+    with pytest.raises(errors.UndefinedTable, match="'mst_summary' does not"):
+        generate(sql)
+    sql("CREATE TABLE mst_summary (model_arch_table varchar); INSERT INTO mst_summary VALUES ('arch')")
+    sql("INSERT INTO mst (model_id, compile_params, fit_params) VALUES (1, %s, %s)", ADAM, "epochs=1")
+    generate(sql, ids=[1])
+    assert sql("SELECT count(*), max(mst_key) FROM mst") == [(9, 9)]
+    assert sql("SELECT * FROM mst_summary") == [("arch",)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sqlstate", "message"),
+    [
+        ((COMPILE_GRID, FIT_GRID, "bayes"), "22023", "DL: 'search_type' must be either 'grid' or 'random'"),
+        ((COMPILE_GRID, FIT_GRID, "grid", 3), "22023", "DL: 'num_configs' and 'random_state' must be NULL for grid"),
+        ((COMPILE_GRID, FIT_GRID, "random"), "22023", "DL: 'num_configs' cannot be NULL and needs to be a natural"),
+        ((SPACE, FIT_GRID), "22023", "DL: Cannot search from a distribution with grid search"),
+        (("{'loss': 'mse'}", FIT_GRID), "22023", "DL: compile param values must be specified in a list"),
+        (("{'loss': [", FIT_GRID), "22P02", "Invalid syntax in 'compile_params_dict'"),
+        (("{'loss': [__import__('os')]}", FIT_GRID), "22P02", "Invalid syntax in 'compile_params_dict'"),
+        (("{'loss': ['nix']}", FIT_GRID), "22023", "Compile param check failed for: "),
+        ((COMPILE_GRID, "{'batch_size': [0]}"), "22023", "Fit param check failed for: batch_size=0"),
+        ((None, FIT_GRID), "22023", "Compile parameters cannot be empty or NULL."),
+        ((COMPILE_GRID, FIT_GRID, "grid", None, None, "functions"), "0A000", "custom functions are not supported"),
+    ],
+)
+def test_wrong_searches_are_named_and_nothing_is_made(sql, arch, arguments, sqlstate, message):
+    with pytest.raises(psycopg2.Error) as error:
+        generate(sql, *arguments)
+    assert error.value.pgcode == sqlstate and message in error.value.diag.message_primary
+    assert sql("SELECT to_regclass('mst'), to_regclass('mst_summary')") == [(None, None)]
+
+
+def test_sessions_at_once_add_each_configuration_once(sql, arch, server):
+    generate(sql, ids=[1], compile_grid="{'loss': ['mae'], 'optimizer': ['SGD']}")
+    schema = sql("SELECT current_schema()")[0][0]
+    problems = []
+
+    def add():
+        with contextlib.closing(psycopg2.connect(server, options=f"-csearch_path={schema}")) as other:
+            other.autocommit = True
+            try:
+                with other.cursor() as cursor:
+                    cursor.execute(
+                        "SELECT cerebro.generate_model_configs('arch', 'mst', '{1,2}', %s, %s)",
+                        (COMPILE_GRID, FIT_GRID),
+                    )
+            except psycopg2.Error as error:
+                problems.append(error)
+
+    sessions = [threading.Thread(target=add) for _ in range(3)]
+    for session in sessions:
+        session.start()
+    for session in sessions:
+        session.join()
+    assert not problems
+    assert sql("SELECT count(*), count(DISTINCT mst_key) FROM mst") == [(18, 18)]
