@@ -1,0 +1,107 @@
+"""The commands about runs: ``cerebro runs``, ``watch``, ``show``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from . import boards, drawing
+from .door import Cerebro, connect
+from .errors import ClientError
+from .show import show as show_run
+from .watch import TOP
+from .watch import watch as watch_run
+
+Dsn = Annotated[
+    str | None, typer.Option("--dsn", envvar="CEREBRO_DSN", help="Which database; default: the embedded cluster.")
+]
+RunNumber = Annotated[
+    int | None, typer.Argument(metavar="[RUN]", help="The run's number; default: the latest.", show_default=False)
+]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (runs, watch, show):
+        app.command()(command)
+
+
+@contextlib.contextmanager
+def _at(dsn: str | None) -> Iterator[Cerebro]:
+    """A connection; errors in a line or two, for people."""
+    try:
+        with connect(dsn) as cerebro:
+            yield cerebro
+    except ClientError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"cerebro: {error}", markup=False)
+        raise typer.Exit(1) from None
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _chosen(cerebro: Cerebro, run: int | None) -> int:
+    if run is not None:
+        return run
+    known = cerebro.runs()
+    if not known:
+        raise ClientError("There are no runs yet.", "SELECT cerebro.madlib_fit_multiple_model(…) begins one.")
+    return known[0].run
+
+
+def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How many.")] = 30) -> None:
+    """List your runs, the latest first."""
+    console = _console()
+    with _at(dsn) as cerebro:
+        known = cerebro.runs()
+        if not known:
+            console.print("No runs yet.")
+            return
+        shown = known[:limit]
+        several = len({run.owner for run in known}) > 1
+        table = boards.plain_table()
+        for name in ("run", "status", "name", "models in", "confs", "segs", "epochs", "begun", "took"):
+            right = name in ("run", "confs", "segs", "epochs", "took")
+            whole = right or name in ("status", "begun")
+            table.add_column(name, justify="right" if right else "left", no_wrap=whole, overflow="fold")
+        if several:
+            table.add_column("owner")
+        for run in shown:
+            took = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
+            cells = (str(run.run), boards.state(run.status), Text(run.name or ""), Text(run.model_table))
+            counts = (str(run.configurations), str(run.segments), str(run.epochs))
+            begun = f"{run.created_at.astimezone():%m-%d %H:%M}"
+            table.add_row(*cells, *counts, begun, drawing.seconds(took), *([Text(run.owner)] if several else []))
+        console.print(table)
+        if len(known) > limit:
+            console.print(f"… and {len(known) - limit} more: cerebro runs --limit {len(known)}", style="dim")
+
+
+def watch(
+    run: RunNumber = None,
+    dsn: Dsn = None,
+    top: Annotated[int, typer.Option(min=1, help="How many configurations of the leaderboard.")] = TOP,
+) -> None:
+    """Follow a run until it ends. Ctrl-C stops watching, not the run."""
+    console = _console()
+    with _at(dsn) as cerebro:
+        number = _chosen(cerebro, run)
+        try:
+            progress = watch_run(cerebro, number, console, top)
+        except KeyboardInterrupt:
+            console.print(f"The run goes on. Look again with: cerebro watch {number}")
+            return
+        console.print(f"All about it: cerebro show {number}")
+        if progress.status != "finished":
+            raise typer.Exit(1)
+
+
+def show(run: RunNumber = None, dsn: Dsn = None) -> None:
+    """Show a run: leaderboard with learning curves, where the time went, a time line of the segments."""
+    with _at(dsn) as cerebro:
+        show_run(cerebro, _chosen(cerebro, run), _console())

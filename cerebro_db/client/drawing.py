@@ -1,0 +1,95 @@
+"""Pictures made of characters: sparklines, bars, time lines, small images. Pure functions, no colours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STEPS = "▁▂▃▄▅▆▇█"
+EIGHTHS = " ▏▎▍▌▋▊▉"
+SHADES = " .:-=+*#%@"
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """One character per value; with more values than room, the last of each stretch."""
+    if len(values) > width > 0:
+        values = [values[(place + 1) * len(values) // width - 1] for place in range(width)]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return "·" * len(values)
+    low, span = min(known), max(known) - min(known)
+
+    def step(value: float | None) -> str:
+        if value is None or not math.isfinite(value):
+            return "·"
+        return STEPS[round((value - low) / span * (len(STEPS) - 1)) if span > 0 else 0]
+
+    return "".join(step(value) for value in values)
+
+
+def bar(share: float, width: int) -> str:
+    """A bar as long as the share of the width, to an eighth of a character."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    return "█" * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """From when to when (seconds) something was being done, and for whom."""
+
+    begin: float
+    end: float
+    what: tuple[str, int]  # train or evaluate, mst_key
+
+
+def timeline(stretches: Sequence[Stretch], begin: float, end: float, width: int) -> list[tuple[str, int] | None]:
+    """Per column of the line what took most of it; None where that is nothing."""
+    if end <= begin:
+        return [None] * width
+    size = (end - begin) / width
+    shares: list[dict[tuple[str, int] | None, float]] = [{None: size} for _ in range(width)]
+    for stretch in stretches:
+        first = max(0, int((stretch.begin - begin) / size))
+        last = min(width - 1, int((stretch.end - begin) / size))
+        for column in range(first, last + 1):
+            inside = min(stretch.end, begin + (column + 1) * size) - max(stretch.begin, begin + column * size)
+            if inside > 0:
+                taken = shares[column]
+                taken[stretch.what] = taken.get(stretch.what, 0.0) + inside
+                taken[None] -= inside
+    return [max(taken, key=lambda what: taken[what]) for taken in shares]
+
+
+def letters(keys: Sequence[int]) -> dict[int, str]:
+    """A letter per configuration; with more than 26 they begin again, as colours do."""
+    return {key: chr(ord("A") + place % 26) for place, key in enumerate(sorted(set(keys)))}
+
+
+def image(pixels: Sequence[Sequence[float]], brightest: float) -> list[str]:
+    """Two characters per pixel, so that it is about as wide as high."""
+
+    def shade(pixel: float) -> str:
+        return SHADES[min(len(SHADES) - 1, int(pixel / brightest * len(SHADES)))] * 2
+
+    return ["".join(shade(pixel) for pixel in row) for row in pixels]
+
+
+def seconds(value: float | None) -> str:
+    """``3.4 s``, ``1:07``, ``2:03:00``"""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value < 59.95:
+        return f"{value:.1f} s"
+    whole = round(value)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def number(value: float | None) -> str:
+    """Four digits that matter; losses are small, and may not be finite."""
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 100 or value == 0 else f"{value:.3g}"

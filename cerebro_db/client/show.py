@@ -1,0 +1,48 @@
+"""Everything about one run on a page: summary, leaderboard, where the time went, who was where when."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from . import boards, drawing
+from .door import Cerebro
+from .orm import Run, RunProgress
+from .watch import percent, title
+
+NEXT = {
+    "interrupted": "Its session is gone. Go on with: SELECT cerebro.resume({run});",
+    "cancelled": "Go on with: SELECT cerebro.resume({run});",
+    "failed": "Go on with: SELECT cerebro.resume({run});",
+    "running": "Follow it with: cerebro watch {run}",
+}
+
+
+def show(cerebro: Cerebro, number: int, console: Console) -> None:
+    run, progress = cerebro.run(number), cerebro.progress(number)
+    width = console.width
+    summary(run, progress, console)
+    console.print(boards.heading("Leaderboard"))
+    console.print(boards.leaderboard(cerebro.leaderboard(number), width, cerebro.learning_curve(number)))
+    console.print(boards.heading("Where the time went"))
+    console.print(boards.where_time_went(cerebro.run_time(number), width))
+    console.print(boards.heading("Who was where when"))
+    console.print(boards.gantt(cerebro.timeline(number), run.segments, width))
+
+
+def summary(run: Run, progress: RunProgress, console: Console) -> None:
+    console.print(title(run, progress))
+    facts = {
+        "description": run.description,
+        "trained on": run.source_table,
+        "models in": run.model_table,
+        "begun": f"{run.started_at.astimezone():%Y-%m-%d %H:%M:%S}" if run.started_at else None,
+        "took" if progress.ended else "so far": drawing.seconds(progress.seconds_elapsed),
+        "done": f"{percent(progress)}, {progress.hops_done} of {progress.hops_total} hops",
+        "failed": f"{progress.configurations_failed} configurations" if progress.configurations_failed else None,
+        "message": run.message,
+        "": NEXT.get(run.status, "").format(run=run.run),
+    }
+    for label, value in facts.items():
+        if value:
+            console.print(Text(f"{label:<12}", style="dim").append(str(value), style="default not dim"), soft_wrap=True)

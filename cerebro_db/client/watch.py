@@ -1,0 +1,133 @@
+"""A run as it happens: on a terminal a display that renews itself, elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from . import boards, drawing
+from .door import Cerebro, SegmentNow
+from .orm import LeaderboardEntry, Run, RunProgress
+
+EVERY = 0.5  # seconds between two looks
+LINE_EVERY = 5.0  # seconds between two lines where there is no terminal
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is seen of a run at one moment."""
+
+    run: Run
+    progress: RunProgress
+    leaderboard: list[LeaderboardEntry]
+    segments: list[SegmentNow]
+
+
+def watch(cerebro: Cerebro, run: int, console: Console, top: int = TOP) -> RunProgress:
+    """Follows a run on the console until it ends; its last progress."""
+    return _live(cerebro, run, console, top) if console.is_terminal else _lines(cerebro, run, console)
+
+
+def _look(cerebro: Cerebro, run: Run, progress: RunProgress) -> Look:
+    return Look(run, progress, cerebro.leaderboard(run), [] if progress.ended else cerebro.segments_now(run))
+
+
+def _live(cerebro: Cerebro, number: int, console: Console, top: int) -> RunProgress:
+    run = cerebro.run(number)
+    # Its own thread would only redraw what has not changed.
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        for progress in cerebro.follow(number, EVERY):
+            live.update(picture(_look(cerebro, run, progress), console.width, top), refresh=True)
+    return progress
+
+
+def _lines(cerebro: Cerebro, number: int, console: Console) -> RunProgress:
+    told = 0.0
+    for progress in cerebro.follow(number, EVERY):
+        now = time.monotonic()
+        if progress.ended or now - told >= LINE_EVERY:
+            told = now
+            console.print(line(progress), soft_wrap=True)
+    return progress
+
+
+def line(progress: RunProgress) -> Text:
+    """The progress in one line."""
+    parts = [
+        f"run {progress.run} {progress.status}",
+        percent(progress),
+        f"{progress.hops_done}/{progress.hops_total} hops",
+        *([f"{progress.rows_per_second:,.0f} rows/s"] if progress.rows_per_second else []),
+        *([f"{drawing.seconds(progress.seconds_left)} left"] if progress.seconds_left is not None else []),
+        *([f"{progress.configurations_failed} failed"] if progress.configurations_failed else []),
+    ]
+    if progress.best_loss is not None:
+        metric = f" metric {drawing.number(progress.best_metric)}" if progress.best_metric is not None else ""
+        parts.append(f"best mst_key {progress.best_mst_key}: loss {drawing.number(progress.best_loss)}{metric}")
+    return Text(", ".join(parts))
+
+
+def percent(progress: RunProgress) -> str:
+    return f"{progress.percent or 0.0:.1f} %"
+
+
+def picture(look: Look, width: int, top: int) -> RenderableType:
+    progress = look.progress
+    parts: list[RenderableType] = [title(look.run, progress), _bar(progress, width), _figures(progress)]
+    if any(entry.status != "waiting" for entry in look.leaderboard):
+        parts += [Text(), boards.leaderboard(look.leaderboard, width, top=top)]
+    if look.segments:
+        parts += [Text(), _segments(look)]
+    return Group(*parts)
+
+
+def title(run: Run, progress: RunProgress) -> Text:
+    named = f" {run.name}" if run.name else ""
+    shape = f"{run.configurations} configurations × {run.segments} segments × {run.epochs} epochs"
+    text = Text.from_markup(f"[bold]run {run.run}{escape(named)}[/]  {shape}  ")
+    return text.append_text(boards.state(progress.status))
+
+
+def _bar(progress: RunProgress, width: int) -> Text:
+    told = percent(progress)
+    room = max(10, min(100, width) - len(told) - 2)
+    full = drawing.bar((progress.percent or 0.0) / 100, room)
+    text = Text(full, style="green" if progress.status == "finished" else "cyan")
+    text.append("─" * (room - len(full)), style="dim")
+    return text.append(f"  {told}", style="bold")
+
+
+def _figures(progress: RunProgress) -> Text:
+    parts = [f"{progress.hops_done} of {progress.hops_total} hops"]
+    if progress.rows_per_second:
+        parts.append(f"{progress.rows_per_second:,.0f} rows/s")
+    parts.append(f"{drawing.seconds(progress.seconds_elapsed)} so far" if not progress.ended
+                 else drawing.seconds(progress.seconds_elapsed))  # fmt: skip
+    if progress.seconds_left is not None:
+        parts.append(f"{drawing.seconds(progress.seconds_left)} left")
+    if progress.configurations_failed:
+        parts.append(f"{progress.configurations_failed} configurations failed")
+    return Text("  ".join(parts))
+
+
+def _segments(look: Look) -> RenderableType:
+    marks = boards.Marks([entry.mst_key for entry in look.leaderboard])
+    now = {one.segment: one for one in look.segments}
+    table = boards.plain_table(show_header=False)
+    for segment in range(look.run.segments):
+        one = now.get(segment)
+        if one is None:
+            table.add_row(f"segment {segment}", "·", Text("has not begun", style="dim"))
+        elif one.done:
+            last = f"validates or waits; trained mst_key {one.mst_key}, epoch {one.epoch} last"
+            table.add_row(f"segment {segment}", "·", Text(last, style="dim"))
+        else:
+            doing = f"trains mst_key {one.mst_key}, epoch {one.epoch} of {look.run.epochs}, {one.seconds:.1f} s"
+            table.add_row(f"segment {segment}", marks.text(one.mst_key), doing)
+    return table
