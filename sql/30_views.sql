@@ -56,7 +56,7 @@ COMMENT ON VIEW cerebro.runs IS
 CREATE VIEW cerebro.learning_curve WITH (security_barrier) AS
 WITH trained AS (
     SELECT h.run, h.owner, h.mst_key, h.epoch,
-           sum(h.rows) AS rows,
+           sum(h.rows)::bigint AS rows,
            sum(h.loss * h.rows) / sum(h.rows) AS training_loss,
            sum(h.metric * h.rows) / sum(h.rows) AS training_metric,
            max(h.finished_at) AS trained_at,
@@ -69,9 +69,11 @@ WITH trained AS (
            sum(e.loss * e.rows) / sum(e.rows) AS validation_loss,
            sum(e.metric * e.rows) / sum(e.rows) AS validation_metric
       FROM cerebro.evaluation e
+      JOIN cerebro.run r USING (run, owner)
      WHERE e.dataset = 'validation'
-     GROUP BY e.run, e.owner, e.mst_key, e.epoch
-    HAVING sum(e.rows) > 0
+     GROUP BY e.run, e.owner, e.mst_key, e.epoch, r.validation_layout
+    -- Parts keep the order of the table: some of them say nothing about all, so none are shown before all are there.
+    HAVING sum(e.rows) > 0 AND sum(e.rows) >= (r.validation_layout ->> 'rows')::bigint
 )
 SELECT t.run, t.owner, t.mst_key, t.epoch,
        t.training_loss, t.training_metric,
@@ -155,7 +157,7 @@ WITH beat AS (
     -- The speed of about the last half minute; a run that has just begun is judged by all it did.
     SELECT h.run, h.owner,
            (max(h.rows_done) - min(h.rows_done))
-               / NULLIF(extract(epoch FROM max(h.at) - min(h.at)), 0) AS rows_per_second
+               / NULLIF(extract(epoch FROM max(h.at) - min(h.at))::double precision, 0) AS rows_per_second
       FROM cerebro.heartbeat h
       JOIN beat USING (run, owner)
      WHERE h.at >= beat.at - interval '30 seconds'
