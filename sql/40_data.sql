@@ -55,3 +55,33 @@ COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(text, text, text, text, t
 'Packs a table or view for validation as training_preprocessor_table was packed: its normalizing constant, its
 classes, as many segments. Columns may have other names, the shapes must be the same, and the labels must be among
 those of the training table. Rows keep their order.';
+
+-- MADlib's helpers for the bytes of packed tables.
+CREATE FUNCTION cerebro.convert_array_to_bytea(var real[]) RETURNS bytea
+LANGUAGE plpython3u IMMUTABLE AS $py$
+@cerebro@
+return api.array_to_bytes(plpy, var, "f")
+$py$;
+COMMENT ON FUNCTION cerebro.convert_array_to_bytea(real[]) IS 'The values as little-endian float32, in C order.';
+
+CREATE FUNCTION cerebro.convert_array_to_bytea(var smallint[]) RETURNS bytea
+LANGUAGE plpython3u IMMUTABLE AS $py$
+@cerebro@
+return api.array_to_bytes(plpy, var, "h")
+$py$;
+COMMENT ON FUNCTION cerebro.convert_array_to_bytea(smallint[]) IS 'The values as little-endian int16, in C order.';
+
+CREATE FUNCTION cerebro.convert_bytea_to_real_array(var bytea) RETURNS real[]
+LANGUAGE plpython3u IMMUTABLE AS $py$
+@cerebro@
+return api.bytes_to_array(plpy, var, "f")
+$py$;
+COMMENT ON FUNCTION cerebro.convert_bytea_to_real_array(bytea) IS 'Little-endian float32 as an array of one dimension.';
+
+CREATE FUNCTION cerebro.convert_bytea_to_smallint_array(var bytea) RETURNS smallint[]
+LANGUAGE plpython3u IMMUTABLE AS $py$
+@cerebro@
+return api.bytes_to_array(plpy, var, "h")
+$py$;
+COMMENT ON FUNCTION cerebro.convert_bytea_to_smallint_array(bytea) IS
+'Little-endian int16 as an array of one dimension.';

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from .background import cancel, forget, wait
+from .convert import array_to_bytes, bytes_to_array
 from .fit import fit_multiple_model, resume, submit
 from .logins import enrol, setup_logins
 from .models import delete_keras_model, load_keras_model

@@ -645,3 +645,24 @@ def test_cancel_is_heard(sql, flowers):
     sql("RESET statement_timeout")
     assert "packed" not in tables_in(sql)
     pack(sql)
+
+
+# -- MADlib's helpers ----------------------------------------------------------------------------------
+
+
+def test_packed_bytes_can_be_read_and_made_in_sql(sql, flowers):
+    pack(sql, segments=1)
+    ((values, labels),) = sql(
+        "SELECT convert_bytea_to_real_array(attributes), convert_bytea_to_smallint_array(kind) FROM packed"
+    )
+    x, y = rows_of(sql)
+    assert values == [float(str(value)) for value in x.ravel()] and labels == y.ravel().tolist()
+    assert sql(
+        "SELECT convert_array_to_bytea(convert_bytea_to_real_array(attributes)) = attributes, "
+        "convert_array_to_bytea(convert_bytea_to_smallint_array(kind)) = kind, "
+        "convert_array_to_bytea(ARRAY[[1, 2], [3, -4]]::smallint[]), convert_array_to_bytea(NULL::real[]) FROM packed"
+    )[0][:2] == (True, True)
+    with pytest.raises(errors.DataException, match="no whole number of values"):
+        sql("SELECT convert_bytea_to_real_array('\\x010203')")
+    with pytest.raises(errors.DataException, match="an element is NULL"):
+        sql("SELECT convert_array_to_bytea('{1,NULL}'::real[])")
