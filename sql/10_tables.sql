@@ -68,7 +68,7 @@ CREATE TABLE cerebro.event (
     event    text        NOT NULL,
     mst_key  integer,
     detail   jsonb       NOT NULL DEFAULT '{}',
-    PRIMARY KEY (event_id, owner)
+    PRIMARY KEY (run, owner, event_id)
 );
 COMMENT ON TABLE cerebro.event IS 'What happened to a run and its configurations: created, started, finished, failed, cancelled, …';
 

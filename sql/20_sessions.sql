@@ -16,18 +16,12 @@ $py$;
 COMMENT ON FUNCTION cerebro._setup_logins() IS
     'Gives the login cerebro_enrol its password. Run by CREATE EXTENSION; again by a superuser after a restore on another server.';
 
-CREATE FUNCTION cerebro._backend_alive(pid integer, started timestamptz) RETURNS boolean
+CREATE FUNCTION cerebro._sessions() RETURNS TABLE (pid integer, backend_start timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.pid = $1 AND a.backend_start = $2)
+    SELECT a.pid, a.backend_start FROM pg_catalog.pg_stat_activity a WHERE a.backend_start IS NOT NULL
 $$;
-COMMENT ON FUNCTION cerebro._backend_alive(integer, timestamptz) IS
-    'Whether the session that drives a run still lives: a process id alone may have been given to another.';
-
-CREATE FUNCTION cerebro._backend_start(pid integer) RETURNS timestamptz
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT a.backend_start FROM pg_catalog.pg_stat_activity a WHERE a.pid = $1
-$$;
-COMMENT ON FUNCTION cerebro._backend_start(integer) IS 'When a session began; with its process id this names it for good.';
+COMMENT ON FUNCTION cerebro._sessions() IS
+    'The sessions that live. The process id alone does not name one, it may have been given to another; with its start it does.';
 
 -- What a worker session calls on its segment.  They act for whoever calls them and reach nothing else:
 -- paths and credentials never come in as arguments.

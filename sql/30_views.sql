@@ -31,8 +31,7 @@ SELECT r.run,
        r.owner,
        r.name,
        CASE WHEN last.event <> 'started' THEN last.event
-            WHEN cerebro._backend_alive((last.detail ->> 'pid')::integer, (last.detail ->> 'backend_start')::timestamptz)
-            THEN 'running'
+            WHEN driver.pid IS NOT NULL THEN 'running'
             ELSE 'interrupted'
        END AS status,
        r.source_table,
@@ -49,6 +48,9 @@ SELECT r.run,
   FROM cerebro.run_plan r
   JOIN last USING (run, owner)
   JOIN span USING (run, owner)
+  LEFT JOIN cerebro._sessions() driver
+         ON driver.pid = (last.detail ->> 'pid')::integer
+        AND driver.backend_start = (last.detail ->> 'backend_start')::timestamptz
  WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
 COMMENT ON VIEW cerebro.runs IS
     'Your runs and how they stand: created, running, finished, failed, cancelled, or interrupted (its session is gone; SELECT cerebro.resume(run) goes on).';

@@ -4,6 +4,6 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA cerebro FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA cerebro TO cerebro_user;
 REVOKE ALL ON FUNCTION cerebro._enrol(name), cerebro._setup_logins() FROM cerebro_user;
 GRANT EXECUTE ON FUNCTION cerebro._enrol(name) TO cerebro_enrol;
-GRANT EXECUTE ON FUNCTION cerebro._backend_alive(integer, timestamptz) TO cerebro_monitor;
+GRANT EXECUTE ON FUNCTION cerebro._sessions() TO cerebro_monitor;
 
 SELECT cerebro._setup_logins();

@@ -269,11 +269,8 @@ def claim(recorder: Session, run_id: int, pid: int, epochs: int | None = None) -
             )
         if epochs is not None:
             note(recorder, run_id, "extended", epochs=epochs)
-        recorder.run(
-            "INSERT INTO cerebro.event (run, event, detail) VALUES (%s, 'started',"
-            " jsonb_build_object('pid', %s, 'backend_start', cerebro._backend_start(%s)))",
-            (run_id, pid, pid),
-        )
+        began = recorder.run("SELECT backend_start::text FROM cerebro._sessions() WHERE pid = %s", (pid,))[0][0]
+        note(recorder, run_id, "started", pid=pid, backend_start=began)
     except BaseException:
         recorder.run("ROLLBACK")
         raise

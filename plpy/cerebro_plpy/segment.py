@@ -175,7 +175,7 @@ class Segment:
         if "state" in result:
             result["state"].pop("path", None)
         self.ticket = None  # the file may be overwritten now
-        return {**result, "trainer_pid": trainer.pid}
+        return {**result, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
 
     def _state(self, asked: dict[str, Any]) -> dict[str, Any]:
         state = {name: asked[name] for name in ("kind", "sha256", "token") if name in asked}

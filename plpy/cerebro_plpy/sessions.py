@@ -130,7 +130,8 @@ class Session:
             _, _, text = notice.partition(PROGRESS)
             if text:
                 try:
-                    self.progress = json.loads(text)
+                    # Greenplum writes behind it which segment says so.
+                    self.progress, _ = json.JSONDecoder().raw_decode(text)
                 except ValueError:
                     continue
         del self.connection.notices[:]
