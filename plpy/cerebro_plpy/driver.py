@@ -61,6 +61,7 @@ class Seat:
     segment: int
     dist_key: int
     session: Session
+    worker_pid: int  # of the process that has the trainer: on Greenplum a segment's, not the session's
     cached: set[str] = field(default_factory=set)
     held: dict[int, tuple[int, str]] = field(default_factory=dict)  # configuration -> (hop, token)
     unit: Unit | None = None
@@ -80,16 +81,18 @@ class Team:
         self.seats: list[Seat] = []
         try:
             for segment, dist_key in enumerate(dist_keys):
-                self.seats.append(Seat(segment, dist_key, self._open(segment)))
+                self.seats.append(Seat(segment, dist_key, *self._open(segment)))
         except BaseException:
             self.close()
             raise
 
-    def _open(self, segment: int) -> Session:
+    def _open(self, segment: int) -> tuple[Session, int]:
         session = logins.connect_as(self.db, self.owner, f"cerebro_db segment {segment}", self.listen)
-        # A trainer whose driver is gone must not go on for nobody; the setting is not there before 14.
+        # A trainer whose driver is gone must not go on for nobody, and Greenplum's own planner is to be left out.
+        # PostgreSQL has the first of these settings from version 14 on.
         session.run(
-            "SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = 'client_connection_check_interval'"
+            "SELECT set_config(s.name, wanted, false) FROM pg_settings s JOIN (VALUES"
+            " ('client_connection_check_interval', '1s'), ('optimizer', 'off')) AS ours (name, wanted) USING (name)"
         )
         gpus = self.options.get("gpus") or 0
         opening = {
@@ -99,8 +102,8 @@ class Team:
             "gpu": segment % gpus if gpus else None,
         }
         where = self.dialect.on_segment(self.dist_keys[segment])
-        session.run(f"SELECT cerebro._worker_open(%s) {where}", (json.dumps(opening),))
-        return session
+        opened = session.run(f"SELECT cerebro._worker_open(%s) {where}", (json.dumps(opening),))[0][0]
+        return session, opened["worker_pid"]
 
     def replace(self, seat: Seat) -> None:
         """A new session and trainer for a segment whose old ones are gone."""
@@ -108,7 +111,7 @@ class Team:
             seat.session.close()
         seat.cached.clear()
         seat.held.clear()
-        seat.session = self._open(seat.segment)
+        seat.session, seat.worker_pid = self._open(seat.segment)
 
     def order(self, seat: Seat, asked: dict[str, Any]) -> Steps:
         """Have a trainer do something; its answer, or Refused."""
@@ -272,8 +275,9 @@ class Driver:
         """One hop.  Returns the reason if the configuration must stop, else None: it is committed."""
         run, configuration = self.run, self.run.configurations[unit.configuration]
         rows = yield (
-            "INSERT INTO cerebro.attempt (run, mst_key, hop, segment) VALUES (%s, %s, %s, %s) RETURNING started_at",
-            (run.id, unit.configuration, unit.hop, unit.segment),
+            "INSERT INTO cerebro.attempt (run, mst_key, hop, segment, worker_pid) VALUES (%s, %s, %s, %s, %s)"
+            " RETURNING started_at",
+            (run.id, unit.configuration, unit.hop, unit.segment, seat.worker_pid),
         )
         started_at = rows[0][0]
         handle, reading = yield from self.team.read(seat, run.source, unit.segment)
@@ -296,15 +300,14 @@ class Driver:
             "train": seconds.get("train", 0.0),
         }
         leaf = run.leaf(configuration, unit.hop)
-        where = self.team.dialect.on_segment(seat.dist_key)
         yield (
             f"BEGIN; {run.empty_leaf_sql(self.team.dialect, configuration, unit.hop)}"
             f" INSERT INTO {leaf} (__dist_key__, hop, start, payload)"
-            f" SELECT {int(seat.dist_key)}, {int(unit.hop)}, (s.chunk).start, (s.chunk).payload"
-            f" FROM (SELECT cerebro._state_out() AS chunk {where}) s;"
-            " INSERT INTO cerebro.hop (run, mst_key, hop, epoch, segment, started_at, trainer_pid, rows, steps, loss,"
-            "  metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
-            " SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
+            f" SELECT s.__dist_key__, {int(unit.hop)}, (s.chunk).start, (s.chunk).payload"
+            f" FROM ({self.team.dialect.state_out(seat.dist_key)}) s;"
+            " INSERT INTO cerebro.hop (run, mst_key, hop, epoch, segment, started_at, worker_pid, trainer_pid, rows, steps,"
+            "  loss, metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
+            " SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
             "  %s::jsonb || jsonb_build_object('save', %s + extract(epoch FROM clock_timestamp() - now()));"
             " COMMIT",
             (
@@ -314,6 +317,7 @@ class Driver:
                 unit.epoch,
                 unit.segment,
                 started_at,
+                result["worker_pid"],
                 result["trainer_pid"],
                 result["rows"],
                 result["steps"],
@@ -347,8 +351,8 @@ class Driver:
         seconds = {**result["seconds"], "data": reading}
         seconds["load"] = seconds.get("load", 0.0) + loading
         yield (
-            "INSERT INTO cerebro.evaluation (run, mst_key, epoch, dataset, part, segment, started_at, rows, loss,"
-            " metric, metrics, seconds) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            "INSERT INTO cerebro.evaluation (run, mst_key, epoch, dataset, part, segment, started_at, worker_pid, rows,"
+            " loss, metric, metrics, seconds) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 run.id,
                 unit.configuration,
@@ -357,6 +361,7 @@ class Driver:
                 unit.part,
                 unit.segment,
                 started_at,
+                result["worker_pid"],
                 result["rows"],
                 result["loss"],
                 first_metric(result["metrics"]),
