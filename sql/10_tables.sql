@@ -2,8 +2,9 @@
 -- half-updated, and on Greenplum nothing takes a table-wide lock.  Every row carries its owner, and
 -- row-level security lets a user write and read only their own.
 
-CREATE SEQUENCE cerebro.run_id;
-CREATE SEQUENCE cerebro.event_id;
+-- Without a cache, the order of the numbers is the order of the events; Greenplum's default has one.
+CREATE SEQUENCE cerebro.run_id CACHE 1;
+CREATE SEQUENCE cerebro.event_id CACHE 1;
 
 CREATE TABLE cerebro.run (
     run               bigint      NOT NULL DEFAULT nextval('cerebro.run_id'),

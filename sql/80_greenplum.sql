@@ -32,8 +32,9 @@ BEGIN
     -- Sessions are the coordinator's: on a segment the same query would list that segment's.
     EXECUTE 'ALTER FUNCTION cerebro._sessions() EXECUTE ON COORDINATOR';
 
-    -- The log of a run lies together, so that what is asked about it is joined where it lies.
-    FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'event', 'attempt', 'hop', 'evaluation', 'heartbeat']
+    -- The log of a run lies together, so that what is asked about it is joined where it lies. Tables without a
+    -- primary key are distributed by their first column as it is.
+    FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'event', 'hop', 'evaluation']
     LOOP
         EXECUTE format('ALTER TABLE cerebro.%I SET DISTRIBUTED BY (run)', named);
     END LOOP;
