@@ -3,7 +3,7 @@
 CREATE FUNCTION cerebro._enrol(owner name) RETURNS name
 LANGUAGE plpython3u SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $py$
 @cerebro@
-return api.enrol(plpy, owner)
+return api.enrol(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._enrol(name) IS
     'Makes or mends the worker login of a user. Called by the server itself, through the login cerebro_enrol.';
@@ -29,28 +29,28 @@ COMMENT ON FUNCTION cerebro._sessions() IS
 CREATE FUNCTION cerebro._worker_open(options jsonb) RETURNS jsonb
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.worker_open(plpy, options)
+return api.worker_open(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._worker_open(jsonb) IS 'Starts this session''s trainer, or tells about the one that runs.';
 
 CREATE FUNCTION cerebro._data_in(handle text, variable text, payload bytea) RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.data_in(plpy, handle, variable, payload)
+return api.data_in(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._data_in(text, text, bytea) IS 'Takes one variable of one packed buffer into this session''s cache.';
 
 CREATE FUNCTION cerebro._state_in(ticket text, start bigint, payload bytea) RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.state_in(plpy, ticket, start, payload)
+return api.state_in(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._state_in(text, bigint, bytea) IS 'Takes one chunk of a model state.';
 
 CREATE FUNCTION cerebro._work(work text) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.work(plpy, work)
+return api.work(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._work(text) IS 'Has this session''s trainer do one piece of work, and listens for cancel meanwhile.';
 

@@ -17,9 +17,7 @@ CREATE FUNCTION cerebro.training_preprocessor_dl(
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
 @cerebro@
-return api.training_preprocessor_dl(
-    plpy, source_table, output_table, dependent_varname, independent_varname, buffer_size, normalizing_const,
-    num_classes, distribution_rules, segments, seed)
+return api.training_preprocessor_dl(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.training_preprocessor_dl(
     text, text, text, text, integer, real, integer[], text, integer, bigint) IS
@@ -47,9 +45,7 @@ CREATE FUNCTION cerebro.validation_preprocessor_dl(
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
 @cerebro@
-return api.validation_preprocessor_dl(
-    plpy, source_table, output_table, dependent_varname, independent_varname, training_preprocessor_table,
-    buffer_size, distribution_rules)
+return api.validation_preprocessor_dl(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(text, text, text, text, text, integer, text) IS
 'Packs a table or view for validation as training_preprocessor_table was packed: its normalizing constant, its
@@ -60,28 +56,28 @@ those of the training table. Rows keep their order.';
 CREATE FUNCTION cerebro.convert_array_to_bytea(var real[]) RETURNS bytea
 LANGUAGE plpython3u IMMUTABLE AS $py$
 @cerebro@
-return api.array_to_bytes(plpy, var, "f")
+return api.array_to_bytes(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.convert_array_to_bytea(real[]) IS 'The values as little-endian float32, in C order.';
 
 CREATE FUNCTION cerebro.convert_array_to_bytea(var smallint[]) RETURNS bytea
 LANGUAGE plpython3u IMMUTABLE AS $py$
 @cerebro@
-return api.array_to_bytes(plpy, var, "h")
+return api.array_to_bytes(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.convert_array_to_bytea(smallint[]) IS 'The values as little-endian int16, in C order.';
 
 CREATE FUNCTION cerebro.convert_bytea_to_real_array(var bytea) RETURNS real[]
 LANGUAGE plpython3u IMMUTABLE AS $py$
 @cerebro@
-return api.bytes_to_array(plpy, var, "f")
+return api.bytes_to_array(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.convert_bytea_to_real_array(bytea) IS 'Little-endian float32 as an array of one dimension.';
 
 CREATE FUNCTION cerebro.convert_bytea_to_smallint_array(var bytea) RETURNS smallint[]
 LANGUAGE plpython3u IMMUTABLE AS $py$
 @cerebro@
-return api.bytes_to_array(plpy, var, "h")
+return api.bytes_to_array(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.convert_bytea_to_smallint_array(bytea) IS
 'Little-endian int16 as an array of one dimension.';

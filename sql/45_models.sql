@@ -9,7 +9,7 @@ CREATE FUNCTION cerebro.load_keras_model(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.load_keras_model(plpy, keras_model_arch_table, model_arch, model_weights, name, description)
+return api.load_keras_model(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.load_keras_model(text, json, bytea, text, text) IS
 'Adds an architecture, as Keras 2 or Keras 3 writes it with model.to_json(), to a table that is made on first use.
@@ -19,7 +19,7 @@ model_weights: all of model.get_weights() flattened, one after the other, as flo
 CREATE FUNCTION cerebro.delete_keras_model(keras_model_arch_table text, model_id integer) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.delete_keras_model(plpy, keras_model_arch_table, model_id)
+return api.delete_keras_model(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.delete_keras_model(text, integer) IS
 'Deletes an architecture. The table stays when it was the last.';
@@ -34,8 +34,7 @@ CREATE FUNCTION cerebro.load_model_selection_table(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.load_model_selection_table(
-    plpy, model_arch_table, model_selection_table, model_id_list, compile_params_list, fit_params_list, object_table)
+return api.load_model_selection_table(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.load_model_selection_table(text, text, integer[], text[], text[], text) IS
 'Makes a table with one configuration for each model id with each compile_params with each fit_params.';
@@ -53,9 +52,7 @@ CREATE FUNCTION cerebro.generate_model_configs(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.generate_model_configs(
-    plpy, model_arch_table, model_selection_table, model_id_list, compile_params_grid, fit_params_grid, search_type,
-    num_configs, random_state, object_table)
+return api.generate_model_configs(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.generate_model_configs(
     text, text, integer[], text, text, text, integer, integer, text) IS

@@ -16,7 +16,7 @@ CREATE FUNCTION cerebro.madlib_fit_multiple_model(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.fit_multiple_model(plpy, source_table, model_output_table, model_selection_table, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, use_caching, options)
+return api.fit_multiple_model(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb) IS
 'Trains every configuration of a model selection table on a packed table by model hopping, and returns the run''s number.
@@ -42,7 +42,7 @@ CREATE FUNCTION cerebro.submit(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.submit(plpy, source_table, model_output_table, model_selection_table, num_iterations, use_gpus, validation_table, metrics_compute_frequency, warm_start, name, description, use_caching, options)
+return api.submit(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.submit(text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb) IS
 'As madlib_fit_multiple_model, but returns the run''s number at once; the run goes on without you, also when you disconnect.
@@ -51,7 +51,7 @@ COMMENT ON FUNCTION cerebro.submit(text, text, text, integer, boolean, text, int
 CREATE FUNCTION cerebro.resume(run bigint, epochs integer DEFAULT NULL, retry_failed boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.resume(plpy, run, epochs, retry_failed)
+return api.resume(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.resume(bigint, integer, boolean) IS
 'Finishes a run that was cancelled, interrupted or failed, exactly as it would have gone on; nothing committed is trained again.
@@ -60,7 +60,7 @@ COMMENT ON FUNCTION cerebro.resume(bigint, integer, boolean) IS
 CREATE FUNCTION cerebro.wait(run bigint, timeout double precision DEFAULT NULL) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.wait(plpy, run, timeout)
+return api.wait(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
 'Waits until a run has ended, at most so many seconds, and returns its status.';
@@ -68,7 +68,7 @@ COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
 CREATE FUNCTION cerebro.cancel(run bigint) RETURNS boolean
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.cancel(plpy, run)
+return api.cancel(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.cancel(bigint) IS
 'Ends a run that is being driven by any session, within a second or so; cerebro.resume(run) can take it up again. False if nobody drives it.';
@@ -76,7 +76,7 @@ COMMENT ON FUNCTION cerebro.cancel(bigint) IS
 CREATE FUNCTION cerebro.forget(run bigint) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.forget(plpy, run)
+return api.forget(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.forget(bigint) IS
 'Removes a run''s log and model states. The model tables that it left stay; they can no longer be extended or resumed.';
@@ -84,7 +84,7 @@ COMMENT ON FUNCTION cerebro.forget(bigint) IS
 CREATE FUNCTION cerebro.materialize(run bigint, model_output_table text) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.materialize_run(plpy, run, model_output_table)
+return api.materialize_run(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.materialize(bigint, text) IS
 'Makes the model tables of a run from its last states, also of one that did not finish.';

@@ -7,6 +7,7 @@ from __future__ import annotations
 from .background import cancel, forget, wait
 from .convert import array_to_bytes, bytes_to_array
 from .fit import fit_multiple_model, resume, submit
+from .infer import keras_evaluate, keras_predict, predictions_out, row_in
 from .logins import enrol, setup_logins
 from .models import delete_keras_model, load_keras_model
 from .pack import training_preprocessor_dl, validation_preprocessor_dl

@@ -48,9 +48,32 @@ def wait(db: Database, run_id: int, timeout: float | None) -> str:
     deadline = time.monotonic() + timeout if timeout is not None else None
     while True:
         now = status(db, run_id)
-        if now not in ("created", "running") or (deadline is not None and time.monotonic() >= deadline):
+        ended = now not in ("created", "running") and not (now == "finished" and tables_to_come(db, run_id))
+        if ended or (deadline is not None and time.monotonic() >= deadline):
             return now
         time.sleep(LISTEN_EVERY)  # the next statement listens for cancel
+
+
+def tables_to_come(db: Database, run_id: int) -> bool:
+    """Whether a submitted run that is finished is still making its model tables."""
+    return bool(
+        db.value(
+            """
+            SELECT 1
+              FROM (SELECT max(event_id) FILTER (WHERE event = 'submitted') AS submitted,
+                           max(event_id) FILTER (WHERE event = 'started') AS started,
+                           max(event_id) FILTER (WHERE event IN ('materialized', 'not materialized')) AS made
+                      FROM cerebro.event WHERE run = $1) last
+              JOIN cerebro.event s ON s.run = $1 AND s.event_id = last.started
+              JOIN cerebro._sessions() driver
+                ON driver.pid = (s.detail ->> 'pid')::integer
+               AND driver.backend_start = (s.detail ->> 'backend_start')::timestamptz
+             WHERE last.submitted IS NOT NULL AND last.started > COALESCE(last.made, 0)
+            """,
+            ("bigint",),
+            run_id,
+        )
+    )
 
 
 @entry

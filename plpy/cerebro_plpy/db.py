@@ -84,7 +84,8 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
         except plpy.SPIError as error:
             _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
             failure = _postgres_error(plpy, str(error), error.sqlstate, detail, hint)
-            failure = failure.with_traceback(error.__traceback__)  # it may be a defect in our SQL
+            if not error.sqlstate.startswith("57"):  # cancelled: no defect
+                failure = failure.with_traceback(error.__traceback__)  # it may be a defect in our SQL
         raise failure
 
     return call

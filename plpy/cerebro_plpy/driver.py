@@ -209,8 +209,7 @@ class Driver:
         self.beat_at = 0.0
         self.told = -1
         self.started = time.monotonic()
-        self.best: tuple[float, int] | None = None
-        self.units = {"hops": 0, "evaluations": 0}
+        self.done_before = self.done
 
     # -- ports ------------------------------------------------------------------------------------
 
@@ -336,7 +335,6 @@ class Driver:
         configuration.state_bytes, configuration.dist_key = state["bytes"], seat.dist_key
         seat.held[unit.configuration] = (unit.hop, state["token"])
         self.done += result["rows"]
-        self.units["hops"] += 1
         if unit.hop > 1 and state["bytes"] > FREE_AT_ONCE:
             yield f"TRUNCATE {run.leaf(configuration, unit.hop - 1)}", None
         return None
@@ -369,7 +367,6 @@ class Driver:
                 json.dumps(seconds),
             ),
         )
-        self.units["evaluations"] += 1
         return None
 
     def with_state(self, seat: Seat, configuration: Configuration, hop: int, order: dict[str, Any]) -> Steps:
@@ -437,7 +434,7 @@ class Driver:
         if self.recorder.work is None:
             self.recorder.begin(self._heartbeat(done))
         tenth = 10 * done // max(self.total, 1)
-        if tenth > self.told and not last:
+        if self.told < tenth < 10 and not last:
             self.told = tenth
             self._tell(done, now)
 
@@ -454,14 +451,15 @@ class Driver:
         return bool(rows and rows[0][0])
 
     def _tell(self, done: int, now: float) -> None:
-        if done == 0:
+        speed = (done - self.done_before) / max(now - self.started, 0.001)
+        if speed <= 0:
             return
-        finished = sum(1 for mine in self.schedule.progress.values() if mine.status == "finished")
-        elapsed = now - self.started
-        left = elapsed * (self.total - done) / done
+        statuses = [mine.status for mine in self.schedule.progress.values()]
+        failed = statuses.count(Status.FAILED)
         self.db.notice(
-            f"{100 * done / max(self.total, 1):3.0f} %  {finished} of {len(self.run.configurations)} configurations"
-            f" finished, {done / max(elapsed, 0.001):,.0f} rows/s, about {left:.0f} s left"
+            f"{100 * done / self.total:3.0f} %  {statuses.count(Status.FINISHED)} of {len(statuses)} configurations"
+            f" finished{f', {failed} failed' if failed else ''}, {speed:,.0f} rows/s,"
+            f" about {(self.total - done) / speed:.0f} s left"
         )
 
     def recorder_idle(self) -> Session:
@@ -473,7 +471,7 @@ class Driver:
         return self.recorder
 
 
-def drive(db: Database, run: Run, team: Team, recorder: Session) -> Schedule:
+def drive(db: Database, run: Run, team: Team, recorder: Session) -> None:
     """Take a claimed run to its end; whatever stops it is on record before it is raised."""
     try:
         build_once(db, run, team, recorder)
@@ -484,7 +482,6 @@ def drive(db: Database, run: Run, team: Team, recorder: Session) -> Schedule:
         free_old_states(driver.recorder_idle(), run)
         require_success(run, schedule)
         note(recorder, run.id, "finished")
-        return schedule
     except BaseException as error:
         team.abandon()
         record_end(recorder, run.id, error)
@@ -585,8 +582,8 @@ def record_end(recorder: Session, run_id: int, error: BaseException) -> None:
         while recorder.work is not None and not recorder.advance()[0]:
             wait_any([recorder], LISTEN_EVERY)
         last = recorder.run(
-            "SELECT event FROM cerebro.event WHERE run = %s AND mst_key IS NULL AND owner = current_user"
-            " ORDER BY event_id DESC LIMIT 1",
+            "SELECT event FROM cerebro.event WHERE run = %s AND owner = current_user"
+            " AND event IN ('started', 'finished', 'failed', 'cancelled') ORDER BY event_id DESC LIMIT 1",
             (run_id,),
         )
         if last and last[0][0] == "started":
@@ -594,10 +591,10 @@ def record_end(recorder: Session, run_id: int, error: BaseException) -> None:
 
 
 def free_old_states(recorder: Session, run: Run) -> None:
-    """Once a run is finished only the last state of each configuration is kept."""
+    """Once a run is finished only the last state of each configuration is kept (it may be extended)."""
     old = [run.leaf(c, c.hops - 1) for c in run.configurations.values() if c.hops > 1]
     for start in range(0, len(old), 50):
-        recorder.run(f"DROP TABLE IF EXISTS {', '.join(old[start : start + 50])}")
+        recorder.run(f"TRUNCATE {', '.join(old[start : start + 50])}")
 
 
 # -- small things --------------------------------------------------------------------------------------

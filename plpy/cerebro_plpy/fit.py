@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +23,13 @@ from cerebro_db.core.errors import (
     WrongState,
 )
 from cerebro_db.core.names import Name
-from cerebro_db.core.schedule import Schedule, derived_seed
+from cerebro_db.core.schedule import derived_seed
 
 from . import background, logins, results, runs, tables, warm
 from .db import Database, entry
 from .dialect import Dialect
 from .driver import Team, cores, drive, failure_of, record_end
-from .runs import DataSet, Run
+from .runs import DataSet, Run, note
 from .sessions import Session, listener
 from .tables import Relation
 
@@ -75,9 +75,8 @@ def fit_multiple_model(db: Database, *arguments: Any) -> int:
     owner = tables.current_role(db)
     with opened_recorder(db, owner) as recorder:
         run_id = put_on_record(db, recorder, asked)
-        run, schedule = carry_out(db, recorder, owner, run_id)
-    results.materialize(db, run_id, asked.output, replace=asked.warm_start)
-    say_end(db, run)
+        run = carry_out(db, recorder, owner, run_id)
+        hand_out(db, recorder, run, asked.output, replace=asked.warm_start)
     return run_id
 
 
@@ -88,6 +87,7 @@ def submit(db: Database, *arguments: Any) -> int:
     owner = tables.current_role(db)
     with opened_recorder(db, owner) as recorder:
         run_id = put_on_record(db, recorder, asked)
+        note(recorder, run_id, "submitted")
     background.start(db, owner, run_id)
     return run_id
 
@@ -98,14 +98,29 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool) ->
     refuse_transaction(db)
     owner = tables.current_role(db)
     with opened_recorder(db, owner) as recorder:
-        run, schedule = carry_out(db, recorder, owner, run_id, epochs, bool(retry_failed))
-    output = Name.parse(run.model_table)
-    replace = bool(run.options.get("warm_start")) or epochs is not None
-    if replace and tables.find(db, output) is not None:
-        warm.require_replaceable(db, output, MODULE)
-    results.materialize(db, run_id, output, replace=replace)
-    say_end(db, run)
+        run = carry_out(db, recorder, owner, run_id, epochs, bool(retry_failed))
+        output = Name.parse(run.model_table)
+        there = tables.find(db, output) is not None
+        # An extended run replaces the tables it made before, and a warm start those it began with.
+        hand_out(db, recorder, run, output, replace=there and (epochs is not None or run.options["warm_start"]))
     return run_id
+
+
+def hand_out(db: Database, recorder: Session, run: Run, output: Name, *, replace: bool) -> None:
+    """Make the model tables in the caller's transaction; that they are there is known when it commits."""
+    try:
+        if replace:
+            warm.require_replaceable(db, output, MODULE)
+        else:
+            for ending in ("", "_info", "_summary", "_weights"):
+                tables.require_free(db, output.suffixed(ending), MODULE)
+        results.materialize(db, run.id, output, replace=replace)
+        db.execute("INSERT INTO cerebro.event (run, event) VALUES ($1, 'materialized')", ("bigint",), run.id)
+    except BaseException as error:
+        recorder.listen = lambda: None
+        note(recorder, run.id, "not materialized", message=str(error))
+        raise
+    say_end(db, run)
 
 
 def carry_out(
@@ -115,7 +130,7 @@ def carry_out(
     run_id: int,
     epochs: int | None = None,
     retry_failed: bool = False,
-) -> tuple[Run, Schedule]:
+) -> Run:
     """Drive a run that is on record from wherever its log ends."""
     runs.claim(recorder, run_id, os.getpid(), epochs)
     try:
@@ -127,10 +142,10 @@ def carry_out(
         record_end(recorder, run_id, error)
         raise
     try:
-        schedule = drive(db, run, team, recorder)
+        drive(db, run, team, recorder)
     finally:
         team.close()
-    return run, schedule
+    return run
 
 
 @contextlib.contextmanager
@@ -148,7 +163,7 @@ def opened_recorder(db: Database, owner: str) -> Iterator[Session]:
 # -- checking ------------------------------------------------------------------------------------------
 
 
-def refuse_transaction(db: Database) -> None:
+def refuse_transaction(db: Database, module: str = MODULE) -> None:
     """Worker sessions commit as they go; a caller that would not see it can have no result."""
     facts = db.one(
         "SELECT current_setting('transaction_isolation') AS isolation,"
@@ -156,10 +171,10 @@ def refuse_transaction(db: Database) -> None:
     )
     assert facts is not None
     if facts["standby"] or facts["read_only"] == "on":
-        raise Unsupported(f"{MODULE} error: it writes, and this transaction is read-only.", hint="Use the primary.")
+        raise Unsupported(f"{module} error: it writes, and this transaction is read-only.", hint="Use the primary.")
     if facts["isolation"] != "read committed":
         raise Unsupported(
-            f"{MODULE} error: it cannot run in a {facts['isolation']} transaction, which would not see the results.",
+            f"{module} error: it cannot run in a {facts['isolation']} transaction, which would not see the results.",
             hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
         )
 
@@ -190,7 +205,7 @@ def check(
     source = packed(db, source_table)
     validation = packed(db, validation_table) if validation_table is not None else None
     if validation is not None:
-        same_shape(source, validation)
+        require_same_shapes(source.layout, source.relation.text, validation)
     selection = tables.filled(
         db,
         selection_table,
@@ -208,6 +223,8 @@ def check(
     architectures = {
         model_id: read_architecture(db, arch_table, model_id) for model_id in sorted({row["model_id"] for row in rows})
     }
+    for row in rows:
+        row["compile"] = models.for_outputs(row["compile"], architectures[row["model_id"]][1])
     chosen = choose_options(db, options, len(source.layout["partitions"]), bool(use_gpus))
     chosen["warm_start"] = bool(warm_start)
     return Asked(
@@ -227,31 +244,32 @@ def check(
     )
 
 
-def packed(db: Database, table: str | None) -> Packed:
+def packed(db: Database, table: str | None, module: str = MODULE) -> Packed:
     please = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
-    relation = tables.filled(db, table, MODULE, please)
+    relation = tables.filled(db, table, module, please)
     summary = tables.find(db, relation.name.suffixed("_summary"))
     if relation.temporary:
         raise Unsupported(
-            f"{MODULE} error: '{relation.text}' is a temporary table, which worker sessions cannot see.",
+            f"{module} error: '{relation.text}' is a temporary table, which worker sessions cannot see.",
             hint="Pack into an ordinary table.",
         )
     if summary is None or "layout" not in tables.columns(db, summary):
-        raise WrongState(f"{MODULE} error: '{relation.text}' is not a packed table.", hint=please)
+        raise WrongState(f"{module} error: '{relation.text}' is not a packed table.", hint=please)
     row = db.one(f"SELECT * FROM {summary.sql}")
     if row is None:
-        raise BadData(f"{MODULE} error: the summary of '{relation.text}' is empty.", hint=please)
+        raise BadData(f"{module} error: the summary of '{relation.text}' is empty.", hint=please)
     return Packed(relation, {k: v for k, v in row.items() if k != "layout"}, json.loads(row["layout"]))
 
 
-def same_shape(source: Packed, validation: Packed) -> None:
+def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed, module: str = MODULE) -> None:
+    """Rows to validate or evaluate on must look like those that were trained on."""
     for side in ("inputs", "outputs"):
-        ours = [(v["shape"], v.get("kind")) for v in source.layout[side]]
-        theirs = [(v["shape"], v.get("kind")) for v in validation.layout[side]]
+        ours = [(v["shape"], v.get("kind")) for v in trained[side]]
+        theirs = [(v["shape"], v.get("kind")) for v in other.layout[side]]
         if ours != theirs:
             raise BadData(
-                f"{MODULE} error: the {side} of '{validation.relation.text}' have the shapes"
-                f" {[s for s, _ in theirs]}, those of '{source.relation.text}' {[s for s, _ in ours]}.",
+                f"{module} error: the {side} of '{other.relation.text}' have the shapes"
+                f" {[s for s, _ in theirs]}, those of '{trained_on}' {[s for s, _ in ours]}.",
                 hint="Pack it with validation_preprocessor_dl(), naming the training table.",
             )
 
@@ -297,9 +315,9 @@ def read_architecture(db: Database, table: Relation, model_id: int) -> tuple[str
         raise
 
 
-def see_committed(recorder: Session, asked: Asked) -> None:
+def see_committed(recorder: Session, packed_tables: Iterable[Packed], module: str = MODULE) -> None:
     """Worker sessions see only what is committed."""
-    for data in filter(None, (asked.source, asked.validation)):
+    for data in packed_tables:
         seen = recorder.run("SELECT to_regclass(%s)::oid", (data.relation.sql,))[0][0]
         layout = None
         if seen == data.relation.oid:
@@ -308,7 +326,7 @@ def see_committed(recorder: Session, asked: Asked) -> None:
             layout = found[0][0] if found else None
         if layout != data.layout:
             raise WrongState(
-                f"{MODULE} error: '{data.relation.text}' was made or changed in this transaction, which is not"
+                f"{module} error: '{data.relation.text}' was made or changed in this transaction, which is not"
                 " committed, so worker sessions cannot see it.",
                 hint="COMMIT first, then call it again.",
             )
@@ -382,7 +400,7 @@ def gpu_count() -> int:
 
 def put_on_record(db: Database, recorder: Session, asked: Asked) -> int:
     """Write down what is to be done: from here on the run can be resumed whatever becomes of us."""
-    see_committed(recorder, asked)
+    see_committed(recorder, filter(None, (asked.source, asked.validation)))
     initial = warm.initial_states(db, asked)
     layout = asked.source.layout
     run_id = runs.create(

@@ -81,7 +81,8 @@ def _make_models(db: Database, dialect: Dialect, run: dict[str, Any], models: li
         if size <= LARGEST_VALUE:
             # Only the chunks that hold weights are read, not the optimizer's.
             weights = (
-                f"(SELECT substr(string_agg(payload, ''::bytea ORDER BY start), ({first} - min(start))::integer + 1, {size})"
+                f"(SELECT substr(string_agg(payload, ''::bytea ORDER BY start), ({first} - min(start))::integer + 1,"
+                f" {size})"
                 f" {rows} AND start < {first + size} AND start + octet_length(payload) > {first})"
             )
         else:
@@ -96,7 +97,8 @@ def _make_models(db: Database, dialect: Dialect, run: dict[str, Any], models: li
             begin = f"GREATEST({first} - start, 0)"
             db.execute(
                 f"INSERT INTO {chunks.sql} SELECT {model['mst_key']}, GREATEST(start - {first}, 0),"
-                f" substr(payload, {begin}::integer + 1, (LEAST(octet_length(payload), {first + size} - start) - {begin})::integer),"
+                f" substr(payload, {begin}::integer + 1,"
+                f" (LEAST(octet_length(payload), {first + size} - start) - {begin})::integer),"
                 f" __dist_key__ {rows} AND start < {first + size} AND start + octet_length(payload) > {first}"
             )
         db.execute(
@@ -116,7 +118,8 @@ def _make_info(db: Database, dialect: Dialect, run: dict[str, Any], models: list
         INSERT INTO {name.sql}
         WITH told AS (
             SELECT mst_key,
-                   array_agg(extract(epoch FROM trained_at - $2::timestamptz)::double precision ORDER BY epoch) AS elapsed,
+                   array_agg(extract(epoch FROM trained_at - $2::timestamptz)::double precision ORDER BY epoch)
+                       AS elapsed,
                    array_agg(training_metric ORDER BY epoch) AS training_metrics,
                    array_agg(training_loss ORDER BY epoch) AS training_loss,
                    array_agg(validation_metric ORDER BY epoch) AS validation_metrics,
@@ -194,8 +197,15 @@ def _make_summary(db: Database, run: dict[str, Any], name: Name) -> None:
 
 
 def plain_summary(summary: dict[str, Any]) -> dict[str, Any]:
-    """A summary row as JSON can hold it."""
-    return {
-        column: value if isinstance(value, (bool, int, float, str, list, type(None))) else str(value)
-        for column, value in summary.items()
-    }
+    """A summary row as JSON can hold it; class values become text, as they are written in SQL."""
+
+    def as_text(value: Any) -> str | None:
+        return value if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+    plain: dict[str, Any] = {}
+    for column, value in summary.items():
+        if column.endswith("_class_values") and value is not None:
+            plain[column] = [as_text(label) for label in value]
+        else:
+            plain[column] = value if isinstance(value, (bool, int, float, str, list, type(None))) else str(value)
+    return plain

@@ -154,7 +154,8 @@ def create(
 ) -> int:
     """Put a new run on record; what follows survives whatever becomes of the caller."""
     run = recorder.run("SELECT nextval('cerebro.run_id')")[0][0]
-    statements, parameters = ["BEGIN"], []
+    statements = ["BEGIN"]
+    parameters: list[Any] = []
 
     def insert(table: str, row: dict[str, Any]) -> None:
         marks = ", ".join(["%s"] * len(row))
@@ -176,7 +177,8 @@ def load(recorder: Session, run_id: int) -> Run:
     """A run of the recorder's user, as far as its log goes."""
     found = recorder.run(
         "SELECT owner::text, source_table, layout, validation_table, validation_layout, model_table, epochs,"
-        " evaluate_every, seed, dist_keys, storage, options FROM cerebro.run_plan WHERE run = %s AND owner = current_user",
+        " evaluate_every, seed, dist_keys, storage, options FROM cerebro.run_plan"
+        " WHERE run = %s AND owner = current_user",
         (run_id,),
     )
     if not found:
@@ -190,7 +192,7 @@ def load(recorder: Session, run_id: int) -> Run:
         model_table,
         *rest,
     )
-    architectures = dict(
+    architectures: dict[int, dict[str, Any]] = dict(
         recorder.run(
             "SELECT model_id, architecture FROM cerebro.architecture WHERE run = %s AND owner = current_user", (run_id,)
         )

@@ -20,6 +20,7 @@ from typing import Any
 from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, TrainerFailed, WrongState
 
 from .db import Database, entry
+from .predicting import Prediction
 from .sessions import PROGRESS, listener
 from .trainer import Trainer
 
@@ -59,7 +60,7 @@ class Dataset:
 class Segment:
     """Everything a worker session owns on its segment."""
 
-    def __init__(self, plpy) -> None:
+    def __init__(self, plpy: Any) -> None:
         self.plpy = plpy
         self.listen = listener(plpy)
         self.folder = scratch_folder()
@@ -68,6 +69,7 @@ class Segment:
         self.datasets: dict[str, Dataset] = {}
         self.ticket: str | None = None  # which state lies in the file of incoming states
         self.said = 0.0
+        self.prediction: Prediction | None = None
 
     # -- the trainer ------------------------------------------------------------------------------
 
@@ -160,6 +162,9 @@ class Segment:
             return self.data_forget(asked["handle"])
         if kind == "hello":
             return self.running().hello(self.listen)
+        if kind == "predict":
+            self.prediction = Prediction(self, asked)
+            return {}
         if kind not in ("train", "evaluate", "describe"):
             raise InvalidArgument(f"a segment cannot {kind!r}")
         order: dict[str, Any] = {"order": kind}
@@ -167,7 +172,7 @@ class Segment:
             if name in asked:
                 order[name] = asked[name]
         if "state" in asked:
-            order["state"] = self._state(asked["state"])
+            order["state"] = self.state(asked["state"])
         if kind == "train":
             order["out"] = str(self.folder / "state.out")
         trainer = self.running()
@@ -177,8 +182,8 @@ class Segment:
         self.ticket = None  # the file may be overwritten now
         return {**result, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
 
-    def _state(self, asked: dict[str, Any]) -> dict[str, Any]:
-        state = {name: asked[name] for name in ("kind", "sha256", "token") if name in asked}
+    def state(self, asked: dict[str, Any]) -> dict[str, Any]:
+        state: dict[str, Any] = {name: asked[name] for name in ("kind", "sha256", "token") if name in asked}
         if state.get("kind") in ("full", "weights"):
             if self.ticket != asked.get("ticket"):
                 raise CorruptState(

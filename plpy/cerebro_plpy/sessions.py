@@ -7,6 +7,7 @@ which is where Ctrl-C, ``pg_cancel_backend`` and ``statement_timeout`` are notic
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import time
@@ -27,7 +28,7 @@ CONNECT_WITHIN = 20.0
 PROGRESS = "cerebro progress "  # how a worker's notice that reports progress begins
 
 
-def listener(plpy) -> Listen:
+def listener(plpy: Any) -> Listen:
     """Notices cancel, terminate and timeouts of the session we run in, by raising."""
     plan = plpy.prepare("SELECT 1")
     return lambda: plan.execute([], 1) and None
@@ -140,10 +141,8 @@ class Session:
 
     def cancel(self) -> None:
         """Ask the backend to stop what it does; the answer comes through ``ready``."""
-        try:
+        with contextlib.suppress(psycopg2.Error):  # it is gone already
             self.connection.cancel()
-        except psycopg2.Error:
-            pass  # it is gone already
 
     def close(self) -> None:
         self.work = None

@@ -70,8 +70,10 @@ class Trainer:
                 detail=str(error),
                 hint="SELECT * FROM cerebro.doctor() says what is missing; make install TRAINER_PYTHON=… sets it.",
             ) from error
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._orders, self._answers = self._process.stdin, self._process.stdout
         self._decoder = wire.Decoder()
-        os.set_blocking(self._process.stdin.fileno(), False)
+        os.set_blocking(self._orders.fileno(), False)
         # The framework takes seconds to import; whoever orders first waits for what is left of them.
         self._hello: dict[str, Any] | None = None
         self._send(wire.encode({"order": "hello", **options}), listen)
@@ -103,9 +105,7 @@ class Trainer:
                 self._hello = self._answer(listen)
         return self._hello
 
-    def _answer(
-        self, listen: Listen, on_progress: Callable[[dict[str, Any]], None] | None = None
-    ) -> dict[str, Any]:
+    def _answer(self, listen: Listen, on_progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
         while True:
             for reply in self._receive(listen):
                 if "progress" in reply:
@@ -137,12 +137,12 @@ class Trainer:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
+        for pipe in (self._orders, self._answers):
             with contextlib.suppress(OSError):
                 pipe.close()
 
     def _send(self, frame: bytes, listen: Listen) -> None:
-        pipe = self._process.stdin.fileno()
+        pipe = self._orders.fileno()
         rest = memoryview(frame)
         while rest:
             _, writable, _ = select.select([], [pipe], [], LISTEN_EVERY)
@@ -155,7 +155,7 @@ class Trainer:
                 raise self._died() from error
 
     def _receive(self, listen: Listen) -> list:
-        pipe = self._process.stdout.fileno()
+        pipe = self._answers.fileno()
         readable, _, _ = select.select([pipe], [], [], LISTEN_EVERY)
         listen()
         if not readable:

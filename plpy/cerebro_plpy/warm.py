@@ -72,8 +72,8 @@ def _from_models(db: Database, asked: Asked) -> dict[int, Initial]:
     for row in asked.rows:
         key = row["mst_key"]
         model = db.one(
-            f"SELECT encode(sha256(model_weights), 'hex') AS sha256, model_weights IS NULL AS large FROM {asked.output.sql}"
-            " WHERE mst_key = $1",
+            "SELECT encode(sha256(model_weights), 'hex') AS sha256, model_weights IS NULL AS large"
+            f" FROM {asked.output.sql} WHERE mst_key = $1",
             ("integer",),
             key,
         )
