@@ -123,15 +123,16 @@ LAYERS_ROWS = """
     StackedRNNCells         cells
     ConvLSTM#D              filters kernel_size strides padding data_format dilation_rate activation \
                             recurrent_activation use_bias kernel_* recurrent_* bias_* unit_forget_bias dropout \
-                            recurrent_dropout seed return_sequences return_state go_backwards stateful unroll
+                            recurrent_dropout seed return_sequences return_state go_backwards stateful unroll \
+                            zero_output_for_mask
     Bidirectional           layer merge_mode backward_layer
     TimeDistributed         layer
 
     Attention               use_scale score_mode dropout seed
-    AdditiveAttention       use_scale dropout
+    AdditiveAttention       use_scale score_mode dropout seed
     MultiHeadAttention      num_heads key_dim value_dim dropout use_bias output_shape attention_axes sliding_window \
                             flash_attention kernel_* bias_* use_gate seed
-    GroupedQueryAttention   head_dim num_query_heads num_key_value_heads dropout use_bias sliding_window \
+    GroupQueryAttention     head_dim num_query_heads num_key_value_heads dropout use_bias sliding_window \
                             flash_attention kernel_* bias_* use_gate seed
 
     CategoryEncoding        num_tokens output_mode sparse
@@ -141,8 +142,8 @@ LAYERS_ROWS = """
     CenterCrop              height width data_format
     Resizing                height width interpolation crop_to_aspect_ratio pad_to_aspect_ratio fill_mode fill_value \
                             antialias data_format
-    RandomBrightness        factor value_range seed
-    RandomContrast          factor value_range seed
+    RandomBrightness        factor value_range seed data_format
+    RandomContrast          factor value_range seed data_format
     RandomCrop              height width seed data_format
     RandomFlip              mode seed data_format
     RandomRotation          factor fill_mode interpolation seed fill_value data_format
@@ -194,7 +195,7 @@ CONSTRAINTS_ROWS = """
 
 # These may also be given by name alone.
 INITIALIZER_NAMES = _words(
-    """constant glorot_normal glorot_uniform he_normal he_uniform identity lecun_normal lecun_uniform normal one ones
+    """glorot_normal glorot_uniform he_normal he_uniform identity lecun_normal lecun_uniform normal one ones
     orthogonal random_normal random_uniform truncated_normal uniform variance_scaling zero zeros"""
 )
 REGULARIZER_NAMES = _words("l1 l2 l1l2 orthogonal_regularizer")
@@ -271,8 +272,8 @@ SIZES = _words(
 def check(architecture: Any) -> None:
     """Raises UnsafeModel or InvalidArgument unless everything in the architecture is in the tables."""
     check_limits(architecture)
-    if not isinstance(architecture, dict) or architecture.get("class_name") not in MODELS:
-        name = architecture.get("class_name") if isinstance(architecture, dict) else architecture
+    name = architecture.get("class_name") if isinstance(architecture, dict) else architecture
+    if not isinstance(architecture, dict) or not isinstance(name, str) or name not in MODELS:
         raise _unsafe("", f"a model is Sequential or Functional, not {_shown(name)}", str(name))
     _Walk().layer(architecture, "")
 
@@ -334,6 +335,9 @@ class _Walk:
         layers = config.get("layers")
         if not isinstance(layers, list) or not layers:
             raise InvalidArgument(f"{path}.layers must be a list with at least one layer")
+        for key in ("input_layers", "output_layers") if name == "Functional" else ():
+            if not config.get(key):
+                raise InvalidArgument(f"{path}.{key} is missing")
         for index, layer in enumerate(layers):
             self.layer(layer, f"{path}.layers[{index}]")
             if name == "Functional" and not _is_name(layer.get("name")):
@@ -342,11 +346,8 @@ class _Walk:
 
     def arguments(self, config: dict[str, Any], path: str) -> None:
         for key, value in config.items():
-            kind = key if key in _KINDS else key.rpartition("_")[2]
-            if kind in _KINDS:
-                _KINDS[kind](self, value, f"{path}.{key}")
-            else:
-                _plain(value, f"{path}.{key}")
+            test = _KINDS.get(key) or _KINDS_BY_ENDING.get(key.rpartition("_")[2], _plain_argument)
+            test(self, value, f"{path}.{key}")
 
     def inner_layer(self, value: Any, path: str) -> None:
         if value is not None:
@@ -376,7 +377,7 @@ def _object(
     if name not in table:
         raise _unsafe(path, f"the {kind} {_shown(name)} is not on the list of allowed {kind}s", name)
     module = node.get("module")
-    if module not in MODULES[modules]:
+    if not isinstance(module, str) or module not in MODULES[modules]:
         raise _unsafe(path, f"{name} says that it is in the module {_shown(module)}", "TFOpLambda" if module else "")
     registered = node.get("registered_name")
     if registered not in (None, name):
@@ -387,8 +388,6 @@ def _object(
         if key not in _AROUND_AN_OBJECT | extra:
             raise InvalidArgument(f"{_at(path, key)}: a {kind} has no such part")
     config = node.get("config")
-    if config is None:
-        config = {}
     if not isinstance(config, dict):
         raise InvalidArgument(f"{_at(path, 'config')} must be an object")
     for key in config:
@@ -437,7 +436,7 @@ def _seed(walk: _Walk, value: Any, path: str) -> None:
         config = _object(value, path, {"SeedGenerator": frozenset({"name", "seed"})}, "generator", "seed generator")
         _plain(config.get("name"), _at(path, "config.name"))
         value = config.get("seed")
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+    if value is not None and not _is_whole(value):
         raise InvalidArgument(f"{path} must be a whole number")
 
 
@@ -456,11 +455,37 @@ def _nothing(walk: _Walk, value: Any, path: str) -> None:
         raise _unsafe(path, "this argument cannot be used here", "")
 
 
-_KINDS: dict[str, Callable[[_Walk, Any, str], None]] = {
+def _shape(walk: _Walk, value: Any, path: str) -> None:
+    sizes = value if isinstance(value, list) and len(value) <= 16 else [0]
+    if value is not None and not all(size is None or (_is_whole(size) and 0 < size <= LARGEST) for size in sizes):
+        raise InvalidArgument(f"{path}: {_shown(value)} is not a shape")
+
+
+def _ends(walk: _Walk, value: Any, path: str) -> None:
+    """The inputs or outputs of a functional model: references such as ["dense", 0, 0], in lists or by name."""
+    if isinstance(value, dict) and "class_name" not in value:
+        for key, item in value.items():
+            _ends(walk, item, f"{path}.{key}")
+    elif isinstance(value, list) and value and not isinstance(value[0], str):
+        for index, item in enumerate(value):
+            _ends(walk, item, f"{path}[{index}]")
+    elif not _is_reference(value):
+        _plain(value, path)
+        raise InvalidArgument(f"{path}: {_shown(value)} does not name an output of a layer")
+
+
+_KINDS_BY_ENDING: dict[str, Callable[[_Walk, Any, str], None]] = {
     "initializer": _small(INITIALIZERS, INITIALIZER_NAMES, "initializer"),
     "regularizer": _small(REGULARIZERS, REGULARIZER_NAMES, "regularizer"),
     "constraint": _small(CONSTRAINTS, CONSTRAINT_NAMES, "constraint"),
     "activation": _activation,
+}
+_KINDS: dict[str, Callable[[_Walk, Any, str], None]] = {
+    "batch_shape": _shape,
+    "shape": _shape,
+    "build_input_shape": _shape,
+    "input_layers": _ends,
+    "output_layers": _ends,
     "dtype": _policy,
     "seed": _seed,
     "name": _name,
@@ -471,6 +496,10 @@ _KINDS: dict[str, Callable[[_Walk, Any, str], None]] = {
     "cell": _Walk.inner_layer,
     "cells": _Walk.inner_layers,
 }
+
+
+def _plain_argument(walk: _Walk, value: Any, path: str) -> None:
+    _plain(value, path)
 
 
 def _plain(value: Any, path: str) -> None:
@@ -497,6 +526,8 @@ def _tensors(value: Any, path: str) -> None:
             raise InvalidArgument(f"{path}: not the reference to a tensor")
         for key, item in value["config"].items():
             _plain(item, f"{path}.config.{key}")
+        if not _is_reference(value["config"].get("keras_history")):
+            raise InvalidArgument(f"{path}: not the reference to a tensor")
     elif isinstance(value, dict):
         if "class_name" in value:
             _plain(value, path)
@@ -516,6 +547,15 @@ def _bounded_size(config: dict[str, Any], path: str) -> None:
             size *= value
         if size > LARGEST:
             raise InvalidArgument(f"{path}: a layer of this size cannot be built")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_reference(value: Any) -> bool:
+    """``[layer, call, output]``"""
+    return isinstance(value, list) and len(value) == 3 and _is_name(value[0]) and all(map(_is_whole, value[1:]))
 
 
 def _is_name(value: Any) -> bool:

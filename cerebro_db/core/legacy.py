@@ -246,7 +246,10 @@ def _functional(config: Any, path: str) -> Node:
     layers = [_layer(layer, f"{_at(path, 'config')}.layers[{index}]") for index, layer in enumerate(config["layers"])]
     graph = _Graph(layers, config, _at(path, "config"))
     for layer in layers:
-        layer["inbound_nodes"] = [graph.call(layer["class_name"], node) for node in layer.get("inbound_nodes") or []]
+        nodes = layer.get("inbound_nodes") or []
+        if not isinstance(nodes, list):
+            raise InvalidArgument(f"{_at(path, 'config')}: inbound_nodes must be a list")
+        layer["inbound_nodes"] = [graph.call(layer["class_name"], node) for node in nodes]
     made = {"name": config.get("name", "model"), "trainable": config.get("trainable", True)}
     ends = {key: graph.ends(config.get(key)) for key in ("input_layers", "output_layers")}
     return {**made, "layers": layers, **ends}
@@ -256,7 +259,7 @@ class _Graph:
     """Rewrites the references ``[layer, call, output]`` between the layers of one functional model."""
 
     def __init__(self, layers: list[Node], config: Node, path: str) -> None:
-        self.classes = {layer.get("name"): layer["class_name"] for layer in layers}
+        self.classes = {str(layer.get("name")): layer["class_name"] for layer in layers}
         self.path = path
         nodes = [layer.get("inbound_nodes") for layer in layers]
         calls = list(self.references([nodes, config.get("output_layers")]))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_db.core import models
-from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidSyntax, UnsafeModel
+from cerebro_db.core import legacy, models
+from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidSyntax, UnsafeModel, Unsupported
 
 FIXTURES = pathlib.Path(__file__).parent.parent / "fixtures" / "keras2"
 
@@ -142,3 +142,33 @@ def test_any_json_is_taken_or_refused_in_our_words(value):
     else:
         assert models.architecture(made) == made
         models.input_shapes(made), models.output_units(made)
+
+
+def test_what_behaves_otherwise_under_keras_3_is_said():
+    lstm = {"class_name": "LSTM", "config": {"units": 2, "batch_input_shape": [None, 3, 2]}}
+    old = {"class_name": "Sequential", "config": [lstm], "keras_version": "2.2.4"}
+    assert legacy.warnings(old) == []
+    lstm["config"]["recurrent_activation"] = "hard_sigmoid"
+    (text,) = legacy.warnings(old)
+    assert "hard_sigmoid" in text
+    assert legacy.warnings(models.architecture(old)) == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ({"class_name": "LSTM", "config": {"units": 2, "time_major": True}}, "LSTM with time_major=True"),
+        ({"class_name": "BatchNormalization", "config": {"axis": [1, 2]}}, "over several axes"),
+        ({"class_name": "Conv2DTranspose", "config": {"filters": 1, "groups": 2}}, "Conv2DTranspose with groups=2"),
+    ],
+)
+def test_what_keras_3_cannot_express_is_refused(layer, message):
+    with pytest.raises(Unsupported, match=message):
+        models.architecture({"class_name": "Sequential", "config": [layer]})
+
+
+def test_layers_shared_by_nested_models_are_refused():
+    inner = [{"class_name": "Dense", "config": {"units": 1, "trainable": True}, "shared_object_id": 7}]
+    model = {"class_name": "Sequential", "config": inner}
+    with pytest.raises(Unsupported, match="shared by two nested models"):
+        models.architecture({"class_name": "Sequential", "config": [model, model]})
