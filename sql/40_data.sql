@@ -30,7 +30,8 @@ Outputs: text, integers, booleans, dates and the like are classes (one-hot); rea
 regression targets; arrays are taken as they are (integers as int16, others as float32).
 num_classes: per output, room for classes that the table does not have; NULL counts those found.
 segments: NULL takes the setting cerebro.segments, else one per GPU, else one per processor.
-seed: the same seed on the same table gives the same packing; NULL draws one, which the summary records.
+seed: the same seed on the same rows gives the same packing, in whatever order they lie and on any server, PostgreSQL or
+Greenplum; NULL draws one, which the summary records.
 distribution_rules is there for MADlib''s sake.';
 
 CREATE FUNCTION cerebro.validation_preprocessor_dl(
@@ -50,7 +51,7 @@ $py$;
 COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(text, text, text, text, text, integer, text) IS
 'Packs a table or view for validation as training_preprocessor_table was packed: its normalizing constant, its
 classes, as many segments. Columns may have other names, the shapes must be the same, and the labels must be among
-those of the training table. Rows keep their order.';
+those of the training table. Rows keep their order, where they have one: on PostgreSQL.';
 
 -- MADlib's helpers for the bytes of packed tables.
 CREATE FUNCTION cerebro.convert_array_to_bytea(var real[]) RETURNS bytea

@@ -342,17 +342,21 @@ def _open(db: Database, job: Packing) -> Any:
     """The rows, shuffled when there is a seed.
 
     The inner query sorts what the table stores (large values stay where they are); the outer one
-    converts row by row.  The hash of the position and the seed is the same everywhere.
+    converts row by row.  The order is that of a hash of the seed and of what is packed, not of where a row
+    lies: it is the same after a dump and restore, and on PostgreSQL and Greenplum, which has no order of rows
+    and therefore sorts also those of a validation table.
     """
     names = list({column.name: None for variable in job.variables for column in variable.columns})
     alias = {name: f"q.c{index}" for index, name in enumerate(names)}
     values = [f"{v.expression(lambda c: alias[c.name])} AS v{i}" for i, v in enumerate(job.variables)]
     stored = ", ".join(f"s.{quote(name)} AS c{index}" for index, name in enumerate(names))
-    if job.seed is None:
+    if job.seed is None and not engine.is_greenplum(db):
         return db.cursor(f"SELECT {', '.join(values)} FROM (SELECT {stored} FROM {job.source.sql} AS s) AS q")
-    numbered = f"SELECT {stored}, pg_catalog.row_number() OVER () AS n FROM {job.source.sql} AS s"
-    shuffled = f"SELECT * FROM ({numbered}) AS r ORDER BY pg_catalog.hashint8extended(r.n, $1), r.n"
-    return db.cursor(f"SELECT {', '.join(values)} FROM ({shuffled}) AS q", ("bigint",), job.seed)
+    order = "$1"
+    for variable in job.variables:
+        order = variable.hash(lambda c: f"s.{quote(c.name)}", order)
+    shuffled = f"SELECT {stored} FROM {job.source.sql} AS s ORDER BY {order}"
+    return db.cursor(f"SELECT {', '.join(values)} FROM ({shuffled}) AS q", ("bigint",), job.seed or 0)
 
 
 def _fill(db: Database, job: Packing, cursor: Any, encoders: list[Any], rows: int, step: int) -> None:

@@ -53,6 +53,15 @@ class Variable:
         parts = [_number(alias(column), column, element) for column in self.columns]
         return f"pg_catalog.array_send(ARRAY[{', '.join(parts)}])"
 
+    def hash(self, alias: Callable[[Column], str], seed: str) -> str:
+        """A number of 64 bits made of a row's values and of another number."""
+        if self.kind == "class":
+            return f"pg_catalog.hashtextextended({label_text(alias(self.columns[0]), self.label_type)}, {seed})"
+        if len(self.columns) == 1 and self.columns[0].element:
+            return f"pg_catalog.hash_array_extended({alias(self.columns[0])}, {seed})"
+        parts = [_number(alias(column), column, "double precision") for column in self.columns]
+        return f"pg_catalog.hash_array_extended(ARRAY[{', '.join(parts)}], {seed})"
+
     def encoder(self) -> packing.ArrayEncoder | packing.ClassEncoder:
         if self.kind == "class":
             return packing.ClassEncoder(self.indices, self.shape[0])
