@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cerebro_db.core import models
+import json
+
+from cerebro_db.core import legacy, models
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, UndefinedObject
 from cerebro_db.core.names import Name
 
@@ -27,6 +29,8 @@ def load_keras_model(
     if model_arch is None:
         raise InvalidArgument(f"{MODULE} error: model_arch must not be NULL.", hint="Keras gives it: model.to_json().")
     models.architecture(model_arch)  # refused here rather than in the run: no architecture, or one that runs code
+    for warning in legacy.warnings(json.loads(model_arch)):
+        db.warning(f"{MODULE}: {warning}")
     if model_weights is not None and len(model_weights) % 4:
         raise BadData(
             f"{MODULE} error: model_weights has {len(model_weights)} bytes, which is no multiple of 4.",
