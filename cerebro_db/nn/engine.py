@@ -37,6 +37,9 @@ class Program(Protocol):
 
     def set(self, index: int, value: np.ndarray) -> None: ...
 
+    def average(self) -> None:
+        """Before evaluating: if the optimizer keeps moving averages of the weights, these are the weights."""
+
     def start_metrics(self) -> None: ...
 
     def metrics(self) -> dict[str, Any]:

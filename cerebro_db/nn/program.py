@@ -72,6 +72,11 @@ class KerasProgram(abc.ABC):
         self._untouched = None
         self._state[index].assign(value)
 
+    def average(self) -> None:
+        if self.model.optimizer.use_ema:  # Keras' fit does this at its end; training goes on without
+            self._untouched = None
+            self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
+
     # --- metrics ---
 
     def start_metrics(self) -> None:

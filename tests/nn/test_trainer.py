@@ -182,6 +182,28 @@ def test_a_held_state_is_there_until_another_comes(trainer: Trainer) -> None:
     failure("WrongState", trainer.train, configuration, "digits", held)
 
 
+def test_averaged_weights_are_for_looking_only(trainer: Trainer) -> None:
+    """With use_ema Keras evaluates the moving average; the training goes on from the weights themselves."""
+    averaged = {"learning_rate": 0.02, "use_ema": True, "ema_momentum": 0.9}
+    configuration = c.configuration(c.mlp(), CATEGORICAL, **averaged)
+    first = trainer.train(configuration, "digits")["state"]
+    second = trainer.train(configuration, "digits", full(first), out=first["path"] + "2")["state"]
+    state = full(second)
+    looked = trainer("evaluate", configuration=configuration, handle="digits", state=state)
+    third = trainer.train(configuration, "digits", state, out=first["path"] + "3")["state"]
+    plain = trainer.train(configuration, "digits", full(first), out=first["path"] + "2")["state"]
+    assert plain["sha256"] == second["sha256"]
+    token = {"kind": "held", "token": plain["token"]}
+    unlooked = trainer.train(configuration, "digits", token, out=first["path"] + "4")["state"]
+    assert unlooked["sha256"] == third["sha256"]
+    without = c.configuration(c.mlp(), CATEGORICAL, learning_rate=0.02)
+    weights = Path(second["path"]).read_bytes()[second["weights_offset"] :][: second["weights_bytes"]]
+    Path(first["path"] + ".raw").write_bytes(weights)
+    state = {"kind": "weights", "path": first["path"] + ".raw"}
+    raw = trainer("evaluate", configuration=without, handle="digits", state=state)
+    assert raw["loss"] != looked["loss"]
+
+
 def test_weights_as_madlib_has_them(trainer: Trainer) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL, "Adam", learning_rate=0.0, steps_per_epoch=1)
     weights = np.arange(64 * 16 + 16 + 16 * 10 + 10, dtype="f4") / 1000
@@ -401,6 +423,17 @@ def test_ends(tmp_path: Path) -> None:
     assert orphaned.process.stdin is not None
     orphaned.process.stdin.close()  # the session is gone in the middle of a unit
     assert orphaned.process.wait(3) == 0
+
+
+def test_a_memory_limit_is_kept(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, memory_limit_mb=700)
+    trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
+    assert trainer.train(c.configuration(c.mlp(), CATEGORICAL), "digits")["finite"]
+    large = c.sequential(c.input_layer([64]), *(c.layer("Dense", f"d{n}", units=6000) for n in range(3)))
+    with pytest.raises((OrderFailed, Gone)) as caught:  # asks for 0.9 GB
+        trainer.train(c.configuration(large, "mse", metrics=[]), "digits")
+    assert "OutOfResources" in str(caught.value) or caught.type is Gone
+    trainer.close()
 
 
 def test_an_order_is_needed_first(tmp_path: Path) -> None:
