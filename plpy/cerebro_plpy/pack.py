@@ -355,8 +355,9 @@ def _open(db: Database, job: Packing) -> Any:
     order = "$1"
     for variable in job.variables:
         order = variable.hash(lambda c: f"s.{quote(c.name)}", order)
-    shuffled = f"SELECT {stored} FROM {job.source.sql} AS s ORDER BY {order}"
-    return db.cursor(f"SELECT {', '.join(values)} FROM ({shuffled}) AS q", ("bigint",), job.seed or 0)
+    shuffled = f"SELECT {stored}, {order} AS n FROM {job.source.sql} AS s ORDER BY n"
+    # Said twice, sorted once: Greenplum merges what its segments sorted only if the outer query asks for it.
+    return db.cursor(f"SELECT {', '.join(values)} FROM ({shuffled}) AS q ORDER BY q.n", ("bigint",), job.seed or 0)
 
 
 def _fill(db: Database, job: Packing, cursor: Any, encoders: list[Any], rows: int, step: int) -> None:
