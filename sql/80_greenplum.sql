@@ -8,26 +8,14 @@ BEGIN
         RETURN;
     END IF;
 
-    -- One row on each segment. SELECT f() FROM cerebro.place WHERE __dist_key__ = <constant> runs f there.
-    EXECUTE 'CREATE TABLE cerebro.place (__dist_key__ integer NOT NULL) DISTRIBUTED BY (__dist_key__)';
-    EXECUTE $sql$COMMENT ON TABLE cerebro.place IS 'Per segment, the distribution key by which statements get there.'$sql$;
+    -- SELECT f() FROM cerebro.place WHERE __dist_key__ = <constant> runs f on one segment. Which key is where is up to
+    -- Greenplum's hash, so there are enough of them to find some on each segment, and to place several trainers there.
+    EXECUTE 'CREATE TABLE cerebro.place (__dist_key__ integer PRIMARY KEY) DISTRIBUTED BY (__dist_key__)';
+    EXECUTE $sql$COMMENT ON TABLE cerebro.place IS 'Distribution keys: by them statements get to a segment.'$sql$;
     EXECUTE 'GRANT SELECT ON cerebro.place TO cerebro_user';
-    EXECUTE $sql$
-        CREATE FUNCTION cerebro._find_places() RETURNS void LANGUAGE plpgsql AS $body$
-        BEGIN
-            -- The hash is Greenplum's own, so keys are found by trial; 64 per segment leave none without.
-            TRUNCATE cerebro.place;
-            INSERT INTO cerebro.place
-            SELECT pg_catalog.generate_series(0, 64 * count(*)::integer)
-              FROM pg_catalog.gp_segment_configuration WHERE role = 'p' AND content >= 0;
-            DELETE FROM cerebro.place
-             WHERE __dist_key__ NOT IN (SELECT min(__dist_key__) FROM cerebro.place GROUP BY gp_segment_id);
-        END
-        $body$
-    $sql$;
-    EXECUTE $sql$COMMENT ON FUNCTION cerebro._find_places() IS
-        'Fills cerebro.place. Run by CREATE EXTENSION; again by a superuser when segments were added.'$sql$;
-    PERFORM cerebro._find_places();
+    INSERT INTO cerebro.place
+    SELECT pg_catalog.generate_series(0, GREATEST(4096, 64 * count(*)::integer))
+      FROM pg_catalog.gp_segment_configuration WHERE role = 'p' AND content >= 0;
 
     -- Sessions are the coordinator's: on a segment the same query would list that segment's.
     EXECUTE 'ALTER FUNCTION cerebro._sessions() EXECUTE ON COORDINATOR';

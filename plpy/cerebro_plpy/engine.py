@@ -29,9 +29,8 @@ def segments_wanted(db: Database, segments: int | None, module: str) -> int | No
         if not text.isdecimal():
             raise InvalidArgument(f"{module} error: {origin} is '{text}'; it must be a number.", hint="RESET it.")
         segments = int(text)
-    most = _primaries(db) if is_greenplum(db) else MOST_SEGMENTS
-    if not 1 <= segments <= most:
-        raise InvalidArgument(f"{module} error: {origin} is {segments}; it must be between 1 and {most}.")
+    if not 1 <= segments <= MOST_SEGMENTS:
+        raise InvalidArgument(f"{module} error: {origin} is {segments}; it must be between 1 and {MOST_SEGMENTS}.")
     return segments
 
 
@@ -45,7 +44,7 @@ def default_segments(db: Database) -> int:
 
 def distribution_keys(db: Database, segments: int) -> list[int]:
     """Per segment, a value of the distribution key whose rows live there."""
-    return _greenplum_keys(db)[:segments] if is_greenplum(db) else list(range(segments))
+    return _greenplum_keys(db, segments) if is_greenplum(db) else list(range(segments))
 
 
 def make_packed_table(db: Database, name: Name, columns: list[tuple[str, str]], keys: list[int]) -> None:
@@ -71,11 +70,12 @@ def _primaries(db: Database) -> int:
     return int(db.value("SELECT count(*) FROM pg_catalog.gp_segment_configuration WHERE role = 'p' AND content >= 0"))
 
 
-def _greenplum_keys(db: Database) -> list[int]:
-    """The smallest key of each segment, found by trial: the hash is Greenplum's own."""
-    db.execute("CREATE TEMP TABLE __cerebro_keys (k integer) DISTRIBUTED BY (k)")
-    tried = 64 * _primaries(db)
-    db.execute("INSERT INTO pg_temp.__cerebro_keys SELECT pg_catalog.generate_series(0, $1)", ("integer",), tried)
-    rows = db.rows("SELECT min(k) AS k FROM pg_temp.__cerebro_keys GROUP BY gp_segment_id ORDER BY gp_segment_id")
-    db.execute("DROP TABLE pg_temp.__cerebro_keys")
+def _greenplum_keys(db: Database, count: int) -> list[int]:
+    """For each segment in turn the next smallest key that is there, found by trial: the hash is Greenplum's own."""
+    rows = db.rows(
+        "SELECT k FROM (SELECT __dist_key__ AS k, gp_segment_id AS segment, row_number() OVER"
+        " (PARTITION BY gp_segment_id ORDER BY __dist_key__) AS n FROM cerebro.place) p ORDER BY n, segment LIMIT $1",
+        ("integer",),
+        count,
+    )
     return [row["k"] for row in rows]
