@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from .schedule import Schedule, Unit
+from .schedule import Schedule, Status, Unit
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,14 @@ class Ports(Protocol):
         """Begin a unit on its segment and return at once."""
 
     def wait(self) -> list[Outcome]:
-        """Block a short while, at most until something ended.  Raises when the run is cancelled."""
+        """Block a short while, at most until something ended.  Raises when the run is cancelled.
+
+        An error in an outcome says that nothing of the unit is committed.  Ports that cannot tell (a
+        session lost during COMMIT) ask the log, or raise: the run is then taken up from its log.
+        """
 
     def gave_up(self, configuration: int, reason: str) -> None:
-        """A configuration has failed for good; the others go on."""
+        """A configuration has failed for good; the others go on.  Told once per configuration."""
 
     def trying_again(self, unit: Unit, reason: str) -> None:
         """A unit failed and will be repeated."""
@@ -49,10 +53,14 @@ def run(schedule: Schedule, ports: Ports) -> None:
         if not schedule.busy:
             raise RuntimeError("no unit is runnable and none is under way: the schedule is stuck")
         for outcome in ports.wait():
-            idle.add(outcome.unit.segment)
+            unit, key = outcome.unit, outcome.unit.configuration
+            idle.add(unit.segment)
             if outcome.error is None:
-                schedule.succeeded(outcome.unit, outcome.seconds)
-            elif schedule.failed(outcome.unit, outcome.error, try_again=outcome.try_again):
-                ports.trying_again(outcome.unit, outcome.error)
-            elif schedule.progress[outcome.unit.configuration].reason is not None:
-                ports.gave_up(outcome.unit.configuration, schedule.progress[outcome.unit.configuration].reason or "")
+                schedule.succeeded(unit, outcome.seconds)
+                continue
+            # Several evaluations of one configuration may fail, each on its segment: it is given up once.
+            already = schedule.progress[key].status is Status.FAILED
+            if schedule.failed(unit, outcome.error, try_again=outcome.try_again):
+                ports.trying_again(unit, outcome.error)
+            elif not already:
+                ports.gave_up(key, schedule.progress[key].reason or outcome.error)

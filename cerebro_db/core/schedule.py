@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Union
@@ -33,9 +33,9 @@ def visit_order(seed: int, place: int, segments: int) -> list[int]:
     """The segments in the order in which the ``place``-th configuration visits them, every epoch.
 
     One random ring per run, which every configuration enters at a point of its own: configurations
-    of equal cost never want the same segment at the same time, and of mixed cost rarely (the
-    simulation in tests/core/test_schedule.py; drawing a new order per epoch or per configuration
-    leaves segments idle).  Randomness between epochs comes from reshuffling the rows of each visit.
+    of equal cost never want the same segment at the same time, and of mixed cost rarely.  A new ring
+    per epoch, or an order per configuration, leaves segments idle (docs/scheduling.md has the numbers).
+    Randomness between epochs comes from reshuffling the rows of each visit.
     """
     ring = list(range(segments))
     random.Random(derived_seed(seed, "ring")).shuffle(ring)
@@ -85,24 +85,33 @@ class Plan:
     evaluations: dict[str, dict[int, int]] = field(default_factory=dict)
     evaluate_every: int = 0  # epochs; 0: only after the last
 
+    def __post_init__(self) -> None:
+        if self.segments < 1 or self.epochs < 0 or self.evaluate_every < 0:
+            raise ValueError(f"no schedule has {self.segments} segments and {self.epochs} epochs")
+        if len(set(self.configurations)) < len(self.configurations):
+            raise ValueError("two configurations have the same key")
+        # A part on a segment that is not there would wait for ever.
+        used = {segment for parts in self.evaluations.values() for segment in parts.values()}
+        if not used <= set(range(self.segments)):
+            raise ValueError(f"an evaluation is on a segment outside 0..{self.segments - 1}")
+
     def evaluates_after(self, epoch: int) -> bool:
         return epoch == self.epochs or (self.evaluate_every > 0 and epoch % self.evaluate_every == 0)
 
 
 @dataclass
 class Progress:
-    """Where one configuration stands."""
+    """Where one configuration stands.  While it is active, it has units waiting or under way."""
 
     place: int
     hops: int = 0
     status: Status = Status.ACTIVE
     reason: str | None = None
-    training: bool = False
-    waiting_for: set[tuple[str, int]] = field(default_factory=set)  # evaluations not begun
-    evaluating: set[tuple[str, int]] = field(default_factory=set)  # evaluations under way
+    waiting: set[Unit] = field(default_factory=set)  # may begin as soon as their segments are idle
+    under_way: set[Unit] = field(default_factory=set)
+    tries: dict[Unit, int] = field(default_factory=dict)  # failed attempts at units that are not done
     seconds: float = 0.0  # spent training, for the estimate of what remains
     units: int = 0
-    tries: int = 0  # failed attempts at the unit that comes next
 
 
 class Schedule:
@@ -112,32 +121,41 @@ class Schedule:
         self.plan = plan
         self.progress = {key: Progress(place) for place, key in enumerate(plan.configurations)}
         self.busy: dict[int, Unit] = {}
+        self._active = set(plan.configurations)
+        # The same units as in Progress.waiting, by segment: 1,000 configurations are not searched for each hop.
+        self._waiting: list[dict[Unit, None]] = [{} for _ in range(plan.segments)]
+        self._seconds, self._units = 0.0, 0  # of all configurations
         self._orders = {
             key: visit_order(plan.seed, place, plan.segments) for place, key in enumerate(plan.configurations)
         }
+        for key in plan.configurations:
+            self._go_on(key)
 
     # -- what the log says has happened ----------------------------------------------------------
 
     def restore(self, key: int, hops: int, evaluated: Iterable[tuple[int, str, int]] = ()) -> None:
         """Take up a configuration where its log ends: ``hops`` done, and these (epoch, dataset, part)."""
         mine = self.progress[key]
+        if not 0 <= hops <= self.hops_total(key):
+            raise ValueError(f"configuration {key} has {hops} hops on record, of {self.hops_total(key)}")
+        if mine.under_way:
+            raise RuntimeError(f"configuration {key} is under way")
+        self._withdraw(mine)
         mine.hops = hops
-        epoch, step = divmod(hops, self.plan.segments)
-        if step == 0 and epoch > 0:
-            self._epoch_ended(mine, epoch)
-            mine.waiting_for -= {(dataset, part) for e, dataset, part in evaluated if e == epoch}
-        self._settle(mine)
+        self._hopped(key, set(evaluated))
 
     def give_up(self, key: int, reason: str) -> None:
+        """Nothing of this configuration begins any more; what is under way may still end."""
         mine = self.progress[key]
+        self._withdraw(mine)
         mine.status, mine.reason = Status.FAILED, reason
-        mine.waiting_for.clear()
+        self._active.discard(key)
 
     # -- questions -------------------------------------------------------------------------------
 
     @property
     def finished(self) -> bool:
-        return not self.busy and all(mine.status is not Status.ACTIVE for mine in self.progress.values())
+        return not self.busy and not self._active
 
     def hops_total(self, key: int) -> int:
         return self.plan.epochs * self.plan.segments
@@ -148,29 +166,16 @@ class Schedule:
         return Train(key, mine.hops + 1, epoch + 1, self._orders[key][step])
 
     def candidates(self, segment: int) -> list[Unit]:
-        """The units that may begin on this idle segment now."""
-        units: list[Unit] = []
-        for key, mine in self.progress.items():
-            if mine.status is not Status.ACTIVE or mine.training:
-                continue
-            for dataset, part in sorted(mine.waiting_for):
-                if self.plan.evaluations[dataset][part] == segment:
-                    epoch = mine.hops // self.plan.segments
-                    units.append(Evaluate(key, mine.hops, epoch, segment, dataset, part))
-            if not mine.waiting_for and not mine.evaluating and mine.hops < self.hops_total(key):
-                visit = self.next_visit(key)
-                if visit.segment == segment:
-                    units.append(visit)
-        return units
+        """The units that may begin on this segment when it is idle."""
+        return list(self._waiting[segment])
 
     def remaining(self, key: int) -> float:
         """The estimated seconds of training that a configuration still needs."""
         mine = self.progress[key]
-        measured = [other for other in self.progress.values() if other.units]
         if mine.units:
             unit = mine.seconds / mine.units
-        elif measured:
-            unit = sum(other.seconds for other in measured) / sum(other.units for other in measured)
+        elif self._units:
+            unit = self._seconds / self._units  # like the others, until it is known better
         else:
             unit = 1.0
         return unit * (self.hops_total(key) - mine.hops)
@@ -178,65 +183,88 @@ class Schedule:
     # -- moves -----------------------------------------------------------------------------------
 
     def take(self, segment: int) -> Unit | None:
-        """Begin the best unit for an idle segment: the configuration with most work left goes first."""
+        """Begin the most urgent unit of an idle segment, if there is one."""
         if segment in self.busy:
             raise RuntimeError(f"segment {segment} is busy")
-        units = self.candidates(segment)
-        if not units:
+        if not self._waiting[segment]:
             return None
-        unit = max(units, key=lambda u: (self.remaining(u.configuration), -self.progress[u.configuration].place))
+        unit = max(self._waiting[segment], key=self._urgency)
         mine = self.progress[unit.configuration]
-        if isinstance(unit, Train):
-            mine.training = True
-        else:
-            mine.waiting_for.discard((unit.dataset, unit.part))
-            mine.evaluating.add((unit.dataset, unit.part))
+        del self._waiting[segment][unit]
+        mine.waiting.remove(unit)
+        mine.under_way.add(unit)
         self.busy[segment] = unit
         return unit
 
     def succeeded(self, unit: Unit, seconds: float = 0.0) -> None:
         mine = self._release(unit)
-        mine.tries = 0
+        mine.tries.pop(unit, None)
         if isinstance(unit, Train):
             mine.hops += 1
-            mine.seconds += seconds
-            mine.units += 1
-            epoch, step = divmod(mine.hops, self.plan.segments)
-            if step == 0 and mine.status is Status.ACTIVE:
-                self._epoch_ended(mine, epoch)
-        self._settle(mine)
+            mine.seconds, mine.units = mine.seconds + seconds, mine.units + 1
+            self._seconds, self._units = self._seconds + seconds, self._units + 1
+            self._hopped(unit.configuration)
+        elif not mine.waiting and not mine.under_way:
+            self._go_on(unit.configuration)
 
     def failed(self, unit: Unit, reason: str, *, try_again: bool, most_tries: int = 3) -> bool:
         """A unit did not succeed.  True if it will be tried again."""
         mine = self._release(unit)
-        mine.tries += 1
         if mine.status is not Status.ACTIVE:
             return False
-        if try_again and mine.tries < most_tries:
-            if isinstance(unit, Evaluate):
-                mine.waiting_for.add((unit.dataset, unit.part))
+        tries = mine.tries[unit] = mine.tries.get(unit, 0) + 1
+        if try_again and tries < most_tries:
+            self._offer(unit)
             return True
-        self.give_up(unit.configuration, reason if not try_again else f"gave up after {mine.tries} attempts: {reason}")
+        self.give_up(unit.configuration, f"gave up after {tries} attempts: {reason}" if try_again else reason)
         return False
 
     # -- within ----------------------------------------------------------------------------------
+
+    def _hopped(self, key: int, evaluated: Container[tuple[int, str, int]] = ()) -> None:
+        """After its last hop of an epoch a configuration is evaluated, if the plan says so; else it goes on."""
+        mine = self.progress[key]
+        epoch, step = divmod(mine.hops, self.plan.segments)
+        if mine.status is Status.ACTIVE and step == 0 and epoch > 0 and self.plan.evaluates_after(epoch):
+            for dataset, parts in self.plan.evaluations.items():
+                for part, segment in parts.items():
+                    if (epoch, dataset, part) not in evaluated:
+                        self._offer(Evaluate(key, mine.hops, epoch, segment, dataset, part))
+        if not mine.waiting:
+            self._go_on(key)
+
+    def _go_on(self, key: int) -> None:
+        mine = self.progress[key]
+        if mine.status is not Status.ACTIVE:
+            return
+        if mine.hops < self.hops_total(key):
+            self._offer(self.next_visit(key))
+        else:
+            mine.status = Status.FINISHED
+            self._active.discard(key)
+
+    def _offer(self, unit: Unit) -> None:
+        self.progress[unit.configuration].waiting.add(unit)
+        self._waiting[unit.segment][unit] = None
+
+    def _withdraw(self, mine: Progress) -> None:
+        for unit in mine.waiting:
+            del self._waiting[unit.segment][unit]
+        mine.waiting.clear()
 
     def _release(self, unit: Unit) -> Progress:
         if self.busy.get(unit.segment) != unit:
             raise RuntimeError(f"{unit} is not under way")
         del self.busy[unit.segment]
         mine = self.progress[unit.configuration]
-        if isinstance(unit, Train):
-            mine.training = False
-        else:
-            mine.evaluating.discard((unit.dataset, unit.part))
+        mine.under_way.remove(unit)
         return mine
 
-    def _epoch_ended(self, mine: Progress, epoch: int) -> None:
-        if self.plan.evaluates_after(epoch):
-            mine.waiting_for = {(name, part) for name, parts in self.plan.evaluations.items() for part in parts}
+    def _urgency(self, unit: Unit) -> tuple[bool, float, int]:
+        """First the configuration with most work left, so that the longest does not end alone.
 
-    def _settle(self, mine: Progress) -> None:
-        done = mine.hops >= self.plan.epochs * self.plan.segments
-        if done and mine.status is Status.ACTIVE and not mine.waiting_for and not mine.evaluating:
-            mine.status = Status.FINISHED
+        But an evaluation that holds up a next epoch goes before any training: it is short, and its
+        configuration waits for all parts, each behind a whole visit.  The last evaluation holds up nothing.
+        """
+        holds_up = isinstance(unit, Evaluate) and unit.epoch < self.plan.epochs
+        return holds_up, self.remaining(unit.configuration), -self.progress[unit.configuration].place
