@@ -196,7 +196,7 @@ def keras_evaluate(
     compiled_loss = model.definition["compile"]["loss"]
     db.execute(
         f"CREATE TABLE {output.sql} AS SELECT $1::double precision AS loss, $2::double precision AS metric,"
-        " $3::text[] AS metrics_type, $4::text AS loss_type",
+        f" $3::text[] AS metrics_type, $4::text AS loss_type {Dialect.of(db).distributed_by('loss')}",
         ("double precision", "double precision", "text[]", "text"),
         loss,
         metric,
@@ -441,6 +441,7 @@ def write_predictions(
                           FROM {staged}) s
                  CROSS JOIN LATERAL unnest(s.probs) WITH ORDINALITY AS p (prob, place)) ranked
          WHERE {picked}
+        {Dialect.of(db).distributed_by(quote(id_name))}
         """,
         ("text[]", "text"),
         names,
@@ -461,6 +462,7 @@ def write_values(
     db.execute(
         f"CREATE TABLE {output.sql} AS"
         f" SELECT id::{id_column.type} AS {quote(id_name)}, {', '.join(chosen)} FROM {joined}"
+        f" {Dialect.of(db).distributed_by(quote(id_name))}"
     )
 
 

@@ -63,7 +63,7 @@ def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None
                 db.execute(f"DROP TABLE {old.sql}")
     _make_models(db, dialect, run, models, name)
     _make_info(db, dialect, run, models, name.suffixed("_info"))
-    _make_summary(db, run, name)
+    _make_summary(db, dialect, run, name)
 
 
 def _make_models(db: Database, dialect: Dialect, run: dict[str, Any], models: list[dict[str, Any]], name: Name) -> None:
@@ -154,7 +154,7 @@ def _make_info(db: Database, dialect: Dialect, run: dict[str, Any], models: list
     )
 
 
-def _make_summary(db: Database, run: dict[str, Any], name: Name) -> None:
+def _make_summary(db: Database, dialect: Dialect, run: dict[str, Any], name: Name) -> None:
     """One row, MADlib's columns; the class values have the type that their column has."""
     summary = json.loads(run["source_summary"])
     options = json.loads(run["options"])
@@ -190,7 +190,7 @@ def _make_summary(db: Database, run: dict[str, Any], name: Name) -> None:
     ]
     chosen = ", ".join(f"${place}::{kind} AS {quote(column)}" for place, (column, kind, _) in enumerate(columns, 1))
     db.execute(
-        f"CREATE TABLE {name.suffixed('_summary').sql} AS SELECT {chosen}",
+        f"CREATE TABLE {name.suffixed('_summary').sql} AS SELECT {chosen} {dialect.distributed_by('source_table')}",
         tuple(kind for _, kind, _ in columns),
         *(value for _, _, value in columns),
     )

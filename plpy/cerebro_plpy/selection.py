@@ -14,6 +14,7 @@ from cerebro_db.core.search import Row
 
 from . import tables
 from .db import Database, entry
+from .dialect import Dialect
 from .tables import Relation
 
 LOAD, GENERATE = "load_model_selection_table", "generate_model_configs"
@@ -120,7 +121,10 @@ def _create(db: Database, name: Name) -> None:
         )
         """
     )
-    db.execute(f"CREATE TABLE {name.suffixed('_summary').sql} (model_arch_table varchar, object_table varchar)")
+    db.execute(
+        f"CREATE TABLE {name.suffixed('_summary').sql} (model_arch_table varchar, object_table varchar)"
+        f" {Dialect.of(db).distributed_by('model_arch_table')}"
+    )
 
 
 def _insert(db: Database, table: str, rows: list[Row]) -> None:

@@ -12,6 +12,7 @@ from cerebro_db.core.names import Name, quote
 
 from . import tables
 from .db import Database
+from .dialect import Dialect
 from .tables import Relation
 from .variables import Variable
 
@@ -72,7 +73,8 @@ def write_summary(db: Database, job: Packing) -> None:
         ("layout", "jsonb", json.dumps(job.layout)),
     ]
     name = job.output.suffixed("_summary").sql
-    db.execute(f"CREATE TABLE {name} ({', '.join(f'{quote(column)} {kind}' for column, kind, _ in columns)})")
+    body = ", ".join(f"{quote(column)} {kind}" for column, kind, _ in columns)
+    db.execute(f"CREATE TABLE {name} ({body}) {Dialect.of(db).distributed_by('source_table')}")
     # Labels travel as text and become their own type in the database.
     types = ["text[]" if column.endswith("_class_values") else kind for column, kind, _ in columns]
     values = ", ".join(f"${place + 1}::{kind}" for place, (_, kind, _) in enumerate(columns))
