@@ -1,0 +1,35 @@
+"""Whole runs on a real server: a schema for packed data, architectures and selections, made once per module."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+
+import psycopg2
+import pytest
+from psycopg2.extensions import parse_dsn
+
+from tests.sql.lab import Lab, connect, run
+
+
+@pytest.fixture(scope="module")
+def lab(server: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    # Only a throw-away cluster's processes are here to be looked at.
+    local = not os.environ.get("CEREBRO_TEST_DSN") and parse_dsn(server).get("host", "").startswith("/")
+    ours = request.getfixturevalue("cluster").home if local else None
+    schema = "lab_" + secrets.token_hex(5)
+    with contextlib.closing(connect(server)) as connection:
+        run(connection, f"CREATE SCHEMA {schema}")
+    lab = Lab(server, schema, ours)
+    try:
+        yield lab
+    finally:
+        lab.close()
+        with contextlib.closing(connect(server)) as connection:
+            run(connection, "SET client_min_messages = warning")
+            for (run_id,) in run(connection, "SELECT run FROM cerebro.run WHERE model_table LIKE %s", schema + ".%"):
+                with contextlib.suppress(psycopg2.Error):
+                    run(connection, "SELECT cerebro.forget(%s)", run_id)
+            run(connection, f"DROP SCHEMA {schema} CASCADE")

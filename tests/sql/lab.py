@@ -1,0 +1,231 @@
+"""What the tests of whole runs share: a schema with packed data, statements, and a look at what runs leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+from psycopg2 import sql as compose
+from psycopg2.extras import execute_values
+from sklearn.datasets import load_digits, load_iris
+
+Json = dict[str, Any]
+Row = tuple[Any, ...]
+
+SESSIONS = "SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db %'"
+CROSS = "loss='categorical_crossentropy', metrics=['accuracy']"
+
+
+def layer(class_name: str, name: str, **config: Any) -> Json:
+    return {"module": "keras.layers", "class_name": class_name, "config": {"name": name, **config}}
+
+
+def sequential(shape: Sequence[int | None], *layers: Json, dtype: str = "float32") -> Json:
+    first = layer("InputLayer", "rows", batch_shape=[None, *shape], dtype=dtype)
+    return {"module": "keras", "class_name": "Sequential", "config": {"name": "model", "layers": [first, *layers]}}
+
+
+def flower_model(units: int = 8, classes: int = 3) -> Json:
+    return sequential(
+        [4],
+        layer("Dense", "hidden", units=units, activation="relu"),
+        layer("Dense", "out", units=classes, activation="softmax"),
+    )
+
+
+def eventually(question: Callable[[], Any], within: float = 30.0, what: str = "") -> Any:
+    """The first answer that is true; how long it takes on a busy machine is nobody's concern."""
+    deadline = time.monotonic() + within
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"not within {within:.0f} s: {what or question}"
+        time.sleep(0.02)
+    return answer
+
+
+class Lab:
+    """A schema of a module's own, and what a user would do in it."""
+
+    def __init__(self, dsn: str, schema: str, home: Path | None) -> None:
+        self.dsn, self.schema, self.home = dsn, schema, home
+        self._connection: Any = None
+
+    # -- sessions --------------------------------------------------------------------------------------
+
+    def connect(self, **more: Any) -> Any:
+        """A session of its own, in this schema."""
+        connection = connect(self.dsn, **more)
+        with connection.cursor() as cursor:
+            name = compose.Identifier(self.schema)
+            cursor.execute(compose.SQL("SET search_path = {}, public, cerebro").format(name))
+        connection.notices = []
+        return connection
+
+    @property
+    def db(self) -> Any:
+        """The main session; a new one when the server was restarted."""
+        if self._connection is None or self._connection.closed:
+            self._connection = self.connect()
+        return self._connection
+
+    def __call__(self, statement: str, *values: Any) -> list[Row]:
+        return run(self.db, statement, *values)
+
+    def value(self, statement: str, *values: Any) -> Any:
+        return self(statement, *values)[0][0]
+
+    def told(self) -> list[str]:
+        """The messages since this was asked last."""
+        found = [notice.strip() for notice in self.db.notices]
+        self.db.notices.clear()
+        return found
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    # -- what a user has -------------------------------------------------------------------------------
+
+    def table(self, name: str, columns: dict[str, str], rows: Iterable[Sequence[Any]]) -> None:
+        named = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+        self(f"CREATE TABLE {name} ({named})")
+        casts = ", ".join(f"%s::{kind}" for kind in columns.values())
+        with self.db.cursor() as cursor:
+            execute_values(cursor, f"INSERT INTO {name} VALUES %s", list(rows), template=f"({casts})", page_size=1000)
+
+    def pack(self, source: str, output: str, dependent: str, independent: str, **more: Any) -> None:
+        named = "".join(f", {name} => %s" for name in more)
+        function = "validation" if "training_preprocessor_table" in more else "training"
+        self(
+            f"SELECT {function}_preprocessor_dl(%s, %s, %s, %s{named})",
+            source, output, dependent, independent, *more.values(),
+        )  # fmt: skip
+
+    def iris(self, segments: int = 3) -> None:
+        """Tables flowers and garden (every fifth); packed: train (so many segments) and val."""
+        data = load_iris()
+        rows = [
+            (number, *map(float, data.data[number]), str(data.target_names[data.target[number]]))
+            for number in range(len(data.target))
+        ]
+        columns = {"id": "int", "sl": "real", "sw": "real", "pl": "real", "pw": "real", "species": "text"}
+        self.table("flowers", columns, [row for row in rows if row[0] % 5])
+        self.table("garden", columns, [row for row in rows if not row[0] % 5])
+        self.pack("flowers", "train", "species", "sl, sw, pl, pw", segments=segments, seed=1)
+        self.pack("garden", "val", "species", "sl, sw, pl, pw", training_preprocessor_table="train")
+
+    def digits(self, rows: int, segments: int) -> None:
+        """The first so many digits: table digits, packed as digits_packed."""
+        data = load_digits()
+        found = [(n, data.images[n].astype(int).tolist(), int(data.target[n])) for n in range(rows)]
+        self.table("digits", {"id": "int", "image": "smallint[]", "digit": "int"}, found)
+        self.pack("digits", "digits_packed", "digit", "image", normalizing_const=16, segments=segments, seed=1)
+
+    def architecture(self, model: Json, weights: bytes | None = None, table: str = "arch") -> int:
+        self(f"SELECT load_keras_model('{table}', %s, %s)", json.dumps(model), weights)
+        return self.value(f"SELECT max(model_id) FROM {table}")
+
+    def selection(self, name: str, rows: Sequence[tuple[int, str, str]], arch: str = "arch") -> str:
+        """A model selection table of (model_id, compile_params, fit_params), numbered from 1."""
+        columns = {"mst_key": "int", "model_id": "int", "compile_params": "text", "fit_params": "text"}
+        self.table(name, columns, [(number, *row) for number, row in enumerate(rows, 1)])
+        self(f"CREATE TABLE {name}_summary AS SELECT %s::text AS model_arch_table, NULL::text AS object_table", arch)
+        return name
+
+    def fit(self, source: str, output: str, selection: str, epochs: int, on: Any = None, **more: Any) -> int:
+        return run(on or self.db, *fit_statement("madlib_fit_multiple_model", source, output, selection, epochs, more))[
+            0
+        ][0]
+
+    def submit(self, source: str, output: str, selection: str, epochs: int, **more: Any) -> int:
+        """Submitted by a session that leaves at once."""
+        with contextlib.closing(self.connect()) as connection:
+            return run(connection, *fit_statement("submit", source, output, selection, epochs, more))[0][0]
+
+    # -- what became of it -----------------------------------------------------------------------------
+
+    def columns(self, table: str) -> list[tuple[str, str]]:
+        return self(
+            "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute"
+            " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            table,
+        )
+
+    def tables(self) -> set[str]:
+        return {name for (name,) in self("SELECT relname::text FROM pg_class WHERE relnamespace = %s::regnamespace",
+                                         self.schema)}  # fmt: skip
+
+    def status(self, run_id: int) -> str:
+        return self.value("SELECT status FROM runs WHERE run = %s", run_id)
+
+    def weights(self, table: str) -> dict[int, bytes]:
+        return {key: bytes(payload) for key, payload in self(f"SELECT mst_key, model_weights FROM {table}")}
+
+    def states(self, run_id: int) -> dict[int, bytes]:
+        """Each configuration's last whole state, as its leaf in cerebro_state has it."""
+        found = {}
+        for storage, key, hop in self(
+            "SELECT r.storage, h.mst_key, max(h.hop) FROM run r JOIN hop h USING (run) WHERE run = %s GROUP BY 1, 2",
+            run_id,
+        ):
+            leaf = f'cerebro_state."{storage}_{key}_{hop % 2}"'
+            payloads = self(f"SELECT payload FROM {leaf} WHERE hop = {hop} ORDER BY start")
+            found[key] = b"".join(bytes(payload) for (payload,) in payloads)
+        return found
+
+    def sessions(self) -> list[Row]:
+        """The sessions that the server holds to itself."""
+        return self(SESSIONS)
+
+    def trainers(self) -> list[tuple[int, int]]:
+        """(pid, parent) of this server's trainer processes, but for those of the main session."""
+        if self.home is None:
+            return []
+        own = self.db.info.backend_pid
+        return [(pid, parent) for pid, parent in trainer_processes(self.home) if parent != own]
+
+    def require_no_orphans(self) -> None:
+        """What a run starts ends with it; a worker whose driver was lost notices it within a second or two."""
+        eventually(lambda: not self.sessions(), 15, "worker sessions end")
+        eventually(lambda: not self.trainers(), 15, "trainers end")
+
+
+def connect(dsn: str, **more: Any) -> Any:
+    """A psycopg2 connection that commits each statement."""
+    connection = psycopg2.connect(dsn, **more)
+    connection.autocommit = True
+    return connection
+
+
+def run(connection: Any, statement: str, *values: Any) -> list[Row]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def fit_statement(
+    function: str, source: str | None, output: str | None, selection: str | None, epochs: int | None, more: Json
+) -> list[Any]:
+    more = {name: json.dumps(value) if name == "options" else value for name, value in more.items()}
+    named = "".join(f", {name} => %s" for name in more)
+    return [f"SELECT {function}(%s, %s, %s, %s{named})", source, output, selection, epochs, *more.values()]
+
+
+def trainer_processes(home: Path) -> list[tuple[int, int]]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
+                # A child that has not yet become the trainer's Python is not counted, nor is one that has ended.
+                if stat[0] != "Z" and any(
+                    part.endswith(b"trainer_main.py") and part.startswith(os.fsencode(home)) for part in command
+                ):
+                    found.append((int(folder.name), int(stat[1])))
+    return found

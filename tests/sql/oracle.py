@@ -1,0 +1,52 @@
+"""What a run in the database is compared with: Keras' own model.fit, in one process that never heard of hops.
+
+Run as a script with a JSON file of cases: configuration, seed, and an .npz file with the rows of each visit
+in the order in which they are visited.  Leaves each case's variables beside it.  Shares no code with the product.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+tf.config.threading.set_intra_op_parallelism_threads(1)
+tf.config.threading.set_inter_op_parallelism_threads(1)
+tf.config.experimental.enable_op_determinism()
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+def train(case: dict[str, Any]) -> list[np.ndarray]:
+    compiled = case["compile"]
+
+    def start_afresh() -> None:
+        optimizer = keras.optimizers.deserialize(compiled["optimizer"])
+        model.compile(optimizer, loss=compiled["loss"], metrics=compiled["metrics"])
+
+    keras.utils.set_random_seed(case["seed"] % (1 << 32))
+    model = keras.Sequential.from_config(case["architecture"]["config"])
+    start_afresh()
+    visits = np.load(case["visits"])
+    for visit in range(case["count"]):
+        if case["forgetful"] and visit:
+            start_afresh()  # weights hop, the optimizer does not
+        model.fit(
+            visits[f"x{visit}"], visits[f"y{visit}"],
+            batch_size=case["batch_size"], epochs=1, shuffle=False, verbose=0,
+        )  # fmt: skip
+    weights = list(model.weights)
+    others = [v for v in model.variables if not any(v is weight for weight in weights)]
+    return [np.asarray(v) for v in weights + others + model.optimizer.variables]
+
+
+if __name__ == "__main__":
+    for case in json.loads(Path(sys.argv[1]).read_text()):
+        np.savez(case["out"], *train(case))
