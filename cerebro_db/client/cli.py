@@ -110,9 +110,10 @@ def destroy(
 
 
 def main() -> None:
-    # Commands about runs: commands.py has a function register(app).
-    if importlib.util.find_spec("cerebro_db.client.commands"):
-        importlib.import_module("cerebro_db.client.commands").register(app)
+    # Commands about runs and about the server's health: such a module has a function register(app).
+    for room in ("commands", "doctor"):
+        if importlib.util.find_spec(f"cerebro_db.client.{room}"):
+            importlib.import_module(f"cerebro_db.client.{room}").register(app)
     try:
         app()
     except ClusterError as error:

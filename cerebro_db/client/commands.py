@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 @contextlib.contextmanager
-def _at(dsn: str | None) -> Iterator[Cerebro]:
+def at(dsn: str | None) -> Iterator[Cerebro]:
     """A connection; errors in a line or two, for people."""
     try:
         with connect(dsn) as cerebro:
@@ -57,7 +57,7 @@ def _chosen(cerebro: Cerebro, run: int | None) -> int:
 def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How many.")] = 30) -> None:
     """List your runs, the latest first."""
     console = _console()
-    with _at(dsn) as cerebro:
+    with at(dsn) as cerebro:
         known = cerebro.runs()
         if not known:
             console.print("No runs yet.")
@@ -89,7 +89,7 @@ def watch(
 ) -> None:
     """Follow a run until it ends. Ctrl-C stops watching, not the run."""
     console = _console()
-    with _at(dsn) as cerebro:
+    with at(dsn) as cerebro:
         number = _chosen(cerebro, run)
         try:
             progress = watch_run(cerebro, number, console, top)
@@ -103,5 +103,5 @@ def watch(
 
 def show(run: RunNumber = None, dsn: Dsn = None) -> None:
     """Show a run: leaderboard with learning curves, where the time went, a time line of the segments."""
-    with _at(dsn) as cerebro:
+    with at(dsn) as cerebro:
         show_run(cerebro, _chosen(cerebro, run), _console())

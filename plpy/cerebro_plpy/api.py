@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from .background import cancel, forget, wait
 from .convert import array_to_bytes, bytes_to_array
+from .doctor import doctor
 from .fit import fit_multiple_model, resume, submit
 from .infer import keras_evaluate, keras_predict, predictions_out, row_in
 from .logins import enrol, setup_logins

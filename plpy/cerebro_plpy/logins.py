@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import os
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,9 @@ def enrol(db: Database, owner: str) -> str:
     # Whatever a role of this name was or had before, it is now exactly this.
     db.execute(
         f"ALTER ROLE {quoted} LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
-        f" CONNECTION LIMIT -1 PASSWORD '{scram_verifier(password(worker))}'"
+        f" CONNECTION LIMIT -1 VALID UNTIL 'infinity' PASSWORD '{scram_verifier(password(worker))}'"
     )
+    db.execute(f"ALTER ROLE {quoted} RESET ALL")
     held = {
         row["rolname"]
         for row in db.rows(
@@ -109,6 +111,21 @@ def enrol(db: Database, owner: str) -> str:
     }
     for extra in held - {owner, GROUP}:
         db.execute(f"REVOKE {quote(extra)} FROM {quoted}")
+    # Nobody may take its place: who made a role of this name before us, or was granted it, would be its user.
+    borrowers = (
+        "SELECT b.rolname AS borrower, by.rolname AS grantor FROM pg_catalog.pg_auth_members m"
+        " JOIN pg_catalog.pg_roles w ON w.oid = m.roleid JOIN pg_catalog.pg_roles b ON b.oid = m.member"
+        " JOIN pg_catalog.pg_roles by ON by.oid = m.grantor WHERE w.rolname = $1"
+    )
+    by_grantor = db.value("SELECT pg_catalog.current_setting('server_version_num')::integer >= 160000")
+    for row in db.rows(borrowers, ("name",), worker):
+        granted_by = f" GRANTED BY {quote(row['grantor'])}" if by_grantor else ""
+        db.execute(f"REVOKE {quoted} FROM {quote(row['borrower'])}{granted_by} CASCADE")
+    if db.rows(borrowers, ("name",), worker):
+        raise NotPermitted(
+            f'role "{worker}" is granted to others, who would be "{owner}" by it',
+            hint=f"A superuser can say: DROP ROLE {quoted};",
+        )
     for wanted in {owner, GROUP} - held:
         db.execute(f"GRANT {quote(wanted)} TO {quoted}")
     return worker
@@ -130,7 +147,7 @@ def addresses() -> list[dict[str, Any]]:
     return found
 
 
-def connect(role: str, database: str, application: str, listen: Listen) -> Session:
+def connect(role: str, database: str, application: str, listen: Listen, secret: str | None = None) -> Session:
     """Log in to this very server as ``role``."""
     problems = []
     for address in addresses():
@@ -139,7 +156,7 @@ def connect(role: str, database: str, application: str, listen: Listen) -> Sessi
                 listen,
                 **address,
                 user=role,
-                password=password(role),
+                password=secret or password(role),
                 dbname=database,
                 application_name=application,
                 passfile="/dev/null",  # nothing of the environment's
@@ -155,32 +172,69 @@ def connect(role: str, database: str, application: str, listen: Listen) -> Sessi
     )
 
 
+@dataclass(frozen=True)
+class Owner:
+    """A user who trains, and how the worker role stands.
+
+    Every name in the query is qualified, the types of its parameters too: it runs in the caller's session,
+    whose search_path must have no say in whose worker role this is.
+    """
+
+    name: str
+    oid: int
+    database: str
+    memberships: frozenset[str]  # of the worker role; none if there is no such role
+    trusted: bool  # whether the worker role is nothing but its memberships, and lent to nobody
+
+    @classmethod
+    def current(cls, db: Database) -> Owner:
+        found = db.one(
+            "SELECT current_user AS me, o.rolname AS name, o.oid::pg_catalog.int8 AS oid,"
+            " pg_catalog.current_database() AS database,"
+            " ARRAY(SELECT g.rolname::pg_catalog.text FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles g"
+            "  ON g.oid OPERATOR(pg_catalog.=) m.roleid WHERE m.member OPERATOR(pg_catalog.=) w.oid) AS memberships,"
+            " EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.roleid OPERATOR(pg_catalog.=) w.oid) AS lent,"
+            " w.rolsuper OR w.rolcreaterole OR w.rolcreatedb OR w.rolreplication OR w.rolbypassrls AS more"
+            " FROM pg_catalog.pg_roles o LEFT JOIN pg_catalog.pg_roles w"
+            "  ON w.rolname OPERATOR(pg_catalog.=) pg_catalog.concat('cerebro_w_', o.oid)::pg_catalog.name"
+            " WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
+        )
+        if found is None or found["name"] != found["me"]:
+            raise NotPermitted("the current user cannot be told")
+        trusted = found["more"] is False and not found["lent"]
+        return cls(found["name"], found["oid"], found["database"], frozenset(found["memberships"]), trusted)
+
+    @property
+    def worker(self) -> str:
+        return worker_role(self.oid)
+
+    @property
+    def enrolled(self) -> bool:
+        return self.trusted and self.memberships == {GROUP, self.name}
+
+
 def connect_as(db: Database, owner: str, application: str, listen: Listen) -> Session:
     """A worker session that acts as ``owner``: logged in as the owner's worker role, then SET ROLE."""
-    found = db.one(
-        "SELECT o.oid::bigint AS oid, current_database()::text AS database,"
-        " (SELECT array_agg(g.rolname::text ORDER BY g.rolname = $2 DESC) FROM pg_catalog.pg_auth_members m"
-        "  JOIN pg_catalog.pg_roles g ON g.oid = m.roleid JOIN pg_catalog.pg_roles w ON w.oid = m.member"
-        "  WHERE w.rolname = 'cerebro_w_' || o.oid) AS memberships"
-        " FROM pg_catalog.pg_roles o WHERE o.rolname = $1",
-        ("name", "text"),
-        owner,
-        GROUP,
-    )
-    assert found is not None  # the owner is the current user
-    role, database = worker_role(found["oid"]), found["database"]
+    user = Owner.current(db)
+    if user.name != owner:
+        raise NotPermitted(f'"{user.name}" cannot open a worker session of "{owner}"')
     session = None
-    if found["memberships"] == [GROUP, owner]:
+    if user.enrolled:
         try:
-            session = connect(role, database, application, listen)
+            session = connect(user.worker, user.database, application, listen)
         except CannotConnect:
             session = None  # an old password, from before a restore: enrolling again mends it
     if session is None:
-        enroller = connect(ENROL, database, "cerebro_db enrol", listen)
-        try:
-            enroller.run("SELECT cerebro._enrol(%s)", (owner,))
-        finally:
-            enroller.close()
-        session = connect(role, database, application, listen)
+        enrol_owner(user, listen)
+        session = connect(user.worker, user.database, application, listen)
     session.run("SET ROLE " + quote(owner))
     return session
+
+
+def enrol_owner(user: Owner, listen: Listen) -> None:
+    """Have the worker role of a user made or mended."""
+    enroller = connect(ENROL, user.database, "cerebro_db enrol", listen)
+    try:
+        enroller.run("SELECT cerebro._enrol(%s)", (user.name,))
+    finally:
+        enroller.close()

@@ -19,6 +19,7 @@ from typing import Any
 
 from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, TrainerFailed, WrongState
 
+from . import inspection
 from .db import Database, entry
 from .predicting import Prediction
 from .sessions import PROGRESS, listener
@@ -162,6 +163,8 @@ class Segment:
             return self.data_forget(asked["handle"])
         if kind == "hello":
             return self.running().hello(self.listen)
+        if kind == "inspect":
+            return self.inspect()
         if kind == "predict":
             self.prediction = Prediction(self, asked)
             return {}
@@ -181,6 +184,21 @@ class Segment:
             result["state"].pop("path", None)
         self.ticket = None  # the file may be overwritten now
         return {**result, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
+
+    def inspect(self) -> dict[str, Any]:
+        """All that cerebro.doctor() wants to know of this segment; waits until the trainer is ready."""
+        started = time.monotonic()
+        trainer = self.running()
+        hello = trainer.hello(self.listen)
+        return {
+            **inspection.facts(),
+            "hello": hello,
+            "threads": self.options.get("threads"),
+            "seconds": time.monotonic() - started,
+            "resident": inspection.resident(trainer.pid),
+            "scratch": inspection.room(self.folder),
+            "in_memory": self.folder.is_relative_to("/dev/shm"),
+        }
 
     def state(self, asked: dict[str, Any]) -> dict[str, Any]:
         state: dict[str, Any] = {name: asked[name] for name in ("kind", "sha256", "token") if name in asked}

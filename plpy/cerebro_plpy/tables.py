@@ -185,9 +185,9 @@ def has_columns(present: dict[str, Column]) -> str:
 
 
 def current_user(db: Database) -> str:
-    return quote(db.value("SELECT current_user::text AS u"))
+    return quote(current_role(db))
 
 
 def current_role(db: Database) -> str:
-    """The current user's name as it is, unquoted."""
-    return str(db.value("SELECT current_user::text AS u"))
+    """The current user's name as it is, unquoted.  Not cast: what "text" is, the caller's search_path decides."""
+    return str(db.value("SELECT current_user AS u"))

@@ -1,0 +1,55 @@
+"""``cerebro doctor``: what ``cerebro.doctor()`` found, as a table."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .commands import Dsn, at
+
+COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+def doctor(
+    dsn: Dsn = None,
+    segments: Annotated[
+        int | None, typer.Option(min=1, help="Try trainers on so many segments; default: as many as packing would use.")
+    ] = None,
+) -> None:
+    """Look at installation, roles, worker logins and trainers. Fails when something is wrong."""
+    console = Console(highlight=False)
+    with at(dsn) as cerebro, console.status("Starting a trainer on every segment …"):
+        found = cerebro.rows("SELECT * FROM cerebro.doctor(%s)", (segments,))
+    console.print(table(found))
+    statuses = [row[2] for row in found]
+    problems, warnings = statuses.count("problem"), statuses.count("warning")
+    summary = "All is well." if not problems else f"{problems} problem{'s' if problems > 1 else ''}."
+    if warnings:
+        summary += f" {warnings} warning{'s' if warnings > 1 else ''}."
+    console.print(summary, style="bold red" if problems else "bold")
+    if problems:
+        raise typer.Exit(1)
+
+
+def table(found: list[tuple[str, str, str, str, str | None]]) -> RenderableType:
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    shown.add_column("", no_wrap=True)
+    shown.add_column("where", no_wrap=True)
+    shown.add_column("what")
+    shown.add_column("found", overflow="fold", ratio=1)
+    before = None
+    for place, check, status, text, advice in found:
+        cell = Text(text)
+        if advice and status != "ok":
+            cell.append(f"\n→ {advice}", style="italic")
+        shown.add_row(Text(status, style=COLOURS.get(status, "")), Text("" if place == before else place), check, cell)
+        before = place
+    return shown

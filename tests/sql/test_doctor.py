@@ -1,0 +1,97 @@
+"""cerebro.doctor(): what it finds on a sound server, and that it tells rather than fails on an unsound one."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2.extensions import make_dsn, parse_dsn
+
+from tests.conftest import connect
+
+LINE = "local  all  +cerebro_worker  scram-sha-256"
+
+
+def ask(connection: Any, segments: int | None = 1) -> dict[tuple[str, str], tuple[str, str, str | None]]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM cerebro.doctor(%s)", (segments,))
+        return {(place, check): tuple(rest) for place, check, *rest in cursor}
+
+
+def problems(found: dict[tuple[str, str], tuple[str, str, str | None]]) -> dict[tuple[str, str], str]:
+    return {what: text for what, (status, text, _) in found.items() if status == "problem"}
+
+
+def test_a_sound_server(db: Any) -> None:
+    found = ask(db, 2)
+    assert problems(found) == {}
+    assert all(status in ("ok", "warning") and text for status, text, _ in found.values())
+    assert all(advice for status, _, advice in found.values() if status != "ok")
+    for segment in ("segment 0", "segment 1"):
+        assert "Keras 3." in found[segment, "trainer"][1]
+        assert "CPU" in found[segment, "devices"][1]
+    assert found["segments", "agreement"][0] == "ok"
+    assert found["worker login", "login"][1].endswith("acts as postgres")
+    assert found["worker login", "password"] == ("ok", "a wrong one is refused", None)
+
+
+@pytest.mark.needs_cluster
+def test_a_user_of_no_privileges_but_ours(server: str, db: Any) -> None:
+    with db.cursor() as cursor:
+        cursor.execute("CREATE ROLE doctored LOGIN PASSWORD 'x' IN ROLE cerebro_user")
+    try:
+        with contextlib.closing(connect(make_dsn(**{**parse_dsn(server), "user": "doctored", "password": "x"}))) as own:
+            found = ask(own)
+        assert problems(found) == {}
+        assert found["worker login", "login"][1].endswith("acts as doctored")
+        with db.cursor() as cursor:
+            cursor.execute("SELECT rolname FROM pg_roles WHERE rolname = 'cerebro_w_' || 'doctored'::regrole::oid")
+            (worker,) = cursor.fetchone()
+            cursor.execute(f"DROP ROLE {worker}")
+    finally:
+        with db.cursor() as cursor:
+            cursor.execute("DROP ROLE doctored")
+
+
+@pytest.mark.needs_cluster
+def test_what_is_wrong_is_told_with_what_to_do(cluster: Any, db: Any) -> None:
+    hba = cluster.data / "pg_hba.conf"
+    code = cluster.prefix.code
+    sound = {path: path.read_text() for path in (hba, code / "install.json")}
+    with db.cursor() as cursor:
+        cursor.execute("CREATE ROLE intruder IN ROLE cerebro_worker")
+    try:
+        hba.write_text(sound[hba].replace(LINE, "local all +cerebro_worker reject"))
+        (code / "install.json").write_text('{"trainer_python": "/nowhere/python", "version": "0.0.9"}')
+        cluster.reload()
+        found = ask(db)
+        wrong = problems(found)
+        assert set(wrong) == {
+            ("installation", "install.json"),
+            ("roles", "groups"),
+            ("worker login", "enrolment"),
+            ("worker login", "login"),
+            ("segments", "trainers"),
+        }
+        assert "0.0.9" in wrong["installation", "install.json"]
+        assert "intruder" in wrong["roles", "groups"]
+        assert all("+cerebro_worker" in (found["worker login", check][2] or "") for check in ("enrolment", "login"))
+
+        hba.write_text(sound[hba].replace(LINE, "local all +cerebro_worker trust"))
+        cluster.reload()
+        wrong = problems(ask(db))
+        assert "whatever the password" in wrong["worker login", "password"]
+        assert "/nowhere/python" in wrong["segments", "trainers"]
+    finally:
+        for path, text in sound.items():
+            path.write_text(text)
+        cluster.reload()
+        with db.cursor() as cursor:
+            cursor.execute("DROP ROLE intruder")
+
+
+def test_it_can_be_cancelled(db: Any) -> None:
+    with db.cursor() as cursor, pytest.raises(psycopg2.errors.QueryCanceled):
+        cursor.execute("SET statement_timeout = '700ms'; SELECT count(*) FROM cerebro.doctor(1)")
