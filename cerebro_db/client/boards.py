@@ -56,13 +56,16 @@ def leaderboard(
     validated = any(entry.validation_loss is not None for entry in entries)
     metric = next((entry.metric_name for entry in entries if entry.metric_name), None)
     table = plain_table()
-    for heading in ("#", "", "mst_key"):
+    narrow = width < NARROW
+    for heading in ("#", "", "key" if narrow else "mst_key"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
-    table.add_column("validation loss" if validated and width >= NARROW else "loss", justify="right", no_wrap=True)
+    table.add_column("validation loss" if validated and not narrow else "loss", justify="right", no_wrap=True)
     if metric:
         table.add_column(metric if len(metric) <= 12 else "metric", justify="right", no_wrap=True)
-    table.add_column("epochs", justify="right", no_wrap=True)
+    with_epochs = not (narrow and curves)
+    if with_epochs:
+        table.add_column("epochs", justify="right", no_wrap=True)
     if curves:
         table.add_column("loss by epoch", no_wrap=True)
     losses = {key: [point.loss for point in curves if point.mst_key == key] for key in words}
@@ -74,9 +77,10 @@ def leaderboard(
         ]  # fmt: skip
         if metric:
             cells.append(drawing.number(entry.metric))
-        cells.append(str(entry.epochs_done))
+        if with_epochs:
+            cells.append(str(entry.epochs_done))
         if curves:
-            room = 12 if width < NARROW else 24
+            room = 12 if narrow else 16
             cells.append(Text(drawing.sparkline(losses[entry.mst_key], room), style=marks.colour(entry.mst_key)))
         table.add_row(*cells)
     notes = [

@@ -33,5 +33,7 @@ def _described(one: Configuration) -> dict[str, str]:
         except CerebroError:
             found = {text: text}
         for name, value in found.items():
-            parts[name] = str(value) if name in ("optimizer", text) else f"{name}={value}"
+            # A blank after each comma, so that narrow columns have somewhere to break.
+            told = ", ".join(str(value).split(","))
+            parts[name] = told if name in ("optimizer", text) else f"{name}={told}"
     return parts

@@ -27,7 +27,7 @@ class RunHandle:
     The statement runs on a connection of its own in a thread; a process that ends waits for it.
     """
 
-    def __init__(self, cerebro: Cerebro, statement: Any, values: dict[str, Any]) -> None:
+    def __init__(self, cerebro: Cerebro, statement: Any, values: dict[str, Any] | None = None) -> None:
         self._cerebro = cerebro
         self._error: BaseException | None = None
         self._run: int | None = None
@@ -43,7 +43,7 @@ class RunHandle:
         self._thread = threading.Thread(target=self._work, args=(statement, values), name="cerebro run")
         self._thread.start()
 
-    def _work(self, statement: Any, values: dict[str, Any]) -> None:
+    def _work(self, statement: Any, values: dict[str, Any] | None) -> None:
         self._begun.set()
         try:
             with self._connection.cursor() as cursor:

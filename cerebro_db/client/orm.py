@@ -12,7 +12,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NoReturn
 
-from sqlalchemy import BigInteger, DateTime, Double, Integer, Text, event
+from sqlalchemy import ARRAY, BigInteger, DateTime, Double, Integer, Text, event
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from .errors import ReadOnly
@@ -64,6 +65,36 @@ class Run(View):
     message: Mapped[str | None]
     driver_pid: Mapped[int | None] = mapped_column(Integer)
     description: Mapped[str | None]
+
+
+class RunPlan(View):
+    """What a run was asked to do, extensions included."""
+
+    __tablename__ = "run_plan"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str | None]
+    description: Mapped[str | None]
+    created_at: Mapped[datetime]
+    source_table: Mapped[str]
+    validation_table: Mapped[str | None]
+    model_table: Mapped[str]
+    selection_table: Mapped[str]
+    arch_table: Mapped[str]
+    epochs: Mapped[int] = mapped_column(Integer)
+    evaluate_every: Mapped[int] = mapped_column(Integer)
+    seed: Mapped[int]
+    segments: Mapped[int] = mapped_column(Integer)
+    dist_keys: Mapped[list[int]] = mapped_column(ARRAY(Integer))
+    configurations: Mapped[int] = mapped_column(Integer)
+    rows_per_epoch: Mapped[int]
+    storage: Mapped[str]
+    options: Mapped[dict[str, Any]] = mapped_column(JSONB)
+    layout: Mapped[dict[str, Any]] = mapped_column(JSONB)
+    validation_layout: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+    source_summary: Mapped[dict[str, Any]] = mapped_column(JSONB)
+    version: Mapped[str]
 
 
 class LeaderboardEntry(View):

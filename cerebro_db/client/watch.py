@@ -17,6 +17,7 @@ from .orm import LeaderboardEntry, Run, RunProgress
 EVERY = 0.5  # seconds between two looks
 LINE_EVERY = 5.0  # seconds between two lines where there is no terminal
 TOP = 5
+BEGINNING = "trainers start and build their first models"
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def watch(cerebro: Cerebro, run: int, console: Console, top: int = TOP) -> RunPr
     return _live(cerebro, run, console, top) if console.is_terminal else _lines(cerebro, run, console)
 
 
-def _look(cerebro: Cerebro, run: Run, progress: RunProgress) -> Look:
+def look(cerebro: Cerebro, run: Run, progress: RunProgress) -> Look:
     return Look(run, progress, cerebro.leaderboard(run), [] if progress.ended else cerebro.segments_now(run))
 
 
@@ -43,7 +44,7 @@ def _live(cerebro: Cerebro, number: int, console: Console, top: int) -> RunProgr
     # Its own thread would only redraw what has not changed.
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for progress in cerebro.follow(number, EVERY):
-            live.update(picture(_look(cerebro, run, progress), console.width, top), refresh=True)
+            live.update(picture(look(cerebro, run, progress), console.width, top), refresh=True)
     return progress
 
 
@@ -61,7 +62,7 @@ def line(progress: RunProgress) -> Text:
     """The progress in one line."""
     parts = [
         f"run {progress.run} {progress.status}",
-        percent(progress),
+        percent(progress) if progress.hops_done or progress.ended else BEGINNING,
         f"{progress.hops_done}/{progress.hops_total} hops",
         *([f"{progress.rows_per_second:,.0f} rows/s"] if progress.rows_per_second else []),
         *([f"{drawing.seconds(progress.seconds_left)} left"] if progress.seconds_left is not None else []),
@@ -77,13 +78,13 @@ def percent(progress: RunProgress) -> str:
     return f"{progress.percent or 0.0:.1f} %"
 
 
-def picture(look: Look, width: int, top: int) -> RenderableType:
-    progress = look.progress
-    parts: list[RenderableType] = [title(look.run, progress), _bar(progress, width), _figures(progress)]
-    if any(entry.status != "waiting" for entry in look.leaderboard):
-        parts += [Text(), boards.leaderboard(look.leaderboard, width, top=top)]
-    if look.segments:
-        parts += [Text(), _segments(look)]
+def picture(seen: Look, width: int, top: int) -> RenderableType:
+    progress = seen.progress
+    parts: list[RenderableType] = [title(seen.run, progress), _bar(progress, width), _figures(progress)]
+    if any(entry.status != "waiting" for entry in seen.leaderboard):
+        parts += [Text(), boards.leaderboard(seen.leaderboard, width, top=top)]
+    if seen.segments:
+        parts += [Text(), _segments(seen)]
     return Group(*parts)
 
 
@@ -104,7 +105,8 @@ def _bar(progress: RunProgress, width: int) -> Text:
 
 
 def _figures(progress: RunProgress) -> Text:
-    parts = [f"{progress.hops_done} of {progress.hops_total} hops"]
+    begun = progress.hops_done or progress.ended
+    parts = [f"{progress.hops_done} of {progress.hops_total} hops" if begun else BEGINNING]
     if progress.rows_per_second:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     parts.append(f"{drawing.seconds(progress.seconds_elapsed)} so far" if not progress.ended
@@ -116,11 +118,11 @@ def _figures(progress: RunProgress) -> Text:
     return Text("  ".join(parts))
 
 
-def _segments(look: Look) -> RenderableType:
-    marks = boards.Marks([entry.mst_key for entry in look.leaderboard])
-    now = {one.segment: one for one in look.segments}
+def _segments(seen: Look) -> RenderableType:
+    marks = boards.Marks([entry.mst_key for entry in seen.leaderboard])
+    now = {one.segment: one for one in seen.segments}
     table = boards.plain_table(show_header=False)
-    for segment in range(look.run.segments):
+    for segment in range(seen.run.segments):
         one = now.get(segment)
         if one is None:
             table.add_row(f"segment {segment}", "·", Text("has not begun", style="dim"))
@@ -128,6 +130,6 @@ def _segments(look: Look) -> RenderableType:
             last = f"validates or waits; trained mst_key {one.mst_key}, epoch {one.epoch} last"
             table.add_row(f"segment {segment}", "·", Text(last, style="dim"))
         else:
-            doing = f"trains mst_key {one.mst_key}, epoch {one.epoch} of {look.run.epochs}, {one.seconds:.1f} s"
+            doing = f"trains mst_key {one.mst_key}, epoch {one.epoch} of {seen.run.epochs}, {one.seconds:.1f} s"
             table.add_row(f"segment {segment}", marks.text(one.mst_key), doing)
     return table

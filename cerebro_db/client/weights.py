@@ -28,14 +28,15 @@ def keras_model(architecture: str, weights: Sequence[memoryview | bytes], input_
             raise NoSuchModel("The architecture does not say its input shape, and there is no summary table that does.")
         shapes = [(None, *shape) for shape in input_shapes]
         model.build(shapes[0] if len(shapes) == 1 else shapes)
-    model.set_weights(_split(np.frombuffer(b"".join(weights), dtype="<f4"), model.get_weights()))
+    model.set_weights(_split(b"".join(weights), model.get_weights()))
     return model
 
 
-def _split(flat: np.ndarray, like: list[np.ndarray]) -> list[np.ndarray]:
-    needed = sum(array.size for array in like)
-    if flat.size != needed:
-        raise NoSuchModel(f"The table holds {flat.size:,} weights, the architecture has {needed:,}.")
+def _split(payload: bytes, like: list[np.ndarray]) -> list[np.ndarray]:
+    needed = 4 * sum(array.size for array in like)
+    if len(payload) != needed:
+        raise NoSuchModel(f"The table holds {len(payload):,} bytes of weights, the architecture needs {needed:,}.")
+    flat = np.frombuffer(payload, dtype="<f4")
     ends = np.cumsum([array.size for array in like])[:-1]
     pieces = np.split(flat, ends) if like else []
     return [piece.reshape(array.shape).astype(array.dtype) for piece, array in zip(pieces, like)]
