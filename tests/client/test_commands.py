@@ -1,0 +1,172 @@
+"""``cerebro runs``, ``watch`` and ``show``, on a real run and on one under way."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+from small_run import NAME, Trained
+from typer.testing import CliRunner, Result
+
+from cerebro_db.client import commands
+from cerebro_db.client import show as shows
+from cerebro_db.client import watch as watches
+from cerebro_db.client.door import Cerebro
+
+NONE = 987654
+
+
+def cerebro(trained: Trained, *arguments: object, columns: int = 80) -> Result:
+    app = typer.Typer()
+    commands.register(app)
+    words = [str(one) for one in arguments]
+    return CliRunner().invoke(app, words, env={"CEREBRO_DSN": trained.dsn, "COLUMNS": str(columns)})
+
+
+def on_terminal(act: Callable[[Console], Any], width: int) -> str:
+    """What a terminal of that width would show, as it was drawn, control codes taken out."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=50, highlight=False)
+    act(console)
+    drawn = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b[" in drawn
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", drawn)
+
+
+def test_runs(trained: Trained) -> None:
+    shown = cerebro(trained, "runs", columns=120)
+    assert shown.exit_code == 0
+    row = next(line for line in shown.output.splitlines() if line.split()[:1] == [str(trained.run)])
+    assert "finished" in row and NAME in row and "client_tests.models" in row
+    few = cerebro(trained, "runs", "--limit", 1).output
+    assert few.splitlines()[1].split()[0] == str(trained.cerebro.runs()[0].run)
+    assert ("more: cerebro runs --limit" in few) == (len(trained.cerebro.runs()) > 1)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 200])
+def test_show_fits_the_terminal_and_tells_all(trained: Trained, columns: int) -> None:
+    shown = cerebro(trained, "show", trained.run, columns=columns)
+    assert shown.exit_code == 0, shown.output
+    assert "\x1b" not in shown.output
+    text = shown.output
+    for part in ("Leaderboard", "Where the time went", "Who was where when", "segment 0", "segment 1", "bookkeeping"):
+        assert part in text
+    assert re.search(r"\d+ % of the segments' time was training", text)
+    summary, pictures = text.split("\nLeaderboard\n")
+    assert NAME in summary and "12 of 12 hops" in summary
+    assert max(map(len, pictures.splitlines())) <= columns
+
+
+def test_the_leaderboard_is_that_of_the_view(trained: Trained) -> None:
+    shown = cerebro(trained, "show", trained.run, columns=120).output
+    for entry in trained.cerebro.leaderboard(trained.run):
+        row = next(line for line in shown.splitlines() if line.strip().startswith(f"{entry.rank} "))
+        assert f"{entry.validation_loss:.4f}" in row and f"{entry.validation_metric:.4f}" in row
+        assert str(entry.mst_key) in row.split()
+        assert re.search(r"Adam\(lr=0\.[01]+\)", row)
+
+
+def test_the_time_line_has_every_configuration_and_both_activities(trained: Trained) -> None:
+    shown = cerebro(trained, "show", trained.run, columns=200).output
+    lines = [line[11:] for line in shown.splitlines() if re.match(r"segment \d", line)]
+    assert len(lines) == 2
+    assert set("".join(lines)) <= set("ABCabc·")
+    assert {letter.upper() for letter in "".join(lines)} >= {"A", "B", "C"}
+
+
+def test_the_latest_run_is_the_default(trained: Trained) -> None:
+    latest = trained.cerebro.runs()[0].run
+    assert cerebro(trained, "show").output.startswith(f"run {latest} ")
+
+
+@pytest.mark.parametrize("command", ["show", "watch"])
+def test_a_run_that_is_not_there(trained: Trained, command: str) -> None:
+    shown = cerebro(trained, command, NONE)
+    assert shown.exit_code == 1
+    assert f"There is no run {NONE} of yours." in shown.output
+    assert "Traceback" not in shown.output
+
+
+def test_nobody_answers(trained: Trained) -> None:
+    shown = cerebro(trained, "runs", "--dsn", "host=/nowhere")
+    assert shown.exit_code == 1
+    assert shown.output.startswith("cerebro: ") and "cerebro up" in shown.output
+
+
+def test_no_runs_yet(fresh_database: str) -> None:
+    nobody = Trained(Cerebro(fresh_database), fresh_database, 0)
+    assert cerebro(nobody, "runs").output == "No runs yet.\n"
+    shown = cerebro(nobody, "show")
+    assert shown.exit_code == 1 and "There are no runs yet." in shown.output
+    nobody.cerebro.close()
+
+
+def test_watching_a_finished_run(trained: Trained) -> None:
+    shown = cerebro(trained, "watch", trained.run)
+    assert shown.exit_code == 0
+    assert f"run {trained.run} finished, 100.0 %, 12/12 hops" in shown.output
+    assert f"cerebro show {trained.run}" in shown.output
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_watching_on_a_terminal(trained: Trained, width: int) -> None:
+    look = watches.look(trained.cerebro, trained.cerebro.run(trained.run), trained.cerebro.progress(trained.run))
+    drawn = on_terminal(lambda console: console.print(watches.picture(look, width, 2)), width)
+    assert NAME in drawn
+    assert "100.0 %" in drawn and "█" in drawn and "12 of 12 hops" in drawn and "… and 1 more" in drawn
+    assert max(map(len, drawn.splitlines())) <= width
+
+
+def test_show_on_a_terminal(trained: Trained) -> None:
+    drawn = on_terminal(lambda console: shows.show(trained.cerebro, trained.run, console), 80)
+    assert NAME in drawn
+
+
+@pytest.fixture
+def long_run(trained: Trained, fresh_output: Callable[[], str]) -> Iterator[Any]:
+    handle = trained.cerebro.submit(
+        "packed", fresh_output(), "mst", 100_000, validation_table="validation", metrics_compute_frequency=1
+    )
+    for progress in handle.follow():
+        if progress.rows_per_second:
+            break
+    yield handle
+    handle.cancel()
+
+
+def test_a_run_under_way_and_a_watch_that_is_interrupted(
+    trained: Trained, long_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow(self: Cerebro, run: Any, every: float = 0.5) -> Iterator[Any]:
+        yield self.progress(run)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Cerebro, "follow", follow)
+    shown = cerebro(trained, "watch", long_run.run)
+    assert shown.exit_code == 0
+    assert re.search(rf"run {long_run.run} running, [\d.]+ %, \d+/600000 hops", shown.output)
+    assert f"The run goes on. Look again with: cerebro watch {long_run.run}" in shown.output
+    assert trained.cerebro.run(long_run.run).status == "running"
+
+    def draw(console: Console) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            watches.watch(trained.cerebro, long_run.run, console)
+
+    shown = cerebro(trained, "show", long_run.run)
+    assert shown.exit_code == 0
+    assert f"Follow it with: cerebro watch {long_run.run}" in shown.output
+    drawn = on_terminal(draw, 100)
+    assert "running" in drawn and "rows/s" in drawn and "left" in drawn
+    assert re.search(r"segment 1 .*(trains|trained) mst_key [123], epoch \d+", drawn)
+
+
+def test_watching_ends_when_the_run_is_cancelled(trained: Trained, long_run: Any) -> None:
+    threading.Timer(1.0, long_run.cancel).start()
+    shown = cerebro(trained, "watch", long_run.run)
+    assert shown.exit_code == 1
+    assert f"run {long_run.run} cancelled" in shown.output

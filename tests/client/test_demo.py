@@ -1,0 +1,112 @@
+"""The demo from beginning to end, with few epochs, and what it does to tables that are not its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+import pytest
+from rich.console import Console
+
+from cerebro_db.client import demo
+from cerebro_db.client.errors import ClientError
+from cerebro_db.core import models
+
+
+@pytest.fixture
+def clean(server: str) -> Iterator[Any]:
+    """A connection to a database without the demo's schema, before and after."""
+    with contextlib.closing(psycopg2.connect(server)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SCHEMA IF EXISTS cerebro_demo CASCADE")
+            yield cursor
+            cursor.execute("DROP SCHEMA IF EXISTS cerebro_demo CASCADE")
+
+
+def session(server: str) -> demo.Session:
+    return demo.Session(server, Console(file=io.StringIO(), width=100, highlight=False))
+
+
+def said(session: demo.Session) -> str:
+    return session.console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_from_beginning_to_end(server: str, clean: Any) -> None:
+    command = [sys.executable, "-m", "cerebro_db.client.demo", "--dsn", server, "--epochs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    clean.execute("SELECT run, status, configurations, segments, epochs FROM cerebro.runs ORDER BY run DESC LIMIT 1")
+    run, *facts = clean.fetchone()
+    assert facts == ["finished", 16, 4, 2]
+    for statement in ("training_preprocessor_dl(", "generate_model_configs(", "madlib_fit_multiple_model(",
+                      "madlib_keras_predict('digits_models'", f"cerebro.run_time WHERE run = {run}"):  # fmt: skip
+        assert statement in done.stdout
+    clean.execute("SELECT mst_key, validation_metric FROM cerebro.leaderboard WHERE run = %s ORDER BY rank", (run,))
+    (best, accuracy), *others = clean.fetchall()
+    assert len(others) == 15
+    assert accuracy > 0.9  # after two of its epochs
+    right = int(re.search(r"(\d+) of 360 images", done.stdout).group(1))  # type: ignore[union-attr]
+    assert right / 360 == pytest.approx(accuracy, abs=1e-6)
+    assert f"mst_key => {best}" in done.stdout
+    assert "@@" in done.stdout and f"show {run}" in done.stdout
+    # Integer images stay integers.
+    clean.execute("SELECT layout FROM cerebro_demo.digits_packed_summary")
+    image = clean.fetchone()[0]["inputs"][0]
+    assert (image["dtype"], image["shape"], image["scale"]) == ("uint8", [8, 8], 16)
+
+
+def test_a_second_time_and_with_other_tables_beside(server: str, clean: Any) -> None:
+    for _ in range(2):
+        again = session(server)
+        demo.make_room(again)
+        demo.load_digits(again)
+        again.run(demo.PACK)
+        again.run(demo.PACK_VALIDATION)
+        demo.load_architectures(again)
+        again.run(demo.CONFIGURE)
+        again.connection.close()
+        clean.execute("CREATE TABLE IF NOT EXISTS cerebro_demo.mine AS SELECT 1 AS kept")
+    clean.execute("SELECT kept FROM cerebro_demo.mine")
+    assert clean.fetchone() == (1,)
+    clean.execute("SELECT count(*), count(DISTINCT model_id) FROM cerebro_demo.digits_configs")
+    assert clean.fetchone() == (16, 2)
+
+
+def test_a_schema_that_is_not_its_own_is_left_alone(server: str, clean: Any) -> None:
+    clean.execute("CREATE SCHEMA cerebro_demo; CREATE TABLE cerebro_demo.digits_train AS SELECT 'mine' AS whose")
+    asked = session(server)
+    with pytest.raises(ClientError, match="was not made by this demo: left alone"):
+        demo.make_room(asked)
+    asked.connection.close()
+    clean.execute("SELECT whose FROM cerebro_demo.digits_train")
+    assert clean.fetchone() == ("mine",)
+
+
+def test_nobody_answers() -> None:
+    command = [sys.executable, "-m", "cerebro_db.client.demo", "--dsn", "host=/nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("cerebro: ") and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("architecture", [demo.MLP, demo.CNN], ids=["mlp", "cnn"])
+def test_the_architectures_are_keras_3_as_they_are(architecture: str) -> None:
+    assert models.architecture(architecture) == json.loads(architecture)
+
+
+def test_statements_are_no_wider_than_a_terminal() -> None:
+    room = 80 - len("cerebro=# ")
+    for statement in (demo.CREATE, demo.PACK, demo.PACK_VALIDATION, demo.CONFIGURE, demo.FIT, demo.PREDICT,
+                      demo.PREDICTED, demo.TIME, demo.LEADERBOARD):  # fmt: skip
+        first, *others = statement.replace("{{", "{").replace("}}", "}").splitlines()
+        assert len(first) <= room, first
+        assert max(map(len, others), default=0) <= 80

@@ -1,0 +1,102 @@
+"""Pictures made of characters."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerebro_db.client import drawing
+from cerebro_db.client.differences import differences
+from cerebro_db.client.drawing import Stretch
+
+
+def test_a_sparkline_spans_from_low_to_high() -> None:
+    assert drawing.sparkline([1.0, 0.5, 0.0], 10) == "█▅▁"
+    assert drawing.sparkline([3.0, 3.0], 10) == "▁▁"
+    assert drawing.sparkline([], 10) == ""
+
+
+def test_a_sparkline_shows_what_is_no_number() -> None:
+    assert drawing.sparkline([1.0, None, math.nan, math.inf, 0.0], 10) == "█···▁"
+    assert drawing.sparkline([None, math.nan], 10) == "··"
+
+
+@given(st.lists(st.one_of(st.none(), st.floats())), st.integers(1, 40))
+def test_a_sparkline_is_never_too_long(values: list[float | None], width: int) -> None:
+    assert len(drawing.sparkline(values, width)) == min(len(values), width)
+
+
+def test_a_long_sparkline_ends_with_the_last_value() -> None:
+    assert drawing.sparkline([0.0] * 99 + [1.0], 10).endswith("▁█")
+
+
+def test_bars() -> None:
+    assert drawing.bar(0.5, 10) == "█████"
+    assert drawing.bar(0.0, 10) == ""
+    assert drawing.bar(7.0, 10) == "█" * 10
+    assert drawing.bar(1 / 16, 2) == "▏"
+
+
+def test_a_column_of_the_time_line_shows_what_took_most_of_it() -> None:
+    stretches = [Stretch(0, 4, ("train", 1)), Stretch(4, 5.5, ("evaluate", 1)), Stretch(8, 10, ("train", 2))]
+    line = drawing.timeline(stretches, 0, 10, 5)
+    assert line == [("train", 1), ("train", 1), ("evaluate", 1), None, ("train", 2)]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)).map(sorted), max_size=30),
+    st.integers(1, 50),
+)
+def test_a_time_line_fits(spans: list[list[float]], width: int) -> None:
+    stretches = [Stretch(begin, end, ("train", key)) for key, (begin, end) in enumerate(spans)]
+    assert len(drawing.timeline(stretches, 0, 100, width)) == width
+
+
+def test_more_configurations_than_letters() -> None:
+    letters = drawing.letters([*range(1, 31), 1])
+    assert (letters[1], letters[26], letters[27]) == ("A", "Z", "A")
+
+
+def test_images() -> None:
+    assert drawing.image([[0, 16], [8, 1]], 16) == ["  @@", "++  "]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(None, "–"), (3.44, "3.4 s"), (59.96, "1:00"), (67, "1:07"), (7380, "2:03:00"), (math.inf, "–")]
+)
+def test_seconds(value: float | None, told: str) -> None:
+    assert drawing.seconds(value) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(None, "–"), (0.12345, "0.1235"), (1e-5, "1e-05"), (1234.5, "1.23e+03"), (math.nan, "nan")]
+)
+def test_numbers(value: float | None, told: str) -> None:
+    assert drawing.number(value) == told
+
+
+def configuration(key: int, model: int, compiled: str, fitted: str) -> SimpleNamespace:
+    return SimpleNamespace(mst_key=key, model_id=model, compile_params=compiled, fit_params=fitted)
+
+
+def test_only_what_differs_is_told() -> None:
+    told = differences(
+        [
+            configuration(1, 1, "optimizer='Adam(lr=0.1)',loss='mse',metrics=['mae']", "batch_size=8,epochs=1"),
+            configuration(2, 1, "optimizer='SGD(lr=0.1,momentum=0.9)',loss='mse',metrics=['mae']", "batch_size=16"),
+        ]
+    )
+    assert told == {1: "Adam(lr=0.1), batch_size=8, epochs=1", 2: "SGD(lr=0.1, momentum=0.9), batch_size=16"}
+
+
+def test_a_single_configuration_is_told_whole() -> None:
+    told = differences([configuration(5, 2, "optimizer='Adam()', loss='mse'", "batch_size=8")])
+    assert told == {5: "model 2, Adam(), loss=mse, batch_size=8"}
+
+
+def test_parameters_that_cannot_be_read_are_told_as_they_are() -> None:
+    assert "what=[" in differences([configuration(1, 1, "what=[", "")])[1]

@@ -1,0 +1,95 @@
+"""The ORM models are the views: same columns, same types, keys that are keys; and they cannot be changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import psycopg2
+import pytest
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Session
+
+from cerebro_db.client import orm
+from cerebro_db.client.errors import ReadOnly
+
+VIEWS = orm.View.__subclasses__()
+TYPES = {
+    "BIG_INTEGER": {"bigint"},
+    "INTEGER": {"integer"},
+    "TEXT": {"text", "name"},
+    "DOUBLE": {"double precision"},
+    "DATETIME": {"timestamp with time zone"},
+    "ARRAY": {"ARRAY"},
+    "JSONB": {"jsonb"},
+}
+
+
+def columns(server: str, view: str) -> dict[str, str]:
+    connection = psycopg2.connect(server)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name, data_type FROM information_schema.columns"
+            " WHERE table_schema = 'cerebro' AND table_name = %s ORDER BY ordinal_position",
+            (view,),
+        )
+        found = dict(cursor.fetchall())
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__tablename__)
+def test_the_columns_are_those_of_the_view(server: str, view: Any) -> None:
+    there = columns(server, view.__tablename__)
+    declared = {column.name: column.type.__visit_name__.upper() for column in view.__table__.columns}
+    assert list(declared) == list(there)
+    assert [name for name in there if there[name] not in TYPES[declared[name]]] == []
+
+
+def test_every_view_for_people_has_a_model(server: str) -> None:
+    connection = psycopg2.connect(server)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT viewname FROM pg_views WHERE schemaname = 'cerebro' AND viewname NOT LIKE '\\_%'")
+        there = {name for (name,) in cursor.fetchall()}
+    connection.close()
+    assert {view.__tablename__ for view in VIEWS} == there
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__tablename__)
+def test_the_keys_tell_the_rows_of_a_real_run_apart(trained: Any, view: Any) -> None:
+    keys = [column.name for column in view.__table__.primary_key]
+    rows = trained.cerebro.rows(f"SELECT {', '.join(keys)} FROM cerebro.{view.__tablename__}")
+    assert rows
+    assert max(Counter(rows).values()) == 1
+
+
+def kind(column: Any) -> type:
+    return dict if isinstance(column.type, JSONB) else column.type.python_type
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__tablename__)
+def test_rows_come_with_the_declared_python_types(trained: Any, view: Any) -> None:
+    with Session(trained.cerebro.engine) as session:
+        row = session.scalars(select(view).where(view.run == trained.run)).first()
+        for column in view.__table__.columns:
+            value = getattr(row, column.name)
+            assert value is None or isinstance(value, kind(column)), column.name
+        assert set(row.as_dict()) == {column.name for column in view.__table__.columns}
+        assert type(row).__name__ in repr(row)
+
+
+def test_a_change_is_refused_in_words(trained: Any) -> None:
+    with Session(trained.cerebro.engine) as session:
+        run = session.scalars(select(orm.Run).where(orm.Run.run == trained.run)).one()
+        run.name = "mine"
+        with pytest.raises(ReadOnly, match="Run is a row of the view cerebro.runs, which can only be read"):
+            session.flush()
+        session.rollback()
+        session.delete(run)
+        with pytest.raises(ReadOnly):
+            session.flush()
+        session.rollback()
+        session.add(orm.RunTime(run=1, place=1, activity="idling", owner="me"))
+        with pytest.raises(ReadOnly, match="RunTime"):
+            session.commit()
