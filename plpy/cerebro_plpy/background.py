@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cerebro_db.core.errors import InUse
+from cerebro_db.core.errors import InUse, Unsupported
 from cerebro_db.core.names import quote
 
 from . import logins
@@ -20,9 +20,11 @@ _drivers: list[Session] = []
 def start(db: Database, owner: str, run_id: int) -> None:
     """Have a session of its own drive the run."""
     session = logins.connect_as(db, owner, f"cerebro_db run {run_id}", listener(db.plpy))
+    # It outlives us while it drives, and ends when it has driven (from PostgreSQL 14 on; before, with us).
     session.run(
-        "SELECT set_config(name, '0', false) FROM pg_settings"
-        " WHERE name IN ('client_connection_check_interval', 'statement_timeout', 'idle_session_timeout')"
+        "SELECT set_config(s.name, wanted, false) FROM pg_settings s JOIN (VALUES"
+        " ('client_connection_check_interval', '0'), ('statement_timeout', '0'), ('idle_session_timeout', '5s'))"
+        " AS ours (name, wanted) USING (name)"
     )
     session.run("SET client_min_messages = error")
     session.send("SELECT cerebro.resume(%s)", (run_id,))
@@ -45,6 +47,11 @@ def status(db: Database, run_id: int) -> str:
 @entry
 def wait(db: Database, run_id: int, timeout: float | None) -> str:
     """The run's status once it has ended, or when the time is over."""
+    if db.value("SELECT current_setting('transaction_isolation')") != "read committed":
+        raise Unsupported(
+            "wait error: this transaction does not see what happens after its first statement.",
+            hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
+        )
     deadline = time.monotonic() + timeout if timeout is not None else None
     while True:
         now = status(db, run_id)

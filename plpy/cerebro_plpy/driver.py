@@ -24,6 +24,7 @@ from cerebro_db.core.errors import (
     ConfigurationFailed,
     CorruptState,
     OutOfResources,
+    TrainerFailed,
     by_name,
 )
 from cerebro_db.core.names import quote
@@ -40,6 +41,8 @@ HEARTBEAT_EVERY = 1.0  # seconds
 FREE_AT_ONCE = 1 << 20  # an old state larger than this gives its space back as soon as it is replaced
 FRAMEWORK_MB = 600  # resident memory of a trainer before it holds any model
 CANCELLED = "57014"
+LOST = (None, CANCELLED, "57P01", "57P02", "57P03")  # what a session says, if anything, that somebody has ended
+MOST_TRIES = 3
 LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
 
 Steps = Generator[Statement, Rows, Any]
@@ -79,8 +82,12 @@ class Team:
         self.listen: Listen = listener(db.plpy)
         self.db = db
         self.seats: list[Seat] = []
+        self.open()
+
+    def open(self) -> None:
+        """Sessions and trainers for all segments."""
         try:
-            for segment, dist_key in enumerate(dist_keys):
+            for segment, dist_key in enumerate(self.dist_keys):
                 self.seats.append(Seat(segment, dist_key, *self._open(segment)))
         except BaseException:
             self.close()
@@ -184,6 +191,19 @@ class Team:
         self.close()
 
     def close(self) -> None:
+        """End all sessions; those that still answer take their trainers and files away first."""
+        leaving = []
+        for seat in self.seats:
+            with contextlib.suppress(psycopg2.Error):
+                if not seat.session.lost and seat.session.ready():
+                    where = self.dialect.on_segment(seat.dist_key)
+                    seat.session.send(f"ROLLBACK; SELECT cerebro._worker_close() {where}")
+                    leaving.append(seat.session)
+        deadline = time.monotonic() + LEAVE_WITHIN
+        for session in leaving:
+            with contextlib.suppress(psycopg2.Error):
+                while not session.ready() and time.monotonic() < deadline:
+                    wait_any([session], LISTEN_EVERY)
         for seat in self.seats:
             with contextlib.suppress(psycopg2.Error):
                 seat.session.close()
@@ -255,6 +275,9 @@ class Driver:
                 raise failure_of(f"segment {seat.segment}", error) from error
             reason = first_line(error)
             self.team.replace(seat)
+            if self.committed(seat, unit):
+                seat.unit = None
+                return Outcome(unit, seconds=time.monotonic() - seat.since)
             return self._ended(seat, reason, try_again=True)
         if not finished:
             return None
@@ -262,6 +285,28 @@ class Driver:
             return self._ended(seat, result, try_again=False)
         seat.unit = None
         return Outcome(unit, seconds=time.monotonic() - seat.since)
+
+    def committed(self, seat: Seat, unit: Unit) -> bool:
+        """Whether the log has a unit whose session was lost; it may have been lost on its way back from COMMIT."""
+        if not isinstance(unit, Train):
+            return bool(
+                self.recorder_idle().run(
+                    "SELECT 1 FROM cerebro.evaluation WHERE run = %s AND owner = current_user AND mst_key = %s"
+                    " AND epoch = %s AND dataset = %s AND part = %s",
+                    (self.run.id, unit.configuration, unit.epoch, unit.dataset, unit.part),
+                )
+            )
+        found = self.recorder_idle().run(
+            "SELECT rows, state_bytes, state_sha256 FROM cerebro.hop"
+            " WHERE run = %s AND owner = current_user AND mst_key = %s AND hop = %s",
+            (self.run.id, unit.configuration, unit.hop),
+        )
+        configuration = self.run.configurations[unit.configuration]
+        if found and configuration.hops < unit.hop:
+            rows, configuration.state_bytes, configuration.sha256 = found[0]
+            configuration.hops, configuration.dist_key = unit.hop, seat.dist_key
+            self.done += rows
+        return bool(found)
 
     def _ended(self, seat: Seat, reason: str, *, try_again: bool) -> Outcome:
         unit, seat.unit = seat.unit, None
@@ -484,7 +529,7 @@ def drive(db: Database, run: Run, team: Team, recorder: Session) -> None:
         note(recorder, run.id, "finished")
     except BaseException as error:
         team.abandon()
-        record_end(recorder, run.id, error)
+        record_end(db, run.owner, recorder, run.id, error)
         raise
 
 
@@ -497,7 +542,7 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
     fresh = [configuration for configuration in run.configurations.values() if not configuration.built]
     if fresh:
         failed = {}
-        for key, found in described(team, run, fresh).items():
+        for key, found in described_for_sure(team, run, fresh).items():
             if isinstance(found, CerebroError):
                 failed[key] = found
                 note(recorder, run.id, "configuration failed", key, reason=found.message)
@@ -511,6 +556,22 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
         for key, error in failed.items():
             db.warning(f"mst_key {key} failed: {error.message}", hint=error.hint)
     say_needs(db, run)
+
+
+def described_for_sure(team: Team, run: Run, configurations: Sequence[Configuration]) -> dict[int, Any]:
+    """As ``described``; a trainer or a session that dies meanwhile says little about a configuration: again."""
+    answers: dict[int, Any] = {}
+    for tries_left in reversed(range(MOST_TRIES)):
+        missing = [c for c in configurations if isinstance(answers.get(c.key, TrainerFailed("")), TrainerFailed)]
+        if not missing:
+            break
+        try:
+            answers.update(described(team, run, missing))
+        except psycopg2.Error as error:
+            if not tries_left or error.pgcode not in LOST:
+                raise failure_of("a worker session", error) from error
+            team.open()
+    return answers
 
 
 def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> dict[int, Any]:
@@ -573,21 +634,30 @@ def require_success(run: Run, schedule: Schedule) -> None:
     )
 
 
-def record_end(recorder: Session, run_id: int, error: BaseException) -> None:
+def record_end(db: Database, owner: str, recorder: Session, run_id: int, error: BaseException) -> None:
     """Say in the log why a run ended early.  Nothing here may listen: the cancel was heard already."""
     cancelled = getattr(error, "sqlstate", None) == CANCELLED or isinstance(error, KeyboardInterrupt)
-    message = first_line(error)
-    with contextlib.suppress(psycopg2.Error):
-        recorder.listen = lambda: None
-        while recorder.work is not None and not recorder.advance()[0]:
-            wait_any([recorder], LISTEN_EVERY)
-        last = recorder.run(
-            "SELECT event FROM cerebro.event WHERE run = %s AND owner = current_user"
-            " AND event IN ('started', 'finished', 'failed', 'cancelled') ORDER BY event_id DESC LIMIT 1",
-            (run_id,),
-        )
-        if last and last[0][0] == "started":
-            note(recorder, run_id, "cancelled" if cancelled else "failed", message=message)
+    event, message = "cancelled" if cancelled else "failed", first_line(error)
+    recorder.settle()
+    try:
+        _note_end(recorder, run_id, event, message)
+    except psycopg2.Error:
+        # It may be the recorder that was lost.  Without an end on record the run would be "running" for as
+        # long as this session lives.
+        with contextlib.suppress(psycopg2.Error, CerebroError):
+            another = logins.connect_as(db, owner, "cerebro_db recorder", lambda: None)
+            _note_end(another, run_id, event, message)
+            another.close()
+
+
+def _note_end(recorder: Session, run_id: int, event: str, message: str) -> None:
+    last = recorder.run(
+        "SELECT event FROM cerebro.event WHERE run = %s AND owner = current_user"
+        " AND event IN ('started', 'finished', 'failed', 'cancelled') ORDER BY event_id DESC LIMIT 1",
+        (run_id,),
+    )
+    if last and last[0][0] == "started":
+        note(recorder, run_id, event, message=message)
 
 
 def free_old_states(recorder: Session, run: Run) -> None:

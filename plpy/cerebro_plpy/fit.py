@@ -117,8 +117,9 @@ def hand_out(db: Database, recorder: Session, run: Run, output: Name, *, replace
         results.materialize(db, run.id, output, replace=replace)
         db.execute("INSERT INTO cerebro.event (run, event) VALUES ($1, 'materialized')", ("bigint",), run.id)
     except BaseException as error:
-        recorder.listen = lambda: None
-        note(recorder, run.id, "not materialized", message=str(error))
+        recorder.settle()
+        with contextlib.suppress(psycopg2.Error):
+            note(recorder, run.id, "not materialized", message=str(error))
         raise
     say_end(db, run)
 
@@ -139,7 +140,7 @@ def carry_out(
         run = runs.load(recorder, run_id)
         team = Team(db, owner, run.dist_keys, run.options)
     except BaseException as error:
-        record_end(recorder, run_id, error)
+        record_end(db, owner, recorder, run_id, error)
         raise
     try:
         drive(db, run, team, recorder)
@@ -353,7 +354,10 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
                 f"{MODULE} error: there is no option '{key}'.", hint=f"The options are: {', '.join(OPTIONS)}."
             )
         if type(value) is not OPTIONS[key]:
-            raise InvalidArgument(f"{MODULE} error: option '{key}' cannot be {json.dumps(value)}.")
+            takes = {int: "a whole number", bool: "true or false", str: "a text"}[OPTIONS[key]]
+            raise InvalidArgument(
+                f"{MODULE} error: option '{key}' cannot be {json.dumps(value)}.", hint=f"It takes {takes}."
+            )
     if "replay" in given:
         given = {**replayed(db, given["replay"]), **{k: v for k, v in given.items() if k != "seed"}}
     if given.get("engine", "tensorflow") != "tensorflow":

@@ -492,4 +492,5 @@ def predictions_out(db: Database) -> Iterator[tuple[str, int, list[float]]]:
     prediction, mine.prediction = mine.prediction, None
     if prediction is None:
         raise WrongState("no prediction is under way in this session")
+    prediction.predict()  # here, where an error is still one that users can read
     return prediction.answers_out()

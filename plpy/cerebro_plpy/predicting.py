@@ -62,7 +62,7 @@ class Prediction:
         )
 
     def answers_out(self) -> Iterator[tuple[str, int, list[float]]]:
-        self.predict()
+        """What ``predict`` has found so far, which is all if it was called after the last row."""
         self.segment.data_forget(HANDLE)
         for ids, outputs in self.answers:
             for output, (width, values) in enumerate(outputs):
@@ -81,7 +81,10 @@ def encoded(variable: dict[str, Any], values: list[bytes]) -> bytes:
             "null": "an array with NULL elements",
             "finite": "values that are NaN or infinite",
         }[wrong.what]
-        raise BadData(f"madlib_keras_predict: column '{variable['name']}' has {problem}.") from None
+        raise BadData(
+            f"madlib_keras_predict: column '{variable['name']}' has {problem}.",
+            hint="independent_varname must name what the model was trained on, in the same order.",
+        ) from None
 
 
 def read_floats(path: Path, shape: list[int]) -> tuple[int, array]:

@@ -247,10 +247,21 @@ def schedule_of(recorder: Session, run: Run) -> Schedule:
 
 def claim(recorder: Session, run_id: int, pid: int, epochs: int | None = None) -> None:
     """Become the one session that drives a run, or say who does."""
+    # Between the claim and the first place that records an end there must be nothing that can raise.
+    listen, recorder.listen = recorder.listen, lambda: None
+    try:
+        _claim(recorder, run_id, pid, epochs)
+    finally:
+        recorder.listen = listen
+
+
+def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None) -> None:
     recorder.run("BEGIN")
     try:
         # Two who claim at once queue here; the second then sees what the first wrote.
-        recorder.run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"cerebro_db run {run_id}",))
+        recorder.run(
+            "SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0::bigint))", (f"cerebro_db run {run_id}",)
+        )
         found = recorder.run(
             "SELECT status, driver_pid, epochs FROM cerebro.runs WHERE run = %s AND owner = current_user", (run_id,)
         )

@@ -139,6 +139,14 @@ class Session:
 
     # -- the end ----------------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        """Wait, deaf, for what is under way to end; how it ends is nobody's concern any more."""
+        self.work = None
+        self.listen = lambda: None
+        with contextlib.suppress(psycopg2.Error):
+            while not self.ready():
+                select.select([self.connection], [], [], LISTEN_EVERY)
+
     def cancel(self) -> None:
         """Ask the backend to stop what it does; the answer comes through ``ready``."""
         with contextlib.suppress(psycopg2.Error):  # it is gone already

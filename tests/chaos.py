@@ -1,0 +1,360 @@
+"""Chaos: small runs to which everything happens that can happen to a server, and the very same models in the end.
+
+    python -m tests.chaos --events 200 [--seed N] [--folder F] [--resume]
+
+Each run trains the same configurations, deterministically, and is killed, cancelled, stopped and resumed at random
+moments, until it has had its share; then it is taken to its end.  Afterwards nothing committed may be missing, the
+whole states (weights, optimizer, seeds) must be those of the undisturbed run, and no session, trainer or scratch
+folder may be left.  The tally is kept in a file in the folder after each run, and ``--resume`` adds to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.client import cluster as clusters
+from tests.sql.lab import CROSS, Lab, flower_model, layer, run, sequential, trainer_processes
+
+SEGMENTS, EPOCHS = 2, 3
+OPTIONS = {"deterministic": True, "seed": 11}
+STUCK = 240.0  # seconds without an end, on however slow a machine
+LOST = "(SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s ORDER BY random() LIMIT 1)"
+
+
+@dataclass
+class Tally:
+    """All that is asked of the product is that the second group stays at zero."""
+
+    seed: int
+    runs: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    resumes: int = 0
+    seconds: float = 0.0
+    expected: dict[str, str] = field(default_factory=dict)  # configuration -> hash of its last state, undisturbed
+
+    lost_hops: int = 0
+    repeated_hops: int = 0
+    wrong_weights: int = 0
+    orphans: int = 0
+    stuck: int = 0
+    surprises: list[str] = field(default_factory=list)  # errors that no event explains
+
+    @property
+    def faults(self) -> int:
+        return (
+            self.lost_hops + self.repeated_hops + self.wrong_weights + self.orphans + self.stuck + len(self.surprises)
+        )
+
+    def save(self, folder: Path) -> None:
+        beside = folder / "tally.new"
+        beside.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        beside.rename(folder / "tally.json")
+
+    @classmethod
+    def load(cls, folder: Path) -> Tally:
+        return cls(**json.loads((folder / "tally.json").read_text()))
+
+    def summary(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.events.items()))
+        lines = [
+            f"{sum(self.events.values())} events in {self.runs} runs with {self.resumes} resumes"
+            f" ({self.seconds:.0f} s, seed {self.seed})",
+            f"  {kinds}",
+            f"  lost hops {self.lost_hops}, repeated hops {self.repeated_hops}, wrong weights {self.wrong_weights},"
+            f" orphans {self.orphans}, stuck runs {self.stuck}, surprises {len(self.surprises)}",
+        ]
+        return "\n".join(lines + [f"  {surprise}" for surprise in self.surprises])
+
+
+class Chaos:
+    def __init__(self, server: clusters.Cluster, lab: Lab, tally: Tally, say: Callable[[str], None]) -> None:
+        self.server, self.lab, self.tally, self.say = server, lab, tally, say
+        self.drivers: list[threading.Thread] = []
+        # (how often, what it is called, what it does)
+        self.kinds: list[tuple[int, str, Callable[[random.Random], bool]]] = [
+            (5, "kill -9 trainer", self.kill_trainer),
+            (3, "kill -9 worker session", lambda chance: self.kill_session("cerebro_db segment%")),
+            (2, "kill -9 driver", lambda chance: self.kill_driver()),
+            (1, "kill -9 recorder", lambda chance: self.kill_session("cerebro_db recorder")),
+            (1, "kill -9 checkpointer", lambda chance: self.kill_checkpointer()),
+            (3, "terminate worker session", lambda chance: self.end("pg_terminate_backend", "cerebro_db segment%")),
+            (1, "terminate recorder", lambda chance: self.end("pg_terminate_backend", "cerebro_db recorder")),
+            (2, "terminate driver", lambda chance: self.end_driver("pg_terminate_backend")),
+            (2, "cancel worker session", lambda chance: self.end("pg_cancel_backend", "cerebro_db segment%")),
+            (2, "cancel driver", lambda chance: self.end_driver("pg_cancel_backend")),
+            (2, "cerebro.cancel", lambda chance: self.cancel()),
+            (3, "immediate stop", lambda chance: self.stop()),
+        ]
+        self.run = 0
+
+    # -- preparing --------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        lab = self.lab
+        lab.iris(SEGMENTS)
+        noisy = sequential(
+            [4],
+            layer("Dense", "hidden", units=8, activation="relu"),
+            layer("BatchNormalization", "norm"),
+            layer("Dropout", "drop", rate=0.3),
+            layer("Dense", "out", units=3, activation="softmax"),
+        )
+        plain, noisy_id = lab.architecture(flower_model()), lab.architecture(noisy)
+        lab.selection(
+            "mst",
+            [
+                (plain, f"optimizer='Adam(lr=0.01)', {CROSS}", "batch_size=7, epochs=1"),
+                (noisy_id, f"optimizer='SGD(lr=0.05, momentum=0.9)', {CROSS}", "batch_size=4, epochs=3"),
+                (noisy_id, f"optimizer='RMSprop(lr=0.01)', {CROSS}", "batch_size=5, epochs=1"),
+            ],
+        )
+        run_id = lab.fit("train", "calm", "mst", EPOCHS, validation_table="val", options=OPTIONS)
+        undisturbed = self.hashes(run_id)
+        if self.tally.expected and self.tally.expected != undisturbed:
+            self.tally.surprises.append("the undisturbed run has other weights than the last time")
+        self.tally.expected = undisturbed
+
+    def hashes(self, run_id: int) -> dict[str, str]:
+        return {str(key): hashlib.sha256(state).hexdigest() for key, state in self.lab.states(run_id).items()}
+
+    # -- events: True if there was somebody to do it to ---------------------------------------------------
+
+    def kill_trainer(self, chance: random.Random) -> bool:
+        assert self.lab.home is not None
+        there = trainer_processes(self.lab.home)
+        return bool(there) and kill(chance.choice(there)[0])
+
+    def kill_session(self, application: str) -> bool:
+        found = self.ask("SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s", application)
+        return bool(found) and kill(random.choice(found)[0])
+
+    def kill_driver(self) -> bool:
+        pid = self.driver()
+        return pid is not None and kill(pid)
+
+    def kill_checkpointer(self) -> bool:
+        return kill(self.ask("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")[0][0])
+
+    def end(self, how: str, application: str) -> bool:
+        return bool(self.ask(f"SELECT {how}({LOST})", application)[0][0])
+
+    def end_driver(self, how: str) -> bool:
+        pid = self.driver()
+        return pid is not None and bool(self.ask(f"SELECT {how}(%s)", pid)[0][0])
+
+    def cancel(self) -> bool:
+        return bool(self.ask("SELECT cancel(%s)", self.run)[0][0])
+
+    def stop(self) -> bool:
+        self.server.restart("immediate")
+        return True
+
+    def driver(self) -> int | None:
+        status, pid = self.ask("SELECT status, driver_pid FROM runs WHERE run = %s", self.run)[0]
+        return pid if status == "running" else None
+
+    # -- asking a server that may be on its way up ---------------------------------------------------------
+
+    def ask(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """As often as it takes: a kill -9 of any backend restarts the server."""
+        deadline = time.monotonic() + 90
+        while True:
+            try:
+                return self.lab(statement, *values)
+            except psycopg2.Error as error:
+                # Without a code, or of class 57P: the server says nothing, or that it is on its way down or up.
+                if (error.pgcode or "57P").startswith("57P") and time.monotonic() < deadline:
+                    self.lab.close()
+                else:
+                    raise
+                time.sleep(0.1)
+
+    def committed(self) -> dict[tuple[int, int], str]:
+        return {
+            (key, hop): sha256
+            for key, hop, sha256 in self.ask("SELECT mst_key, hop, state_sha256 FROM hop WHERE run = %s", self.run)
+        }
+
+    # -- one run -------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """In a session that waits for it, as a user would."""
+
+        def wait_for_it() -> None:
+            # Whatever becomes of it is looked up in the run's log.
+            with contextlib.suppress(psycopg2.Error), contextlib.closing(self.lab.connect()) as connection:
+                run(connection, "SELECT resume(%s)", self.run)
+
+        self.tally.resumes += 1
+        thread = threading.Thread(target=wait_for_it, daemon=True)
+        thread.start()
+        self.drivers.append(thread)
+        deadline = time.monotonic() + 60
+        while thread.is_alive() and self.status() not in ("running", "finished") and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def status(self) -> str:
+        return self.ask("SELECT status FROM runs WHERE run = %s", self.run)[0][0]
+
+    def disturbed_run(self, number: int, most_events: int) -> None:
+        chance = random.Random(f"{self.tally.seed}/{number}")
+        name = f"wild_{number}_{chance.randrange(1 << 30)}"
+        wanted, seen = min(most_events, chance.randint(2, 8)), {}
+        began = time.monotonic()
+        self.run = self.lab.submit("train", name, "mst", EPOCHS, validation_table="val", options=OPTIONS)
+        done = 0
+        while done < wanted:
+            # Some while the trainers start, most while they work.
+            time.sleep(chance.expovariate(1 / 2.5))
+            seen.update(self.require_kept(seen))
+            if (status := self.status()) == "finished":
+                break
+            if status != "running":
+                self.resume()
+                continue
+            weight, kind, event = chance.choices(self.kinds, [weight for weight, _, _ in self.kinds])[0]
+            if event(chance):
+                done += 1
+                self.tally.events[kind] = self.tally.events.get(kind, 0) + 1
+                self.say(f"run {self.run}: {kind}")
+        self.finish(began)
+        self.require_kept(seen)
+        self.judge(name)
+        self.ask(f'DROP TABLE IF EXISTS "{name}", "{name}_info", "{name}_summary"')
+        self.ask("SELECT forget(%s)", self.run)
+        self.tally.runs += 1
+
+    def finish(self, began: float) -> None:
+        deadline = time.monotonic() + STUCK
+        while (status := self.status()) != "finished":
+            if time.monotonic() > deadline:
+                self.tally.stuck += 1
+                self.tally.surprises.append(f"run {self.run} is {status} after {time.monotonic() - began:.0f} s")
+                return
+            if status != "running":
+                self.resume()
+            time.sleep(0.1)
+        for thread in self.drivers:
+            thread.join(60)
+        self.drivers.clear()
+
+    def require_kept(self, seen: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
+        """What was seen committed is still there, as it was."""
+        now = self.committed()
+        self.tally.lost_hops += len(set(seen) - set(now))
+        self.tally.wrong_weights += sum(1 for hop in seen if hop in now and now[hop] != seen[hop])
+        return now
+
+    def judge(self, name: str) -> None:
+        tally, lab = self.tally, self.lab
+        visits = Counter(self.ask("SELECT mst_key, epoch, segment FROM hop WHERE run = %s", self.run))
+        expected = {
+            (key, epoch + 1, place) for key in (1, 2, 3) for epoch in range(EPOCHS) for place in range(SEGMENTS)
+        }
+        tally.lost_hops += len(expected - set(visits))
+        tally.repeated_hops += sum(visits.values()) - len(visits)
+        if self.hashes(self.run) != tally.expected:
+            tally.wrong_weights += 1
+            tally.surprises.append(f"run {self.run}: states are not those of the undisturbed run")
+        failed = self.ask("SELECT mst_key, reason FROM leaderboard WHERE run = %s AND status <> 'finished'", self.run)
+        tally.surprises += [f"run {self.run}: configuration {key} failed: {reason}" for key, reason in failed]
+        evaluated = self.ask("SELECT count(*) FROM evaluation WHERE run = %s", self.run)[0][0]
+        if evaluated != 3 * SEGMENTS:
+            tally.surprises.append(f"run {self.run}: {evaluated} evaluations")
+        # The tables are made by whoever finishes; if he was killed in between, by whoever wants them.
+        if not self.ask("SELECT to_regclass(%s) IS NOT NULL", name)[0][0]:
+            self.ask("SELECT materialize(%s, %s)", self.run, name)
+        wrong = self.ask(f'SELECT mst_key FROM "{name}" w JOIN calm c USING (mst_key)'
+                         " WHERE w.model_weights <> c.model_weights")  # fmt: skip
+        tally.wrong_weights += len(wrong)
+        deadline = time.monotonic() + 20
+        while left := self.left_behind():
+            if time.monotonic() > deadline:
+                tally.orphans += len(left)
+                tally.surprises.append(f"run {self.run} left behind: {left}")
+                break
+            time.sleep(0.1)
+        lab.told()
+
+    def left_behind(self) -> list[Any]:
+        return [*self.lab.sessions(), *self.lab.trainers()]
+
+    def last_look(self) -> None:
+        """Folders of workers that were killed are taken away by those that start after them."""
+        self.ask("SELECT madlib_fit_multiple_model('train', 'last', 'mst', 1)")
+        places = [self.server.data / "pgsql_tmp_cerebro", *Path("/dev/shm").glob("cerebro_db_*")]
+        dead = [
+            str(folder)
+            for place in places
+            if place.is_dir()
+            for folder in place.iterdir()
+            if not Path("/proc", folder.name.partition("-")[0]).exists()
+        ]
+        if dead:
+            self.tally.orphans += len(dead)
+            self.tally.surprises.append(f"scratch folders left: {dead}")
+
+
+def kill(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
+
+
+def wreak(folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None]) -> Tally:
+    """So many events, in addition to those that the tally in the folder has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tally = Tally.load(folder) if resume and (folder / "tally.json").exists() else Tally(seed)
+    server = clusters.throw_away(TRAINER)
+    goal, before, began = sum(tally.events.values()) + events, tally.seconds, time.monotonic()
+    lab = Lab(server.dsn(), "public", server.home)
+    try:
+        chaos = Chaos(server, lab, tally, say)
+        chaos.prepare()
+        while (left := goal - sum(tally.events.values())) > 0 and tally.stuck == 0:
+            chaos.disturbed_run(tally.runs + 1, left)
+            tally.seconds = before + time.monotonic() - began
+            tally.save(folder)
+            say(tally.summary())
+        chaos.last_look()
+        tally.save(folder)
+    finally:
+        lab.close()
+        clusters.remove(server)
+    return tally
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=200, help="how many, in addition to those on the tally")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="where the tally is kept")
+    parser.add_argument("--resume", action="store_true", help="add to the tally that is there")
+    chosen = parser.parse_args()
+    tally = wreak(chosen.folder, chosen.events, chosen.seed, chosen.resume, lambda text: print(text, flush=True))
+    print("chaos:", "all is well" if tally.faults == 0 else "FAULTS")
+    return 1 if tally.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
