@@ -10,9 +10,11 @@ import sqlalchemy
 from psycopg2 import extensions
 from sqlalchemy.engine import URL, Engine
 
-from .cluster import Cluster
+from .cluster import Cluster, ClusterError
+from .errors import CannotConnect
 
-POOL = {"pool_size": 2, "max_overflow": 8}
+# Asked before each use whether they still live: a server may be restarted while a notebook is open.
+POOL = {"pool_size": 2, "max_overflow": 8, "pool_pre_ping": True}
 
 
 def engine_of(target: Any = None) -> Engine:
@@ -32,7 +34,20 @@ def engine_of(target: Any = None) -> Engine:
 
 def default_dsn() -> str:
     """CEREBRO_DSN, else the embedded cluster."""
-    return os.environ.get("CEREBRO_DSN") or Cluster(os.environ.get("CEREBRO_CLUSTER") or "default").dsn()
+    if given := os.environ.get("CEREBRO_DSN"):
+        return given
+    try:
+        return Cluster(os.environ.get("CEREBRO_CLUSTER") or "default").dsn()
+    except ClusterError as error:
+        raise CannotConnect(str(error)) from error
+
+
+def without_password(dsn: str) -> str:
+    """A DSN that can be shown."""
+    try:
+        return extensions.make_dsn(**{**extensions.parse_dsn(dsn), "password": None})
+    except psycopg2.Error:
+        return "…"
 
 
 def _autocommitting(creator: Any) -> Engine:

@@ -20,8 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import boards, drawing
-from .cluster import ClusterError
-from .connections import default_dsn
+from .connections import default_dsn, without_password
 from .door import Cerebro
 from .errors import CannotConnect, ClientError, MissingPackage, translated
 from .handle import RunHandle
@@ -280,7 +279,7 @@ def demo(dsn: str | None, epochs: int, console: Console) -> int:
     console.print(boards.where_time_went(cerebro.run_time(run), console.width))
     console.print("With so few rows, starting four trainers and building the models takes longer than training.")
     step("Where to go from here")
-    where_next(console, run, dsn)
+    where_next(console, run, without_password(dsn) if dsn else None)
     cerebro.close()
     session.connection.close()
     return run
@@ -295,10 +294,10 @@ def main(
     """Sixteen Keras configurations train inside PostgreSQL while you watch."""
     try:
         demo(dsn, epochs, Console(highlight=False))
-    except (ClientError, ClusterError) as error:
+    except ClientError as error:
         sys.exit(f"cerebro: {error}")
     except KeyboardInterrupt:
-        sys.exit("Stopped.")
+        sys.exit("Stopped; a run that was under way is cancelled.")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ import sqlalchemy
 from small_run import NAME, SCHEMA, Trained
 
 from cerebro_db import client
-from cerebro_db.client import Cerebro, connect, errors, weights
+from cerebro_db.client import Cerebro, connect, connections, errors, weights
 from cerebro_db.client import door as doors
 
 # --- connecting ----------------------------------------------------------------------------------------------
@@ -55,6 +56,29 @@ def test_a_database_without_the_extension(server: str) -> None:
     dsn = psycopg2.extensions.make_dsn(server, dbname="template1")
     with pytest.raises(client.CannotConnect, match="CREATE EXTENSION cerebro_db CASCADE"):
         connect(dsn)
+
+
+def test_no_cluster_yet(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CEREBRO_DSN", raising=False)
+    monkeypatch.setenv("CEREBRO_HOME", str(tmp_path))
+    with pytest.raises(client.CannotConnect, match="cerebro up makes it"):
+        connect()
+
+
+def test_connections_that_the_server_has_closed_are_made_anew(server: str) -> None:
+    with connect(server) as cerebro, contextlib.closing(psycopg2.connect(server)) as other:
+        (pid,) = cerebro.rows("SELECT pg_backend_pid()")[0]
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        time.sleep(0.2)
+        assert cerebro.rows("SELECT pg_backend_pid() <> %s", (pid,)) == [(True,)]
+
+
+@pytest.mark.parametrize("dsn", ["postgresql://me:secret@here/db", "host=here user=me password=secret dbname=db"])
+def test_passwords_are_not_shown(dsn: str) -> None:
+    shown = connections.without_password(dsn)
+    assert "secret" not in shown and "host=here" in shown and "user=me" in shown
+    assert connections.without_password("this is no dsn") == "…"
 
 
 def test_something_else_is_refused() -> None:
