@@ -57,28 +57,28 @@ those of the training table. Rows keep their order, where they have one: on Post
 CREATE FUNCTION cerebro.convert_array_to_bytea(var real[]) RETURNS bytea
 LANGUAGE plpython3u IMMUTABLE AS $py$
 @cerebro@
-return api.array_to_bytes(plpy, *args)
+return api.array_to_bytes(plpy, *args, "f")
 $py$;
 COMMENT ON FUNCTION cerebro.convert_array_to_bytea(real[]) IS 'The values as little-endian float32, in C order.';
 
 CREATE FUNCTION cerebro.convert_array_to_bytea(var smallint[]) RETURNS bytea
 LANGUAGE plpython3u IMMUTABLE AS $py$
 @cerebro@
-return api.array_to_bytes(plpy, *args)
+return api.array_to_bytes(plpy, *args, "h")
 $py$;
 COMMENT ON FUNCTION cerebro.convert_array_to_bytea(smallint[]) IS 'The values as little-endian int16, in C order.';
 
 CREATE FUNCTION cerebro.convert_bytea_to_real_array(var bytea) RETURNS real[]
 LANGUAGE plpython3u IMMUTABLE AS $py$
 @cerebro@
-return api.bytes_to_array(plpy, *args)
+return api.bytes_to_array(plpy, *args, "f")
 $py$;
 COMMENT ON FUNCTION cerebro.convert_bytea_to_real_array(bytea) IS 'Little-endian float32 as an array of one dimension.';
 
 CREATE FUNCTION cerebro.convert_bytea_to_smallint_array(var bytea) RETURNS smallint[]
 LANGUAGE plpython3u IMMUTABLE AS $py$
 @cerebro@
-return api.bytes_to_array(plpy, *args)
+return api.bytes_to_array(plpy, *args, "h")
 $py$;
 COMMENT ON FUNCTION cerebro.convert_bytea_to_smallint_array(bytea) IS
 'Little-endian int16 as an array of one dimension.';

@@ -22,11 +22,11 @@ class Dialect:
         """The FROM clause that makes a function run on one segment, in its writer process."""
         return f"FROM cerebro.place WHERE __dist_key__ = {int(dist_key)}" if self.greenplum else ""
 
-    def state_out(self, dist_key: int) -> str:
-        """A query for the chunks of state that the last training left.
+    def made_on_segment(self, function: str, dist_key: int) -> str:
+        """A query for what a set-returning function gives on one segment: columns __dist_key__ and made.
 
         The key is the column's on Greenplum: with a constant the rows would be sent to the segment, and the
         function would run in another process than the one that trained.
         """
         key = "__dist_key__" if self.greenplum else f"{int(dist_key)} AS __dist_key__"
-        return f"SELECT {key}, cerebro._state_out() AS chunk {self.on_segment(dist_key)}"
+        return f"SELECT {key}, {function} AS made {self.on_segment(dist_key)}"

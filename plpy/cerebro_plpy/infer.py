@@ -268,9 +268,18 @@ class Statement:
             f" FROM {self.test.sql} WHERE {slice_of}"
         )
 
+    def dealt(self, table: str, keys: Sequence[int]) -> str:
+        """For Greenplum, where a session is handed only what its segment stores: a table of the rows, so dealt."""
+        listed = ", ".join(str(int(key)) for key in keys)
+        turn = f"1 + (abs(hashtext({self.id_column}::text)::bigint) % {len(keys)})::integer"
+        return (
+            f"CREATE TABLE {table} AS SELECT (ARRAY[{listed}])[{turn}] AS __dist_key__, {self.id_column}::text AS id,"
+            f" ARRAY[{', '.join(self.expressions)}]::bytea[] AS variables FROM {self.test.sql} DISTRIBUTED BY (__dist_key__)"
+        )
+
     def slices(self, db: Database, parts: int) -> list[str]:
-        """Conditions that deal the rows over so many sessions."""
-        if self.test.kind in ("r", "m") and not Dialect.of(db).greenplum:
+        """For PostgreSQL: conditions that deal the rows over so many sessions."""
+        if self.test.kind in ("r", "m"):
             blocks = db.value(
                 "SELECT pg_relation_size($1::oid) / current_setting('block_size')::integer", ("bigint",), self.test.oid
             )  # noqa: E501
@@ -352,8 +361,8 @@ def size_of(db: Database, test: Relation) -> int:
     return int(db.value("SELECT pg_total_relation_size($1::oid)", ("bigint",), test.oid) or 0)
 
 
-STAGED = "(id text, output integer, probabilities real[])"
-FETCH = "SELECT (s.p).id, (s.p).output, (s.p).probabilities FROM (SELECT cerebro._predictions_out() AS p {}) s"
+STAGED = "(__dist_key__ integer, id text, output integer, probabilities real[])"
+FETCH = "SELECT s.__dist_key__, (s.made).id, (s.made).output, (s.made).probabilities FROM ({}) s"
 
 
 def predict_here(db: Database, model: Model, job: dict[str, Any], statement: Statement, chosen: dict[str, Any]) -> str:
@@ -366,7 +375,7 @@ def predict_here(db: Database, model: Model, job: dict[str, Any], statement: Sta
     db.execute(statement.sql())
     staged = f"pg_temp.{quote('cerebro_predict_' + secrets.token_hex(6))}"
     db.execute(f"CREATE TEMP TABLE {staged.partition('.')[2]} {STAGED}")
-    db.execute(f"INSERT INTO {staged} {FETCH.format('')}")
+    db.execute(f"INSERT INTO {staged} {FETCH.format(Dialect.of(db).made_on_segment('cerebro._predictions_out()', 0))}")
     return staged
 
 
@@ -376,27 +385,37 @@ def predict_on_segments(
     """Each worker session predicts its share of the rows into a table that only this user can see."""
     parts = engine.segments_wanted(db, None, PREDICT) or engine.default_segments(db)
     staged = f"{STATES}.{quote('predict_' + secrets.token_hex(6))}"
-    slices = statement.slices(db, parts)
+    dealt = f"{STATES}.{quote('predict_' + secrets.token_hex(6))}"
+    keys = engine.distribution_keys(db, parts)
+    greenplum = Dialect.of(db).greenplum
+    slices = [] if greenplum else statement.slices(db, parts)
     fit.refuse_transaction(db, PREDICT)
-    with team_of(db, engine.distribution_keys(db, parts), options(db, use_gpus, PREDICT, parts)) as team:
+    with team_of(db, keys, options(db, use_gpus, PREDICT, parts)) as team:
         ticket = secrets.token_hex(8)
         first = team.seats[0].session
-        first.run(f"CREATE TABLE {staged} {STAGED} {team.dialect.distributed_by('id')}")
+        first.run(f"CREATE TABLE {staged} {STAGED} {team.dialect.distributed_by('__dist_key__')}")
 
         def on(seat: Seat) -> Steps:
-            where = team.dialect.on_segment(seat.dist_key)
             yield from send_weights(db, team, seat, model, ticket)
             begin = {**job, "work": "predict", "state": {"kind": "weights", "ticket": ticket}}
             yield from team.order(seat, begin)
-            yield statement.sql(slices[seat.segment]), None
-            yield f"INSERT INTO {staged} {FETCH.format(where)}", None
+            if greenplum:
+                yield f"SELECT cerebro._row_in(id, variables) FROM {dealt} WHERE __dist_key__ = {seat.dist_key}", None
+            else:
+                yield statement.sql(slices[seat.segment]), None
+            made = team.dialect.made_on_segment("cerebro._predictions_out()", seat.dist_key)
+            yield f"INSERT INTO {staged} {FETCH.format(made)}", None
 
         try:
+            if greenplum:
+                first.run(statement.dealt(dealt, keys))
             team.run_all({seat.segment: on(seat) for seat in team.seats})
+            if greenplum:
+                first.run(f"DROP TABLE {dealt}")
         except BaseException:
             with contextlib.suppress(Exception):
                 cleaner = logins.connect_as(db, tables.current_role(db), "cerebro_db cleaner", lambda: None)
-                cleaner.run(f"DROP TABLE IF EXISTS {staged}")
+                cleaner.run(f"DROP TABLE IF EXISTS {staged}, {dealt}")
                 cleaner.close()
             raise
     return staged
