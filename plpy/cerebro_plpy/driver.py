@@ -38,6 +38,7 @@ from .runs import Configuration, DataSet, Run, note, schedule_of, shuffle_seed
 from .sessions import LISTEN_EVERY, Listen, Rows, Session, Statement, listener, wait_any
 
 HEARTBEAT_EVERY = 1.0  # seconds
+SICK_AFTER = 3  # configurations in a row whose trainer died on one segment: it is the segment's fault, not theirs
 FREE_AT_ONCE = 1 << 20  # an old state larger than this gives its space back as soon as it is replaced
 FRAMEWORK_MB = 600  # resident memory of a trainer before it holds any model
 CANCELLED = "57014"
@@ -69,6 +70,7 @@ class Seat:
     held: dict[int, tuple[int, str]] = field(default_factory=dict)  # configuration -> (hop, token)
     unit: Unit | None = None
     since: float = 0.0
+    failing: set[int] = field(default_factory=set)  # configurations whose trainer died here, none done since
 
 
 class Team:
@@ -281,6 +283,7 @@ class Driver:
             return self._ended(seat, reason, try_again=True)
         if not finished:
             return None
+        seat.failing.clear()
         if isinstance(result, str):
             return self._ended(seat, result, try_again=False)
         seat.unit = None
@@ -311,6 +314,13 @@ class Driver:
     def _ended(self, seat: Seat, reason: str, *, try_again: bool) -> Outcome:
         unit, seat.unit = seat.unit, None
         assert unit is not None
+        if try_again:
+            seat.failing.add(unit.configuration)
+            if len(seat.failing) >= SICK_AFTER:
+                raise TrainerFailed(
+                    f"segment {seat.segment} fails whatever it trains: {reason}",
+                    hint=f"Mend it (SELECT * FROM cerebro.doctor() may tell), then SELECT cerebro.resume({self.run.id}).",
+                )
         return Outcome(unit, error=reason, try_again=try_again)
 
     # -- the two kinds of units ---------------------------------------------------------------------
