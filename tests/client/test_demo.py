@@ -39,6 +39,7 @@ def said(session: demo.Session) -> str:
     return session.console.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_from_beginning_to_end(server: str, clean: Any) -> None:
     command = [sys.executable, "-m", "cerebro_db.client.demo", "--dsn", server, "--epochs", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
