@@ -93,7 +93,7 @@ class RunPlan(View):
     options: Mapped[dict[str, Any]] = mapped_column(JSONB)
     layout: Mapped[dict[str, Any]] = mapped_column(JSONB)
     validation_layout: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
-    source_summary: Mapped[dict[str, Any]] = mapped_column(JSONB)
+    source_summary: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     version: Mapped[str]
 
 
