@@ -400,7 +400,12 @@ def predict_on_segments(
             begin = {**job, "work": "predict", "state": {"kind": "weights", "ticket": ticket}}
             yield from team.order(seat, begin)
             if greenplum:
-                yield f"SELECT cerebro._row_in(id, variables) FROM {dealt} WHERE __dist_key__ = {seat.dist_key}", None
+                # Grouped by the key, the rows are counted where they lie.
+                yield (
+                    f"SELECT count(cerebro._row_in(id, variables)) FROM {dealt} WHERE __dist_key__ = {seat.dist_key}"
+                    " GROUP BY __dist_key__",
+                    None,
+                )
             else:
                 yield statement.sql(slices[seat.segment]), None
             made = team.dialect.made_on_segment("cerebro._predictions_out()", seat.dist_key)

@@ -29,6 +29,11 @@ def sql(db):
 
 
 @pytest.fixture
+def greenplum(sql):
+    return "Greenplum" in sql("SELECT version()")[0][0]
+
+
+@pytest.fixture
 def flowers(sql):
     """150 rows that can be told apart: the first attribute is the row's id, and the class follows from it."""
     sql(
@@ -166,11 +171,12 @@ def test_the_summary_has_madlibs_columns_and_then_ours(sql, flowers):
     assert row["segment_count"] == 2 and row["seed"] == 1
 
 
-def test_the_packed_table_has_madlibs_columns_and_a_partition_per_segment(sql, flowers):
+def test_the_packed_table_has_madlibs_columns_and_a_partition_per_segment(sql, flowers, greenplum):
     pack(sql, segments=2)
     found = sql(
         "SELECT attname::text, format_type(atttypid, NULL), attstorage::text FROM pg_attribute "
-        "WHERE attrelid = 'packed_seg1'::regclass AND attnum > 0 ORDER BY attnum"
+        "WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum",
+        "packed" if greenplum else "packed_seg1",
     )
     assert found == [
         ("__dist_key__", "integer", "p"),
@@ -180,6 +186,10 @@ def test_the_packed_table_has_madlibs_columns_and_a_partition_per_segment(sql, f
         ("kind_shape", "integer[]", "x"),
         ("buffer_id", "integer", "p"),
     ]
+    if greenplum:
+        places = sql("SELECT DISTINCT gp_segment_id, __dist_key__ FROM packed ORDER BY 1")
+        assert places == [(place, partition["key"]) for place, partition in enumerate(layout(sql)["partitions"])]
+        return
     assert sql("SELECT DISTINCT tableoid::regclass::text, __dist_key__ FROM packed ORDER BY 2") == [
         ("packed_seg0", 0),
         ("packed_seg1", 1),
@@ -294,6 +304,8 @@ def test_labels_of_any_type_are_sorted_as_the_database_sorts_them(sql, values, k
 
 
 def test_spellings_that_a_collation_takes_for_equal_are_one_class(sql):
+    if not sql("SELECT 1 FROM pg_collation WHERE collprovider = 'i' LIMIT 1"):
+        pytest.skip("this server was built without ICU")
     sql("CREATE COLLATION anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
     sql("CREATE TABLE t (x int[], y text COLLATE anycase)")
     sql("INSERT INTO t SELECT ARRAY[i], (ARRAY['Yes','yes','YES','no'])[1 + i % 4] FROM generate_series(1, 40) i")
@@ -365,15 +377,20 @@ def test_capitals_fold_unless_quoted_and_schemas_are_obeyed(sql, flowers):
 
 
 def test_settings_are_as_before(sql, flowers):
-    before = sql("SELECT name, setting FROM pg_settings WHERE name <> 'search_path'")
+    ours = "SELECT name, setting FROM pg_settings WHERE name NOT IN ('search_path', 'gp_command_count')"
+    before = sql(ours)
     pack(sql)
-    assert sql("SELECT name, setting FROM pg_settings WHERE name <> 'search_path'") == before
+    assert sql(ours) == before
 
 
-def test_how_many_segments(sql, flowers):
+def test_how_many_segments(sql, flowers, greenplum):
     pack(sql, output="plain")
-    gpus = len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdigit()])
-    assert sql("SELECT segment_count FROM plain_summary")[0][0] == (gpus or len(os.sched_getaffinity(0)))
+    if greenplum:
+        ((expected,),) = sql("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
+    else:
+        gpus = len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdigit()])
+        expected = gpus or len(os.sched_getaffinity(0))
+    assert sql("SELECT segment_count FROM plain_summary")[0][0] == expected
     sql("SET cerebro.segments = 5")
     pack(sql, output="by_setting")
     pack(sql, output="by_argument", segments=3)
@@ -447,7 +464,9 @@ def test_validation_takes_all_from_training(sql, flowers):
     )
 
 
-def test_validation_keeps_the_order_of_the_rows(sql, flowers):
+def test_validation_keeps_the_order_of_the_rows(sql, flowers, greenplum):
+    if greenplum:
+        pytest.skip("rows have no order on Greenplum")
     pack(sql, segments=1)
     pack(sql, output="val", training_preprocessor_table="packed")
     assert rows_of(sql, "val")[0][:, 0].tolist() == list(range(1, 151))

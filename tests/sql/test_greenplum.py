@@ -1,0 +1,107 @@
+"""Placement on a real Greenplum: which process on which segment trained what, and that the bits are PostgreSQL's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from typing import Any
+
+import psycopg2
+import pytest
+
+pytestmark = pytest.mark.greenplum
+
+ARCHITECTURE = {
+    "class_name": "Sequential",
+    "config": {
+        "name": "mlp",
+        "layers": [
+            {"class_name": "InputLayer", "config": {"batch_shape": [None, 4], "dtype": "float32", "name": "x"}},
+            {"class_name": "Dense", "config": {"name": "hidden", "units": 16, "activation": "relu"}},
+            {"class_name": "Dense", "config": {"name": "out", "units": 3, "activation": "softmax"}},
+        ],
+    },
+}
+
+
+@pytest.fixture
+def sql(db: Any) -> Any:
+    def run(statement: str, *values: Any) -> list[tuple]:
+        with db.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    return run
+
+
+@pytest.fixture
+def packed(sql: Any) -> None:
+    sql(
+        "CREATE TABLE rows AS SELECT i AS id, ARRAY[i % 7, i % 5, i % 3, 1]::real[] AS x, i % 3 AS y"
+        " FROM generate_series(1, 900) i DISTRIBUTED BY (id)"
+    )
+    sql("SELECT training_preprocessor_dl('rows', 'packed', 'y', 'x', seed => 1)")
+    sql("SELECT load_keras_model('arch', %s::json)", json.dumps(ARCHITECTURE))
+    sql(
+        "SELECT load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
+        " loss='categorical_crossentropy', metrics=['accuracy']$$], ARRAY['batch_size=16, epochs=1', 'batch_size=32'])"
+    )
+
+
+def test_buffers_lie_where_their_keys_say(sql: Any, packed: None) -> None:
+    ((layout,),) = sql("SELECT layout FROM packed_summary")
+    ((primaries,),) = sql("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
+    keys = [partition["key"] for partition in layout["partitions"]]
+    assert sql("SELECT DISTINCT gp_segment_id, __dist_key__ FROM packed ORDER BY 1") == list(enumerate(keys))
+    assert len(keys) == primaries
+    assert max(p["rows"] for p in layout["partitions"]) - min(p["rows"] for p in layout["partitions"]) <= 1
+
+
+def test_each_segment_trains_in_one_process_of_its_own(sql: Any, packed: None, server: str) -> None:
+    seen: set[tuple[int, int]] = set()
+    over = threading.Event()
+
+    def watch() -> None:
+        with contextlib.closing(psycopg2.connect(server)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True
+            while not over.wait(0.2):
+                cursor.execute("SELECT gp_segment_id, pid FROM gp_dist_random('pg_stat_activity')")
+                seen.update(cursor.fetchall())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        ((run,),) = sql("SELECT madlib_fit_multiple_model('packed', 'out', 'mst', 3)")
+    finally:
+        over.set()
+        watcher.join()
+    places = sql("SELECT DISTINCT segment, worker_pid FROM cerebro.hop WHERE run = %s ORDER BY 1", run)
+    assert [segment for segment, _ in places] == list(range(len(places)))  # one process each
+    ((primaries,),) = sql("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
+    assert len(places) == primaries
+    assert set(places) <= seen  # and it is a process of that segment's own
+    assert sql("SELECT count(DISTINCT trainer_pid) FROM cerebro.hop WHERE run = %s", run) == [(primaries,)]
+    assert sql(
+        "SELECT count(*) FROM cerebro.attempt a JOIN cerebro.hop h USING (run, mst_key, hop)"
+        " WHERE run = %s AND a.worker_pid <> h.worker_pid",
+        run,
+    ) == [(0,)]
+
+
+def test_a_segment_can_have_several_trainers(sql: Any, packed: None) -> None:
+    ((primaries,),) = sql("SELECT count(*)::integer FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
+    sql("SELECT training_preprocessor_dl('rows', 'more', 'y', 'x', segments => %s, seed => 1)", primaries + 1)
+    ((run,),) = sql("SELECT madlib_fit_multiple_model('more', 'out', 'mst', 1)")
+    assert sql("SELECT count(DISTINCT worker_pid), count(*) FROM cerebro.hop WHERE run = %s", run) == [
+        (primaries + 1, 2 * (primaries + 1))
+    ]
+
+
+def test_the_log_of_a_run_lies_on_one_segment(sql: Any) -> None:
+    for table in ("run", "architecture", "configuration", "event", "attempt", "hop", "evaluation", "heartbeat"):
+        assert sql(
+            "SELECT attname::text FROM gp_distribution_policy p JOIN pg_attribute a"
+            " ON a.attrelid = p.localoid AND a.attnum = ANY(p.distkey) WHERE p.localoid = %s::regclass",
+            f"cerebro.{table}",
+        ) == [("run",)]
