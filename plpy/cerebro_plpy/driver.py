@@ -359,8 +359,8 @@ class Driver:
             f" INSERT INTO {leaf} (__dist_key__, hop, start, payload)"
             f" SELECT s.__dist_key__, {int(unit.hop)}, (s.made).start, (s.made).payload"
             f" FROM ({self.team.dialect.made_on_segment('cerebro._state_out()', seat.dist_key)}) s;"
-            " INSERT INTO cerebro.hop (run, mst_key, hop, epoch, segment, started_at, worker_pid, trainer_pid, rows, steps,"
-            "  loss, metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
+            " INSERT INTO cerebro.hop (run, mst_key, hop, epoch, segment, started_at, worker_pid, trainer_pid, rows,"
+            "  steps, loss, metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
             " SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
             "  %s::jsonb || jsonb_build_object('save', %s + extract(epoch FROM clock_timestamp() - now()));"
             " COMMIT",

@@ -274,7 +274,8 @@ class Statement:
         turn = f"1 + (abs(hashtext({self.id_column}::text)::bigint) % {len(keys)})::integer"
         return (
             f"CREATE TABLE {table} AS SELECT (ARRAY[{listed}])[{turn}] AS __dist_key__, {self.id_column}::text AS id,"
-            f" ARRAY[{', '.join(self.expressions)}]::bytea[] AS variables FROM {self.test.sql} DISTRIBUTED BY (__dist_key__)"
+            f" ARRAY[{', '.join(self.expressions)}]::bytea[] AS variables FROM {self.test.sql}"
+            " DISTRIBUTED BY (__dist_key__)"
         )
 
     def slices(self, db: Database, parts: int) -> list[str]:

@@ -66,7 +66,7 @@ def test_each_segment_trains_in_one_process_of_its_own(sql: Any, packed: None, s
         with contextlib.closing(psycopg2.connect(server)) as connection, connection.cursor() as cursor:
             connection.autocommit = True
             while not over.wait(0.2):
-                cursor.execute("SELECT gp_segment_id, pid FROM gp_dist_random('pg_stat_activity')")
+                cursor.execute("SELECT gp_execution_segment(), pid FROM gp_dist_random('pg_stat_activity')")
                 seen.update(cursor.fetchall())
 
     watcher = threading.Thread(target=watch)
