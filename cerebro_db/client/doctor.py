@@ -31,7 +31,7 @@ def doctor(
     console.print(table(found))
     statuses = [row[2] for row in found]
     problems, warnings = statuses.count("problem"), statuses.count("warning")
-    summary = "All is well." if not problems else f"{problems} problem{'s' if problems > 1 else ''}."
+    summary = "No problems." if not problems else f"{problems} problem{'s' if problems > 1 else ''}."
     if warnings:
         summary += f" {warnings} warning{'s' if warnings > 1 else ''}."
     console.print(summary, style="bold red" if problems else "bold")

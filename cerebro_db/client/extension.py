@@ -55,7 +55,8 @@ def preamble(code: str) -> str:
     """The first line of every PL/Python body: puts the code folder on the path and imports the API."""
     # $ and @ are written as escapes: a dollar quote or an @extschema@ macro cannot start in a path.
     where = ascii(code).replace("$", "\\x24").replace("@", "\\x40")
-    return f"import sys; {where} in sys.path or sys.path.insert(0, {where}); from cerebro_plpy import api"
+    # First on the path, whatever is on it: on Greenplum a user can add to it (plpython3.python_path).
+    return f"import sys; sys.path[:1] == [{where}] or sys.path.insert(0, {where}); from cerebro_plpy import api"
 
 
 def expand(text: str, code: str) -> str:

@@ -186,6 +186,16 @@ def search_path(visit: Visit) -> Iterator[Row]:
     else:
         advice = 'Write cerebro.… before names, or: SET search_path = "$user", public, cerebro; ALTER DATABASE keeps it'
         yield Row("coordinator", "search_path", WARNING, shown, advice)
+    shared = visit.db.value(
+        "SELECT pg_catalog.string_agg(nspname, ', ') AS v FROM pg_catalog.pg_namespace"
+        " WHERE nspname = ANY (pg_catalog.current_schemas(false))"
+        " AND pg_catalog.has_schema_privilege('public', oid, 'CREATE')"
+    )
+    if shared:
+        yield Row(
+            "coordinator", "shared schemas", WARNING, f"everybody may make functions in {shared}, on your search_path",
+            f"REVOKE CREATE ON SCHEMA {shared} FROM PUBLIC; else others' functions may run as you, in any query.",
+        )  # fmt: skip
 
 
 def connections(visit: Visit) -> Iterator[Row]:
@@ -349,7 +359,7 @@ def login(visit: Visit) -> Iterator[Row]:
     except CerebroError as error:
         advice = error.hint
         if "password authentication failed" in (error.detail or ""):
-            advice = "The secret is not the one of CREATE EXTENSION (a restore?). SELECT cerebro._setup_logins(); mends it."
+            advice = "The server's secret has changed (a restore?). SELECT cerebro._setup_logins(); mends it."
         yield Row("worker login", "enrolment", PROBLEM, with_detail(error), advice)
     try:
         with contextlib.closing(logins.connect_as(visit.db, user.name, "cerebro_db doctor", listen)) as session:
@@ -470,7 +480,8 @@ def together(visit: Visit, told: dict[str, dict[str, Any]]) -> Iterator[Row]:
         if not needed or free is None:
             continue
         # What they took is gone from what is available.
-        found = f"{len(there)} trainers take {megabytes(sum(needed))} before any model; {megabytes(free)} are left"
+        took = f"{count_of(len(there), 'trainer')} took {megabytes(sum(needed))} before any model"
+        found = f"{took}; {megabytes(free)} are left"
         place = "memory" if len({answer["host"] for answer in told.values()}) == 1 else f"memory of {host}"
         if free < sum(needed):
             yield Row("segments", place, WARNING, found, "Large models will not fit: pack into fewer segments.")

@@ -26,8 +26,8 @@ def segments_wanted(db: Database, segments: int | None, module: str) -> int | No
         if not text:
             return None
         origin = "setting cerebro.segments"
-        if not text.isdecimal():
-            raise InvalidArgument(f"{module} error: {origin} is '{text}'; it must be a number.", hint="RESET it.")
+        if not text.isdecimal() or len(text) > 9:
+            raise InvalidArgument(f"{module} error: {origin} is '{text[:40]}'; it must be a number.", hint="RESET it.")
         segments = int(text)
     if not 1 <= segments <= MOST_SEGMENTS:
         raise InvalidArgument(f"{module} error: {origin} is {segments}; it must be between 1 and {MOST_SEGMENTS}.")

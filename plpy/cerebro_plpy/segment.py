@@ -27,6 +27,7 @@ from .trainer import Trainer
 
 CHUNK = 16 << 20  # bytes of model state per row
 SCRATCH = "pgsql_tmp_cerebro"  # a name that pg_basebackup leaves out
+OPTIONS = {"engine": str, "threads": int, "deterministic": bool, "gpu": int, "memory_limit_mb": int}  # of a trainer
 
 
 class Dataset:
@@ -75,6 +76,12 @@ class Segment:
     # -- the trainer ------------------------------------------------------------------------------
 
     def open(self, options: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(options, dict):
+            raise InvalidArgument("a trainer is opened with a JSON object")
+        for name, value in options.items():
+            # Anybody may call this: what is handed to a trainer is what we know, nothing else.
+            if name not in OPTIONS or (value is not None and type(value) is not OPTIONS[name]):
+                raise InvalidArgument(f"a trainer cannot be opened with {name} = {json.dumps(value)[:80]}")
         if self.trainer is not None and (not self.trainer.alive or options != self.options):
             self.close_trainer()
         self.options = options
@@ -156,6 +163,8 @@ class Segment:
     # -- work -------------------------------------------------------------------------------------
 
     def work(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(asked, dict):
+            raise InvalidArgument("work is a JSON object")
         kind = asked.pop("work", None)
         if kind == "data":
             return self.data_ready(asked["handle"], asked["layout"], asked["rows"], asked.get("sha256"))

@@ -1,0 +1,120 @@
+"""Users of one database: each with a login, a schema and a connection of their own, all gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+from psycopg2 import errors, sql
+from psycopg2.extensions import make_dsn, parse_dsn
+
+from tests.conftest import connect
+
+ARCHITECTURE = (
+    '{"class_name": "Sequential", "config": {"name": "small", "layers": ['
+    '{"class_name": "InputLayer", "config": {"batch_shape": [null, 2], "dtype": "float32", "name": "in"}},'
+    '{"class_name": "Dense", "config": {"name": "out", "units": 2, "activation": "softmax"}}]}}'
+)
+
+
+class User:
+    """Somebody logged in; ``name`` is the role, and the schema that comes first for them."""
+
+    def __init__(self, name: str, password: str, dsn: str) -> None:
+        self.name = name
+        self.dsn = make_dsn(**{**parse_dsn(dsn), "user": name, "password": password})
+        self.connection: Any = connect(self.dsn)
+        self.connection.cursor().execute(sql.SQL("SET search_path = {}, cerebro").format(sql.Identifier(name)))
+
+    def __call__(self, statement: str, *values: Any) -> list[Any]:
+        """The rows of one statement; a row of one column is that value."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            rows = cursor.fetchall() if cursor.description else []
+        return [row[0] if len(row) == 1 else row for row in rows]
+
+    def refused(self, statement: str, *values: Any, why: Any = errors.InsufficientPrivilege) -> psycopg2.Error:
+        """The error that the statement ends with, which must be of that class."""
+        try:
+            rows = self(statement, *values)
+        except why as error:
+            return error
+        raise AssertionError(f"{self.name} may: {statement} -> {rows}")
+
+
+class Town:
+    """The users of a test, and the superuser."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.mark = secrets.token_hex(3)
+        self.users: list[User] = []
+        self.roles: list[str] = []
+        self.root: Any = connect(dsn)
+
+    def __call__(self, statement: str, *values: Any) -> list[Any]:
+        return User.__call__(self, statement, *values)  # type: ignore[arg-type]
+
+    @property
+    def connection(self) -> Any:
+        return self.root
+
+    def user(self, name: str, *groups: str) -> User:
+        role, password = f"{name}_{self.mark}", secrets.token_hex(8)
+        self(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'")
+        self.roles.append(role)
+        for group in groups:
+            self(f"GRANT {group} TO {role}")
+        self(f"CREATE SCHEMA {role} AUTHORIZATION {role}")
+        made = User(role, password, self.dsn)
+        self.users.append(made)
+        return made
+
+    def close(self) -> None:
+        for user in self.users:
+            user.connection.close()
+        self("SET client_min_messages = warning")
+        for role in self.roles:
+            worker = self("SELECT rolname FROM pg_roles WHERE rolname = 'cerebro_w_' || %s::regrole::oid", role)
+            for table in ("heartbeat", "attempt", "evaluation", "hop", "event", "configuration", "architecture", "run"):
+                self(f"DELETE FROM cerebro.{table} WHERE owner = %s", role)
+            for name in [*worker, role]:
+                self("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", name)
+                self(f"DROP OWNED BY {name} CASCADE")
+                self(f"DROP ROLE {name}")
+        self.root.close()
+
+
+@contextlib.contextmanager
+def town(dsn: str) -> Iterator[Town]:
+    made = Town(dsn)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def equip(user: User, rows: int = 40, segments: int = 1) -> None:
+    """A small packed table ``packed``, an architecture table ``arch`` and a selection table ``mst`` of the user's."""
+    user("CREATE TABLE points (id serial, x real[], y text)")
+    user(
+        "INSERT INTO points (x, y) SELECT ARRAY[sin(i), cos(i)]::real[], CASE WHEN sin(i) > 0 THEN 'up' ELSE 'down' END"
+        " FROM generate_series(1, %s) i",
+        rows,
+    )
+    user("SELECT cerebro.training_preprocessor_dl('points', 'packed', 'y', 'x', segments => %s, seed => 1)", segments)
+    user("SELECT cerebro.load_keras_model('arch', %s::json)", ARCHITECTURE)
+    user(
+        "SELECT cerebro.load_model_selection_table('arch', 'mst', ARRAY[1],"
+        " ARRAY[$$loss='categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accuracy']$$],"
+        " ARRAY[$$batch_size=8,epochs=1$$])"
+    )
+
+
+def fit(user: User, output: str = "models", **more: Any) -> int:
+    given = "".join(f", {name} => %s" for name in more)
+    run = user(f"SELECT cerebro.madlib_fit_multiple_model('packed', %s, 'mst', 1{given})", output, *more.values())
+    return int(run[0])
