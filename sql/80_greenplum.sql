@@ -20,6 +20,9 @@ BEGIN
     -- Sessions are the coordinator's: on a segment the same query would list that segment's.
     EXECUTE 'ALTER FUNCTION cerebro._sessions() EXECUTE ON COORDINATOR';
 
+    -- Trainers on the segments need the source of what they are told to use: every segment has all of it.
+    EXECUTE 'ALTER TABLE cerebro.custom_function SET DISTRIBUTED REPLICATED';
+
     -- The log of a run lies together, so that what is asked about it is joined where it lies. Tables without a
     -- primary key are distributed by their first column as it is.
     FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'event', 'hop', 'evaluation']

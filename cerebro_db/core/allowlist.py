@@ -12,6 +12,8 @@ import json
 import math
 from typing import Any, Callable
 
+from . import custom
+from .custom import Known
 from .errors import InvalidArgument, UnsafeModel
 from .params import compile_params
 
@@ -278,9 +280,9 @@ def check(architecture: Any) -> None:
     _Walk().layer(architecture, "")
 
 
-def check_compile(compile: dict[str, Any]) -> None:
+def check_compile(compile: dict[str, Any], known: Known = custom.NONE) -> None:
     """The same for compile parameters: they must be exactly what ``params`` makes of known names."""
-    if compile_params(json.dumps(compile)) != compile:
+    if compile_params(json.dumps(compile), known) != compile:
         raise UnsafeModel("compile parameters are not in their canonical form")
 
 

@@ -96,6 +96,12 @@ class OutOfResources(CerebroError):
     sqlstate = "53000"
 
 
+class LimitExceeded(CerebroError):
+    """More than a role, or the server, may have."""
+
+    sqlstate = "53400"
+
+
 class TrainerFailed(CerebroError):
     """The trainer process died or answered nonsense; the unit may be tried again elsewhere."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any, Callable, NoReturn
 
-from . import grammar
+from . import custom, grammar
+from .custom import Known
 from .errors import CerebroError, InvalidArgument, InvalidSyntax, Unsupported
 from .grammar import Call, Word
 from .vocabulary import DEFAULT_RATE, LOSSES, METRICS, OPTIMIZERS, SCHEDULES, Entry, Vocabulary, problem
@@ -22,8 +23,8 @@ _MOST_ITEMS = 1000  # losses, metrics or class weights in one list
 _SCHEDULES_MODULE = "keras.optimizers.schedules"
 
 
-def compile_params(text: str | None) -> dict[str, Any]:
-    """The canonical ``compile`` dictionary of a configuration."""
+def compile_params(text: str | None, known: Known = custom.NONE) -> dict[str, Any]:
+    """The canonical ``compile`` dictionary of a configuration; ``known`` are the custom functions it may name."""
     given = _read(text, "compile_params")
     if not given:
         raise InvalidArgument("Compile parameters cannot be empty or NULL.", hint="Give at least optimizer= and loss=.")
@@ -33,13 +34,13 @@ def compile_params(text: str | None) -> dict[str, Any]:
             raise InvalidArgument(f"{key} is a required parameter for compile")
     if given.get("sample_weight_mode") not in (None, "temporal"):  # there are no sample weights to apply it to
         _refuse("sample_weight_mode", given["sample_weight_mode"], "it must be 'temporal' or None")
-    loss = _loss(given["loss"])
+    loss = _loss(given["loss"], known)
     return {
         "optimizer": _optimizer(given["optimizer"]),
         "loss": loss,
-        "metrics": _metrics("metrics", given.get("metrics"), loss) or [],
+        "metrics": _metrics("metrics", given.get("metrics"), loss, known) or [],
         "loss_weights": _loss_weights(given.get("loss_weights")),
-        "weighted_metrics": _metrics("weighted_metrics", given.get("weighted_metrics"), loss),
+        "weighted_metrics": _metrics("weighted_metrics", given.get("weighted_metrics"), loss, known),
     }
 
 
@@ -283,17 +284,17 @@ def _per_output(value: Any, one: Callable[[Any], Any]) -> Any:
     return one(value)
 
 
-def _loss(value: Any) -> Any:
+def _loss(value: Any, known: Known) -> Any:
     if isinstance(value, (list, dict)) and not value:
         raise InvalidArgument("loss is a required parameter for compile")
-    return _per_output(value, lambda item: None if item is None else _function(LOSSES, item))
+    return _per_output(value, lambda item: None if item is None else _function(LOSSES, item, known))
 
 
-def _metrics(key: str, value: Any, loss: Any) -> Any:
+def _metrics(key: str, value: Any, loss: Any, known: Known) -> Any:
     def one(item: Any) -> Any:
         if isinstance(item, list):
             return [one(inner) for inner in item]
-        return None if item is None else _function(METRICS, _crossentropy(item, loss))
+        return None if item is None else _function(METRICS, _crossentropy(item, loss), known)
 
     if value is None:
         return None
@@ -316,13 +317,19 @@ def _crossentropy(metric: Any, loss: Any) -> Any:
     return "categorical_crossentropy"
 
 
-def _function(vocabulary: Vocabulary, value: Any) -> str | dict[str, Any]:
+def _function(vocabulary: Vocabulary, value: Any, known: Known) -> str | dict[str, Any]:
     """A loss or metric: its Keras 3 name alone, or an object where it has arguments."""
     kind = vocabulary.kind
+    if isinstance(value, str) and custom.split(str(value)):  # name@version, which the grammar does not have
+        return _custom(vocabulary, str(value), known)
     name, given = _named(value, kind)
     entry = vocabulary.find(name)
+    if entry is None and not given and name in known.get(kind, {}):
+        return _custom(vocabulary, name, known)
+    if entry is None and not given and vocabulary is METRICS and custom.top_k(name):
+        entry, given = METRICS.entries["TopKCategoricalAccuracy"], {"k": custom.top_k(name), "name": name}
     if entry is None:
-        raise _unknown(vocabulary, name)
+        raise _unknown(vocabulary, name, known)
     given = {key: item for key, item in given.items() if (key, item) != ("reduction", "auto")}  # Keras 2's default
     config = _arguments(vocabulary, entry, given)
     if config:
@@ -330,10 +337,26 @@ def _function(vocabulary: Vocabulary, value: Any) -> str | dict[str, Any]:
     return name if name in vocabulary.spelled else str(entry.short)
 
 
-def _unknown(vocabulary: Vocabulary, name: str) -> CerebroError:
+def _custom(vocabulary: Vocabulary, name: str, known: Known) -> str:
+    if name not in known.get(vocabulary.kind, {}):
+        raise _unknown(vocabulary, name, known)
+    return known[vocabulary.kind][name]
+
+
+def _unknown(vocabulary: Vocabulary, name: str, known: Known) -> CerebroError:
     if vocabulary is LOSSES and name in ("serialize", "deserialize", "get"):
         return InvalidArgument(f"Loss function {name} is not supported.")
     return InvalidArgument(
         f"unknown {vocabulary.kind} {_shown(name)!r} in compile_params",
-        hint=vocabulary.closest(name) + " Functions of your own are not supported.",
+        hint=f"{vocabulary.closest(name)} {_registered(vocabulary, name, known)}",
     )
+
+
+def _registered(vocabulary: Vocabulary, name: str, known: Known) -> str:
+    for kind, functions in known.items():
+        if name in functions:
+            return f"{name} is registered as a {kind}."
+    names = sorted(name for name in known.get(vocabulary.kind, {}) if not custom.split(name))
+    if names:
+        return f"Registered on this server: {', '.join(names[:20])}."
+    return "Functions of your own are registered by an administrator with cerebro.load_custom_function()."

@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import grammar
+from . import custom, grammar
+from .custom import Known
 from .errors import CerebroError, InvalidArgument, InvalidSyntax
 from .params import COMPILE_KEYS, compile_params, fit_params
 from .vocabulary import OPTIMIZERS
@@ -39,6 +40,7 @@ def generate(
     num_configs: int | None = None,
     random_state: int | None = None,
     existing: Collection[Row] = (),
+    known: Known = custom.NONE,
 ) -> list[Row]:
     """The new rows that a grid or random search adds to a table which holds ``existing`` ones."""
     ids = _model_ids(model_ids)
@@ -54,11 +56,14 @@ def generate(
         if num_configs is not None or random_state is not None:
             raise InvalidArgument("DL: 'num_configs' and 'random_state' must be NULL for grid search")
         rows = _grid_rows(ids, spaces, fits, set(existing))
-    return _checked(rows)
+    return _checked(rows, known)
 
 
 def cross_product(
-    model_ids: Iterable[int | None], compile_list: list[str] | None, fit_list: list[str] | None
+    model_ids: Iterable[int | None],
+    compile_list: list[str] | None,
+    fit_list: list[str] | None,
+    known: Known = custom.NONE,
 ) -> list[Row]:
     """The rows of ``load_model_selection_table``: each model with each of both lists, strings as given."""
     if not fit_list:
@@ -67,7 +72,7 @@ def cross_product(
         raise InvalidArgument("compile_params_list cannot be NULL")
     ids = _model_ids(model_ids)
     compiles, fits = _distinct(compile_list, "compile_params"), _distinct(fit_list, "fit_params")
-    return _checked(list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1)))
+    return _checked(list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1)), known)
 
 
 # ---- reading grids --------------------------------------------------------------------------------
@@ -331,10 +336,11 @@ def _fingerprint(text: str | None, what: str) -> str:
     return repr(sorted((key, value.strip() if isinstance(value, str) else value) for key, value in given.items()))
 
 
-def _checked(rows: list[Row]) -> list[Row]:
+def _checked(rows: list[Row], known: Known) -> list[Row]:
     if len(rows) > MOST_ROWS:
         raise InvalidArgument(f"more than {MOST_ROWS} configurations at once")
-    for index, words, check in ((1, "Compile", compile_params), (2, "Fit", fit_params)):
+    checks = ((1, "Compile", lambda text: compile_params(text, known)), (2, "Fit", fit_params))
+    for index, words, check in checks:
         for text in dict.fromkeys(str(row[index]) for row in rows):
             try:
                 check(text)

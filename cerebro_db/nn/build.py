@@ -8,6 +8,7 @@ from typing import Any
 
 from cerebro_db.core import allowlist
 from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.nn import functions
 
 PICKED_BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")
 
@@ -38,7 +39,7 @@ def build_model(
     from keras.src.utils.naming import reset_uids  # has no public name
 
     allowlist.check(configuration["architecture"])
-    allowlist.check_compile(configuration["compile"])
+    allowlist.check_compile(configuration["compile"], functions.known())
     # Keras numbers what has no name of its own (dense_7, adam_3) through a process' life; the names go
     # into the state, and equal states must have equal bytes in whatever process they were written.
     reset_uids()
@@ -104,6 +105,8 @@ def _each(wanted: Any, get: Callable[[Any], Any]) -> Any:
         return {name: _each(one, get) for name, one in wanted.items()}
     if isinstance(wanted, (list, tuple)):
         return [_each(one, get) for one in wanted]
+    if isinstance(wanted, str) and functions.is_one(wanted):
+        return functions.get(wanted)
     if isinstance(wanted, str) and wanted.lower() not in PICKED_BY_SHAPE:
         get(wanted)  # only to hear now if there is no such thing
     return wanted

@@ -25,7 +25,7 @@ from cerebro_db.core.errors import (
     UndefinedObject,
     WrongState,
 )
-from cerebro_db.nn import state_file
+from cerebro_db.nn import functions, state_file
 from cerebro_db.nn.data import Dataset, SlabSize, row_order, slabs
 from cerebro_db.nn.engine import Engine, Program, open_engine
 from cerebro_db.nn.explain import one_line, tail
@@ -73,6 +73,7 @@ class Orders:
                 raise InvalidArgument(f"the trainer knows no order {kind!r}")
             if kind != "hello" and self._engine is None:
                 raise WrongState("the first order to a trainer has to be hello")
+            functions.learn(order.get("functions") or ())
             return {"ok": getattr(self, kind)(order) or {}}
         except CerebroError as error:
             return _error(error)

@@ -8,6 +8,12 @@ from .background import cancel, forget, wait
 from .convert import array_to_bytes, bytes_to_array
 from .doctor import doctor
 from .fit import fit_multiple_model, resume, submit
+from .functions import (
+    delete_custom_function,
+    load_custom_function,
+    load_pickled_function,
+    load_top_k_accuracy_function,
+)
 from .infer import keras_evaluate, keras_predict, predictions_out, row_in
 from .logins import enrol, setup_logins
 from .models import delete_keras_model, load_keras_model

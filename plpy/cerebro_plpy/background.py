@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from cerebro_db.core.errors import InUse, Unsupported
+from cerebro_db.core.errors import InUse, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.names import quote
 
-from . import logins
+from . import logins, tables
 from .db import Database, entry
 from .runs import STATES, no_such_run
 from .sessions import LISTEN_EVERY, Session, listener
@@ -100,6 +100,18 @@ def cancel(db: Database, run_id: int) -> bool:
 @entry
 def forget(db: Database, run_id: int) -> None:
     """Remove a run's log and states; the model tables it left are the user's and stay."""
+    owners = [
+        row["owner"]
+        for row in db.rows(
+            "SELECT owner::pg_catalog.text AS owner FROM cerebro.runs WHERE run = $1"
+            " ORDER BY owner = current_user DESC, owner",
+            ("bigint",),
+            run_id,
+        )
+    ]
+    if owners and owners[0] != tables.current_role(db):
+        forget_anothers(db, run_id, owners)
+        return
     now = status(db, run_id)
     if now == "running":
         raise InUse(f"run {run_id} is running", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
@@ -117,3 +129,16 @@ def forget(db: Database, run_id: int) -> None:
         db.execute(f"DROP TABLE {STATES}.{quote(leaf['name'])}")
     for table in ("heartbeat", "attempt", "evaluation", "hop", "event", "configuration", "architecture", "run"):
         db.execute(f"DELETE FROM cerebro.{table} WHERE run = $1 AND owner = current_user", ("bigint",), run_id)
+
+
+def forget_anothers(db: Database, run_id: int, owners: list[str]) -> None:
+    """An administrator's work; a monitor can see the run, no more."""
+    if not db.value("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')"):
+        raise NotPermitted(
+            f'run {run_id} is of "{owners[0]}"', hint="Its owner can forget it, or a member of cerebro_admin."
+        )
+    if len(owners) > 1:
+        raise WrongState(f"several users have a run {run_id}: {', '.join(owners)}", hint="Let one of them forget it.")
+    if status(db, run_id) == "running":
+        raise InUse(f"run {run_id} is running", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
+    db.rows("SELECT cerebro._forget($1, $2)", ("bigint", "name"), run_id, owners[0])

@@ -31,10 +31,10 @@ from cerebro_db.core.names import quote
 from cerebro_db.core.orchestrator import Outcome
 from cerebro_db.core.schedule import Evaluate, Schedule, Status, Train, Unit
 
-from . import logins
+from . import limits, logins
 from .db import Database
 from .dialect import Dialect
-from .runs import Configuration, DataSet, Run, note, schedule_of, shuffle_seed
+from .runs import STATES, Configuration, DataSet, Run, note, schedule_of, shuffle_seed
 from .sessions import LISTEN_EVERY, Listen, Rows, Session, Statement, listener, wait_any
 
 HEARTBEAT_EVERY = 1.0  # seconds
@@ -84,6 +84,7 @@ class Team:
         self.listen: Listen = listener(db.plpy)
         self.db = db
         self.seats: list[Seat] = []
+        limits.require_connections(limits.of(db), len(self.dist_keys))
         self.open()
 
     def open(self) -> None:
@@ -232,6 +233,7 @@ class Driver:
         self.told = -1
         self.started = time.monotonic()
         self.done_before = self.done
+        self.most_seconds, _ = limits.of(db)["run_seconds"]
 
     # -- ports ------------------------------------------------------------------------------------
 
@@ -480,6 +482,12 @@ class Driver:
                     f"run {self.run.id} was cancelled", hint=f"SELECT cerebro.resume({self.run.id}) goes on."
                 )
         now = time.monotonic()
+        if self.most_seconds is not None and now - self.started > self.most_seconds and not last:
+            raise Cancelled(
+                f"run {self.run.id} was ended: it took the {self.most_seconds} s that a run of yours may take"
+                " at a stretch",
+                hint=f"SELECT cerebro.resume({self.run.id}) goes on. {limits.SEE}",
+            )
         if now - self.beat_at < HEARTBEAT_EVERY and not last:
             return
         self.beat_at = now
@@ -565,7 +573,19 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
             raise error
         for key, error in failed.items():
             db.warning(f"mst_key {key} failed: {error.message}", hint=error.hint)
+    require_room(recorder, run)
     say_needs(db, run)
+
+
+def require_room(recorder: Session, run: Run) -> None:
+    figures = limits.of_session(recorder)
+    if figures["state_bytes"][0] is not None:
+        stored = recorder.run(
+            "SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n"
+            " ON n.oid = c.relnamespace WHERE n.nspname = %s AND starts_with(c.relname::text, %s)",
+            (STATES, f"{run.storage}_"),
+        )[0][0]
+        limits.require_states(figures, [c.state_bytes for c in run.configurations.values()], stored)
 
 
 def described_for_sure(team: Team, run: Run, configurations: Sequence[Configuration]) -> dict[int, Any]:

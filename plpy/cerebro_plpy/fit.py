@@ -14,6 +14,7 @@ import psycopg2
 
 from cerebro_db import __version__
 from cerebro_db.core import models, params
+from cerebro_db.core.custom import Known
 from cerebro_db.core.errors import (
     BadData,
     CerebroError,
@@ -25,7 +26,7 @@ from cerebro_db.core.errors import (
 from cerebro_db.core.names import Name
 from cerebro_db.core.schedule import derived_seed
 
-from . import background, logins, results, runs, tables, warm
+from . import background, functions, limits, logins, results, runs, tables, warm
 from .db import Database, entry
 from .dialect import Dialect
 from .driver import Team, cores, drive, failure_of, record_end
@@ -220,13 +221,16 @@ def check(
         warm.require_replaceable(db, output, MODULE)
     else:
         output = tables.new(db, output_table, MODULE, ("_info", "_summary", "_weights"))
-    rows, arch_table = read_selection(db, selection)
+    chosen = choose_options(db, options, len(source.layout["partitions"]), bool(use_gpus))
+    rows, arch_table = read_selection(db, selection, functions.known(db, run=chosen.get("replay")))
     architectures = {
         model_id: read_architecture(db, arch_table, model_id) for model_id in sorted({row["model_id"] for row in rows})
     }
     for row in rows:
         row["compile"] = models.for_outputs(row["compile"], architectures[row["model_id"]][1])
-    chosen = choose_options(db, options, len(source.layout["partitions"]), bool(use_gpus))
+    now = limits.of(db)
+    limits.require_run(now, len(source.layout["partitions"]))
+    limits.require_connections(now, len(source.layout["partitions"]) + 1)
     chosen["warm_start"] = bool(warm_start)
     return Asked(
         source=source,
@@ -275,7 +279,7 @@ def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed,
             )
 
 
-def read_selection(db: Database, selection: Relation) -> tuple[list[dict[str, Any]], Relation]:
+def read_selection(db: Database, selection: Relation, known: Known) -> tuple[list[dict[str, Any]], Relation]:
     tables.require_columns(db, selection, ["mst_key", "model_id", "compile_params", "fit_params"], MODULE)
     rows = db.rows(f"SELECT mst_key, model_id, compile_params, fit_params FROM {selection.sql} ORDER BY mst_key")
     keys = [row["mst_key"] for row in rows]
@@ -283,7 +287,7 @@ def read_selection(db: Database, selection: Relation) -> tuple[list[dict[str, An
         raise BadData(f"{MODULE} error: the mst_key values of '{selection.text}' must be distinct and not NULL.")
     for row in rows:
         try:
-            row["compile"] = params.compile_params(row["compile_params"])
+            row["compile"] = params.compile_params(row["compile_params"], known)
             row["fit"] = params.fit_params(row["fit_params"])
         except CerebroError as error:
             error.message = f"mst_key {row['mst_key']} of '{selection.text}': {error.message}"

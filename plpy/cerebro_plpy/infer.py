@@ -21,7 +21,7 @@ from cerebro_db.core.errors import (
 )
 from cerebro_db.core.names import Name, quote, split_list
 
-from . import engine, fit, logins, predicting, segment, tables, variables
+from . import engine, fit, functions, logins, predicting, segment, tables, variables
 from .db import Database, entry
 from .dialect import Dialect
 from .driver import Refused, Seat, Steps, Team, cores, failure_of
@@ -80,7 +80,8 @@ def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
             f"{module}: Multi-model needs to pass mst_key", hint=f"SELECT mst_key, * FROM {info.name} lists the models."
         )
     row = db.one(
-        f"SELECT i.compile_params, i.fit_params, m.model_arch::text AS arch, octet_length(m.model_weights) AS size"
+        "SELECT i.compile_params, i.fit_params, concat_ws(' ', i.loss_type, i.metrics_type::text) AS pinned,"
+        " m.model_arch::text AS arch, octet_length(m.model_weights) AS size"
         f" FROM {info.sql} i JOIN {table.sql} m USING (mst_key) WHERE mst_key = $1",
         ("integer",),
         key,
@@ -90,7 +91,8 @@ def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
             f"{module}: mst_key {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
         )
     architecture = models.architecture(row["arch"])
-    compiled = models.for_outputs(params.compile_params(row["compile_params"]), architecture)
+    known = functions.known(db, pinned=row["pinned"])  # the versions that it was trained with
+    compiled = models.for_outputs(params.compile_params(row["compile_params"], known), architecture)
     definition = {"architecture": architecture, "compile": compiled, "fit": params.fit_params(row["fit_params"])}
     facts = db.one(f"SELECT * FROM {summary.sql}") or {}
     layout = json.loads(facts["layout"])

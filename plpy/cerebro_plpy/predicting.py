@@ -23,6 +23,7 @@ class Prediction:
     def __init__(self, segment: Segment, job: dict[str, Any]) -> None:
         self.segment = segment
         self.configuration = job["configuration"]
+        self.functions = segment.functions(self.configuration)
         self.inputs = job["inputs"]
         self.state = segment.state(job["state"])
         row = sum(packing.ITEM_BYTES[v["dtype"]] * packing.elements(v["shape"]) for v in self.inputs)
@@ -52,6 +53,7 @@ class Prediction:
         order = {
             "order": "predict",
             "configuration": self.configuration,
+            "functions": self.functions,
             "handle": HANDLE,
             "state": self.state,
             "out": str(out),

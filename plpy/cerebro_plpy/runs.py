@@ -11,6 +11,7 @@ from cerebro_db.core.errors import InUse, InvalidArgument, UndefinedObject, Wron
 from cerebro_db.core.names import quote
 from cerebro_db.core.schedule import Plan, Schedule, derived_seed
 
+from . import limits
 from .dialect import Dialect
 from .sessions import Session
 
@@ -263,11 +264,12 @@ def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None) -> None
             "SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0::bigint))", (f"cerebro_db run {run_id}",)
         )
         found = recorder.run(
-            "SELECT status, driver_pid, epochs FROM cerebro.runs WHERE run = %s AND owner = current_user", (run_id,)
+            "SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE run = %s AND owner = current_user",
+            (run_id,),
         )
         if not found:
             raise no_such_run(run_id)
-        status, driver, planned = found[0]
+        status, driver, planned, segments = found[0]
         if status == "running":
             raise InUse(
                 f"run {run_id} is being driven by the session with process id {driver}",
@@ -280,6 +282,9 @@ def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None) -> None
                 f"run {run_id} is finished",
                 hint=f"SELECT cerebro.resume({run_id}, epochs => {planned + 1}) would extend it.",
             )
+        # Runs of one owner are counted one after the other, or two that start at once would not see each other.
+        recorder.run("SELECT pg_advisory_xact_lock(hashtextextended('cerebro_db owner ' || current_user, 0))")
+        limits.require_run(limits.of_session(recorder), segments)
         if epochs is not None:
             note(recorder, run_id, "extended", epochs=epochs)
         began = recorder.run("SELECT backend_start::text FROM cerebro._sessions() WHERE pid = %s", (pid,))[0][0]

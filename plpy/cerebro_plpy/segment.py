@@ -19,7 +19,7 @@ from typing import Any
 
 from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, TrainerFailed, WrongState
 
-from . import inspection
+from . import functions, inspection
 from .db import Database, entry
 from .predicting import Prediction
 from .sessions import PROGRESS, listener
@@ -183,6 +183,7 @@ class Segment:
         for name in ("configuration", "handle", "layout", "seed", "shuffle_seed", "hop"):
             if name in asked:
                 order[name] = asked[name]
+        order["functions"] = self.functions(asked.get("configuration"))
         if "state" in asked:
             order["state"] = self.state(asked["state"])
         if kind == "train":
@@ -193,6 +194,10 @@ class Segment:
             result["state"].pop("path", None)
         self.ticket = None  # the file may be overwritten now
         return {**result, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
+
+    def functions(self, configuration: Any) -> list[dict[str, Any]]:
+        """Source for the trainer comes from here alone; what is asked has names only, whoever asks."""
+        return functions.of(Database(self.plpy), configuration)
 
     def inspect(self) -> dict[str, Any]:
         """All that cerebro.doctor() wants to know of this segment; waits until the trainer is ready."""

@@ -7,12 +7,11 @@ from cerebro_db.core.errors import (
     InvalidArgument,
     UndefinedObject,
     UndefinedTable,
-    Unsupported,
 )
 from cerebro_db.core.names import Name
 from cerebro_db.core.search import Row
 
-from . import tables
+from . import functions, tables
 from .db import Database, entry
 from .dialect import Dialect
 from .tables import Relation
@@ -32,13 +31,13 @@ def load_model_selection_table(
     object_table: str | None = None,
 ) -> None:
     arch = tables.filled(db, model_arch_table, LOAD)
-    _refuse_functions(object_table, LOAD)
+    objects = functions.require_table(object_table, LOAD)
     name = tables.new(db, model_selection_table, LOAD, ("_summary",))
     ids = _model_ids(db, arch, model_id_list, LOAD)
-    rows = search.cross_product(ids, _texts(compile_params_list), _texts(fit_params_list))
+    rows = search.cross_product(ids, _texts(compile_params_list), _texts(fit_params_list), functions.known(db))
     _create(db, name)
     _insert(db, name.sql, rows)
-    _summarise(db, name, arch)
+    _summarise(db, name, arch, objects)
     db.notice(f"{LOAD}: {len(rows)} configurations")
 
 
@@ -56,7 +55,7 @@ def generate_model_configs(
     object_table: str | None = None,
 ) -> None:
     arch = tables.filled(db, model_arch_table, GENERATE)
-    _refuse_functions(object_table, GENERATE)
+    objects = functions.require_table(object_table, GENERATE)
     ids = _model_ids(db, arch, model_id_list, GENERATE)
     table = _existing(db, model_selection_table, arch)
     known: list[Row] = []
@@ -66,25 +65,24 @@ def generate_model_configs(
         found = db.rows(f"SELECT model_id, compile_params, fit_params FROM {table.sql}")
         known = [(row["model_id"], row["compile_params"], row["fit_params"]) for row in found]
     rows = search.generate(
-        ids, compile_params_grid, fit_params_grid, search_type, num_configs, random_state, existing=known
+        ids,
+        compile_params_grid,
+        fit_params_grid,
+        search_type,
+        num_configs,
+        random_state,
+        existing=known,
+        known=functions.known(db),
     )
     name = table.name if table else tables.new(db, model_selection_table, GENERATE, ("_summary",))
     if table is None:
         _create(db, name)
     _insert(db, name.sql, rows)
-    _summarise(db, name, arch)
+    _summarise(db, name, arch, objects)
     db.notice(f"{GENERATE}: {len(rows)} configurations added, {len(known) + len(rows)} in all")
 
 
 # -- arguments -----------------------------------------------------------------------------------------
-
-
-def _refuse_functions(object_table: str | None, module: str) -> None:
-    if object_table is not None:
-        raise Unsupported(
-            f"{module} error: object_table: custom functions are not supported.",
-            hint="Leave object_table out and use the losses and metrics of Keras.",
-        )
 
 
 def _model_ids(db: Database, arch: Relation, given: list[int | None] | None, module: str) -> list[int]:
@@ -133,11 +131,11 @@ def _insert(db: Database, table: str, rows: list[Row]) -> None:
         db.execute(insert, ("integer", "text", "text"), *row)
 
 
-def _summarise(db: Database, name: Name, arch: Relation) -> None:
+def _summarise(db: Database, name: Name, arch: Relation, objects: str | None) -> None:
     """One row says it all, however often rows are added."""
     summary = name.suffixed("_summary").sql
     if not db.value(f"SELECT count(*) FROM {summary}"):
-        db.execute(f"INSERT INTO {summary} (model_arch_table) VALUES ($1)", ("text",), arch.text)
+        db.execute(f"INSERT INTO {summary} VALUES ($1, $2)", ("text", "text"), arch.text, objects)
 
 
 def _existing(db: Database, text: str | None, arch: Relation) -> Relation | None:

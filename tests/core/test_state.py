@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cerebro_db.core import state
 from cerebro_db.core.errors import CorruptState
+from tests.core.fuzz_state import fuzz
 
 NUMPY = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "U32": "<u4", "U8": "u1", "BOOL": "?", "F16": "<f2"}
 
@@ -169,3 +170,10 @@ def test_writer_refuses_two_of_a_name():
         state.header_bytes([("a", "F32", ()), ("a", "F32", ())], {})
     with pytest.raises(ValueError, match="two tensors"):
         state.header_bytes([(state.METADATA, "F32", ())], {})
+
+
+def test_many_damaged_states():
+    """python -m tests.core.fuzz_state looks at a million."""
+    found = fuzz(20_000, seed=1)
+    assert found["corrupt"] > 10_000 and found["read"] > 100
+    assert found["grown_mb"] < 64 and found["slowest_ms"] < 1000

@@ -1,0 +1,115 @@
+"""Custom losses and metrics by name: what may be registered, and what compile parameters may say of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cerebro_db.core import allowlist, custom
+from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, InvalidSyntax, UnsafeModel
+from cerebro_db.core.params import compile_params
+
+KNOWN = {
+    "loss": {"focal": "focal@3", "focal@3": "focal@3"},
+    "metric": {"hits": "hits@1", "hits@1": "hits@1"},
+}
+GOOD = "def focal(y_true, y_pred):\n    import math\n    return ops.mean(ops.abs(y_true - y_pred), axis=-1) * math.pi"
+
+
+def test_names_become_versions():
+    made = compile_params("optimizer='adam', loss='focal', metrics=['hits', 'acc']", KNOWN)
+    assert made["loss"] == "focal@3"
+    assert made["metrics"] == ["hits@1", "acc"]
+    assert custom.references(made) == {"focal@3", "hits@1"}
+    allowlist.check_compile(made, KNOWN)
+    again = compile_params(json.dumps(made), KNOWN)
+    assert again == made
+    per_output = compile_params("optimizer='adam', loss={'a': 'focal', 'b': 'mse'}, metrics=[['hits'], ['mae']]", KNOWN)
+    assert custom.references(per_output) == {"focal@3", "hits@1"}
+
+
+@pytest.mark.parametrize("name", ["hits", "focal@2", "focal@03", "focal@0", "Focal", "focal(gamma=2)", "nobody"])
+def test_other_names_are_unknown(name):
+    with pytest.raises(CerebroError) as caught:
+        compile_params(json.dumps({"optimizer": "adam", "loss": name}), KNOWN)
+    assert caught.value.hint is not None
+
+
+def test_nobody_brings_a_function_along():
+    """Neither by a name the server does not know nor as an object: without the server's word there are none."""
+    made = compile_params("optimizer='adam', loss='mse'")
+    for loss in (
+        "focal@3",
+        {"class_name": "custom", "config": {"name": "focal", "version": 3, "source": GOOD}},
+        {"class_name": "focal@3", "config": {}},
+        {"class_name": "focal", "config": {"source": GOOD}},
+        {"class_name": "function", "config": "focal", "module": "builtins", "registered_name": "function"},
+    ):
+        for known in (custom.NONE, {"loss": {"other@1": "other@1"}}):
+            with pytest.raises(CerebroError):
+                allowlist.check_compile({**made, "loss": loss}, known)
+    with pytest.raises(UnsafeModel):
+        allowlist.check_compile({**made, "loss": "focal"}, KNOWN)  # not canonical: it says no version
+
+
+def test_top_k_as_madlib_names_it():
+    made = compile_params("optimizer='adam', loss='mse', metrics=['top_5_accuracy']")
+    assert made["metrics"] == [{"class_name": "TopKCategoricalAccuracy", "config": {"k": 5, "name": "top_5_accuracy"}}]
+    allowlist.check_compile(made)
+    for name in ("top_0_accuracy", "top_k_accuracy", "top_99999999999_accuracy", "top_5_accuracy(k=3)"):
+        with pytest.raises(InvalidArgument):
+            compile_params(json.dumps({"optimizer": "adam", "loss": "mse", "metrics": [name]}))
+
+
+def test_a_source_is_looked_at_and_not_executed(tmp_path):
+    custom.check_source("focal", GOOD)
+    custom.check_source("focal", f"def focal(y_true, y_pred):\n    open({str(tmp_path)!r} + '/x', 'w')")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        None,
+        "",
+        "  \n",
+        "focal",
+        "def other(y_true, y_pred): return 0",
+        "def focal(y_pred, y_true): return 0",
+        "def focal(y_true, y_pred, gamma=2): return 0",
+        "def focal(y_true, y_pred=print('x')): return 0",
+        "def focal(y_true, y_pred, *, z): return 0",
+        "def focal(y_true, y_pred, **z): return 0",
+        "def focal(*y_true): return 0",
+        "def focal(y_true, /, y_pred): return 0",
+        "def focal(y_true: print('x'), y_pred): return 0",
+        "def focal(y_true, y_pred) -> print('x'): return 0",
+        "@print\ndef focal(y_true, y_pred): return 0",
+        "async def focal(y_true, y_pred): return 0",
+        "focal = lambda y_true, y_pred: 0",
+        "import os\ndef focal(y_true, y_pred): return 0",
+        GOOD + "\nfocal(0, 0)",
+        "class focal: pass",
+        "def focal(y_true, y_pred):",
+        "def focal(y_true, y_pred): return '\0'",
+        "def focal(y_true, y_pred): return " + "(" * 5000 + ")" * 5000,
+        "def focal(y_true, y_pred): return " + "-" * 60_000 + "1",
+        GOOD + " " * custom.LONGEST_SOURCE,
+        "\x80\x04\x95dill",
+    ],
+)
+def test_what_is_no_source(source):
+    with pytest.raises(InvalidSyntax):
+        custom.check_source("focal", source)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", None, "mse", "MSE", "Huber", "accuracy", "top_3_accuracy", "get", "a b", "é", "x" * 60, "a@1", "a;--", "1a"],
+)
+def test_what_is_no_name(name):
+    with pytest.raises(InvalidName):
+        custom.check_name(name, "loss")
+    with pytest.raises(InvalidArgument):
+        custom.check_name("fine", "layer")
