@@ -38,6 +38,7 @@ CREATE TABLE cerebro.architecture (
     run          bigint  NOT NULL,
     owner        name    NOT NULL DEFAULT current_user,
     model_id     integer NOT NULL,
+    name         text,
     given        json    NOT NULL,
     architecture json    NOT NULL,
     PRIMARY KEY (run, owner, model_id)

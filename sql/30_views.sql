@@ -8,16 +8,23 @@ SELECT r.run, r.owner, r.name, r.description, r.created_at, r.source_table, r.va
                    FROM cerebro.event e
                   WHERE e.run = r.run AND e.owner = r.owner AND e.event = 'extended'), r.epochs) AS epochs,
        r.evaluate_every, r.seed, r.segments, r.dist_keys, r.configurations, r.rows_per_epoch, r.storage,
-       r.options, r.layout, r.validation_layout, r.source_summary, r.version
+       r.options, r.layout, r.validation_layout,
+       -- The summary has the class values of the data: not a monitor's business.
+       CASE WHEN r.owner = current_user THEN r.source_summary END AS source_summary, r.version
   FROM cerebro.run r
  WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
 COMMENT ON VIEW cerebro.run_plan IS 'What each run was asked to do, extensions included.';
 
 CREATE VIEW cerebro.runs WITH (security_barrier) AS
 WITH last AS (
-    SELECT DISTINCT ON (run, owner) run, owner, event, at, detail
+    SELECT DISTINCT ON (run, owner) run, owner, event_id, event, at, detail
       FROM cerebro.event
      WHERE mst_key IS NULL AND event IN ('created', 'started', 'finished', 'failed', 'cancelled')
+     ORDER BY run, owner, event_id DESC
+), made AS (
+    SELECT DISTINCT ON (run, owner) run, owner, event_id, event, detail
+      FROM cerebro.event
+     WHERE event IN ('materialized', 'not materialized')
      ORDER BY run, owner, event_id DESC
 ), span AS (
     SELECT run, owner,
@@ -42,12 +49,16 @@ SELECT r.run,
        r.created_at,
        span.started_at,
        CASE WHEN last.event <> 'started' THEN span.ended_at END AS ended_at,
-       last.detail ->> 'message' AS message,
+       CASE WHEN made.event = 'not materialized' THEN 'its model tables were not made: ' || (made.detail ->> 'message')
+            ELSE last.detail ->> 'message'
+       END AS message,
        (last.detail ->> 'pid')::integer AS driver_pid,
        r.description
   FROM cerebro.run_plan r
   JOIN last USING (run, owner)
   JOIN span USING (run, owner)
+  LEFT JOIN made
+         ON made.run = r.run AND made.owner = r.owner AND made.event_id > last.event_id
   LEFT JOIN cerebro._sessions() driver
          ON driver.pid = (last.detail ->> 'pid')::integer
         AND driver.backend_start = (last.detail ->> 'backend_start')::timestamptz
@@ -120,6 +131,7 @@ SELECT r.run,
                              COALESCE(validated.validation_loss, last.training_loss) NULLS LAST) AS rank,
        c.mst_key,
        c.model_id,
+       a.name AS model_name,
        c.compile_params,
        c.fit_params,
        CASE WHEN troubled.event = 'configuration failed' THEN 'failed'
@@ -141,6 +153,7 @@ SELECT r.run,
        r.owner
   FROM cerebro.run_plan r
   JOIN cerebro.configuration c USING (run, owner)
+  JOIN cerebro.architecture a USING (run, owner, model_id)
   LEFT JOIN hops USING (run, owner, mst_key)
   LEFT JOIN built USING (run, owner, mst_key)
   LEFT JOIN last USING (run, owner, mst_key)
@@ -210,6 +223,7 @@ COMMENT ON VIEW cerebro.run_progress IS 'How far each run is, how fast, and how 
 CREATE VIEW cerebro.hop_timeline WITH (security_barrier) AS
 SELECT u.*
   FROM (SELECT h.run, h.owner, h.segment, 'train' AS activity, h.mst_key, h.epoch, h.hop,
+               NULL AS dataset, NULL::integer AS part,
                h.started_at, h.finished_at,
                extract(epoch FROM h.finished_at - h.started_at)::double precision AS seconds,
                h.rows, h.loss, h.metric,
@@ -222,6 +236,7 @@ SELECT u.*
           FROM cerebro.hop h
          UNION ALL
         SELECT e.run, e.owner, e.segment, 'evaluate', e.mst_key, e.epoch, NULL,
+               e.dataset, e.part,
                e.started_at, e.finished_at,
                extract(epoch FROM e.finished_at - e.started_at)::double precision,
                e.rows, e.loss, e.metric,
@@ -234,6 +249,24 @@ SELECT u.*
           FROM cerebro.evaluation e) u
  WHERE u.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
 COMMENT ON VIEW cerebro.hop_timeline IS 'What every segment did and when: each hop and each evaluation, with the parts of its time.';
+
+CREATE VIEW cerebro.segments_now WITH (security_barrier) AS
+SELECT DISTINCT ON (a.run, a.owner, a.segment)
+       a.run, a.segment, a.mst_key,
+       (a.hop - 1) / r.segments + 1 AS epoch,
+       a.hop,
+       CASE WHEN h.hop IS NOT NULL OR r.status = 'running'
+            THEN extract(epoch FROM COALESCE(h.finished_at, clock_timestamp()) - a.started_at)::double precision
+       END AS seconds,
+       h.hop IS NOT NULL AS done,
+       a.owner
+  FROM cerebro.attempt a
+  JOIN cerebro.runs r USING (run, owner)
+  LEFT JOIN cerebro.hop h USING (run, owner, mst_key, hop)
+ WHERE a.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE')
+ ORDER BY a.run, a.owner, a.segment, a.started_at DESC;
+COMMENT ON VIEW cerebro.segments_now IS
+    'The last hop that each segment of each run began, its seconds so far (none if it was broken off), and whether it is done.';
 
 CREATE VIEW cerebro.run_time WITH (security_barrier) AS
 WITH spent AS (
@@ -277,5 +310,5 @@ COMMENT ON VIEW cerebro.run_time IS
     'Where the segments'' time of a run went, in seconds summed over the segments and as a share of the whole.';
 
 GRANT SELECT ON cerebro.run_plan, cerebro.runs, cerebro.learning_curve, cerebro.leaderboard, cerebro.run_progress,
-                cerebro.hop_timeline, cerebro.run_time
+                cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time
              TO cerebro_user, cerebro_monitor;

@@ -48,14 +48,20 @@ COMMENT ON FUNCTION cerebro.submit(text, text, text, integer, boolean, text, int
 'As madlib_fit_multiple_model, but returns the run''s number at once; the run goes on without you, also when you disconnect.
  cerebro.wait(run), cerebro.runs and cerebro.run_progress follow it, cerebro.cancel(run) ends it.';
 
-CREATE FUNCTION cerebro.resume(run bigint, epochs integer DEFAULT NULL, retry_failed boolean DEFAULT false) RETURNS bigint
+CREATE FUNCTION cerebro.resume(
+    run          bigint,
+    epochs       integer DEFAULT NULL,
+    retry_failed boolean DEFAULT false,
+    wait         boolean DEFAULT true
+) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.resume(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.resume(bigint, integer, boolean) IS
+COMMENT ON FUNCTION cerebro.resume(bigint, integer, boolean, boolean) IS
 'Finishes a run that was cancelled, interrupted or failed, exactly as it would have gone on; nothing committed is trained again.
- epochs => N (more than planned) extends a run, also a finished one. retry_failed gives failed configurations another chance.';
+ epochs => N (more than planned) extends a run, also a finished one. retry_failed gives failed configurations another chance.
+ wait => false returns at once, as submit does.';
 
 CREATE FUNCTION cerebro.wait(run bigint, timeout double precision DEFAULT NULL) RETURNS text
 LANGUAGE plpython3u AS $py$
@@ -63,7 +69,7 @@ LANGUAGE plpython3u AS $py$
 return api.wait(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
-'Waits until a run has ended, at most so many seconds, and returns its status.';
+'Waits until a run has ended and, if it was submitted, its model tables are there; at most so many seconds. Returns its status.';
 
 CREATE FUNCTION cerebro.cancel(run bigint) RETURNS boolean
 LANGUAGE plpython3u AS $py$

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .door import Cerebro, connect
-    from .errors import Cancelled, CannotConnect, ClientError, MissingPackage, NoSuchModel, NoSuchRun, ServerError
+    from .errors import (
+        Cancelled,
+        CannotConnect,
+        ClientError,
+        MissingPackage,
+        NoSuchModel,
+        NoSuchRun,
+        RunFailed,
+        ServerError,
+    )
     from .handle import RunHandle
 
 __all__ = [
@@ -26,6 +35,7 @@ __all__ = [
     "MissingPackage",
     "NoSuchModel",
     "NoSuchRun",
+    "RunFailed",
     "RunHandle",
     "ServerError",
     "connect",

@@ -1,4 +1,4 @@
-"""The commands about runs: ``cerebro runs``, ``watch``, ``show``."""
+"""The commands about runs: ``cerebro runs``, ``watch``, ``show``, ``cancel``, ``resume``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from . import boards, drawing
 from .door import Cerebro, connect
-from .errors import ClientError
+from .errors import ClientError, RunFailed
 from .show import show as show_run
 from .watch import TOP
 from .watch import watch as watch_run
@@ -23,10 +23,13 @@ Dsn = Annotated[
 RunNumber = Annotated[
     int | None, typer.Argument(metavar="[RUN]", help="The run's number; default: the latest.", show_default=False)
 ]
+WhichRun = Annotated[int, typer.Argument(metavar="RUN", help="The run's number.", show_default=False)]
+
+ENDS_WITHIN = 30.0  # seconds; a run that is cancelled has usually ended after one, unless it is just beginning
 
 
 def register(app: typer.Typer) -> None:
-    for command in (runs, watch, show):
+    for command in (runs, watch, show, cancel, resume):
         app.command()(command)
 
 
@@ -90,18 +93,50 @@ def watch(
     """Follow a run until it ends. Ctrl-C stops watching, not the run."""
     console = _console()
     with at(dsn) as cerebro:
-        number = _chosen(cerebro, run)
-        try:
-            progress = watch_run(cerebro, number, console, top)
-        except KeyboardInterrupt:
-            console.print(f"The run goes on. Look again with: cerebro watch {number}")
-            return
-        console.print(f"All about it: cerebro show {number}")
-        if progress.status != "finished":
-            raise typer.Exit(1)
+        _follow(cerebro, _chosen(cerebro, run), console, top)
+
+
+def _follow(cerebro: Cerebro, number: int, console: Console, top: int) -> None:
+    try:
+        progress = watch_run(cerebro, number, console, top)
+    except KeyboardInterrupt:
+        console.print(f"The run goes on. Look again with: cerebro watch {number}")
+        return
+    if progress.status != "finished":
+        console.print(Text(cerebro.run(number).message or ""), soft_wrap=True)
+    console.print(f"All about it: cerebro show {number}")
+    if progress.status != "finished":
+        raise typer.Exit(1)
 
 
 def show(run: RunNumber = None, dsn: Dsn = None) -> None:
     """Show a run: leaderboard with learning curves, where the time went, a time line of the segments."""
     with at(dsn) as cerebro:
         show_run(cerebro, _chosen(cerebro, run), _console())
+
+
+def cancel(run: WhichRun, dsn: Dsn = None) -> None:
+    """End a run that is under way. What it has trained stays."""
+    console = _console()
+    with at(dsn) as cerebro:
+        handle = cerebro.handle(run)
+        if not handle.cancel():
+            console.print(f"Run {run} is not under way: it is {handle.status}.")
+            raise typer.Exit(1)
+        with contextlib.suppress(TimeoutError, RunFailed):
+            handle.wait(ENDS_WITHIN)
+        status = handle.status
+        console.print(f"Run {run} is {'being cancelled' if status == 'running' else status}.")
+        if status == "cancelled":
+            console.print(f"Go on with: cerebro resume {run}")
+
+
+def resume(
+    run: WhichRun,
+    dsn: Dsn = None,
+    epochs: Annotated[int | None, typer.Option(help="More than planned: extend the run.", show_default=False)] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed configurations again.")] = False,
+) -> None:
+    """Go on with a run where it stopped, and follow it. Ctrl-C stops watching, not the run."""
+    with at(dsn) as cerebro:
+        _follow(cerebro, cerebro.resume(run, epochs, retry_failed).run, _console(), TOP)

@@ -5,9 +5,11 @@ It works in a schema of its own, cerebro_demo, and shows every SQL statement bef
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,8 +24,7 @@ from rich.text import Text
 from . import boards, drawing
 from .connections import default_dsn, without_password
 from .door import Cerebro
-from .errors import CannotConnect, ClientError, MissingPackage, translated
-from .handle import RunHandle
+from .errors import CannotConnect, ClientError, MissingPackage, of_driver, translated
 from .watch import watch
 
 SCHEMA = "cerebro_demo"
@@ -130,6 +131,47 @@ class Session:
             return cursor.fetchall() if cursor.description else []
 
 
+class Fit(threading.Thread):
+    """The statement that trains, which returns when all is trained: meanwhile its run can be watched."""
+
+    def __init__(self, session: Session, statement: str) -> None:
+        super().__init__(name="fit")
+        self.session, self.statement = session, statement
+        self.error: psycopg2.Error | None = None
+        pid = session.connection.info.backend_pid
+        began = session.quietly("SELECT clock_timestamp()")[0][0]
+        started = "SELECT max(run) FROM cerebro.event WHERE event = 'started' AND at > %s AND detail ->> 'pid' = %s"
+        self.find = (started, (began, str(pid)))
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with self.session.connection.cursor() as cursor:
+                cursor.execute(self.statement)
+        except psycopg2.Error as error:
+            self.error = error
+
+    def number(self, cerebro: Cerebro) -> int:
+        """The run's number; waits the second or so until the run is on record."""
+        while (found := cerebro.rows(*self.find)[0][0]) is None:
+            self.join(0.2)
+            if not self.is_alive():
+                self.end()
+        return found
+
+    def end(self) -> None:
+        self.join()
+        if self.error is not None:
+            raise of_driver(self.error) from self.error
+
+    def cancel(self) -> None:
+        while self.is_alive():
+            # Again and again: a request that meets the session between two statements is lost.
+            with contextlib.suppress(psycopg2.Error):
+                self.session.connection.cancel()
+            self.join(0.5)
+
+
 # --- the steps ---------------------------------------------------------------------------------------------
 
 
@@ -190,19 +232,20 @@ def load_architectures(session: Session) -> None:
 
 
 def train(session: Session, epochs: int) -> tuple[Cerebro, int]:
-    """Trains in the background and shows how it goes; Ctrl-C cancels."""
+    """Trains, and shows on other connections how it goes; Ctrl-C cancels."""
     statement = FIT.format(epochs=epochs)
     session.show(statement)
     cerebro = Cerebro(session.connection)
-    handle = RunHandle(cerebro, statement)
+    fit = Fit(session, statement)
     try:
         with session.console.status("starting a trainer for each segment …"):
-            number = handle.run
+            number = fit.number(cerebro)
         watch(cerebro, number, session.console)
-        return cerebro, handle.wait()
+        fit.end()
     except BaseException:
-        handle.cancel()
+        fit.cancel()
         raise
+    return cerebro, number
 
 
 def leaderboard(session: Session, cerebro: Cerebro, run: int) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from psycopg2 import sql
 from psycopg2.extras import Json
@@ -17,13 +18,14 @@ from cerebro_db.core.names import Name
 from . import weights
 from .connections import engine_of
 from .errors import CannotConnect, ClientError, NoSuchModel, NoSuchRun, translated
-from .handle import RunHandle
-from .orm import LeaderboardEntry, LearningCurvePoint, Run, RunProgress, RunTime, SegmentActivity, View
+from .handle import RunHandle, interrupted_afterwards
+from .orm import LeaderboardEntry, LearningCurvePoint, Run, RunProgress, RunTime, SegmentActivity, SegmentNow, View
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Row = TypeVar("Row", bound=View)
+log = logging.getLogger("cerebro_db")
 PREDICTION_TYPES = {str: "text", int: "integer", float: "double precision"}
 
 
@@ -38,16 +40,6 @@ class FitArguments(TypedDict, total=False):
     description: str
     use_caching: bool
     options: dict[str, Any]
-
-
-class SegmentNow(NamedTuple):
-    """The last hop that a segment began."""
-
-    segment: int
-    mst_key: int
-    epoch: int
-    seconds: float
-    done: bool
 
 
 def connect(target: Any = None) -> Cerebro:
@@ -65,7 +57,7 @@ def connect(target: Any = None) -> Cerebro:
 
 
 class Cerebro:
-    """Runs can be given by their number, their row, or the handle that ``submit`` returned."""
+    """Runs can be given by their number, their row, or the handle that ``submit`` and ``handle`` return."""
 
     def __init__(self, target: Any = None) -> None:
         self.engine = engine_of(target)
@@ -90,8 +82,17 @@ class Cerebro:
         **arguments: Unpack[FitArguments],
     ) -> int:
         """Trains all configurations of the model selection table; the run's number. Ctrl-C cancels it."""
-        run = self.submit(source_table, model_output_table, model_selection_table, num_iterations, **arguments)
-        return run.wait_or_cancel()
+        handle = None
+        try:
+            with interrupted_afterwards():
+                handle = self.submit(
+                    source_table, model_output_table, model_selection_table, num_iterations, **arguments
+                )
+            return handle.wait()
+        except KeyboardInterrupt:
+            if handle is not None:
+                handle.cancel()
+            raise
 
     def submit(
         self,
@@ -101,7 +102,7 @@ class Cerebro:
         num_iterations: int,
         **arguments: Unpack[FitArguments],
     ) -> RunHandle:
-        """Begins a run and returns at once; it goes on as long as this Python process does."""
+        """Begins a run and returns once it is under way; it goes on without us, also when this process ends."""
         if unknown := set(arguments) - set(FitArguments.__annotations__):
             raise TypeError(f"there is no argument {', '.join(sorted(unknown))}")
         values: dict[str, Any] = {
@@ -116,7 +117,32 @@ class Cerebro:
         named = sql.SQL(", ").join(
             sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in values
         )
-        return RunHandle(self, sql.SQL("SELECT cerebro.madlib_fit_multiple_model({})").format(named), values)
+        return RunHandle(self, self.rows(sql.SQL("SELECT cerebro.submit({})").format(named), values)[0][0])
+
+    def handle(self, run: int | Run | RunHandle) -> RunHandle:
+        """A run to wait for or to cancel, whoever began it."""
+        return RunHandle(self, self.run(run).run)
+
+    def resume(self, run: int | Run | RunHandle, epochs: int | None = None, retry_failed: bool = False) -> RunHandle:
+        """Goes on with a run that was cancelled, interrupted or failed; with more epochs, also a finished one.
+
+        Returns once it is under way, as ``submit`` does. retry_failed gives failed configurations another chance.
+        """
+        number = number_of(run)
+        self.rows("SELECT cerebro.resume(%s, %s, %s, wait => false)", (number, epochs, retry_failed))
+        return RunHandle(self, number)
+
+    def cancel(self, run: int | Run | RunHandle) -> bool:
+        """Asks a run to end, which takes a second or so; False if nobody drives it."""
+        return self.rows("SELECT cerebro.cancel(%s)", (number_of(run),))[0][0]
+
+    def materialize(self, run: int | Run | RunHandle, model_output_table: str) -> None:
+        """Makes the model tables of a run from its last states, also of one that did not finish."""
+        self.rows("SELECT cerebro.materialize(%s, %s)", (number_of(run), model_output_table))
+
+    def forget(self, run: int | Run | RunHandle) -> None:
+        """Removes a run's log and states; the model tables that it left stay."""
+        self.rows("SELECT cerebro.forget(%s)", (number_of(run),))
 
     # -- looking at runs ----------------------------------------------------------------------------
 
@@ -160,17 +186,8 @@ class Cerebro:
         return self._of_run(select(RunTime).order_by(RunTime.place), RunTime, run)
 
     def segments_now(self, run: int | Run | RunHandle) -> list[SegmentNow]:
-        """The last hop that each segment of one of your own runs began, and whether it is done."""
-        rows = self.rows(
-            "SELECT DISTINCT ON (a.segment) a.segment, a.mst_key, (a.hop - 1) / r.segments + 1,"
-            "       extract(epoch FROM clock_timestamp() - a.started_at)::double precision, h.hop IS NOT NULL"
-            "  FROM cerebro.attempt a"
-            "  JOIN cerebro.run r USING (run, owner)"
-            "  LEFT JOIN cerebro.hop h USING (run, owner, mst_key, hop)"
-            " WHERE a.run = %s ORDER BY a.segment, a.started_at DESC",
-            (number_of(run),),
-        )
-        return [SegmentNow(*row) for row in rows]
+        """The last hop that each segment began, and whether it is done."""
+        return self._of_run(select(SegmentNow).order_by(SegmentNow.segment), SegmentNow, run)
 
     # -- trained models -----------------------------------------------------------------------------
 
@@ -245,8 +262,11 @@ class Cerebro:
         """The rows of one statement, in psycopg2's notation."""
         with translated(), self.engine.connect() as connection:
             driver: Any = connection.connection.driver_connection
+            driver.notices = []
             with driver.cursor() as cursor:
                 cursor.execute(statement, values)
+                for notice in driver.notices:
+                    log.log(logging.WARNING if notice.startswith("WARNING") else logging.INFO, "%s", notice.strip())
                 return cursor.fetchall() if cursor.description else []
 
     def _read(self, query: Any) -> list[Any]:

@@ -49,7 +49,30 @@ class ServerError(ClientError):
 
 
 class Cancelled(ServerError):
-    """The statement was cancelled; a run can be gone on with later."""
+    """The statement was cancelled."""
+
+
+HOW_RUNS_END = {
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    "interrupted": "was interrupted: its session is gone",
+}
+
+
+class RunFailed(ClientError):
+    """A run ended without what was wanted; ``status`` says how: failed, cancelled, interrupted.
+
+    It is ``finished`` when all is trained, and only the model tables could not be made.
+    """
+
+    def __init__(self, run: int, status: str, reason: str | None) -> None:
+        what = f"run {run} {HOW_RUNS_END.get(status, f'is {status}')}"
+        hint = f"SELECT cerebro.resume({run}); goes on where it stopped."
+        if status == "finished":
+            hint = f"SELECT cerebro.materialize({run}, 'another_table'); makes them."
+        super().__init__(what if reason in (None, what) else f"{what}: {reason}", hint)
+        self.run = run
+        self.status = status
 
 
 @contextlib.contextmanager

@@ -1,131 +1,92 @@
-"""A run that goes on in the background of this Python process."""
+"""A run that the server carries on, whoever is connected."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import psycopg2
-
-from .errors import ClientError, of_driver, translated
+from .errors import RunFailed
 from .orm import LeaderboardEntry, RunProgress
 
 if TYPE_CHECKING:
     from .door import Cerebro
 
-log = logging.getLogger("cerebro_db")
-
-FOUND_WITHIN = 0.2  # seconds between two looks for the run's number
+UNDER_WAY = ("created", "running")
+SLICE = 1.0  # seconds; libpq is deaf to Ctrl-C while a statement runs, so none of ours takes longer
 
 
 class RunHandle:
     """What ``submit`` gives at once: wait for the run, look at it, or cancel it.
 
-    The statement runs on a connection of its own in a thread; a process that ends waits for it.
+    It holds the run's number and nothing else: the run goes on without it, and ``Cerebro.handle(run)`` takes it
+    up again from any process.
     """
 
-    def __init__(self, cerebro: Cerebro, statement: Any, values: dict[str, Any] | None = None) -> None:
+    def __init__(self, cerebro: Cerebro, run: int) -> None:
         self._cerebro = cerebro
-        self._error: BaseException | None = None
-        self._run: int | None = None
-        self._begun = threading.Event()
-        self._ended = threading.Event()
-        with translated():
-            self._checked_out = cerebro.engine.connect()
-            driver: Any = self._checked_out.connection.driver_connection
-            self._connection = driver
-            with self._connection.cursor() as cursor:
-                cursor.execute("SELECT pg_backend_pid(), clock_timestamp()")
-                self._pid, self._since = cursor.fetchone()
-        self._thread = threading.Thread(target=self._work, args=(statement, values), name="cerebro run")
-        self._thread.start()
-
-    def _work(self, statement: Any, values: dict[str, Any] | None) -> None:
-        self._begun.set()
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(statement, values)
-                self._run = cursor.fetchone()[0]
-        except psycopg2.Error as error:
-            self._error = of_driver(error)
-            self._error.__cause__ = error
-        except BaseException as error:
-            self._error = error
-        finally:
-            for notice in self._connection.notices:
-                log.log(logging.WARNING if notice.startswith("WARNING") else logging.INFO, "%s", notice.strip())
-            # Not back to the pool: it would keep the trainers of the run alive for nothing.
-            with contextlib.suppress(Exception):
-                self._checked_out.invalidate()
-            with contextlib.suppress(Exception):
-                self._checked_out.close()
-            self._ended.set()
+        self.run = run
 
     @property
-    def run(self) -> int:
-        """The run's number; waits the second or so until the run is on record."""
-        while self._run is None:
-            ended = self._ended.wait(FOUND_WITHIN)
-            if self._run is None:
-                self._run = self._look()
-            if ended and self._run is None:
-                raise self._error or ClientError("The run ended before it was on record.")
-        return self._run
-
-    def _look(self) -> int | None:
-        rows = self._cerebro.rows(
-            "SELECT max(run) FROM cerebro.event"
-            " WHERE event = 'started' AND at >= %s AND (detail ->> 'pid')::integer = %s",
-            (self._since, self._pid),
-        )
-        return rows[0][0]
+    def status(self) -> str:
+        """``finished`` once its model tables are there, too; before, what ``cerebro.runs`` says."""
+        return self._status_within(0.0)
 
     @property
     def done(self) -> bool:
-        return self._ended.is_set()
+        return self.status not in UNDER_WAY
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end, and returns the run's number or raises what went wrong."""
-        if not self._ended.wait(timeout):
-            raise TimeoutError(f"still running after {timeout} s")
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        assert self._run is not None
-        return self._run
+        """Waits until the model tables are there, and returns the run's number or raises what went wrong."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        left = SLICE
+        while True:
+            if deadline is not None:
+                left = max(0.0, min(SLICE, deadline - time.monotonic()))
+            status = self._status_within(left)
+            if status not in UNDER_WAY:
+                break
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"run {self.run} is still {status} after {timeout} s")
+        message = self._cerebro.run(self.run).message
+        if status != "finished" or message:
+            raise RunFailed(self.run, status, message)
+        return self.run
 
-    def wait_or_cancel(self) -> int:
-        """Waits for the end; Ctrl-C cancels the run."""
-        try:
-            while not self._ended.wait(1.0):  # a wait without end could not be interrupted everywhere
-                pass
-        except BaseException:
-            self.cancel()
-            raise
-        return self.wait()
+    def _status_within(self, seconds: float) -> str:
+        return self._cerebro.rows("SELECT cerebro.wait(%s, %s)", (self.run, seconds))[0][0]
 
-    def cancel(self) -> None:
-        """Stops the run, and waits until it has stopped. What it has committed stays."""
-        self._begun.wait()
-        while not self._ended.is_set():
-            # Again and again: a request that meets the connection between two statements is lost.
-            with contextlib.suppress(psycopg2.Error):
-                self._connection.cancel()
-            self._ended.wait(0.5)
-        self._thread.join()
+    def cancel(self) -> bool:
+        """Asks the run to end, which takes a second or so; what it has committed stays. False if it has ended."""
+        return self._cerebro.cancel(self.run)
 
     def progress(self) -> RunProgress:
-        return self._cerebro.progress(self)
+        return self._cerebro.progress(self.run)
 
     def follow(self, every: float = 0.5) -> Iterator[RunProgress]:
-        return self._cerebro.follow(self, every)
+        return self._cerebro.follow(self.run, every)
 
     def leaderboard(self) -> list[LeaderboardEntry]:
-        return self._cerebro.leaderboard(self)
+        return self._cerebro.leaderboard(self.run)
 
     def __repr__(self) -> str:
-        state = "failed" if self._error else "ended" if self.done else "running"
-        return f"<RunHandle of {'a run' if self._run is None else f'run {self._run}'}: {state}>"
+        return f"<RunHandle of run {self.run}>"
+
+
+@contextlib.contextmanager
+def interrupted_afterwards() -> Iterator[None]:
+    """Ctrl-C while this is entered is raised when it is left: what is done within has its result first."""
+    if threading.current_thread() is not threading.main_thread():  # others are never interrupted
+        yield
+        return
+    came: list[Any] = []
+    before = signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+    if came:
+        raise KeyboardInterrupt

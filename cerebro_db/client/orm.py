@@ -106,6 +106,7 @@ class LeaderboardEntry(View):
     rank: Mapped[int]
     mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
     model_id: Mapped[int] = mapped_column(Integer)
+    model_name: Mapped[str | None]
     compile_params: Mapped[str]
     fit_params: Mapped[str]
     status: Mapped[str]
@@ -191,12 +192,14 @@ class SegmentActivity(View):
 
     run: Mapped[int] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(primary_key=True)
-    segment: Mapped[int] = mapped_column(Integer, primary_key=True)
-    activity: Mapped[str] = mapped_column(primary_key=True)
+    segment: Mapped[int] = mapped_column(Integer)
+    activity: Mapped[str]
     mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
-    epoch: Mapped[int] = mapped_column(Integer)
-    hop: Mapped[int | None] = mapped_column(Integer)
-    started_at: Mapped[datetime] = mapped_column(primary_key=True)
+    epoch: Mapped[int] = mapped_column(Integer, primary_key=True)
+    hop: Mapped[int | None] = mapped_column(Integer, primary_key=True)  # of a training
+    dataset: Mapped[str | None] = mapped_column(primary_key=True)  # of an evaluation, as part
+    part: Mapped[int | None] = mapped_column(Integer, primary_key=True)
+    started_at: Mapped[datetime]
     finished_at: Mapped[datetime]
     seconds: Mapped[float]
     rows: Mapped[int]
@@ -209,6 +212,21 @@ class SegmentActivity(View):
     seconds_building: Mapped[float]
     worker_pid: Mapped[int] = mapped_column(Integer)
     trainer_pid: Mapped[int | None] = mapped_column(Integer)
+
+
+class SegmentNow(View):
+    """The last hop that one segment began."""
+
+    __tablename__ = "segments_now"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    segment: Mapped[int] = mapped_column(Integer, primary_key=True)
+    mst_key: Mapped[int] = mapped_column(Integer)
+    epoch: Mapped[int] = mapped_column(Integer)
+    hop: Mapped[int] = mapped_column(Integer)
+    seconds: Mapped[float | None]  # none if the run ended in the midst of it
+    done: Mapped[bool]
+    owner: Mapped[str] = mapped_column(primary_key=True)
 
 
 class RunTime(View):

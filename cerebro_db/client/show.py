@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from rich.console import Console
 from rich.text import Text
-
-from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.names import Name
 
 from . import boards, drawing
 from .door import Cerebro
@@ -16,9 +11,9 @@ from .orm import Run, RunProgress
 from .watch import percent, title
 
 NEXT = {
-    "interrupted": "Its session is gone. Go on with: SELECT cerebro.resume({run});",
-    "cancelled": "Go on with: SELECT cerebro.resume({run});",
-    "failed": "Go on with: SELECT cerebro.resume({run});",
+    "interrupted": "Its session is gone. Go on with: cerebro resume {run}",
+    "cancelled": "Go on with: cerebro resume {run}",
+    "failed": "Go on with: cerebro resume {run}",
     "running": "Follow it with: cerebro watch {run}",
 }
 
@@ -35,19 +30,12 @@ def show(cerebro: Cerebro, number: int, console: Console) -> None:
     console.print(boards.gantt(cerebro.timeline(number), run.segments, width))
 
 
-def _plain(table: str) -> str:
-    """A table's name without needless quotes."""
-    with contextlib.suppress(CerebroError):
-        return str(Name.parse(table))
-    return table
-
-
 def summary(run: Run, progress: RunProgress, console: Console) -> None:
     console.print(title(run, progress))
     facts = {
         "description": run.description,
-        "trained on": _plain(run.source_table),
-        "models in": _plain(run.model_table),
+        "trained on": run.source_table,
+        "models in": run.model_table,
         "begun": f"{run.started_at.astimezone():%Y-%m-%d %H:%M:%S}" if run.started_at else None,
         "took" if progress.ended else "so far": drawing.seconds(progress.seconds_elapsed),
         "done": f"{percent(progress)}, {progress.hops_done} of {progress.hops_total} hops",

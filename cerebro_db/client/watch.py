@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.text import Text
 
 from . import boards, drawing
-from .door import Cerebro, SegmentNow
-from .orm import LeaderboardEntry, Run, RunProgress
+from .door import Cerebro
+from .orm import LeaderboardEntry, Run, RunProgress, SegmentNow
 
 EVERY = 0.5  # seconds between two looks
 LINE_EVERY = 5.0  # seconds between two lines where there is no terminal
@@ -130,6 +130,8 @@ def _segments(seen: Look) -> RenderableType:
             last = f"validates or waits; trained mst_key {one.mst_key}, epoch {one.epoch} last"
             table.add_row(f"segment {segment}", "·", Text(last, style="dim"))
         else:
-            doing = f"trains mst_key {one.mst_key}, epoch {one.epoch} of {seen.run.epochs}, {one.seconds:.1f} s"
+            doing = (
+                f"trains mst_key {one.mst_key}, epoch {one.epoch} of {seen.run.epochs}, {drawing.seconds(one.seconds)}"
+            )
             table.add_row(f"segment {segment}", marks.text(one.mst_key), doing)
     return table

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
-from cerebro_db.core.errors import InUse, NotPermitted, Unsupported, WrongState
+import psycopg2
+
+from cerebro_db.core.errors import CerebroError, InUse, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.names import quote
 
 from . import logins, tables
@@ -17,8 +19,8 @@ from .sessions import LISTEN_EVERY, Session, listener
 _drivers: list[Session] = []
 
 
-def start(db: Database, owner: str, run_id: int) -> None:
-    """Have a session of its own drive the run."""
+def start(db: Database, owner: str, run_id: int, epochs: int | None = None, retry_failed: bool = False) -> None:
+    """Have a session of its own drive the run, which was noted as submitted; what it refuses at once is raised."""
     session = logins.connect_as(db, owner, f"cerebro_db run {run_id}", listener(db.plpy))
     # It outlives us while it drives, and ends when it has driven (from PostgreSQL 14 on; before, with us).
     session.run(
@@ -27,14 +29,32 @@ def start(db: Database, owner: str, run_id: int) -> None:
         " AS ours (name, wanted) USING (name)"
     )
     session.run("SET client_min_messages = error")
-    session.send("SELECT cerebro.resume(%s)", (run_id,))
+    session.send("SELECT cerebro.resume(%s, %s, %s)", (run_id, epochs, retry_failed))
+    try:
+        while not session.ready() and not under_way(db, run_id):
+            time.sleep(LISTEN_EVERY)
+    except psycopg2.Error as error:
+        session.close()
+        refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)
+        refused.sqlstate = error.pgcode or refused.sqlstate
+        raise refused from error
     _drivers.append(session)
-    # It is under way once it is on record as started, or has ended with an error.
-    while status(db, run_id) == "created":
-        if session.ready():
-            session.rows()
-            break
-        time.sleep(LISTEN_EVERY)
+
+
+def under_way(db: Database, run_id: int) -> bool:
+    return bool(
+        db.value(
+            "SELECT max(event_id) FILTER (WHERE event = 'started') > max(event_id) FILTER (WHERE event = 'submitted')"
+            " FROM cerebro.event WHERE run = $1 AND owner = current_user",
+            ("bigint",),
+            run_id,
+        )
+    )
+
+
+def require_own(db: Database, run_id: int) -> None:
+    if not db.value("SELECT 1 FROM cerebro.run WHERE run = $1 AND owner = current_user", ("bigint",), run_id):
+        raise no_such_run(run_id)
 
 
 def status(db: Database, run_id: int) -> str:
@@ -46,7 +66,7 @@ def status(db: Database, run_id: int) -> str:
 
 @entry
 def wait(db: Database, run_id: int, timeout: float | None) -> str:
-    """The run's status once it has ended, or when the time is over."""
+    """The run's status once it has ended and its tables are there, or when the time is over."""
     if db.value("SELECT current_setting('transaction_isolation')") != "read committed":
         raise Unsupported(
             "wait error: this transaction does not see what happens after its first statement.",
@@ -55,8 +75,9 @@ def wait(db: Database, run_id: int, timeout: float | None) -> str:
     deadline = time.monotonic() + timeout if timeout is not None else None
     while True:
         now = status(db, run_id)
-        ended = now not in ("created", "running") and not (now == "finished" and tables_to_come(db, run_id))
-        if ended or (deadline is not None and time.monotonic() >= deadline):
+        if now == "finished" and tables_to_come(db, run_id):
+            now = "running"
+        if now not in ("created", "running") or (deadline is not None and time.monotonic() >= deadline):
             return now
         time.sleep(LISTEN_EVERY)  # the next statement listens for cancel
 

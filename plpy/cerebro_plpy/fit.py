@@ -47,13 +47,23 @@ class Asked:
     selection: Relation
     arch_table: Relation
     rows: list[dict[str, Any]]  # of the model selection table, with parsed parameters
-    architectures: dict[int, tuple[str, dict[str, Any], bytes | None]]
+    architectures: dict[int, Architecture]
     epochs: int
     evaluate_every: int
     warm_start: bool
     name: str | None
     description: str | None
     options: dict[str, Any]
+
+
+@dataclass
+class Architecture:
+    """A row of an architecture table."""
+
+    name: str | None
+    given: str
+    translated: dict[str, Any]
+    weights: bytes | None
 
 
 @dataclass
@@ -94,17 +104,31 @@ def submit(db: Database, *arguments: Any) -> int:
 
 
 @entry
-def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> int:
+def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
     """Take a run up where its log ends, or go on beyond its end."""
     refuse_transaction(db)
     owner = tables.current_role(db)
+    if wait is False:
+        background.require_own(db, run_id)
+        with opened_recorder(db, owner) as recorder:
+            note(recorder, run_id, "submitted")
+        background.start(db, owner, run_id, epochs, bool(retry_failed))
+        return run_id
     with opened_recorder(db, owner) as recorder:
         run = carry_out(db, recorder, owner, run_id, epochs, bool(retry_failed))
         output = Name.parse(run.model_table)
-        there = tables.find(db, output) is not None
-        # An extended run replaces the tables it made before, and a warm start those it began with.
-        hand_out(db, recorder, run, output, replace=there and (epochs is not None or run.options["warm_start"]))
+        hand_out(db, recorder, run, output, replace=in_the_way(db, run, output))
     return run_id
+
+
+def in_the_way(db: Database, run: Run, output: Name) -> bool:
+    """Whether there are tables that a run replaces: those it made before its end was moved, or began with."""
+    if run.options["warm_start"]:
+        return tables.find(db, output) is not None
+    summary = tables.find(db, output.suffixed("_summary"))
+    if summary is None or "run" not in tables.columns(db, summary):
+        return False
+    return db.value(f"SELECT run FROM {summary.sql} LIMIT 1") == run.id
 
 
 def hand_out(db: Database, recorder: Session, run: Run, output: Name, *, replace: bool) -> None:
@@ -134,7 +158,7 @@ def carry_out(
     retry_failed: bool = False,
 ) -> Run:
     """Drive a run that is on record from wherever its log ends."""
-    runs.claim(recorder, run_id, os.getpid(), epochs)
+    runs.claim(recorder, run_id, os.getpid(), epochs, retry_failed)
     try:
         if retry_failed:
             runs.revive(recorder, run_id)
@@ -227,7 +251,7 @@ def check(
         model_id: read_architecture(db, arch_table, model_id) for model_id in sorted({row["model_id"] for row in rows})
     }
     for row in rows:
-        row["compile"] = models.for_outputs(row["compile"], architectures[row["model_id"]][1])
+        row["compile"] = models.for_outputs(row["compile"], architectures[row["model_id"]].translated)
     now = limits.of(db)
     limits.require_run(now, len(source.layout["partitions"]))
     limits.require_connections(now, len(source.layout["partitions"]) + 1)
@@ -302,9 +326,10 @@ def read_selection(db: Database, selection: Relation, known: Known) -> tuple[lis
     return rows, tables.existing(db, named, MODULE, "It should hold the architectures.")
 
 
-def read_architecture(db: Database, table: Relation, model_id: int) -> tuple[str, dict[str, Any], bytes | None]:
+def read_architecture(db: Database, table: Relation, model_id: int) -> Architecture:
+    name = "name::text" if "name" in tables.columns(db, table) else "NULL::text AS name"
     row = db.one(
-        f"SELECT model_arch::text AS arch, model_weights AS weights FROM {table.sql} WHERE model_id = $1",
+        f"SELECT {name}, model_arch::text AS arch, model_weights AS weights FROM {table.sql} WHERE model_id = $1",
         ("integer",),
         model_id,
     )
@@ -314,7 +339,7 @@ def read_architecture(db: Database, table: Relation, model_id: int) -> tuple[str
             hint="load_keras_model() adds one.",
         )
     try:
-        return row["arch"], models.architecture(row["arch"]), row["weights"]
+        return Architecture(row["name"], row["arch"], models.architecture(row["arch"]), row["weights"])
     except CerebroError as error:
         error.message = f"model_id {model_id} of '{table.text}': {error.message}"
         raise
@@ -326,8 +351,7 @@ def see_committed(recorder: Session, packed_tables: Iterable[Packed], module: st
         seen = recorder.run("SELECT to_regclass(%s)::oid", (data.relation.sql,))[0][0]
         layout = None
         if seen == data.relation.oid:
-            summary = data.relation.name.suffixed("_summary").sql.replace("%", "%%")
-            found = recorder.run(f"SELECT layout FROM {summary}")
+            found = recorder.run(f"SELECT layout FROM {data.relation.name.suffixed('_summary').sql}")
             layout = found[0][0] if found else None
         if layout != data.layout:
             raise WrongState(
@@ -416,8 +440,8 @@ def put_on_record(db: Database, recorder: Session, asked: Asked) -> int:
         {
             "name": asked.name,
             "description": asked.description,
-            "source_table": asked.source.relation.sql,
-            "validation_table": asked.validation.relation.sql if asked.validation else None,
+            "source_table": str(asked.source.relation.name),
+            "validation_table": str(asked.validation.relation.name) if asked.validation else None,
             "model_table": str(asked.output),
             "selection_table": asked.selection.text,
             "arch_table": asked.arch_table.text,
@@ -435,7 +459,10 @@ def put_on_record(db: Database, recorder: Session, asked: Asked) -> int:
             "source_summary": results.plain_summary(asked.source.summary),
             "version": __version__,
         },
-        [(model_id, given, json.dumps(arch)) for model_id, (given, arch, _) in asked.architectures.items()],
+        [
+            {"model_id": model_id, "name": one.name, "given": one.given, "architecture": json.dumps(one.translated)}
+            for model_id, one in asked.architectures.items()
+        ],
         [
             {
                 "mst_key": row["mst_key"],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_db.core.errors import InUse, InvalidArgument, UndefinedObject, WrongState
-from cerebro_db.core.names import quote
+from cerebro_db.core.names import Name, quote
 from cerebro_db.core.schedule import Plan, Schedule, derived_seed
 
 from . import limits
@@ -40,7 +40,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A packed table: where it is and what lies in each of its partitions."""
+    """A packed table: where it is (as SQL) and what lies in each of its partitions."""
 
     table: str
     layout: dict[str, Any]
@@ -150,7 +150,7 @@ def shuffle_seed(run: Run, configuration: Configuration, hop: int) -> int:
 def create(
     recorder: Session,
     values: dict[str, Any],
-    architectures: Iterable[tuple[int, str, str]],
+    architectures: Iterable[dict[str, Any]],
     configurations: Iterable[dict[str, Any]],
 ) -> int:
     """Put a new run on record; what follows survives whatever becomes of the caller."""
@@ -164,8 +164,8 @@ def create(
         parameters.extend(json.dumps(value) if isinstance(value, dict) else value for value in row.values())
 
     insert("run", {"run": run, **values})
-    for model_id, given, architecture in architectures:
-        insert("architecture", {"run": run, "model_id": model_id, "given": given, "architecture": architecture})
+    for architecture in architectures:
+        insert("architecture", {"run": run, **architecture})
     for configuration in configurations:
         insert("configuration", {"run": run, **configuration})
     insert("event", {"run": run, "event": "created"})
@@ -188,8 +188,8 @@ def load(recorder: Session, run_id: int) -> Run:
     run = Run(
         run_id,
         owner,
-        DataSet(source, layout),
-        DataSet(validation, validation_layout) if validation else None,
+        DataSet(Name.parse(source).sql, layout),
+        DataSet(Name.parse(validation).sql, validation_layout) if validation else None,
         model_table,
         *rest,
     )
@@ -246,17 +246,17 @@ def schedule_of(recorder: Session, run: Run) -> Schedule:
     return schedule
 
 
-def claim(recorder: Session, run_id: int, pid: int, epochs: int | None = None) -> None:
+def claim(recorder: Session, run_id: int, pid: int, epochs: int | None = None, retry_failed: bool = False) -> None:
     """Become the one session that drives a run, or say who does."""
     # Between the claim and the first place that records an end there must be nothing that can raise.
     listen, recorder.listen = recorder.listen, lambda: None
     try:
-        _claim(recorder, run_id, pid, epochs)
+        _claim(recorder, run_id, pid, epochs, retry_failed)
     finally:
         recorder.listen = listen
 
 
-def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None) -> None:
+def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None, retry_failed: bool) -> None:
     recorder.run("BEGIN")
     try:
         # Two who claim at once queue here; the second then sees what the first wrote.
@@ -277,7 +277,11 @@ def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None) -> None
             )
         if epochs is not None and epochs < planned:
             raise InvalidArgument(f"run {run_id} is planned for {planned} epochs; epochs cannot be {epochs}")
-        if status == "finished" and (epochs is None or epochs == planned):
+        again = retry_failed and recorder.run(
+            "SELECT 1 FROM cerebro.leaderboard WHERE run = %s AND owner = current_user AND status = 'failed' LIMIT 1",
+            (run_id,),
+        )
+        if status == "finished" and not again and (epochs is None or epochs == planned):
             raise WrongState(
                 f"run {run_id} is finished",
                 hint=f"SELECT cerebro.resume({run_id}, epochs => {planned + 1}) would extend it.",

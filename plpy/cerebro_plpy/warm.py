@@ -55,7 +55,7 @@ def initial_states(db: Database, asked: Asked) -> dict[int, Initial]:
     return {
         row["mst_key"]: Initial("weights", weights=weights)
         for row in asked.rows
-        if (weights := asked.architectures[row["model_id"]][2]) is not None
+        if (weights := asked.architectures[row["model_id"]].weights) is not None
     }
 
 
@@ -79,7 +79,8 @@ def _from_models(db: Database, asked: Asked) -> dict[int, Initial]:
         )
         if model is None:
             continue  # a configuration that is new begins at random
-        whole = _whole_state(db, run, row, asked.architectures[row["model_id"]][1], model["sha256"]) if run else None
+        architecture = asked.architectures[row["model_id"]].translated
+        whole = _whole_state(db, run, row, architecture, model["sha256"]) if run else None
         if whole is None:
             partly.append(key)
             weights = db.value(f"SELECT model_weights FROM {asked.output.sql} WHERE mst_key = $1", ("integer",), key)

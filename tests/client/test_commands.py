@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_the_latest_run_is_the_default(trained: Trained) -> None:
     assert cerebro(trained, "show").output.startswith(f"run {latest} ")
 
 
-@pytest.mark.parametrize("command", ["show", "watch"])
+@pytest.mark.parametrize("command", ["show", "watch", "cancel"])
 def test_a_run_that_is_not_there(trained: Trained, command: str) -> None:
     shown = cerebro(trained, command, NONE)
     assert shown.exit_code == 1
@@ -165,8 +166,22 @@ def test_a_run_under_way_and_a_watch_that_is_interrupted(
     assert re.search(r"segment 1 .*(trains|trained) mst_key [123], epoch \d+", drawn)
 
 
-def test_watching_ends_when_the_run_is_cancelled(trained: Trained, long_run: Any) -> None:
-    threading.Timer(1.0, long_run.cancel).start()
-    shown = cerebro(trained, "watch", long_run.run)
-    assert shown.exit_code == 1
-    assert f"run {long_run.run} cancelled" in shown.output
+def test_watching_ends_when_the_run_is_cancelled_and_a_resume_is_watched(trained: Trained, long_run: Any) -> None:
+    def cancel() -> None:
+        while not trained.cerebro.cancel(long_run):
+            time.sleep(0.2)
+
+    for command in (["watch", long_run.run], ["resume", long_run.run, "--epochs", 100_001]):
+        threading.Timer(1.0, cancel).start()
+        shown = cerebro(trained, *command)
+        assert shown.exit_code == 1
+        assert f"run {long_run.run} cancelled" in shown.output and f"run {long_run.run} was cancelled" in shown.output
+    assert "/600006 hops" in shown.output
+
+
+def test_cancelling(trained: Trained, long_run: Any) -> None:
+    shown = cerebro(trained, "cancel", long_run.run)
+    assert shown.exit_code == 0
+    assert shown.output == f"Run {long_run.run} is cancelled.\nGo on with: cerebro resume {long_run.run}\n"
+    again = cerebro(trained, "cancel", long_run.run)
+    assert (again.exit_code, again.output) == (1, f"Run {long_run.run} is not under way: it is cancelled.\n")

@@ -79,8 +79,8 @@ def test_numbers(value: float | None, told: str) -> None:
     assert drawing.number(value) == told
 
 
-def configuration(key: int, model: int, compiled: str, fitted: str) -> SimpleNamespace:
-    return SimpleNamespace(mst_key=key, model_id=model, compile_params=compiled, fit_params=fitted)
+def configuration(key: int, model: int, compiled: str, fitted: str, name: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(mst_key=key, model_id=model, model_name=name, compile_params=compiled, fit_params=fitted)
 
 
 def test_only_what_differs_is_told() -> None:
@@ -91,6 +91,12 @@ def test_only_what_differs_is_told() -> None:
         ]
     )
     assert told == {1: "Adam(lr=0.1), batch_size=8, epochs=1", 2: "SGD(lr=0.1, momentum=0.9), batch_size=16"}
+
+
+def test_models_are_told_by_a_name_of_their_own() -> None:
+    same = ("loss='mse'", "epochs=1")
+    named = [configuration(key, key, *same, name) for key, name in enumerate(["mlp", "cnn", "cnn", None], 1)]
+    assert differences(named) == {1: "mlp", 2: "model 2", 3: "model 3", 4: "model 4"}
 
 
 def test_a_single_configuration_is_told_whole() -> None:

@@ -1,4 +1,4 @@
-"""The README's SQL runs as it is printed."""
+"""The README's SQL and Python run as they are printed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+from psycopg2.extensions import make_dsn
 from sklearn.datasets import load_iris
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
@@ -15,7 +17,13 @@ def first_minute() -> str:
     return re.search(r"## The first minute in SQL.*?```sql\n(.*?)```", README, re.DOTALL).group(1)  # type: ignore[union-attr]
 
 
-def test_the_first_minute(db: Any) -> None:
+def from_python() -> str:
+    return re.search(r"The same from Python.*?```python\n(.*?)```", README, re.DOTALL).group(1)  # type: ignore[union-attr]
+
+
+def test_the_first_minute(
+    server: str, db: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     iris = load_iris()
     with db.cursor() as cursor:
         cursor.execute("SELECT current_schema()")
@@ -36,7 +44,15 @@ def test_the_first_minute(db: Any) -> None:
         board = results[4]
         assert [row[0] for row in board] == list(range(1, 9)), "eight configurations, best first"
         assert board[0][4] > 0.9, "iris is easy"
-        cursor.execute("SELECT count(*), avg((class_value = species)::integer) FROM iris_predicted JOIN iris USING (id)")
+        right = "SELECT count(*), avg((class_value = species)::integer) FROM iris_predicted JOIN iris USING (id)"
+        cursor.execute(right)
         count, right = cursor.fetchone()
         assert count == 150
         assert right > 0.6
+    monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={schema},public,cerebro"))
+    names: dict[str, Any] = {}
+    exec(from_python(), names)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("100.0 %, best loss so far: 0.")
+    assert names["best"].rank == 1 and names["best"].training_metric > 0.9
+    assert names["model"].predict(iris.data[:5], verbose=0).shape == (5, 3)
+    names["cerebro"].close()
