@@ -1,7 +1,8 @@
 """The trainer process: reads orders from standard input, obeys them one by one, ends at end-of-file.
 
-    python -I …/cerebro_db/nn/trainer_main.py
+    python -I …/cerebro_db/nn/trainer_main.py [FOLDER]
 
+With FOLDER it is confined (see confine.py), and that is the only place where it may write files.
 Frames go out on what was standard output; anything that a library prints goes to standard error.
 The framework is imported by the ``hello`` order, because which one, and which GPU it may see, has to
 be known before.
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import signal
 import sys
@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from cerebro_db.core import wire  # noqa: E402
+from cerebro_db.nn.confine import confine  # noqa: E402
 from cerebro_db.nn.orders import Orders  # noqa: E402
 
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -36,11 +37,9 @@ def die_with_the_parent() -> None:
 
 
 def be_the_first_to_go() -> None:
-    """When memory runs out the kernel must take a trainer, never a PostgreSQL process; and leave no core file."""
+    """When memory runs out the kernel must take a trainer, never a PostgreSQL process."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def private_stdout() -> int:
@@ -67,6 +66,7 @@ def main() -> None:
     die_with_the_parent()
     be_the_first_to_go()
     frames = private_stdout()
+    confinement = confine(sys.argv[1]) if len(sys.argv) > 1 else []  # before any thread, and any framework
 
     def progress(report: dict[str, Any]) -> None:
         write_frame(frames, {"progress": report})
@@ -79,7 +79,10 @@ def main() -> None:
     decoder = wire.Decoder()
     while piece := os.read(STDIN, 1 << 20):
         for order in decoder.feed(piece):
-            write_frame(frames, orders.obey(order))
+            answer = orders.obey(order)
+            if order.get("order") == "hello" and "ok" in answer:
+                answer["ok"]["confinement"] = confinement
+            write_frame(frames, answer)
 
 
 if __name__ == "__main__":

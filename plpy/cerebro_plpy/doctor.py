@@ -438,7 +438,7 @@ def segment_rows(place: str, answer: dict[str, Any], gpus: int) -> Iterator[Row]
     devices = hello["devices"]
     found = f"{', '.join(devices)}; {count_of(answer['threads'], 'thread')}"
     if gpus and not any(device.startswith("GPU") for device in devices):
-        advice = "This machine has a GPU, but TensorFlow sees none: its GPU build and driver may not match."
+        advice = "TensorFlow sees no GPU: build and driver do not match, or lack what confinement denies."
         yield Row(place, "devices", WARNING, found, advice)
     else:
         yield Row(place, "devices", OK, found)

@@ -42,7 +42,10 @@ class Trainer:
     def __init__(self, folder: Path, options: dict[str, Any], listen: Listen) -> None:
         self.options = options
         self.log = folder / "trainer.log"
-        python = installation()["trainer_python"]
+        installed = installation()
+        command = [installed["trainer_python"], "-I", "-B", str(INSTALLATION / "cerebro_db" / "nn" / "trainer_main.py")]
+        if installed.get("confine", True):  # an administrator can do without, should a driver need more
+            command.append(str(folder))
         environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(folder),
@@ -55,7 +58,7 @@ class Trainer:
         try:
             with open(self.log, "wb") as log:
                 self._process = subprocess.Popen(
-                    [python, "-I", "-B", str(INSTALLATION / "cerebro_db" / "nn" / "trainer_main.py")],
+                    command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -66,7 +69,7 @@ class Trainer:
                 )
         except OSError as error:
             raise TrainerFailed(
-                f"the trainer's Python cannot be started: {python}",
+                f"the trainer's Python cannot be started: {command[0]}",
                 detail=str(error),
                 hint="SELECT * FROM cerebro.doctor() says what is missing; make install TRAINER_PYTHON=… sets it.",
             ) from error

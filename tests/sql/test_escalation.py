@@ -295,7 +295,8 @@ def spy(alice: User) -> None:
                 END;
             END LOOP;
             FOREACH named IN ARRAY ARRAY['RESET SESSION AUTHORIZATION', 'RESET ROLE',
-                'SET SESSION AUTHORIZATION postgres', 'SELECT cerebro._enrol(''postgres'')', 'SELECT pg_read_file(''cerebro_db/secret'')',
+                'SET SESSION AUTHORIZATION postgres',
+                'SELECT cerebro._enrol(''postgres'')', 'SELECT pg_read_file(''cerebro_db/secret'')',
                 'SELECT rolpassword FROM pg_authid', 'ALTER ROLE {alice.name} SUPERUSER']
             LOOP
                 BEGIN
@@ -485,7 +486,8 @@ def test_a_forged_run_drops_and_reads_only_what_is_ones_own(root: Town, alice: U
     (run,) = alice(
         "INSERT INTO cerebro.run SELECT nextval('cerebro.run_id'), owner, name, description, created_at, %s, NULL, %s,"
         " selection_table, arch_table, epochs, evaluate_every, seed, segments, dist_keys, configurations,"
-        " rows_per_epoch, %s, options, layout, validation_layout, source_summary, version FROM cerebro.run LIMIT 1 RETURNING run",
+        " rows_per_epoch, %s, options, layout, validation_layout, source_summary, version FROM cerebro.run LIMIT 1"
+        " RETURNING run",
         hostile,
         f'"{alice.name}"."x""; DROP TABLE {bob.name}.packed; --"',
         storage,

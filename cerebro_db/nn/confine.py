@@ -1,0 +1,200 @@
+"""What the kernel can be asked to keep the trainer from, without root: on Linux, as far as it goes there.
+
+A model is data and passes an allow-list, so nothing here should ever be needed.  Should a framework have a
+hole all the same, the trainer runs as the server's own account; this is what then stands between it and the
+database: no new privileges, no sockets (the server's own socket lets that account in), no hand on other
+processes, files written only in its scratch folder, and read only where programs and libraries are.  In the
+scratch folder, which the server's session reads and writes too, it makes plain files and folders only: no link
+that would lead the session elsewhere.
+
+All of it lasts for the process and its children, and cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import resource
+import struct
+import sys
+import sysconfig
+
+PR_SET_NO_NEW_PRIVS = 38
+PR_SET_SECCOMP = 22
+SECCOMP_MODE_FILTER = 2
+LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def confine(scratch: str) -> list[str]:
+    """Give up what a trainer does not need, and say in words what was achieved."""
+    achieved = []
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        achieved.append("no core files")
+    if LIBC is None or LIBC.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))) != 0:
+        return achieved
+    achieved.append("no new privileges")
+    for step in (lambda: only_these_files(scratch), without_system_calls):
+        with contextlib.suppress(OSError, AttributeError):
+            achieved += step()
+    return achieved
+
+
+# -- files: Landlock ---------------------------------------------------------------------------------------
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
+VERSION, PATH_BENEATH = 1, 1
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
+MAKE_DIR, MAKE_FILE = 1 << 7, 1 << 8
+OF_VERSION_1 = (1 << 13) - 1  # also: make devices, sockets, pipes and symbolic links
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15  # of versions 2, 3 and 5
+OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+READ = EXECUTE | READ_FILE | READ_DIR
+SCRATCH = READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_FILE
+PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix", "/proc", "/sys")
+SETTINGS = ("ld.so.cache", "localtime", "passwd", "nsswitch.conf", "os-release", "fonts", "nvidia", "OpenCL")  # in /etc
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+GPU = ("nvidia", "kfd", "dri", "infiniband")  # how the names of their devices begin
+
+
+def only_these_files(scratch: str) -> list[str]:
+    libc = LIBC
+    assert libc is not None
+    version = libc.syscall(CREATE_RULESET, None, 0, VERSION)
+    if version < 1:
+        return []
+    handled = OF_VERSION_1
+    for since, right in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
+        if version >= since:
+            handled |= right
+    elsewhere = parents_folder()
+    attributes = struct.pack("Q", handled)
+    rules = libc.syscall(CREATE_RULESET, attributes, len(attributes), 0)
+    if rules < 0:
+        raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
+    try:
+        for path in readable():
+            allow(rules, path, READ & handled)
+        for path in devices():
+            allow(rules, path, (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled)
+        # CUDA names its threads there; whose the entries are the kernel checks besides.
+        allow(rules, f"/proc/{os.getpid()}/task", (READ | WRITE_FILE) & handled)
+        allow(rules, scratch, SCRATCH & handled)
+        if libc.syscall(RESTRICT_SELF, rules, 0) != 0:
+            raise OSError(ctypes.get_errno(), "landlock_restrict_self")
+    finally:
+        os.close(rules)
+    achieved = ["writes files in its scratch folder only"]
+    if elsewhere is not None and closed(elsewhere):
+        achieved.append("reads programs, libraries and its scratch folder only")
+    return achieved
+
+
+def parents_folder() -> str | None:
+    """Where our session works, which is the database's data folder: to see whether it is closed to us."""
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{os.getppid()}/cwd")
+    return None
+
+
+def closed(folder: str) -> bool:
+    try:
+        os.listdir(folder)
+    except PermissionError:
+        return True
+    return False
+
+
+def readable() -> set[str]:
+    """Where programs and libraries are: the system's, this environment's, our own, and those said to be the GPU's."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    environment = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *sysconfig.get_paths().values()]
+    libraries = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), os.environ.get("CUDA_HOME", "")]
+    found = {here, *PROGRAMS, *(f"/etc/{name}" for name in SETTINGS), *environment, *libraries}
+    return {path for path in found if path and os.path.isabs(path) and os.path.realpath(path) != "/"}
+
+
+def devices() -> list[str]:
+    with contextlib.suppress(OSError):
+        return [f"/dev/{name}" for name in os.listdir("/dev") if name in DEVICES or name.startswith(GPU)]
+    return []
+
+
+def allow(rules: int, path: str, rights: int) -> None:
+    libc = LIBC
+    assert libc is not None
+    try:
+        folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # there is no such place here
+    try:
+        if not os.path.isdir(path):
+            rights &= OF_FILES
+        attributes = struct.pack("=Qi", rights, folder)
+        if libc.syscall(ADD_RULE, rules, PATH_BENEATH, attributes, 0) != 0:
+            raise OSError(ctypes.get_errno(), "landlock_add_rule", path)
+    finally:
+        os.close(folder)
+
+
+# -- system calls: seccomp ---------------------------------------------------------------------------------
+
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000  # the latter with an errno in its low half
+EPERM, ENOSYS = 1, 38
+LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06  # of classic BPF, on 32-bit words
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # where they are in what the filter looks at
+X32 = 0x40000000
+# name -> number. A kill may go to the process itself (abort() does that), to nobody else.
+CALLS = {
+    "x86_64": (
+        0xC000003E,
+        {"socket": 41, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "io_uring_setup": 425,
+         "pidfd_open": 434, "pidfd_getfd": 438, "bpf": 321, "keyctl": 250, "add_key": 248, "userfaultfd": 323,
+         "shmat": 30, "process_madvise": 440, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297},
+        {"kill": 62, "tgkill": 234, "tkill": 200},
+    ),
+    "aarch64": (
+        0xC00000B7,
+        {"socket": 198, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "io_uring_setup": 425,
+         "pidfd_open": 434, "pidfd_getfd": 438, "bpf": 280, "keyctl": 219, "add_key": 217, "userfaultfd": 282,
+         "shmat": 196, "process_madvise": 440, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240},
+        {"kill": 129, "tgkill": 131, "tkill": 130},
+    ),
+}  # fmt: skip
+
+
+def without_system_calls() -> list[str]:
+    if platform.machine() not in CALLS or sys.maxsize < 1 << 32:
+        return []
+    libc = LIBC
+    assert libc is not None
+    program = b"".join(struct.pack("=HBBI", *line) for line in seccomp_filter(*CALLS[platform.machine()]))
+    lines = ctypes.create_string_buffer(program, len(program))
+    attributes = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(lines))
+    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, attributes, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
+    return ["no network or other sockets", "no hand on other processes"]
+
+
+def seccomp_filter(architecture: int, refused: dict[str, int], own: dict[str, int]) -> list[tuple[int, int, int, int]]:
+    """Classic BPF: (code, lines to skip if true, if false, constant)."""
+    me = os.getpid()
+    lines = [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (EQUAL, 1, 0, architecture),
+        (RETURN, 0, 0, REFUSE | ENOSYS),  # the 32-bit calls have other numbers
+        (LOAD, 0, 0, NUMBER),
+        (AT_LEAST, 0, 1, X32),
+        (RETURN, 0, 0, REFUSE | ENOSYS),
+    ]
+    for number in refused.values():
+        lines += [(EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE | EPERM)]
+    for name, number in own.items():
+        # tkill names a thread, whose process cannot be seen: glibc has not used it for itself since 2.30.
+        mine = [(LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 1, 0, me), (RETURN, 0, 0, REFUSE | EPERM), (RETURN, 0, 0, ALLOW)]
+        if name == "tkill":
+            mine = [(RETURN, 0, 0, REFUSE | EPERM)]
+        lines += [(EQUAL, 0, len(mine), number), *mine]
+    return [*lines, (RETURN, 0, 0, ALLOW)]
