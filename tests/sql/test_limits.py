@@ -1,0 +1,182 @@
+"""Limits per role: what is over them is refused with SQLSTATE 53400 before it is taken; an admin forgets runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2 import errors
+from psycopg2.extras import wait_select
+
+from tests.sql import users
+from tests.sql.lab import eventually
+from tests.sql.users import Town, User
+
+
+@pytest.fixture(scope="module")
+def town(server: str) -> Iterator[Town]:
+    with users.town(server) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ann(town: Town) -> User:
+    """She has a packed table of two segments, and a selection of one small model."""
+    user = town.user("ann", "cerebro_user")
+    users.equip(user, segments=2)
+    return user
+
+
+def used(user: User) -> dict[str, tuple[Any, int]]:
+    return {name: (allowed, used) for name, allowed, used in user("SELECT name, allowed, used FROM cerebro.limits")}
+
+
+@pytest.fixture
+def limited(town: Town, ann: User) -> Iterator[Any]:
+    def limit(**limits: Any) -> None:
+        named = "".join(f", {name} => %s" for name in limits)
+        town(f"SELECT cerebro.set_limits(%s{named})", ann.name, *limits.values())
+
+    try:
+        yield limit
+    finally:
+        town("DELETE FROM cerebro.role_limit")
+
+
+def refused(user: User, *arguments: Any) -> str:
+    error = user.refused(*arguments, why=errors.ConfigurationLimitExceeded)
+    assert "cerebro.limits" in (error.diag.message_hint or "")
+    return str(error.diag.message_primary).removeprefix("cerebro: ")
+
+
+FIT = "SELECT madlib_fit_multiple_model('packed', 'none', 'mst', 1)"
+
+
+def test_what_holds_is_seen(town: Town, ann: User, limited: Any) -> None:
+    assert [used(ann)[name][0] for name in ("running_runs", "segments", "state_bytes", "run_seconds")] == [None] * 4
+    town("SELECT cerebro.set_limits(NULL, max_running_runs => 7, max_segments => 70)")
+    limited(max_running_runs=2)
+    assert used(ann)["running_runs"] == (2, 0)
+    assert used(ann)["segments"] == (70, 0)
+    spare, total = used(ann)["connections"], town("SELECT current_setting('max_connections')::int")[0]
+    assert 0 < spare[1] < spare[0] <= total - 3 - total // 10
+    limited()  # none of her own any more
+    assert used(ann)["running_runs"] == (7, 0)
+
+
+def test_who_sets_them(town: Town, ann: User) -> None:
+    for statement in (
+        "SELECT cerebro.set_limits(NULL)",
+        "SELECT * FROM cerebro.role_limit",
+        "DELETE FROM cerebro.role_limit",
+        "INSERT INTO cerebro.role_limit (role) VALUES ('')",
+    ):
+        ann.refused(statement)
+    admin = town.user("limiter", "cerebro_admin")
+    admin("SELECT cerebro.set_limits(%s, max_segments => 3)", ann.name)
+    assert admin("SELECT max_segments, set_by::text FROM cerebro.role_limit") == [(3, admin.name)]
+    admin.refused("UPDATE cerebro.role_limit SET max_segments = NULL")
+    admin.refused("SELECT cerebro.set_limits('nobody')", why=errors.UndefinedObject)
+    admin.refused("SELECT cerebro.set_limits(%s, max_segments => -1)", ann.name, why=errors.CheckViolation)
+    admin("SELECT cerebro.set_limits(%s)", ann.name)
+
+
+@pytest.mark.parametrize("function", ["madlib_fit_multiple_model", "submit"])
+def test_runs_and_segments(ann: User, limited: Any, function: str) -> None:
+    statement = FIT.replace("madlib_fit_multiple_model", function)
+    limited(max_running_runs=0)
+    assert refused(ann, statement) == "you have 0 runs under way, and may have 0 at once"
+    limited(max_segments=1)
+    assert refused(ann, statement) == "a run on 2 segments is more than you may have: 1 at once"
+    assert ann("SELECT count(*) FROM cerebro.run") == [0]  # nothing was begun
+
+
+def test_connections(town: Town, ann: User, limited: Any) -> None:
+    most, taken = used(ann)["connections"]
+    kept = max(3, town("SELECT current_setting('max_connections')::int")[0] // 10)
+    limited(min_free_connections=most + kept - taken)
+    message = refused(ann, FIT)
+    assert message.startswith("3 worker connections are wanted, and the server has ")
+    assert ann("SELECT count(*) FROM cerebro.run") == [0]
+    limited(min_free_connections=0)
+    assert used(ann)["connections"][0] == most + kept
+
+
+def test_one_after_the_other(town: Town, ann: User, limited: Any) -> None:
+    """With one run allowed a second waits for nobody, also when it is resumed; time and disk end a run, resumably."""
+    limited(max_running_runs=1, max_segments=3)
+    long = ann("SELECT submit('packed', 'long', 'mst', 3000)")[0]
+    try:
+        assert used(ann)["running_runs"] == (1, 1) and used(ann)["segments"] == (3, 2)
+        assert refused(ann, FIT) == "you have 1 runs under way, and may have 1 at once"
+        limited(max_segments=3)
+        assert refused(ann, FIT) == (
+            "a run on 2 segments is more than you may have: 3 at once, and 2 are in use by your other runs"
+        )
+        eventually(lambda: used(ann)["state_bytes"][1] > 0, what="a state is stored")
+        admin = town.user("ender", "cerebro_admin")
+        error = admin.refused("SELECT cerebro.forget(%s)", long, why=errors.ObjectInUse)
+        assert "is running" in str(error)
+    finally:
+        ann("SELECT cerebro.cancel(%s)", long)
+    assert ann("SELECT cerebro.wait(%s, 30)", long) == ["cancelled"]
+
+    limited(max_running_runs=0)
+    assert refused(ann, "SELECT cerebro.resume(%s)", long).startswith("you have 0 runs under way")
+    limited(max_state_bytes=1000)
+    message = refused(ann, "SELECT cerebro.resume(%s)", long)
+    assert "are more than the 1,000 that you may store" in message, message
+    limited(max_run_seconds=2)
+    error = ann.refused("SELECT cerebro.resume(%s)", long, why=errors.QueryCanceled)
+    assert "took the 2 s that a run of yours may take" in str(error)
+    assert "cerebro.resume" in error.diag.message_hint
+    assert ann("SELECT status, message FROM cerebro.runs WHERE run = %s", long)[0][0] == "cancelled"
+    limited()
+
+    # Others cannot forget it, an administrator can: log and states are gone, nobody else's are.
+    other = users.fit(ann, "other")
+    watcher = town.user("watcher", "cerebro_monitor", "cerebro_user")
+    watcher.refused("SELECT cerebro.forget(%s)", long)
+    watcher.refused("SELECT cerebro._forget(%s, %s)", long, ann.name)
+    storage, kept = (town("SELECT storage FROM cerebro.run WHERE run = %s", number)[0] for number in (long, other))
+    # A row that names another run's states does not make an admin drop them.
+    mallory = town.user("mallory", "cerebro_user")
+    mallory(
+        "INSERT INTO cerebro.run (run, source_table, model_table, selection_table, arch_table, epochs, evaluate_every,"
+        " seed, segments, dist_keys, configurations, rows_per_epoch, storage, options, layout, source_summary, version)"
+        " VALUES (900001, 's', 'm', 'sel', 'a', 1, 1, 1, 1, '{0}', 1, 1, %s, '{}', '{}', '{}', 'v')",
+        kept,
+    )
+    mallory("INSERT INTO cerebro.event (run, event) VALUES (900001, 'created'), (900001, 'finished')")
+    leaves = "SELECT count(*) FROM pg_class WHERE relnamespace = 'cerebro_state'::regnamespace AND relname LIKE %s"
+    assert town(leaves, storage + "%")[0] > 0 and town(leaves, kept + "%")[0] > 0
+    admin("SELECT cerebro.forget(900001)")
+    admin("SELECT cerebro.forget(%s)", long)
+    assert town(leaves, storage + "%") == [0] and town(leaves, kept + "%")[0] > 0
+    for table in ("run", "event", "hop", "configuration", "architecture", "attempt", "heartbeat", "evaluation"):
+        assert town(f"SELECT count(*) FROM cerebro.{table} WHERE run IN (%s, 900001)", long) == [0], table
+    assert ann("SELECT run FROM cerebro.runs") == [other]
+    admin.refused("SELECT cerebro.forget(%s)", long, why=errors.UndefinedObject)
+
+
+def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
+    """Both pass the first look; the claim counts them one after the other."""
+    limited(max_running_runs=1)
+    both = [psycopg2.connect(ann.dsn, options=f"-c search_path={ann.name},cerebro", async_=1) for _ in range(2)]
+    outcomes = []
+    for connection in both:
+        wait_select(connection)
+    cursors = [connection.cursor() for connection in both]
+    for number, cursor in enumerate(cursors):
+        cursor.execute(FIT.replace("none", f"twin{number}"))
+    for connection in both:
+        try:
+            wait_select(connection)
+            outcomes.append("finished")
+        except errors.ConfigurationLimitExceeded as error:
+            outcomes.append(str(error.diag.message_primary).removeprefix("cerebro: "))
+        connection.close()
+    assert sorted(outcomes) == ["finished", "you have 1 runs under way, and may have 1 at once"]
+    assert used(ann)["running_runs"] == (1, 0)
