@@ -17,6 +17,12 @@ GRANT SELECT, DELETE ON cerebro.role_limit TO cerebro_admin;
 GRANT INSERT (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections)
    ON cerebro.role_limit TO cerebro_admin;
 
+CREATE VIEW cerebro._state_size AS
+SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner, pg_catalog.pg_total_relation_size(c.oid) AS bytes
+  FROM pg_catalog.pg_class c
+ WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace;
+COMMENT ON VIEW cerebro._state_size IS 'What the model states of all runs take of the disk.';
+
 -- The driver and people read the same figures.
 CREATE VIEW cerebro.limits WITH (security_barrier) AS
 WITH mine AS (
@@ -37,11 +43,7 @@ WITH mine AS (
                           WHERE e.run = runs.run AND e.owner = runs.owner AND e.event = 'started') last
      WHERE runs.owner = current_user AND runs.status = 'running'
 ), states AS (
-    SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0) AS bytes
-      FROM pg_catalog.pg_class c
-      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-      JOIN pg_catalog.pg_roles r ON r.oid = c.relowner
-     WHERE n.nspname = 'cerebro_state' AND c.relkind = 'r' AND r.rolname = current_user
+    SELECT COALESCE(sum(bytes), 0) AS bytes FROM cerebro._state_size WHERE owner = current_user
 )
 SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
   FROM mine, running, states,

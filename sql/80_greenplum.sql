@@ -23,6 +23,15 @@ BEGIN
     -- Trainers on the segments need the source of what they are told to use: every segment has all of it.
     EXECUTE 'ALTER TABLE cerebro.custom_function SET DISTRIBUTED REPLICATED';
 
+    -- Each segment says what it stores: asked of the coordinator, the size of a table is a query of its own, which
+    -- cannot run within another.
+    EXECUTE $sql$
+        CREATE OR REPLACE VIEW cerebro._state_size AS
+        SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner, pg_catalog.pg_total_relation_size(c.oid) AS bytes
+          FROM gp_dist_random('pg_catalog.pg_class') c
+         WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace
+    $sql$;
+
     -- The log of a run lies together, so that what is asked about it is joined where it lies. Tables without a
     -- primary key are distributed by their first column as it is.
     FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'event', 'hop', 'evaluation']
