@@ -1,0 +1,457 @@
+"""Runs that are killed, cancelled, stopped, forgotten and fought over: nothing committed is lost, nothing is left.
+
+Each run here is taken to its end, and ends with the bits of the run that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from cerebro_db.client.cluster import Cluster
+from tests.sql.lab import CROSS, Lab, eventually, fit_statement, flower_model, run, trainer_processes
+
+SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 6, 2
+LONG = 1000  # epochs, of runs that are stopped and never finished
+HOPS = SEGMENTS * EPOCHS * CONFIGURATIONS
+OPTIONS = {"deterministic": True, "seed": 9}
+
+
+@dataclass
+class Calm:
+    """What is to come of it, whatever happens."""
+
+    run: int
+    weights: dict[int, bytes]
+    states: dict[int, bytes]
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab) -> Lab:
+    lab.iris(SEGMENTS)
+    model = lab.architecture(flower_model())
+    # Small batches, so that a hop takes long enough to be caught.
+    lab.selection(
+        "mst",
+        [
+            (model, f"optimizer='Adam(lr=0.01)', {CROSS}", "batch_size=4, epochs=20"),
+            (model, f"optimizer='SGD(lr=0.05, momentum=0.9)', {CROSS}", "batch_size=5, epochs=20"),
+        ],
+    )
+    return lab
+
+
+@pytest.fixture(scope="module")
+def calm(place: Lab) -> Calm:
+    run_id = place.fit("train", "calm", "mst", EPOCHS, validation_table="val", options=OPTIONS)
+    return Calm(run_id, place.weights("calm"), place.states(run_id))
+
+
+# -- what the tests do ------------------------------------------------------------------------------------
+
+
+class Caller(threading.Thread):
+    """Somebody who waits for a statement in a session of his own."""
+
+    def __init__(self, lab: Lab, statement: str, *values: Any, before: str | None = None) -> None:
+        super().__init__(daemon=True)
+        self.connection = lab.connect()
+        self.pid = self.connection.info.backend_pid
+        if before:
+            run(self.connection, before)
+        self.statement, self.values = statement, values
+        self.result: Any = None
+        self.error: psycopg2.Error | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = run(self.connection, self.statement, *self.values)[0][0]
+        except psycopg2.Error as error:
+            self.error = error
+
+    def done(self, within: float = 120) -> Caller:
+        self.join(within)
+        assert not self.is_alive(), f"still waiting after {within:.0f} s: {self.statement}"
+        return self
+
+
+def caller(lab: Lab, output: str, epochs: int = EPOCHS) -> Caller:
+    more = {"validation_table": "val", "options": OPTIONS}
+    return Caller(lab, *fit_statement("madlib_fit_multiple_model", "train", output, "mst", epochs, more))
+
+
+def submitted(lab: Lab, output: str, epochs: int = EPOCHS) -> int:
+    return lab.submit("train", output, "mst", epochs, validation_table="val", options=OPTIONS)
+
+
+def the_run(lab: Lab, output: str) -> int:
+    """The number of the run that will make these tables."""
+    name = f"{lab.schema}.{output}"
+    eventually(lambda: lab("SELECT 1 FROM run WHERE model_table = %s", name), 60, "the run is on record")
+    return lab.value("SELECT max(run) FROM run WHERE model_table = %s", name)
+
+
+def hops(lab: Lab, run_id: int) -> int:
+    return lab.value("SELECT count(*) FROM hop WHERE run = %s", run_id)
+
+
+def under_way(lab: Lab, run_id: int, least: int = 3) -> int:
+    eventually(lambda: hops(lab, run_id) >= least, 120, f"{least} hops")
+    return hops(lab, run_id)
+
+
+def workers(lab: Lab, application: str = "cerebro_db segment %") -> list[int]:
+    found = lab(
+        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s ORDER BY application_name", application
+    )
+    return [pid for (pid,) in found]
+
+
+def stopped_after(lab: Lab, run_id: int, least: int) -> None:
+    under_way(lab, run_id, least)
+    lab("SELECT pg_cancel_backend(driver_pid) FROM runs WHERE run = %s", run_id)
+    assert lab.value("SELECT wait(%s, 30)", run_id) == "cancelled"
+
+
+def resumed_to_the_same_bits(lab: Lab, run_id: int, calm: Calm, output: str, least: int = 0) -> None:
+    before = lab("SELECT mst_key, hop, state_sha256, finished_at FROM hop WHERE run = %s", run_id)
+    assert least <= len(before) < HOPS
+    if lab.status(run_id) != "finished":
+        lab("SELECT resume(%s)", run_id)
+    same_bits(lab, run_id, calm, output)
+    after = set(lab("SELECT mst_key, hop, state_sha256, finished_at FROM hop WHERE run = %s", run_id))
+    assert set(before) <= after, "what was committed is what it was, and was not trained again"
+
+
+def same_bits_so_far(lab: Lab, run_id: int, calm: Calm, least: int) -> None:
+    """Of a run that was never to end: each state is that of the calm run after as many hops."""
+    assert hops(lab, run_id) >= least
+    compared = lab(
+        "SELECT a.state_sha256 = b.state_sha256 FROM hop a JOIN hop b USING (mst_key, hop, epoch, segment)"
+        " WHERE a.run = %s AND b.run = %s", run_id, calm.run
+    )  # fmt: skip
+    assert len(compared) >= min(least, HOPS) and all(same for (same,) in compared)
+    gaps = "SELECT mst_key FROM hop WHERE run = %s GROUP BY mst_key HAVING count(*) <> max(hop)"
+    assert not lab(gaps, run_id)
+    lab.require_no_orphans()
+
+
+def same_bits(lab: Lab, run_id: int, calm: Calm, output: str) -> None:
+    assert lab.status(run_id) == "finished"
+    assert hops(lab, run_id) == HOPS
+    assert lab.states(run_id) == calm.states
+    assert lab.weights(output) == calm.weights
+    lab.require_no_orphans()
+
+
+# -- somebody wants it to end --------------------------------------------------------------------------------
+
+
+def wanted_to_end(place: Lab, who: Caller, run_id: int, end: Callable[[], Any], within: float = 10.0) -> psycopg2.Error:
+    """Ends it, and looks at how: quickly, with an error that says so, on record, and nobody left."""
+    under_way(place, run_id)
+    began = time.monotonic()
+    end()
+    who.done(within)
+    took = time.monotonic() - began
+    assert took < within, f"{took:.1f} s"
+    assert who.error is not None
+    place.require_no_orphans()
+    return who.error
+
+
+def test_every_kind_of_cancel(place: Lab, calm: Calm) -> None:
+    who = caller(place, "ended", LONG)
+    run_id = the_run(place, "ended")
+    error = wanted_to_end(place, who, run_id, lambda: place("SELECT cancel(%s)", run_id))
+    assert error.pgcode == "57014" and f"run {run_id} was cancelled" in error.diag.message_primary
+    assert f"resume({run_id})" in error.diag.message_hint
+    assert place.status(run_id) == "cancelled"
+    assert "ended" not in place.tables()
+    assert run(who.connection, "SELECT 1") == [(1,)], "the session lives"
+    # And by the server's own means: each time a resume goes on for a while, and is stopped in another way.
+    stops: dict[str, Callable[[Caller], Any]] = {
+        "pg_cancel_backend": lambda one: place("SELECT pg_cancel_backend(%s)", one.pid),
+        "Ctrl-C": lambda one: one.connection.cancel(),
+    }
+    for kind, stop in stops.items():
+        again = Caller(place, "SELECT resume(%s)", run_id)
+        eventually(lambda: place.status(run_id) == "running", 60, kind)
+        under_way(place, run_id, hops(place, run_id) + 1)
+        stop(again)
+        again.done(20)
+        assert again.error is not None and again.error.pgcode == "57014", (kind, again.error)
+        assert place.status(run_id) == "cancelled", kind
+        place.require_no_orphans()
+    # A timeout may come at any moment, also while the trainers start.
+    again = Caller(place, "SELECT resume(%s)", run_id, before="SET statement_timeout = '3s'").done(20)
+    assert again.error is not None and "statement timeout" in str(again.error)
+    assert place.status(run_id) == "cancelled"
+    same_bits_so_far(place, run_id, calm, 5)
+
+
+def test_the_driver_is_terminated(place: Lab, calm: Calm) -> None:
+    who = caller(place, "terminated", LONG)
+    run_id = the_run(place, "terminated")
+    error = wanted_to_end(place, who, run_id, lambda: place("SELECT pg_terminate_backend(%s)", who.pid))
+    assert error.pgcode in ("57P01", None)
+    eventually(lambda: place.status(run_id) == "interrupted", 10, "its session is gone, and the run is known to be")
+    least = hops(place, run_id)
+    again = Caller(place, "SELECT resume(%s)", run_id)
+    under_way(place, run_id, least + 3)
+    again.connection.cancel()
+    again.done(20)
+    same_bits_so_far(place, run_id, calm, least + 3)
+
+
+def test_a_run_whose_recorder_is_lost_has_failed_and_can_be_resumed(place: Lab, calm: Calm) -> None:
+    """Also while the session that drove it lives on: it must not seem to be running."""
+    who = caller(place, "unrecorded", LONG)
+    run_id = the_run(place, "unrecorded")
+    (recorder,) = workers(place, "%recorder")
+    error = wanted_to_end(place, who, run_id, lambda: place("SELECT pg_terminate_backend(%s)", recorder))
+    assert "record" in error.diag.message_primary
+    assert run(who.connection, "SELECT 1") == [(1,)]
+    assert place.status(run_id) == "failed"
+
+
+# -- somebody dies -------------------------------------------------------------------------------------------
+
+
+def test_trainers_and_worker_sessions_are_replaced(place: Lab, calm: Calm) -> None:
+    """The run goes on by itself, and says what happened."""
+    run_id = submitted(place, "replaced")
+    under_way(place, run_id)
+    for pid in workers(place):
+        place("SELECT pg_terminate_backend(%s)", pid)
+        under_way(place, run_id, hops(place, run_id) + 1)
+    if place.home is not None:
+        for parent in workers(place):
+            children = [pid for pid, its_parent in trainer_processes(place.home) if its_parent == parent]
+            assert children, "each worker has its trainer"
+            os.kill(children[0], signal.SIGKILL)
+            under_way(place, run_id, hops(place, run_id) + 1)
+    assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
+    same_bits(place, run_id, calm, "replaced")
+    told = place("SELECT detail ->> 'reason' FROM event WHERE run = %s AND event = 'unit failed'", run_id)
+    assert told, "at least one of them died at work, which is on record"
+    tries = place.value("SELECT count(*) FROM attempt WHERE run = %s", run_id)
+    assert HOPS < tries <= HOPS + 4
+
+
+@pytest.mark.needs_cluster
+def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Calm) -> None:
+    """As one does that makes the framework crash: three tries, then the others go on without it."""
+    assert place.home is not None
+    run_id = submitted(place, "crashing")
+    victim = 1
+    stop = threading.Event()
+
+    def crash() -> None:
+        with contextlib.closing(place.connect()) as connection:
+            while not stop.wait(0.005):
+                # The newest attempt of the victim that has not become a hop is being trained.
+                found = run(
+                    connection,
+                    "SELECT worker_pid FROM attempt a WHERE run = %s AND mst_key = %s AND NOT EXISTS (SELECT FROM hop h"
+                    " WHERE h.run = a.run AND h.mst_key = a.mst_key AND h.hop = a.hop)"
+                    " ORDER BY started_at DESC LIMIT 1",
+                    run_id, victim,
+                )  # fmt: skip
+                for pid, parent in trainer_processes(place.home) if found else []:  # type: ignore[arg-type]
+                    if parent == found[0][0]:
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=crash)
+    killer.start()
+    try:
+        eventually(
+            lambda: place("SELECT 1 FROM event WHERE run = %s AND event = 'configuration failed'", run_id),
+            120,
+            "given up",
+        )
+    finally:
+        stop.set()
+        killer.join()
+    assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
+    board = dict(place("SELECT mst_key, status FROM leaderboard WHERE run = %s", run_id))
+    assert board == {1: "failed", 2: "finished"}
+    reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND mst_key = 1", run_id)
+    assert reason.startswith("gave up after 3 attempts: the trainer was killed"), reason
+    assert place.value("SELECT status FROM crashing_info WHERE mst_key = 1") == "failed"
+    # It may have another chance, and then has the bits of the calm run, too.
+    place("SELECT resume(%s, retry_failed => true)", run_id)
+    same_bits(place, run_id, calm, "crashing")
+
+
+def back(place: Lab) -> None:
+    def there() -> bool:
+        with contextlib.suppress(psycopg2.Error):
+            return bool(place("SELECT 1"))
+        place.close()
+        return False
+
+    eventually(there, 60, "the server is back")
+
+
+@pytest.mark.needs_cluster
+def test_a_crash_and_an_immediate_stop(place: Lab, calm: Calm, cluster: Cluster) -> None:
+    """kill -9 of a worker's backend makes PostgreSQL restart; then it is stopped as by a power cut."""
+    run_id = submitted(place, "crashed")
+    least = under_way(place, run_id)
+    os.kill(workers(place)[0], signal.SIGKILL)
+    time.sleep(0.5)
+    back(place)
+    assert place.status(run_id) == "interrupted"
+    place.require_no_orphans()
+    again = Caller(place, "SELECT resume(%s)", run_id)
+    eventually(lambda: hops(place, run_id) > least, 120, "it goes on")
+    least = hops(place, run_id)
+    cluster.restart("immediate")
+    again.done()
+    assert again.error is not None
+    back(place)
+    assert place.status(run_id) == "interrupted"
+    assert hops(place, run_id) >= least
+    place.require_no_orphans()
+    resumed_to_the_same_bits(place, run_id, calm, "crashed", least)
+    assert not dead_folders(cluster), "later workers took away what the killed ones had left"
+
+
+def dead_folders(cluster: Cluster) -> list[Path]:
+    """Scratch folders whose process is gone."""
+    found = []
+    for base in (cluster.data / "pgsql_tmp_cerebro", *Path("/dev/shm").glob("cerebro_db_*")):
+        with contextlib.suppress(OSError):
+            found += [f for f in base.iterdir() if not Path("/proc", f.name.partition("-")[0]).exists()]
+    return found
+
+
+# -- more than one ---------------------------------------------------------------------------------------------
+
+
+def test_two_resumes_have_one_winner(place: Lab, calm: Calm) -> None:
+    run_id = submitted(place, "contested", LONG)
+    under_way(place, run_id, 2)
+    place("SELECT cancel(%s)", run_id)
+    assert place.value("SELECT wait(%s, 30)", run_id) == "cancelled"
+    both = [Caller(place, "SELECT resume(%s)", run_id) for _ in range(2)]
+    eventually(lambda: not all(one.is_alive() for one in both), 60, "the loser hears of it")
+    (winner,) = [one for one in both if one.is_alive()]
+    (loser,) = [one for one in both if one is not winner]
+    assert loser.error is not None and loser.error.pgcode == "55006"
+    assert f"process id {winner.pid}" in loser.error.diag.message_primary and loser.error.diag.message_hint
+    with pytest.raises(psycopg2.Error) as caught:
+        place("SELECT forget(%s)", run_id)
+    assert caught.value.pgcode == "55006"
+    under_way(place, run_id, hops(place, run_id) + 2)
+    winner.connection.cancel()
+    winner.done(20)
+    same_bits_so_far(place, run_id, calm, 4)
+
+
+# -- what they need is taken away --------------------------------------------------------------------------------
+
+
+def test_the_name_of_the_result_is_taken_meanwhile(place: Lab, calm: Calm) -> None:
+    who = caller(place, "taken")
+    run_id = the_run(place, "taken")
+    place("CREATE TABLE taken (x int)")
+    who.done()
+    assert who.error is not None and who.error.pgcode == "42P07"
+    assert place.columns("taken") == [("x", "integer")], "somebody's table is left alone"
+    assert place.status(run_id) == "finished", "it has trained all the same"
+    place("SELECT materialize(%s, 'elsewhere')", run_id)
+    same_bits(place, run_id, calm, "elsewhere")
+
+
+def test_the_packed_table_is_dropped_or_changed(place: Lab, calm: Calm) -> None:
+    place("CREATE TABLE kept AS TABLE train; CREATE TABLE kept_summary AS TABLE train_summary")
+    try:
+        run_id = submitted(place, "rootless")
+        stopped_after(place, run_id, 2)
+        place("DROP TABLE train CASCADE")
+        with pytest.raises(psycopg2.Error, match="does not exist") as caught:
+            place("SELECT resume(%s)", run_id)
+        assert caught.value.diag.message_hint
+        assert place.status(run_id) == "failed"
+        place.require_no_orphans()
+        # Back again, but with one bit that is another.
+        place("CREATE TABLE train AS TABLE kept")
+        (name,) = [column for column, kind in place.columns("train") if kind == "bytea" and "features" in column]
+        place(f'UPDATE train SET "{name}" = set_byte("{name}", 5, get_byte("{name}", 5) # 1)')
+        with pytest.raises(psycopg2.Error, match="not those that were packed") as caught:
+            place("SELECT resume(%s)", run_id)
+        assert caught.value.pgcode == "XX001" and caught.value.diag.message_hint
+        place("DROP TABLE train; CREATE TABLE train AS TABLE kept")
+        resumed_to_the_same_bits(place, run_id, calm, "rootless", 2)
+    finally:
+        place("DROP TABLE IF EXISTS train, kept_summary CASCADE; ALTER TABLE kept RENAME TO train")
+
+
+def test_a_state_with_other_bytes_is_not_trained_on(place: Lab, calm: Calm) -> None:
+    run_id = submitted(place, "rotten")
+    stopped_after(place, run_id, 4)
+    storage = place.value("SELECT storage FROM run WHERE run = %s", run_id)
+    hop = place.value("SELECT max(hop) FROM hop WHERE run = %s AND mst_key = 1", run_id)
+    leaf = f'cerebro_state."{storage}_1_{hop % 2}"'
+    place(f"CREATE TABLE sound AS SELECT * FROM {leaf} WHERE hop = {hop}")
+    at = "octet_length(payload) - 3"
+    place(f"UPDATE {leaf} SET payload = set_byte(payload, {at}, get_byte(payload, {at}) # 1) WHERE hop = {hop}")
+    place("SELECT resume(%s)", run_id)
+    board = dict(place("SELECT mst_key, status FROM leaderboard WHERE run = %s", run_id))
+    assert board == {1: "failed", 2: "finished"}
+    reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND mst_key = 1", run_id)
+    assert "checksum" in reason, reason
+    assert place.weights("rotten")[2] == calm.weights[2]
+    # Mended from a backup, it goes on where it was.
+    place(f"UPDATE {leaf} l SET payload = s.payload FROM sound s WHERE l.hop = s.hop AND l.start = s.start")
+    place("SELECT resume(%s, retry_failed => true)", run_id)
+    same_bits(place, run_id, calm, "rotten")
+
+
+# -- without a waiting caller ---------------------------------------------------------------------------------------
+
+
+def test_a_submitted_run_needs_nobody_and_can_be_forgotten(place: Lab, calm: Calm) -> None:
+    run_id = submitted(place, "alone")  # its session has ended already
+    assert place.value("SELECT wait(%s, 0.1)", run_id) in ("created", "running")
+    assert place.value("SELECT wait(%s)", run_id) == "finished"
+    same_bits(place, run_id, calm, "alone")
+    storage = place.value("SELECT storage FROM run WHERE run = %s", run_id)
+    left = "SELECT count(*) FROM pg_class WHERE starts_with(relname, %s)"
+    assert place.value(left, storage) > 0
+    place("SELECT forget(%s)", run_id)
+    assert place.value(left, storage) == 0
+    for table in ("run", "configuration", "architecture", "event", "attempt", "hop", "evaluation", "heartbeat"):
+        assert place.value(f"SELECT count(*) FROM cerebro.{table} WHERE run = %s", run_id) == 0
+    assert place.weights("alone") == calm.weights, "the model tables are the user's and stay"
+
+
+def test_a_client_that_is_gone(place: Lab, calm: Calm) -> None:
+    """Its session notices when it has something to tell; until then the run goes on, and nothing is lost."""
+    who = caller(place, "orphaned")
+    run_id = the_run(place, "orphaned")
+    under_way(place, run_id)
+    os.close(who.connection.fileno())  # as when the client's process dies
+    eventually(lambda: place.status(run_id) != "running", 120, "the driver has noticed")
+    assert place.status(run_id) in ("interrupted", "finished")
+    place.require_no_orphans()
+    if place.status(run_id) == "finished":
+        if "orphaned" not in place.tables():
+            place("SELECT materialize(%s, 'orphaned')", run_id)
+        same_bits(place, run_id, calm, "orphaned")
+    else:
+        resumed_to_the_same_bits(place, run_id, calm, "orphaned", 3)
