@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Annotated
 
 import typer
@@ -68,16 +69,18 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
         shown = known[:limit]
         several = len({run.owner for run in known}) > 1
         table = boards.plain_table()
-        for name in ("run", "status", "name", "models in", "confs", "segs", "epochs", "begun", "took"):
-            right = name in ("run", "confs", "segs", "epochs", "took")
+        sizes = ("epochs",) if console.width < boards.NARROW else ("confs", "segs", "epochs")
+        for name in ("run", "status", "name", "models in", *sizes, "begun", "took"):
+            right = name in ("run", *sizes, "took")
             whole = right or name in ("status", "begun")
             table.add_column(name, justify="right" if right else "left", no_wrap=whole, overflow="fold")
         if several:
             table.add_column("owner")
         for run in shown:
-            took = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
+            until = datetime.now(timezone.utc) if run.status == "running" else run.ended_at
+            took = max(0.0, (until - run.started_at).total_seconds()) if until and run.started_at else None
             cells = (str(run.run), boards.state(run.status), Text(run.name or ""), Text(run.model_table))
-            counts = (str(run.configurations), str(run.segments), str(run.epochs))
+            counts = (str(run.configurations), str(run.segments), str(run.epochs))[-len(sizes) :]
             begun = f"{run.created_at.astimezone():%m-%d %H:%M}"
             table.add_row(*cells, *counts, begun, drawing.seconds(took), *([Text(run.owner)] if several else []))
         console.print(table)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shlex
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -279,17 +280,19 @@ def _digit(image: list[list[int]], digit: int, said: str, probability: float) ->
 
 def where_next(console: Console, run: int, dsn: str | None) -> None:
     command = ".venv/bin/cerebro" if Path(".venv/bin/cerebro").exists() else "cerebro"
-    at = f" --dsn '{dsn}'" if dsn else ""
+    if dsn:
+        # A line of its own: the table would cut it off.
+        console.print(Text(f"export CEREBRO_DSN={shlex.quote(dsn)}", style="bold"), soft_wrap=True)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
     for what, why in (
-        (f"psql '{dsn}'" if dsn else f"{command} psql", "a prompt, for instance for:"),
+        ('psql "$CEREBRO_DSN"' if dsn else f"{command} psql", "a prompt, for instance for:"),
         ("  SELECT * FROM cerebro.leaderboard;", "all configurations of all runs"),
         (f"  SELECT * FROM {SCHEMA}.digits_models_info;", "as MADlib tells it"),
         ("  \\df+ cerebro.*", "functions and their manual"),
-        (f"{command} show {run}{at}", "curves, and who was where when"),
-        (f"{command} runs{at}", "all runs; cerebro watch follows one"),
+        (f"{command} show {run}", "curves, and who was where when"),
+        (f"{command} runs", "all runs; cerebro watch follows one"),
     ):
         table.add_row(Text(what, style="bold"), Text(why, style="dim"))
     console.print(table)
