@@ -102,6 +102,12 @@ class LimitExceeded(CerebroError):
     sqlstate = "53400"
 
 
+class DiskFull(CerebroError):
+    """No room for what has to be written; what is committed stays, and a run can be resumed."""
+
+    sqlstate = "53100"
+
+
 class TrainerFailed(CerebroError):
     """The trainer process died or answered nonsense; the unit may be tried again elsewhere."""
 

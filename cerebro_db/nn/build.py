@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cerebro_db.core import allowlist
@@ -32,7 +32,7 @@ def program_key(configuration: dict[str, Any], layout: dict[str, Any] | None) ->
 
 
 def build_model(
-    configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int, weights: list[Any] | None = None
+    configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int, weights: Iterable[Any] | None = None
 ) -> Any:
     """A fresh model with its optimizer's variables, compiled; its initial values depend on seed and weights alone."""
     import keras
@@ -63,7 +63,8 @@ def build_model(
         jit_compile=False,  # the engine compiles its own loop around train_step
     )
     if weights is not None:
-        model.set_weights(weights)
+        for variable, value in zip(model.weights, weights):  # set_weights() would want all of them at once
+            variable.assign(value)
     model.optimizer.build(model.trainable_variables)  # after the weights: some optimizers start from them
     return model
 

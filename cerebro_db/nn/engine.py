@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,7 +35,9 @@ class Program(Protocol):
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
     volatile: bool  # whether evaluating or predicting changes the state
 
-    def initialise(self, configuration: Configuration, seed: int, weights: list[np.ndarray] | None = None) -> None:
+    def initialise(
+        self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None
+    ) -> None:
         """Put the state in that the configuration starts from: a function of the seed, and of weights if given."""
 
     def get(self, index: int) -> np.ndarray: ...
@@ -67,7 +70,8 @@ class Engine(Protocol):
 
     def devices(self) -> list[str]: ...
 
-    def program(self, configuration: Configuration, layout: dict[str, Any] | None) -> Program: ...
+    def program(self, configuration: Configuration, layout: dict[str, Any] | None, seed: int = 0) -> Program:
+        """Made ready, and as ``initialise`` with that seed would have it."""
 
     def is_out_of_memory(self, error: BaseException) -> bool: ...
 

@@ -19,6 +19,7 @@ import numpy as np
 from cerebro_db.core.errors import (
     CerebroError,
     ConfigurationFailed,
+    DiskFull,
     InvalidArgument,
     OutOfResources,
     TrainerFailed,
@@ -82,8 +83,11 @@ class Orders:
         except KeyError as error:
             return _error(InvalidArgument(f"the order lacks {error}", detail=tail(error)))
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
-            return _error((OutOfResources if full else TrainerFailed)(str(error), detail=tail(error)))
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                hint = "Make room, then SELECT cerebro.resume(run) goes on where it stopped."
+                return _error(DiskFull(str(error), detail=tail(error), hint=hint))
+            short = error.errno == errno.ENOMEM
+            return _error((OutOfResources if short else TrainerFailed)(str(error), detail=tail(error)))
         except Exception as error:
             return _error(TrainerFailed(one_line(error), detail=tail(error)))
 
@@ -134,7 +138,7 @@ class Orders:
     def train(self, order: Order) -> Answer:
         configuration, dataset, clock = order["configuration"], self._with_outputs(order["handle"]), Clock()
         batch_size, epochs, steps_limit, shuffle = _fit(configuration)
-        ready = self._ready(configuration, dataset.layout)
+        ready = self._ready(configuration, dataset.layout, int(order.get("seed") or 0))
         program = ready.program
         with self._configuration_errors():
             program.prepare("train")
@@ -242,24 +246,25 @@ class Orders:
             raise WrongState(f"the data {handle!r} has no outputs to compare with")
         return dataset
 
-    def _ready(self, configuration: dict[str, Any], layout: dict[str, Any] | None) -> Ready:
+    def _ready(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> Ready:
         """The program of a configuration: the one of an earlier configuration of that shape, or a new one."""
         from cerebro_db.nn.build import program_key
 
         assert self._engine is not None
         key = program_key(configuration, layout)
         if key not in self._programs:
+            self._evict(room=max((ready.state_bytes for ready in self._programs.values()), default=0))
             with self._configuration_errors():
-                self._programs[key] = Ready(self._engine.program(configuration, layout))
+                self._programs[key] = Ready(self._engine.program(configuration, layout, seed))
             self._evict()
         self._programs.move_to_end(key)
         return self._programs[key]
 
-    def _evict(self) -> None:
-        """Drop the programs that have not been used for longest."""
-        held = sum(ready.state_bytes + GRAPH_BYTES for ready in self._programs.values())
+    def _evict(self, room: int = 0) -> None:
+        """Drop the programs that have not been used for longest; one that is not built yet needs ``room``, too."""
+        held = sum(ready.state_bytes + GRAPH_BYTES for ready in self._programs.values()) + room
         dropped = False
-        while held > PROGRAM_BYTES and len(self._programs) > 1:
+        while held > PROGRAM_BYTES and len(self._programs) > (0 if room else 1):
             _, ready = self._programs.popitem(last=False)
             held -= ready.state_bytes + GRAPH_BYTES
             dropped = True

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import abc
+import gc
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,8 @@ from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn import build
 from cerebro_db.nn.adapt import InputColumn, OutputColumn, input_column, output_column
 
+LARGE = 1 << 20  # numbers
+
 
 def whole_state(model: Any) -> list[Any]:
     """All that training changes: weights as get_weights() has them, other variables (seeds), the optimizer's."""
@@ -18,6 +23,11 @@ def whole_state(model: Any) -> list[Any]:
     known = {id(variable) for variable in weights}
     others = [variable for variable in model.variables if id(variable) not in known]
     return weights + others + list(model.optimizer.variables)
+
+
+def large(variables: list[Any]) -> bool:
+    """Whether it is worth the time to have their memory back at once."""
+    return sum(math.prod(variable.shape) for variable in variables) > LARGE
 
 
 class KerasProgram(abc.ABC):
@@ -56,7 +66,9 @@ class KerasProgram(abc.ABC):
 
     # --- the state in the variables ---
 
-    def initialise(self, configuration: dict[str, Any], seed: int, weights: list[np.ndarray] | None = None) -> None:
+    def initialise(
+        self, configuration: dict[str, Any], seed: int, weights: Iterable[np.ndarray] | None = None
+    ) -> None:
         start = (configuration["compile"]["optimizer"], seed)
         if self._untouched == start and weights is None:
             return  # it was built from just this, and nothing has happened since
@@ -64,6 +76,9 @@ class KerasProgram(abc.ABC):
         for mine, its in zip(self._state, whole_state(fresh)):
             mine.assign(its.value)
         self._untouched = start if weights is None else None
+        if large(self._state):
+            del fresh, its
+            gc.collect()  # a Keras model refers to itself
 
     def get(self, index: int) -> np.ndarray:
         return np.asarray(self._state[index])

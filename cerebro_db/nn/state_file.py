@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import mmap
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -63,44 +62,53 @@ def write(program: Program, path: str) -> dict[str, Any]:
 
 
 def read(program: Program, path: str, sha256: str) -> None:
-    """Put a state that ``write`` wrote, in whatever process, into the program's variables."""
+    """Put a state that ``write`` wrote, in whatever process, into the program's variables.
+
+    Read, not mapped: what is mapped counts as memory of the process, and a state may be most of it.
+    """
     with open(path, "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
             raise CorruptState("the model state is empty")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-            digest = hashlib.sha256()
-            for start in range(0, len(whole), PIECE):
-                digest.update(whole[start : start + PIECE])
-            if digest.hexdigest() != sha256:
-                raise CorruptState("the model state does not have the checksum that it was written with")
-            found = state.read_header(whole)
-            tensors = found.tensors[:-1] if not _plain_weights(program) else found.tensors
-            # By position: equal configurations have equal variables in equal order; names only tell people.
-            if [tensor[1:3] for tensor in tensors] != [(DTYPES[dtype], shape) for _, dtype, shape in program.variables]:
-                raise CorruptState(
-                    "the model state belongs to another model: its tensors have other shapes or types",
-                    detail=_difference(tensors, program),
-                )
-            for number, tensor in enumerate(tensors):
-                program.set(number, _array(whole[tensor.start : tensor.end], program.variables[number]))
+        digest = hashlib.sha256()
+        while piece := file.read(PIECE):
+            digest.update(piece)
+        if digest.hexdigest() != sha256:
+            raise CorruptState("the model state does not have the checksum that it was written with")
+        found = state.read_header(file, size)
+        tensors = found.tensors[:-1] if not _plain_weights(program) else found.tensors
+        # By position: equal configurations have equal variables in equal order; names only tell people.
+        if [tensor[1:3] for tensor in tensors] != [(DTYPES[dtype], shape) for _, dtype, shape in program.variables]:
+            raise CorruptState(
+                "the model state belongs to another model: its tensors have other shapes or types",
+                detail=_difference(tensors, program),
+            )
+        for number, tensor in enumerate(tensors):
+            file.seek(tensor.start)
+            program.set(number, _array(file, program.variables[number]))
 
 
-def read_weights(program: Program, path: str) -> list[np.ndarray]:
-    """Raw float32 weights, as MADlib stores them, in the shapes and types of the program's."""
+def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
+    """Raw float32 weights, as MADlib stores them, in the shapes and types of the program's; one at a time."""
     wanted = [math.prod(shape) for _, _, shape in program.variables[: program.weights]]
     found = os.path.getsize(path)
     if found != 4 * sum(wanted):
         raise CorruptState(f"the model weights have {found} bytes, but the model takes {4 * sum(wanted)}")
-    values, arrays, start = np.fromfile(path, "<f4"), [], 0
-    for size, (_, dtype, shape) in zip(wanted, program.variables):
-        arrays.append(values[start : start + size].astype(_numpy(dtype)).reshape(shape))
-        start += size
-    return arrays
+
+    def arrays() -> Iterator[np.ndarray]:
+        with open(path, "rb") as file:
+            for name, dtype, shape in program.variables[: program.weights]:
+                yield _array(file, (name, "float32", shape)).astype(_numpy(dtype), copy=False)
+
+    return arrays()
 
 
-def _array(data: bytes, variable: tuple[str, str, tuple[int, ...]]) -> np.ndarray:
-    # a bytearray: TensorFlow may make the array's memory the variable's own and write into it
-    return np.frombuffer(bytearray(data), _numpy(variable[1])).reshape(variable[2])
+def _array(file: BinaryIO, variable: tuple[str, str, tuple[int, ...]]) -> np.ndarray:
+    # memory of its own: TensorFlow may make the array's memory the variable's and write into it
+    array = np.empty(variable[2], _numpy(variable[1]))
+    if array.nbytes and file.readinto(_bytes(array)) != array.nbytes:  # type: ignore[attr-defined]
+        raise CorruptState("the model state ends too early")
+    return array
 
 
 def _pieces(program: Program) -> Iterator[bytes | memoryview]:
@@ -112,8 +120,9 @@ def _pieces(program: Program) -> Iterator[bytes | memoryview]:
             yield _bytes(program.get(number).astype("<f4"))
 
 
-def _bytes(array: np.ndarray) -> bytes:
-    return np.ascontiguousarray(array).tobytes()  # native order is little-endian wherever TensorFlow runs
+def _bytes(array: np.ndarray) -> memoryview:
+    """The array's own memory, if it lies in one piece; native order is little-endian wherever TensorFlow runs."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _plain_weights(program: Program) -> bool:
