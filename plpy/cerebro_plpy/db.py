@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from functools import wraps
 from typing import Any, Callable
 
@@ -9,6 +10,8 @@ from cerebro_db.core.errors import CerebroError
 
 Row = dict[str, Any]
 Types = tuple[str, ...]
+
+MAKE_ROOM = "Make room, then SELECT cerebro.resume(run) goes on where it stopped."
 
 
 class Database:
@@ -86,6 +89,10 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
             failure = _postgres_error(plpy, str(error), error.sqlstate, detail, hint)
             if not error.sqlstate.startswith("57"):  # cancelled: no defect
                 failure = failure.with_traceback(error.__traceback__)  # it may be a defect in our SQL
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            failure = _postgres_error(plpy, str(error), "53100", None, MAKE_ROOM)
         raise failure
 
     return call

@@ -34,8 +34,9 @@ from cerebro_db.core.schedule import Evaluate, Schedule, Status, Train, Unit
 from . import limits, logins
 from .db import Database
 from .dialect import Dialect
-from .runs import STATES, Configuration, DataSet, Run, note, schedule_of, shuffle_seed
+from .runs import STATES, Configuration, DataSet, Run, emptied_sql, note, schedule_of, shuffle_seed
 from .sessions import LISTEN_EVERY, Listen, Rows, Session, Statement, listener, wait_any
+from .trainer import HANG_AFTER
 
 HEARTBEAT_EVERY = 1.0  # seconds
 SICK_AFTER = 3  # configurations in a row whose trainer died on one segment: it is the segment's fault, not theirs
@@ -110,6 +111,7 @@ class Team:
             "threads": self.options["threads"],
             "deterministic": self.options["deterministic"],
             "gpu": segment % gpus if gpus else None,
+            "hang_after": self.options.get("hang_after", HANG_AFTER),
         }
         where = self.dialect.on_segment(self.dist_keys[segment])
         opened = session.run(f"SELECT cerebro._worker_open(%s) {where}", (json.dumps(opening),))[0][0]
@@ -270,6 +272,8 @@ class Driver:
             finished, result = seat.session.advance()
         except Refused as refused:
             seat.session.work = None
+            if refused.kind == "DiskFull":
+                raise refused.error from refused  # no configuration's fault
             lost = refused.kind in ("TrainerFailed", "CorruptState")
             if lost:
                 seat.held.clear()
@@ -393,7 +397,7 @@ class Driver:
         seat.held[unit.configuration] = (unit.hop, state["token"])
         self.done += result["rows"]
         if unit.hop > 1 and state["bytes"] > FREE_AT_ONCE:
-            yield f"TRUNCATE {run.leaf(configuration, unit.hop - 1)}", None
+            yield emptied_sql([run.leaf(configuration, unit.hop - 1)]), None
         return None
 
     def evaluate(self, seat: Seat, unit: Evaluate) -> Steps:
@@ -428,6 +432,7 @@ class Driver:
 
     def with_state(self, seat: Seat, configuration: Configuration, hop: int, order: dict[str, Any]) -> Steps:
         """Give an order that needs the state after a hop: (result, seconds spent fetching the state)."""
+        order = {**order, "state_bytes": configuration.state_bytes}
         if hop == 0 and configuration.initial == "random":
             result = yield from self.team.order(seat, {**order, "state": {"kind": "none"}})
             return result, 0.0
@@ -694,7 +699,7 @@ def free_old_states(recorder: Session, run: Run) -> None:
     """Once a run is finished only the last state of each configuration is kept (it may be extended)."""
     old = [run.leaf(c, c.hops - 1) for c in run.configurations.values() if c.hops > 1]
     for start in range(0, len(old), 50):
-        recorder.run(f"TRUNCATE {', '.join(old[start : start + 50])}")
+        recorder.run(emptied_sql(old[start : start + 50]))
 
 
 # -- small things --------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from .driver import Team, cores, drive, failure_of, record_end
 from .runs import DataSet, Run, note
 from .sessions import Session, listener
 from .tables import Relation
+from .trainer import HANG_AFTER
 
 MODULE = "madlib_fit_multiple_model"
 
@@ -368,6 +369,7 @@ OPTIONS: dict[str, type] = {
     "threads": int,
     "nan": str,
     "replay": int,
+    "hang_after": int,
 }
 
 
@@ -394,6 +396,8 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
         raise InvalidArgument(f"{MODULE} error: option 'nan' must be 'stop' or 'keep'.")
     if given.get("threads", 1) < 1:
         raise InvalidArgument(f"{MODULE} error: option 'threads' must be at least 1.")
+    if not 0 <= given.get("hang_after", 0) < 2**31:
+        raise InvalidArgument(f"{MODULE} error: option 'hang_after' must be a number of seconds, or 0 for no limit.")
     if not -(2**63) <= given.get("seed", 0) < 2**63:
         raise InvalidArgument(f"{MODULE} error: option 'seed' must fit a bigint.")
     gpus = gpu_count() if use_gpus else 0
@@ -406,6 +410,7 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
         "threads": given.get("threads", 1 if deterministic else max(1, cores() // segments)),
         "nan": given.get("nan", "stop"),
         "gpus": gpus,
+        "hang_after": given.get("hang_after", HANG_AFTER),
         # A run that is told to be deterministic is so from the first call on.
         "seed": given.get("seed", 0 if deterministic else secrets.randbits(31)),
         **({"replay": given["replay"]} if "replay" in given else {}),

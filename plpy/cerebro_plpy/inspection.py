@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ def memory_available() -> int | None:
     with contextlib.suppress(OSError, ValueError):
         limit = (CGROUP / "memory.max").read_text().strip()
         if limit != "max":
-            found.append(int(limit) - int((CGROUP / "memory.current").read_text()))
+            cache = re.search(r"^inactive_file (\d+)", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
+            used = int((CGROUP / "memory.current").read_text()) - int(cache[1] if cache else 0)
+            found.append(int(limit) - used)
     return min(found, default=None)
 
 

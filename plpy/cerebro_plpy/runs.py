@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,7 +129,15 @@ class Run:
         """Makes the table for a hop's state, or empties it."""
         table = self.leaf(configuration, hop)
         first_use = hop <= 1 or (hop == 2 and configuration.initial == "random")
-        return create_leaf_sql(dialect, table) if first_use else f"TRUNCATE {table};"
+        return create_leaf_sql(dialect, table) if first_use else emptied_sql([table], f"DELETE FROM {table}")
+
+
+def emptied_sql(tables: Sequence[str], otherwise: str = "NULL") -> str:
+    """Gives the space of tables back; where somebody reads them (pg_dump, for hours maybe) does something else."""
+    return (
+        f"DO $empty$BEGIN SET LOCAL lock_timeout = '2s'; TRUNCATE {', '.join(tables)};"
+        f" EXCEPTION WHEN lock_not_available THEN {otherwise}; END$empty$;"
+    )
 
 
 def create_leaf_sql(dialect: Dialect, table: str) -> str:
@@ -270,7 +278,8 @@ def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None, retry_f
         if not found:
             raise no_such_run(run_id)
         status, driver, planned, segments = found[0]
-        if status == "running":
+        # We drive nothing, or we were not here: a full disk may have kept us from writing how our last try ended.
+        if status == "running" and driver != pid:
             raise InUse(
                 f"run {run_id} is being driven by the session with process id {driver}",
                 hint=f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({run_id}).",

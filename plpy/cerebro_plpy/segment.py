@@ -17,17 +17,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, TrainerFailed, WrongState
+from cerebro_db.core.errors import (
+    CerebroError,
+    CorruptState,
+    InvalidArgument,
+    OutOfResources,
+    TrainerFailed,
+    WrongState,
+)
 
 from . import functions, inspection
 from .db import Database, entry
 from .predicting import Prediction
-from .sessions import PROGRESS, listener
+from .sessions import LISTEN_EVERY, PROGRESS, listener
 from .trainer import Trainer
 
 CHUNK = 16 << 20  # bytes of model state per row
+LARGE_STATE = 64 << 20  # bytes; whether a smaller one fits into memory is not asked
+FRAMEWORK = 600 << 20  # bytes of a trainer before it holds any model
+MEMORY_WITHIN = 10.0  # seconds
 SCRATCH = "pgsql_tmp_cerebro"  # a name that pg_basebackup leaves out
-OPTIONS = {"engine": str, "threads": int, "deterministic": bool, "gpu": int, "memory_limit_mb": int}  # of a trainer
+OPTIONS = {  # of a trainer
+    "engine": str,
+    "threads": int,
+    "deterministic": bool,
+    "gpu": int,
+    "memory_limit_mb": int,
+    "hang_after": int,
+}
 
 
 class Dataset:
@@ -189,11 +206,35 @@ class Segment:
         if kind == "train":
             order["out"] = str(self.folder / "state.out")
         trainer = self.running()
+        if asked.get("state_bytes"):
+            self.require_memory(trainer, int(asked["state_bytes"]))
         result = trainer.order(order, self.listen, self._report)
         if "state" in result:
             result["state"].pop("path", None)
-        self.ticket = None  # the file may be overwritten now
+        self.ticket = None
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / "state.in").unlink()  # it may take as much memory as the model
         return {**result, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
+
+    def require_memory(self, trainer: Trainer, state_bytes: int) -> None:
+        """A large model that cannot fit is told so, rather than killed; others may be giving memory back just now."""
+        if state_bytes < LARGE_STATE or self.options.get("gpu") is not None:
+            return
+        deadline = time.monotonic() + MEMORY_WITHIN
+        while True:
+            more = FRAMEWORK + 3 * state_bytes - (inspection.resident(trainer.pid) or 0)
+            free = inspection.memory_available()
+            if free is None or more <= free:
+                return
+            if time.monotonic() >= deadline:
+                raise OutOfResources(
+                    f"a model with a state of {state_bytes >> 20:,} MB needs about {more >> 20:,} MB of memory more,"
+                    f" and {free >> 20:,} MB are available",
+                    hint="Train in fewer segments or with smaller models, or make room; then"
+                    " SELECT cerebro.resume(run, retry_failed => true) tries it again.",
+                )
+            self.listen()
+            time.sleep(LISTEN_EVERY)
 
     def functions(self, configuration: Any) -> list[dict[str, Any]]:
         """Source for the trainer comes from here alone; what is asked has names only, whoever asks."""

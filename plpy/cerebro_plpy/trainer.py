@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
@@ -21,6 +22,11 @@ from cerebro_db.core.errors import CannotConnect, CerebroError, TrainerFailed, b
 
 from .sessions import LISTEN_EVERY, Listen
 
+# What is freed goes back to the system, at no cost in speed: blocks up to the threshold come from a heap that keeps
+# some, larger ones from huge pages.  (Other C libraries ignore it.)
+MALLOC = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456:glibc.malloc.hugetlb=1"
+HANG_AFTER = 300  # seconds without a word and without computing, unless a run says otherwise
+LIFE = 0.01  # of a processor: a process that is stuck may still have a thread that ticks
 INSTALLATION = Path(__file__).resolve().parents[1]  # where `make install` put cerebro_plpy and cerebro_db
 
 
@@ -36,11 +42,20 @@ def installation() -> dict[str, Any]:
         ) from error
 
 
+def cpu_seconds(pid: int) -> float:
+    """What all threads of a process have computed so far."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as file:
+        user, system = file.read().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 class Trainer:
     """One running trainer process."""
 
     def __init__(self, folder: Path, options: dict[str, Any], listen: Listen) -> None:
         self.options = options
+        self._hang_after = float(options.get("hang_after", HANG_AFTER))
         self.log = folder / "trainer.log"
         installed = installation()
         command = [installed["trainer_python"], "-I", "-B", str(INSTALLATION / "cerebro_db" / "nn" / "trainer_main.py")]
@@ -51,6 +66,7 @@ class Trainer:
             "HOME": str(folder),
             "LANG": "C.UTF-8",
             "TMPDIR": str(folder),
+            "GLIBC_TUNABLES": MALLOC,
         }
         for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "XLA_FLAGS"):  # where the GPU's libraries are
             if name in os.environ:
@@ -108,6 +124,25 @@ class Trainer:
                 self._hello = self._answer(listen)
         return self._hello
 
+    def _require_life(self) -> None:
+        """End a trainer that says nothing and computes nothing; one that computes may take as long as it likes."""
+        now = time.monotonic()
+        if not self._hang_after or now - self._alive_at < self._hang_after:
+            return
+        used = cpu_seconds(self.pid)
+        if used - self._cpu_then < LIFE * (now - self._alive_at):
+            self.kill()
+            raise TrainerFailed(
+                f"the trainer did nothing for {now - self._alive_at:.0f} seconds and was ended",
+                detail=self._last_words(),
+                hint='The option "hang_after" says how many seconds it gets; 0: any number.',
+            )
+        self._saw_life(used)
+
+    def _saw_life(self, cpu: float | None = None) -> None:
+        self._alive_at = time.monotonic()
+        self._cpu_then = cpu_seconds(self.pid) if cpu is None else cpu
+
     def _answer(self, listen: Listen, on_progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
         while True:
             for reply in self._receive(listen):
@@ -147,10 +182,12 @@ class Trainer:
     def _send(self, frame: bytes, listen: Listen) -> None:
         pipe = self._orders.fileno()
         rest = memoryview(frame)
+        self._saw_life()
         while rest:
             _, writable, _ = select.select([], [pipe], [], LISTEN_EVERY)
             if not writable:
                 listen()
+                self._require_life()
                 continue
             try:
                 rest = rest[os.write(pipe, rest) :]
@@ -162,7 +199,9 @@ class Trainer:
         readable, _, _ = select.select([pipe], [], [], LISTEN_EVERY)
         listen()
         if not readable:
+            self._require_life()
             return []
+        self._saw_life()
         piece = os.read(pipe, 1 << 20)
         if not piece:
             raise self._died()

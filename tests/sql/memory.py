@@ -1,0 +1,74 @@
+"""What processes take while a run goes on, and models of a wanted size."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from typing import Any
+
+from tests.sql.lab import CROSS, Json, Lab, layer, sequential
+
+ADAM, SGD = 12, 4  # bytes of state per parameter
+SEGMENTS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %'"
+
+
+def model_of(state_bytes: int, per_parameter: int = ADAM, depth: int = 4) -> Json:
+    """For the flowers: four features, three classes, and hidden layers that make up the size."""
+    units = math.ceil(math.sqrt(state_bytes / per_parameter / depth))
+    hidden = [layer("Dense", f"hidden{n}", units=units, activation="relu") for n in range(depth + 1)]
+    return sequential([4], *hidden, layer("Dense", "out", units=3, activation="softmax"))
+
+
+def compiled(optimizer: str, rate: float = 0.001) -> str:
+    return f"optimizer='{optimizer}(learning_rate={rate})', {CROSS}"
+
+
+def status(pid: int, what: str) -> int:
+    """Bytes, 0 if the process is gone."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith(what + ":"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+class Watch:
+    """Looks at the sessions and trainers of a server, again and again, while the body runs."""
+
+    def __init__(self, lab: Lab, every: float = 0.1) -> None:
+        self.lab, self.every = lab, every
+        self.backend = self.trainer = 0  # the most that one had
+        self.samples: list[dict[str, Any]] = []
+        self.question: Any = None  # asked of the watching session with each sample
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Watch:
+        self._connection = self.lab.connect()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._connection.close()
+
+    def _look(self) -> None:
+        with self._connection.cursor() as cursor:
+            while not self._stop.is_set():
+                cursor.execute(SEGMENTS)
+                backends = [pid for (pid,) in cursor.fetchall()]
+                trainers = [pid for pid, _ in self.lab.trainers()]
+                self.backend = max([self.backend, *(status(pid, "VmHWM") for pid in backends)])
+                self.trainer = max([self.trainer, *(status(pid, "VmHWM") for pid in trainers)])
+                if self.question is not None:
+                    self.samples.append(
+                        {
+                            "answer": self.question(cursor),
+                            "backends": [status(pid, "RssAnon") for pid in backends],
+                            "trainers": [status(pid, "RssAnon") for pid in trainers],
+                        }
+                    )
+                time.sleep(self.every)
