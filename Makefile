@@ -60,12 +60,13 @@ known-server:
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test lint ci
+.PHONY: help env env-dev up demo test chaos lint ci
 
 help:
 	@echo 'make demo       everything from nothing: packages, environment, database, a first model selection'
 	@echo 'make up         the same up to the running database: then .venv/bin/cerebro psql'
 	@echo 'make test       lint and the whole test suite, on a throw-away database'
+	@echo 'make chaos      kills, cancels and stops over many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last tally)'
 	@echo 'make lint       ruff, mypy, import-linter'
 	@echo 'make install    the extension into the PostgreSQL or Greenplum of PG_CONFIG=… (also: uninstall)'
 	@echo 'make clean'
@@ -89,5 +90,10 @@ lint: env-dev
 # The tests run and report also when the linters find something; either makes it fail.
 test: env-dev
 	@$(MAKE) --no-print-directory lint; lint=$$?; $(RUN)/python -m pytest $(PYTEST) && exit $$lint
+
+EVENTS ?= 200
+SEED ?= 1
+chaos: env-dev
+	@$(RUN)/python -m tests.chaos --events $(EVENTS) --seed $(SEED) --folder build/chaos $(if $(RESUME),--resume)
 
 ci: test

@@ -89,9 +89,9 @@ class Chaos:
         # (how often, what it is called, what it does)
         self.kinds: list[tuple[int, str, Callable[[random.Random], bool]]] = [
             (5, "kill -9 trainer", self.kill_trainer),
-            (3, "kill -9 worker session", lambda chance: self.kill_session("cerebro_db segment%")),
+            (3, "kill -9 worker session", lambda chance: self.kill_session("cerebro_db segment%", chance)),
             (2, "kill -9 driver", lambda chance: self.kill_driver()),
-            (1, "kill -9 recorder", lambda chance: self.kill_session("cerebro_db recorder")),
+            (1, "kill -9 recorder", lambda chance: self.kill_session("cerebro_db recorder", chance)),
             (1, "kill -9 checkpointer", lambda chance: self.kill_checkpointer()),
             (3, "terminate worker session", lambda chance: self.end("pg_terminate_backend", "cerebro_db segment%")),
             (1, "terminate recorder", lambda chance: self.end("pg_terminate_backend", "cerebro_db recorder")),
@@ -140,9 +140,9 @@ class Chaos:
         there = trainer_processes(self.lab.home)
         return bool(there) and kill(chance.choice(there)[0])
 
-    def kill_session(self, application: str) -> bool:
+    def kill_session(self, application: str, chance: random.Random) -> bool:
         found = self.ask("SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s", application)
-        return bool(found) and kill(random.choice(found)[0])
+        return bool(found) and kill(chance.choice(found)[0])
 
     def kill_driver(self) -> bool:
         pid = self.driver()
@@ -321,14 +321,16 @@ def kill(pid: int) -> bool:
 TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
 
 
-def wreak(folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None]) -> Tally:
+def wreak(
+    server: clusters.Cluster, folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None]
+) -> Tally:
     """So many events, in addition to those that the tally in the folder has."""
     folder.mkdir(parents=True, exist_ok=True)
     tally = Tally.load(folder) if resume and (folder / "tally.json").exists() else Tally(seed)
-    server = clusters.throw_away(TRAINER)
     goal, before, began = sum(tally.events.values()) + events, tally.seconds, time.monotonic()
-    lab = Lab(server.dsn(), "public", server.home)
+    lab = Lab(server.dsn(), "chaos", server.home)
     try:
+        lab("CREATE SCHEMA chaos")
         chaos = Chaos(server, lab, tally, say)
         chaos.prepare()
         while (left := goal - sum(tally.events.values())) > 0 and tally.stuck == 0:
@@ -339,8 +341,9 @@ def wreak(folder: Path, events: int, seed: int, resume: bool, say: Callable[[str
         chaos.last_look()
         tally.save(folder)
     finally:
+        with contextlib.suppress(psycopg2.Error):
+            lab("SET client_min_messages = error; DROP SCHEMA chaos CASCADE")
         lab.close()
-        clusters.remove(server)
     return tally
 
 
@@ -351,7 +354,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="where the tally is kept")
     parser.add_argument("--resume", action="store_true", help="add to the tally that is there")
     chosen = parser.parse_args()
-    tally = wreak(chosen.folder, chosen.events, chosen.seed, chosen.resume, lambda text: print(text, flush=True))
+    server = clusters.throw_away(TRAINER)
+    try:
+        tally = wreak(
+            server, chosen.folder, chosen.events, chosen.seed, chosen.resume, lambda text: print(text, flush=True)
+        )
+    finally:
+        clusters.remove(server)
     print("chaos:", "all is well" if tally.faults == 0 else "FAULTS")
     return 1 if tally.faults else 0
 

@@ -1,0 +1,19 @@
+"""A few minutes of tests/chaos.py; ``make chaos`` has as much of it as one likes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cerebro_db.client.cluster import Cluster
+from tests.chaos import EPOCHS, SEGMENTS, wreak
+
+
+@pytest.mark.needs_cluster
+@pytest.mark.slow
+def test_whatever_happens_the_models_are_the_same(cluster: Cluster, tmp_path: Path) -> None:
+    told: list[str] = []
+    tally = wreak(cluster, tmp_path, 9, seed=7, resume=False, say=told.append)
+    assert sum(tally.events.values()) >= 9 and len(tally.expected) == 3 and SEGMENTS * EPOCHS == 6
+    assert tally.faults == 0, "\n".join(told)
