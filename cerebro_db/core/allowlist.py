@@ -299,6 +299,8 @@ def check_limits(architecture: Any) -> None:
                     raise InvalidArgument(f"{_shown(key)} cannot be a key of an architecture")
             waiting.extend((inner, depth + 1) for inner in value.values())
         elif isinstance(value, list):
+            if len(value) > MOST_LAYERS and isinstance(value[0], dict):  # at once, rather than after a long walk
+                raise InvalidArgument(f"the architecture has more than {MOST_LAYERS} layers")
             waiting.extend((inner, depth + 1) for inner in value)
         elif isinstance(value, str):
             if len(value) > LONGEST_TEXT:
