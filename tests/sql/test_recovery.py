@@ -106,6 +106,10 @@ def hops(lab: Lab, run_id: int) -> int:
     return lab.value("SELECT count(*) FROM hop WHERE run = %s", run_id)
 
 
+def hops_of(lab: Lab, run_id: int, key: int) -> int:
+    return lab.value("SELECT count(*) FROM hop WHERE run = %s AND mst_key = %s", run_id, key)
+
+
 def under_way(lab: Lab, run_id: int, least: int = 3) -> int:
     eventually(lambda: hops(lab, run_id) >= least, 120, f"{least} hops")
     return hops(lab, run_id)
@@ -339,6 +343,37 @@ def dead_folders(cluster: Cluster) -> list[Path]:
     return found
 
 
+@pytest.mark.needs_cluster
+def test_a_session_lost_on_its_way_back_from_commit(place: Lab, calm: Calm, cluster: Cluster) -> None:
+    """The hop is committed, but nobody tells the driver: it asks the log, and neither fails nor trains it again.
+
+    A commit that waits for a standby which never answers is at exactly that point: done here, not yet reported.
+    """
+    place("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    place("ALTER SYSTEM SET synchronous_commit = local")
+    place("SELECT pg_reload_conf()")
+    place(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.mst_key = 1 AND new.hop = 3 THEN"
+        " PERFORM set_config('synchronous_commit', 'on', true); END IF; RETURN new; END $$"
+    )
+    place("CREATE TRIGGER dawdle AFTER INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION dawdle()")
+    try:
+        run_id = submitted(place, "dawdling")
+        waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        eventually(lambda: place(waits), 60, "the commit waits")
+        assert hops_of(place, run_id, 1) == 2, "what waits is not seen yet"
+        place(f"SELECT pg_terminate_backend(pid) FROM ({waits}) w")
+        assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
+    finally:
+        place("DROP TRIGGER dawdle ON cerebro.hop; DROP FUNCTION dawdle()")
+        place("ALTER SYSTEM RESET synchronous_standby_names")
+        place("ALTER SYSTEM RESET synchronous_commit")
+        place("SELECT pg_reload_conf()")
+    same_bits(place, run_id, calm, "dawdling")
+    assert place.value("SELECT count(*) FROM attempt WHERE run = %s AND mst_key = 1 AND hop = 3", run_id) == 1
+    assert not place("SELECT 1 FROM event WHERE run = %s AND event = 'unit failed'", run_id)
+
+
 # -- more than one ---------------------------------------------------------------------------------------------
 
 
@@ -360,6 +395,29 @@ def test_two_resumes_have_one_winner(place: Lab, calm: Calm) -> None:
     winner.connection.cancel()
     winner.done(20)
     same_bits_so_far(place, run_id, calm, 4)
+
+
+def test_an_extension_that_is_cancelled_replaces_the_tables_when_it_ends(place: Lab, calm: Calm) -> None:
+    """But only its own: a result of somebody else's that has the name by then is left alone."""
+    run_id = place.fit("train", "grown", "mst", 1, validation_table="val", options=OPTIONS)
+    shorter = place.weights("grown")
+    who = Caller(place, "SELECT resume(%s, epochs => %s)", run_id, EPOCHS)
+    under_way(place, run_id, SEGMENTS * CONFIGURATIONS + 1)
+    who.connection.cancel()
+    assert who.done(20).error is not None
+    assert place.weights("grown") == shorter, "the result of before is there until there is a new one"
+    place("CREATE TABLE aside AS TABLE grown_summary; UPDATE grown_summary SET run = %s", calm.run)
+    with pytest.raises(psycopg2.Error, match="already exists") as caught:
+        place("SELECT resume(%s)", run_id)
+    assert caught.value.pgcode == "42P07"
+    assert place.weights("grown") == shorter
+    place("DROP TABLE grown, grown_info, grown_summary, aside")
+    place("SELECT materialize(%s, 'grown')", run_id)
+    same_bits(place, run_id, calm, "grown")
+    # Extended once more, by itself.
+    place("SELECT resume(%s, epochs => %s)", run_id, EPOCHS + 1)
+    assert place.weights("grown") != calm.weights
+    assert place.value("SELECT num_iterations FROM grown_summary") == EPOCHS + 1
 
 
 # -- what they need is taken away --------------------------------------------------------------------------------
