@@ -18,6 +18,7 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
+from cerebro_db.core import models, params
 from tests.sql.users import ARCHITECTURE, User, equip, town
 
 pytestmark = pytest.mark.needs_cluster  # the canary is a file on this machine
@@ -184,7 +185,14 @@ CLEAR = (
 )
 
 
-REFUSALS = ("UnsafeModel", "InvalidArgument", "ConfigurationFailed", "OutOfResources", "UndefinedObject")
+REFUSALS = (
+    "InvalidSyntax",
+    "UnsafeModel",
+    "InvalidArgument",
+    "ConfigurationFailed",
+    "OutOfResources",
+    "UndefinedObject",
+)
 
 
 def is_clear(error: psycopg2.Error) -> None:
@@ -222,7 +230,8 @@ def test_a_fit_refuses_what_was_written_into_the_table_by_hand(eve: User) -> Non
 
 def test_the_trainer_refuses_what_is_ordered_by_hand(eve: User) -> None:
     """Also what the coordinator would have translated or cut down before."""
-    compiled = {"optimizer": {"class_name": "SGD", "config": {}}, "loss": "mse", "metrics": None}
+    good = models.architecture(ARCHITECTURE)
+    compiled = params.compile_params("loss='mse', optimizer='SGD()'")
     layout = {"inputs": [{"name": "x", "dtype": "float32", "shape": [2]}], "outputs": []}
     evil_compiles = [
         {**compiled, "loss": placed("builtins", "eval", source=TOUCH)},
@@ -237,7 +246,7 @@ def test_the_trainer_refuses_what_is_ordered_by_hand(eve: User) -> None:
         {**compiled, "optimizer": {"class_name": "LossScaleOptimizer", "config": {"inner_optimizer": LAMBDA_3}}},
     ]
     configurations = [{"architecture": one, "compile": compiled} for one in ARCHITECTURES.values()]
-    configurations += [{"architecture": json.loads(ARCHITECTURE), "compile": one} for one in evil_compiles]
+    configurations += [{"architecture": good, "compile": one} for one in evil_compiles]
     functions = [{"name": "evil", "version": 1, "kind": "loss", "source": f"def evil(a, b): {TOUCH}", "sha256": "x"}]
     eve("SELECT cerebro._worker_open(%s)", json.dumps({"engine": "tensorflow", "threads": 1}))
     try:
@@ -255,8 +264,8 @@ def test_the_trainer_refuses_what_is_ordered_by_hand(eve: User) -> None:
                 number,
                 answer,
             )
-        good = {"architecture": json.loads(ARCHITECTURE), "compile": compiled, "fit": {"batch_size": 2, "epochs": 1}}
-        work = {"work": "describe", "configuration": good, "layout": layout}
+        sound = {"architecture": good, "compile": compiled, "fit": {"batch_size": 2, "epochs": 1}}
+        work = {"work": "describe", "configuration": sound, "layout": layout}
         assert "ok" in json.loads(eve("SELECT cerebro._work(%s)", json.dumps(work))[0]), "the trainer lives on"
     finally:
         eve("SELECT cerebro._worker_close()")
