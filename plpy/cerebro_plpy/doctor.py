@@ -19,9 +19,10 @@ from cerebro_db.core.errors import CerebroError
 
 from . import engine, fit, inspection, logins, tables
 from .db import Database, entry
-from .driver import Refused, Steps, Team, first_line, megabytes
+from .machine import megabytes
 from .segment import SCRATCH
 from .sessions import Listen, listener
+from .team import Refused, Steps, Team, first_line
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 OLDEST_SERVER = 13

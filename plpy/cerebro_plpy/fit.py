@@ -29,10 +29,12 @@ from cerebro_db.core.schedule import derived_seed
 from . import background, functions, limits, logins, results, runs, tables, warm
 from .db import Database, entry
 from .dialect import Dialect
-from .driver import Team, cores, drive, failure_of, record_end
+from .driver import drive, record_end
+from .machine import cores
 from .runs import DataSet, Run, note
 from .sessions import Session, listener
 from .tables import Relation
+from .team import Team, failure_of
 from .trainer import HANG_AFTER
 
 MODULE = "madlib_fit_multiple_model"

@@ -24,11 +24,12 @@ from cerebro_db.core.names import Name, quote, split_list
 from . import engine, fit, functions, logins, predicting, segment, tables, variables
 from .db import Database, entry
 from .dialect import Dialect
-from .driver import Refused, Seat, Steps, Team, cores, failure_of
+from .machine import cores
 from .runs import STATES
 from .segment import CHUNK
 from .sessions import listener
 from .tables import Relation
+from .team import Refused, Seat, Steps, Team, failure_of
 
 EVALUATE, PREDICT = "madlib_keras_evaluate", "madlib_keras_predict"
 SMALL_TABLE = 4 << 20  # bytes; a table below it is predicted by one trainer, sparing the start of others

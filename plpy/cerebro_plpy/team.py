@@ -1,0 +1,221 @@
+"""The worker sessions of a run, one per segment, and what one can have their trainers do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core.errors import CerebroError, CorruptState, OutOfResources, by_name
+from cerebro_db.core.names import quote
+from cerebro_db.core.schedule import Unit
+
+from . import limits, logins
+from .db import Database
+from .dialect import Dialect
+from .runs import DataSet
+from .sessions import LISTEN_EVERY, Listen, Rows, Session, Statement, listener, wait_any
+from .trainer import HANG_AFTER
+
+CANCELLED = "57014"
+LOST = (None, CANCELLED, "57P01", "57P02", "57P03")  # what a session says, if anything, that somebody has ended
+LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
+
+Steps = Generator[Statement, Rows, Any]
+
+
+class Refused(Exception):
+    """The trainer said no to an order."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(error["message"])
+        self.kind = error["kind"]
+        self.error = by_name(error["kind"], error["message"], detail=error.get("detail"), hint=error.get("hint"))
+
+
+@dataclass
+class Seat:
+    """One segment of a run, as the driver sees it: its session and what its trainer holds."""
+
+    segment: int
+    dist_key: int
+    session: Session
+    worker_pid: int  # of the process that has the trainer: on Greenplum a segment's, not the session's
+    cached: set[str] = field(default_factory=set)
+    held: dict[int, tuple[int, str]] = field(default_factory=dict)  # configuration -> (hop, token)
+    unit: Unit | None = None
+    since: float = 0.0
+    failing: set[int] = field(default_factory=set)  # configurations whose trainer died here, none done since
+
+
+class Team:
+    """The worker sessions, one per segment.  They can be used again by the next call in this session."""
+
+    def __init__(self, db: Database, owner: str, dist_keys: Sequence[int], options: dict[str, Any]) -> None:
+        self.owner = owner
+        self.dist_keys = list(dist_keys)
+        self.options = options
+        self.dialect = Dialect.of(db)
+        self.listen: Listen = listener(db.plpy)
+        self.db = db
+        self.seats: list[Seat] = []
+        limits.require_connections(limits.of(db), len(self.dist_keys))
+        self.open()
+
+    def open(self) -> None:
+        """Sessions and trainers for all segments."""
+        try:
+            for segment, dist_key in enumerate(self.dist_keys):
+                self.seats.append(Seat(segment, dist_key, *self._open(segment)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, segment: int) -> tuple[Session, int]:
+        session = logins.connect_as(self.db, self.owner, f"cerebro_db segment {segment}", self.listen)
+        # A trainer whose driver is gone must not go on for nobody, and Greenplum's own planner is to be left out.
+        # PostgreSQL has the first of these settings from version 14 on.
+        session.run(
+            "SELECT set_config(s.name, wanted, false) FROM pg_settings s JOIN (VALUES"
+            " ('client_connection_check_interval', '1s'), ('optimizer', 'off')) AS ours (name, wanted) USING (name)"
+        )
+        gpus = self.options.get("gpus") or 0
+        opening = {
+            "engine": self.options["engine"],
+            "threads": self.options["threads"],
+            "deterministic": self.options["deterministic"],
+            "gpu": segment % gpus if gpus else None,
+            "hang_after": self.options.get("hang_after", HANG_AFTER),
+        }
+        where = self.dialect.on_segment(self.dist_keys[segment])
+        opened = session.run(f"SELECT cerebro._worker_open(%s) {where}", (json.dumps(opening),))[0][0]
+        return session, opened["worker_pid"]
+
+    def replace(self, seat: Seat) -> None:
+        """A new session and trainer for a segment whose old ones are gone."""
+        with contextlib.suppress(psycopg2.Error):
+            seat.session.close()
+        seat.cached.clear()
+        seat.held.clear()
+        seat.session, seat.worker_pid = self._open(seat.segment)
+
+    def order(self, seat: Seat, asked: dict[str, Any]) -> Steps:
+        """Have a trainer do something; its answer, or Refused."""
+        where = self.dialect.on_segment(seat.dist_key)
+        rows = yield f"SELECT cerebro._work(%s) {where}", (json.dumps(asked),)
+        reply = json.loads(rows[0][0])
+        if "error" in reply:
+            raise Refused(reply["error"])
+        return reply["ok"]
+
+    def read(self, seat: Seat, data: DataSet, number: int) -> Steps:
+        """See to it that a partition's rows are in the trainer's cache: (handle, seconds it took)."""
+        partition = data.partition(number)
+        handle = f"{data.table}/{number}/{partition['sha256']}"
+        if handle in seat.cached:
+            return handle, 0.0
+        started = time.monotonic()
+        yield from self.order(seat, {"work": "forget", "handle": handle})  # what a failed attempt may have left
+        calls = ", ".join(f"cerebro._data_in(%s, %s, {in_format(quote(name))})" for name in data.variables)
+        yield (
+            f"SELECT {calls} FROM {in_format(data.table)}"
+            f" WHERE __dist_key__ = {int(partition['key'])} ORDER BY buffer_id",
+            [text for name in data.variables for text in (handle, name)],
+        )
+        order = {
+            "work": "data",
+            "handle": handle,
+            "layout": {"inputs": data.layout["inputs"], "outputs": data.layout["outputs"]},
+            "rows": partition["rows"],
+            "sha256": partition["sha256"],
+        }
+        try:
+            yield from self.order(seat, order)
+        except Refused as refused:
+            if refused.kind == "TrainerFailed":
+                raise
+            raise refused.error from refused  # the rows are not what was packed: no configuration's fault
+        seat.cached.add(handle)
+        return handle, time.monotonic() - started
+
+    def run_all(self, work: dict[int, Steps]) -> dict[int, Any]:
+        """Let several segments work at once, and wait for all: segment -> result."""
+        results: dict[int, Any] = {}
+        try:
+            for segment, steps in work.items():
+                self.seats[segment].session.begin(steps)
+            while len(results) < len(work):
+                waiting = [self.seats[segment].session for segment in work if segment not in results]
+                wait_any(waiting, LISTEN_EVERY)
+                self.listen()
+                for segment in work:
+                    if segment not in results:
+                        done, result = self.seats[segment].session.advance()
+                        if done:
+                            results[segment] = result
+        except BaseException:
+            self.abandon()
+            raise
+        return results
+
+    def abandon(self) -> None:
+        """Stop whatever the sessions do, and close them: after a cancel or an error."""
+        for seat in self.seats:
+            seat.session.cancel()
+        deadline = time.monotonic() + LEAVE_WITHIN
+        for seat in self.seats:
+            with contextlib.suppress(psycopg2.Error):
+                while not seat.session.ready() and time.monotonic() < deadline:
+                    wait_any([seat.session], LISTEN_EVERY)
+        self.close()
+
+    def close(self) -> None:
+        """End all sessions; those that still answer take their trainers and files away first."""
+        leaving = []
+        for seat in self.seats:
+            with contextlib.suppress(psycopg2.Error):
+                if not seat.session.lost and seat.session.ready():
+                    where = self.dialect.on_segment(seat.dist_key)
+                    seat.session.send(f"ROLLBACK; SELECT cerebro._worker_close() {where}")
+                    leaving.append(seat.session)
+        deadline = time.monotonic() + LEAVE_WITHIN
+        for session in leaving:
+            with contextlib.suppress(psycopg2.Error):
+                while not session.ready() and time.monotonic() < deadline:
+                    wait_any([session], LISTEN_EVERY)
+        for seat in self.seats:
+            with contextlib.suppress(psycopg2.Error):
+                seat.session.close()
+        self.seats.clear()
+
+
+def in_format(sql: str) -> str:
+    """SQL to stand in a statement that has parameters, where psycopg2 wants % doubled."""
+    return sql.replace("%", "%%")
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def failure_of(where: str, error: psycopg2.Error) -> CerebroError:
+    """A statement failed for a reason of the database's: this concerns the whole run."""
+    diagnosis = error.diag
+    message = f"{where}: {diagnosis.message_primary or first_line(error)}"
+    if error.pgcode in ("53100", "53200"):
+        failure: CerebroError = OutOfResources(
+            message, hint="Make room, then SELECT cerebro.resume(run) goes on where it stopped."
+        )
+    elif error.pgcode == "42P01":
+        failure = CorruptState(message, hint="A table that the run needs was dropped.")
+    else:
+        failure = CerebroError(message, hint=diagnosis.message_hint)
+    failure.detail = diagnosis.message_detail
+    failure.sqlstate = error.pgcode or failure.sqlstate
+    return failure
