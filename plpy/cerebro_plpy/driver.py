@@ -290,13 +290,9 @@ class Driver:
         )
 
     def beat(self, *, last: bool = False) -> None:
-        """Once a second: say how far we are, and hear whether another session wants the run to end."""
+        """Once a second: say how far we are."""
         if self.recorder.work is not None and not last:
-            finished, wanted = self.recorder.advance()
-            if finished and wanted:
-                raise Cancelled(
-                    f"run {self.run.id} was cancelled", hint=f"SELECT cerebro.resume({self.run.id}) goes on."
-                )
+            self.recorder.advance()
         now = time.monotonic()
         if self.most_seconds is not None and now - self.started > self.most_seconds and not last:
             raise Cancelled(
@@ -322,12 +318,6 @@ class Driver:
             "INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES (%s, %s, %s)",
             (self.run.id, done, self.total),
         )
-        rows = yield (
-            "SELECT event = 'cancel requested' FROM cerebro.event WHERE run = %s AND owner = current_user"
-            " AND event IN ('started', 'cancel requested') ORDER BY event_id DESC LIMIT 1",
-            (self.run.id,),
-        )
-        return bool(rows and rows[0][0])
 
     def _tell(self, done: int, now: float) -> None:
         speed = (done - self.done_before) / max(now - self.started, 0.001)

@@ -34,7 +34,7 @@ from .machine import cores
 from .runs import DataSet, Run, note
 from .sessions import Session, listener
 from .tables import Relation
-from .team import Team, failure_of
+from .team import Team, failure_of, until_cancelled
 from .trainer import HANG_AFTER
 
 MODULE = "madlib_fit_multiple_model"
@@ -166,7 +166,7 @@ def carry_out(
         if retry_failed:
             runs.revive(recorder, run_id)
         run = runs.load(recorder, run_id)
-        team = Team(db, owner, run.dist_keys, run.options)
+        team = Team(db, owner, run.dist_keys, run.options, until_cancelled(db, run_id))
     except BaseException as error:
         record_end(db, owner, recorder, run_id, error)
         raise

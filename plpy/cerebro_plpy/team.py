@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import CerebroError, CorruptState, OutOfResources, by_name
+from cerebro_db.core.errors import Cancelled, CerebroError, CorruptState, OutOfResources, by_name
 from cerebro_db.core.names import quote
 from cerebro_db.core.schedule import Unit
 
@@ -24,6 +24,7 @@ from .trainer import HANG_AFTER
 
 CANCELLED = "57014"
 LOST = (None, CANCELLED, "57P01", "57P02", "57P03")  # what a session says, if anything, that somebody has ended
+CANCEL_EVERY = 1.0  # seconds between two looks for a cancel that was asked for elsewhere
 LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
 
 Steps = Generator[Statement, Rows, Any]
@@ -53,15 +54,47 @@ class Seat:
     failing: set[int] = field(default_factory=set)  # configurations whose trainer died here, none done since
 
 
+def until_cancelled(db: Database, run_id: int) -> Listen:
+    """Listens to the session we run in and, once a second, to ``cerebro.cancel()``; heard once, not again."""
+    own = listener(db.plpy)
+    asked_at, heard = time.monotonic(), False
+
+    def listen() -> None:
+        nonlocal asked_at, heard
+        own()
+        if heard or time.monotonic() - asked_at < CANCEL_EVERY:
+            return
+        asked_at = time.monotonic()
+        heard = bool(
+            db.value(
+                "SELECT event = 'cancel requested' FROM cerebro.event WHERE run = $1 AND owner = current_user"
+                " AND event IN ('started', 'cancel requested') ORDER BY event_id DESC LIMIT 1",
+                ("bigint",),
+                run_id,
+            )
+        )
+        if heard:
+            raise Cancelled(f"run {run_id} was cancelled", hint=f"SELECT cerebro.resume({run_id}) goes on.")
+
+    return listen
+
+
 class Team:
     """The worker sessions, one per segment.  They can be used again by the next call in this session."""
 
-    def __init__(self, db: Database, owner: str, dist_keys: Sequence[int], options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        owner: str,
+        dist_keys: Sequence[int],
+        options: dict[str, Any],
+        listen: Listen | None = None,
+    ) -> None:
         self.owner = owner
         self.dist_keys = list(dist_keys)
         self.options = options
         self.dialect = Dialect.of(db)
-        self.listen: Listen = listener(db.plpy)
+        self.listen: Listen = listen or listener(db.plpy)
         self.db = db
         self.seats: list[Seat] = []
         limits.require_connections(limits.of(db), len(self.dist_keys))
