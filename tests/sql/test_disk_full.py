@@ -1,0 +1,181 @@
+"""A disk that is full, a trainer that hangs, memory that is short: said clearly, nothing lost, gone on with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg2
+import pytest
+
+from cerebro_db.client import cluster as clusters
+from cerebro_db.core.errors import OutOfResources
+from cerebro_plpy import segment
+from tests.conftest import TRAINER
+from tests.sql.lab import Lab, connect, eventually, flower_model
+from tests.sql.memory import compiled, model_of
+
+MB = 1 << 20
+DISK, STATE, LEFT = 420 * MB, 10 * MB, 30 * MB
+OPTIONS = {"deterministic": True, "seed": 5}
+
+
+@pytest.fixture
+def small_disk() -> Iterator[tuple[Lab, Path]]:
+    """A server whose data folder, but for its log of changes, is on a disk of its own."""
+    top = Path(tempfile.mkdtemp(prefix="cerebro-disk-", dir="/tmp"))
+    top.chmod(0o755)
+    disk = top / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=755", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        shutil.rmtree(top)
+        pytest.skip("a small disk can be mounted by root only")
+    cluster = clusters.Cluster("test", at=disk)
+    try:
+        quick = {"fsync": "off", "shared_buffers": "32MB", "max_wal_size": "256MB", "min_wal_size": "32MB"}
+        cluster.up(trainer_python=TRAINER, settings=quick)
+        # Where there is no room for the log of changes PostgreSQL stops altogether: another matter.
+        cluster.down()
+        subprocess.run(["mv", str(cluster.data / "pg_wal"), str(top / "wal")], check=True)  # keeps the owner
+        (cluster.data / "pg_wal").symlink_to(top / "wal")
+        cluster.restart()
+        with contextlib.closing(connect(cluster.dsn())) as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE SCHEMA lab")
+        lab = Lab(cluster.dsn(), "lab", cluster.home)
+        try:
+            yield lab, disk
+        finally:
+            lab.close()
+    finally:
+        with contextlib.suppress(clusters.ClusterError):
+            cluster.destroy()
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+        shutil.rmtree(top)
+
+
+def hashes(lab: Lab, run: int) -> dict[tuple[int, int], str]:
+    return {tuple(key): sha for *key, sha in lab("SELECT mst_key, hop, state_sha256 FROM hop WHERE run = %s", run)}
+
+
+@pytest.mark.slow
+@pytest.mark.needs_cluster
+def test_a_full_disk(small_disk: tuple[Lab, Path]) -> None:
+    lab, disk = small_disk
+    lab.iris(segments=2)
+    arch = lab.architecture(model_of(STATE, depth=2))
+    lab.selection("mst", [(arch, compiled("Adam", rate), "batch_size=64, epochs=1") for rate in (0.001, 0.01, 0.1)])
+    calm = lab.fit("train", "calm", "mst", 2, options=OPTIONS)
+    expected = hashes(lab, calm)
+    assert len(expected) == 3 * 2 * 2
+    lab("DROP TABLE calm, calm_info, calm_summary")
+    lab("SELECT forget(%s)", calm)
+    lab("CHECKPOINT")
+    filler = disk / "filler"
+    room = os.statvfs(disk)
+    filler.write_bytes(b"\0" * (room.f_bavail * room.f_frsize - LEFT))
+    with pytest.raises(psycopg2.errors.DiskFull) as caught:
+        lab.fit("train", "later", "mst", 2, options=OPTIONS)
+    assert "No space left on device" in str(caught.value)
+    assert "cerebro.resume" in caught.value.diag.message_hint
+    run = lab.value("SELECT max(run) FROM run")
+    assert lab.status(run) == "failed"
+    before = hashes(lab, run)
+    assert 0 < len(before) < len(expected) and before.items() <= expected.items()
+    assert "later" not in lab.tables()
+    assert not lab("SELECT 1 FROM event WHERE run = %s AND event = 'configuration failed'", run)
+    with pytest.raises(psycopg2.errors.DiskFull):
+        lab("SELECT resume(%s)", run)  # it is full still
+    filler.unlink()
+    assert lab.value("SELECT resume(%s)", run) == run
+    assert hashes(lab, run) == expected
+    assert len(lab.weights("later")) == 3
+    lab.require_no_orphans()
+
+
+# -- a trainer that hangs --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.needs_cluster
+def test_a_trainer_that_hangs_is_replaced(lab: Lab) -> None:
+    lab.iris(segments=2)
+    arch = lab.architecture(flower_model())
+    lab.selection("mst", [(arch, compiled("Adam", rate), "batch_size=8, epochs=20") for rate in (0.001, 0.01)])
+    calm = lab.fit("train", "calm", "mst", 6, options=OPTIONS)
+    failures: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            with contextlib.closing(lab.connect()) as connection:
+                lab.fit("train", "hung", "mst", 6, on=connection, options={**OPTIONS, "hang_after": 2})
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=fit)
+    thread.start()
+    run = eventually(lambda: lab.value("SELECT max(run) FROM run WHERE run > %s", calm), 60)
+    pid = eventually(lambda: lab.value("SELECT max(trainer_pid) FROM hop WHERE run = %s", run), 60)
+    os.kill(pid, signal.SIGSTOP)
+    thread.join(120)
+    assert not thread.is_alive() and not failures
+    reasons = lab("SELECT detail ->> 'reason' FROM event WHERE run = %s AND event = 'unit failed'", run)
+    assert len(reasons) == 1 and "the trainer did nothing for" in reasons[0][0]
+    assert hashes(lab, run) == hashes(lab, calm)
+    lab.require_no_orphans()
+
+
+def test_how_long_a_trainer_may_do_nothing_is_checked(lab: Lab) -> None:
+    for wrong in (-1, "long", 1.5):
+        with pytest.raises(psycopg2.errors.InvalidParameterValue, match="hang_after"):
+            lab.fit("train", "never", "mst", 1, options={"hang_after": wrong})
+
+
+# -- memory ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
+    known = SimpleNamespace(available=1000 * MB, resident=600 * MB)
+    monkeypatch.setattr(segment.inspection, "memory_available", lambda: known.available)
+    monkeypatch.setattr(segment.inspection, "resident", lambda pid: known.resident)
+    monkeypatch.setattr(segment, "MEMORY_WITHIN", 0.3)
+    return known
+
+
+def asks(state_bytes: int, listen: Any = lambda: None, **options: Any) -> None:
+    here = SimpleNamespace(options=options, listen=listen)
+    segment.Segment.require_memory(here, SimpleNamespace(pid=1), state_bytes)  # type: ignore[arg-type]
+
+
+def test_memory_is_asked_for_before_a_hop(memory: Any) -> None:
+    asks(300 * MB)
+    with pytest.raises(OutOfResources, match="needs about 1,200 MB of memory more, and 1,000 MB are avail") as told:
+        asks(400 * MB)
+    assert "retry_failed" in (told.value.hint or "")
+    memory.resident += 400 * MB  # most of it is there already
+    asks(400 * MB)
+
+
+def test_memory_that_others_give_back_is_waited_for(memory: Any) -> None:
+    def listen() -> None:
+        memory.available += 100 * MB
+
+    asks(400 * MB, listen)
+
+
+def test_where_memory_is_not_asked_for(memory: Any) -> None:
+    memory.available = 0
+    asks(1 * MB)  # small
+    asks(400 * MB, gpu=0)  # the model is not in this memory
+    memory.available = None  # not known
+    asks(400 * MB)
