@@ -563,7 +563,9 @@ def _is_reference(value: Any) -> bool:
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
+    """Keras makes folders of layer names when somebody saves the model: none may lead out of them."""
+    printable = isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
+    return printable and ".." not in value.replace("\\", "/").split("/")
 
 
 def _unsafe(path: str, problem: str, class_name: str) -> UnsafeModel:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from cerebro_db.core import allowlist
-from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.core.errors import ConfigurationFailed, OutOfResources
 from cerebro_db.nn import functions
 
+ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "float64": 8, "int64": 8}
 PICKED_BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")
 
 
@@ -40,15 +45,12 @@ def build_model(
 
     allowlist.check(configuration["architecture"])
     allowlist.check_compile(configuration["compile"], functions.known())
+    _require_room(configuration["architecture"], layout)
     # Keras numbers what has no name of its own (dense_7, adam_3) through a process' life; the names go
     # into the state, and equal states must have equal bytes in whatever process they were written.
     reset_uids()
     keras.utils.set_random_seed(seed % (1 << 32))
-    model = _architecture(configuration["architecture"])
-    if not model.built:
-        if layout is None or len(layout["inputs"]) != 1:
-            raise ConfigurationFailed("the architecture does not say the shape of its input")
-        model.build((None, *layout["inputs"][0]["shape"]))
+    model = _built(configuration["architecture"], layout)
     parameters = configuration["compile"]
     if parameters.get("optimizer") is None:
         raise ConfigurationFailed("the compile parameters name no optimizer")
@@ -66,6 +68,56 @@ def build_model(
         for variable, value in zip(model.weights, weights):  # set_weights() would want all of them at once
             variable.assign(value)
     model.optimizer.build(model.trainable_variables)  # after the weights: some optimizers start from them
+    return model
+
+
+_roomy: set[str] = set()  # architectures that were found to fit
+
+
+def _require_room(architecture: dict[str, Any], layout: dict[str, Any] | None) -> None:
+    """Refuse what cannot fit before any of it is allocated: a few bytes of JSON ask for any number of terabytes."""
+    import keras
+    from keras.src.backend.common import global_state  # has no public name
+
+    key = json.dumps([architecture, layout and layout["inputs"]], sort_keys=True)
+    if key in _roomy:
+        return
+    name = "uninitialized_variables"
+    before = global_state.get_global_attribute(name)
+    global_state.set_global_attribute(name, [])
+    try:
+        # In this scope variables have shapes and no values.
+        with contextlib.suppress(Exception), keras.StatelessScope(initialize_variables=False):
+            _built(architecture, layout)  # what is wrong with it is said when it is built for good
+        size = sum(
+            math.prod(variable.shape) * ITEM_BYTES.get(str(variable.dtype), 4)
+            for variable in global_state.get_global_attribute(name)
+        )
+    finally:
+        global_state.set_global_attribute(name, before)
+    there = memory()
+    if 2 * size > there:  # the weights and their gradients
+        raise OutOfResources(
+            f"the model's weights take {size / 2**30:,.1f} GB, and this machine has {there / 2**30:,.1f} GB of memory",
+            hint="Make the layers smaller, or pool before a Dense layer.",
+        )
+    _roomy.add(key)
+
+
+def memory() -> int:
+    """Bytes of memory that this machine, or container, has."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):
+        found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return found
+
+
+def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
+    model = _architecture(architecture)
+    if not model.built:
+        if layout is None or len(layout["inputs"]) != 1:
+            raise ConfigurationFailed("the architecture does not say the shape of its input")
+        model.build((None, *layout["inputs"][0]["shape"]))
     return model
 
 
