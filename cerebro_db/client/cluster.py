@@ -680,7 +680,11 @@ def equip(connection: Any, version: str, recreate: bool = False) -> str:
         return "created" if found is None else "recreated"
 
 
-def throw_away(trainer_python: str | None = None, settings: Mapping[str, str] | None = None) -> Cluster:
+def throw_away(
+    trainer_python: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    sources: extension.Sources | None = None,
+) -> Cluster:
     """A cluster of its own in a temporary folder, with this clone's extension; ``remove`` takes it away."""
     # Below /tmp itself when root: the server's account cannot enter a private TMPDIR.
     base = Path(tempfile.mkdtemp(prefix=f"cerebro-{secrets.token_hex(2)}-", dir="/tmp" if os.geteuid() == 0 else None))
@@ -688,7 +692,7 @@ def throw_away(trainer_python: str | None = None, settings: Mapping[str, str] | 
     cluster = Cluster("test", at=base)
     try:
         quick = {"fsync": "off", "shared_buffers": "128MB", "max_wal_size": "1GB"}
-        cluster.up(trainer_python=trainer_python, settings={**quick, **(settings or {})})
+        cluster.up(trainer_python=trainer_python, settings={**quick, **(settings or {})}, sources=sources)
     except BaseException:
         remove(cluster)
         raise

@@ -1,0 +1,59 @@
+"""Freezes what is being released, in migrations/: see the README there.  Run it once per release.
+
+    python -m tests.freeze
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from cerebro_db.client import extension
+
+MIGRATIONS = Path(__file__).resolve().parents[1] / "migrations"
+RELEASED = MIGRATIONS / "released.sha256"
+
+
+def released(list_: Path = RELEASED) -> dict[str, str]:
+    """File name -> hash."""
+    lines = [line for line in list_.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def changed(folder: Path, list_: Path, version: str) -> list[str]:
+    """What is wrong: released scripts that changed or are gone, scripts of released versions that are not frozen."""
+    frozen = released(list_)
+    wrong = [
+        f"{name} is released and {'was changed' if (folder / name).exists() else 'is gone'}"
+        for name, digest in frozen.items()
+        if not (folder / name).exists() or sha256(folder / name) != digest
+    ]
+    for file in sorted(folder.glob(f"{extension.NAME}--*.sql")):
+        target = file.stem.rpartition("--")[2]
+        if file.name not in frozen and target != version:
+            wrong.append(f"{file.name} leads to {target}, which is not being made ({version}), but is not frozen")
+    return wrong
+
+
+def freeze(sources: extension.Sources, folder: Path, list_: Path) -> list[str]:
+    """Adds the version of the sources; the names of the files that are frozen now."""
+    frozen = released(list_)
+    whole = folder / f"{extension.NAME}--{sources.version}.sql"
+    if whole.name in frozen:
+        raise SystemExit(f"{sources.version} is released already")
+    pieces = sorted((sources.root / "sql").glob("[0-9]*.sql"))
+    whole.write_text("\n".join(f"-- {piece.name}\n{piece.read_text(encoding='utf-8')}" for piece in pieces))
+    steps = folder.glob(f"{extension.NAME}--*--{re.escape(sources.version)}.sql")
+    new = [file.name for file in (whole, *sorted(steps)) if file.name not in frozen]
+    with open(list_, "a") as out:
+        out.writelines(f"{sha256(folder / name)}  {name}\n" for name in new)
+    return new
+
+
+if __name__ == "__main__":
+    print("\n".join(freeze(extension.Sources.find(), MIGRATIONS, RELEASED)))
