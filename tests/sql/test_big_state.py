@@ -1,0 +1,198 @@
+"""Large models through fit, cancel, resume, extension, dump and restore: every checksum, and the memory of a hop.
+
+The size is 64 MB of state; CEREBRO_BIG=1 adds 2.5 GB, and weights above 1 GB, which take minutes, 16 GB of
+memory and 40 GB of disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg2.extensions import make_dsn, parse_dsn
+
+from tests.conftest import connect
+from tests.sql.lab import Lab, eventually
+from tests.sql.memory import ADAM, SGD, Watch, compiled, model_of
+from tests.sql.test_dump_restore import tool
+
+pytestmark = pytest.mark.needs_cluster
+MB, GB = 1 << 20, 1 << 30
+FRAMEWORK = 800 * MB  # of a trainer that holds only a tiny model: TensorFlow's libraries and what they keep
+BACKEND = 300 * MB  # of a session: shared buffers (128 MB), the interpreter, a chunk in its several forms
+OPTIONS = {"deterministic": True, "seed": 6}
+BIG = bool(os.environ.get("CEREBRO_BIG"))
+
+
+def available_memory() -> int:
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) << 10
+
+
+def require_room(state: int, tmp: Path) -> None:
+    if state < GB:
+        return
+    if not BIG:
+        pytest.skip("large: CEREBRO_BIG=1 runs it")
+    if available_memory() < 6 * state or shutil.disk_usage(tmp).free < 14 * state:
+        pytest.skip("not enough memory or disk")
+
+
+def state_hash(lab: Lab, run: int) -> dict[int, tuple[bool, str]]:
+    """Per configuration the hash that the log has of its last state, and whether the table's bytes have it."""
+    found = {}
+    storage = lab.value("SELECT storage FROM run WHERE run = %s", run)
+    for key, hop, said in lab(
+        "SELECT DISTINCT ON (mst_key) mst_key, hop, state_sha256 FROM hop WHERE run = %s ORDER BY mst_key, hop DESC",
+        run,
+    ):
+        digest = hashlib.sha256()
+        leaf = f'cerebro_state."{storage}_{key}_{hop % 2}"'
+        for (start,) in lab(f"SELECT start FROM {leaf} WHERE hop = {hop} ORDER BY start"):
+            digest.update(lab.value(f"SELECT payload FROM {leaf} WHERE hop = {hop} AND start = {start}"))
+        found[key] = (digest.hexdigest() == said, said)
+    return found
+
+
+def table_hash(lab: Lab, table: str) -> list[Any]:
+    chunks = f"{table}_weights" in lab.tables()
+    found = lab(f"SELECT mst_key, encode(sha256(model_weights), 'hex'), model_weights IS NULL FROM {table} ORDER BY 1")
+    if chunks:
+        found += lab(
+            f"SELECT mst_key, start, encode(sha256(payload), 'hex') FROM {table}_weights ORDER BY mst_key, start"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def copy_of(lab: Lab, kind: str, folder: Path) -> Iterator[Lab]:
+    """The lab's database, dumped and restored."""
+    file, name = folder / "copy", "copy_" + secrets.token_hex(3)
+    # Compressed with no effort: weights hardly compress.
+    tool("pg_dump", lab.dsn, f"--format={kind}", "-Z", "0", "-f", str(file))
+    lab(f"CREATE DATABASE {name}")
+    there = make_dsn(**{**parse_dsn(lab.dsn), "dbname": name})
+    try:
+        if kind == "plain":
+            tool("psql", there, "-q", "-v", "ON_ERROR_STOP=1", "-f", str(file))
+        else:
+            tool("pg_restore", there, "--exit-on-error", str(file))
+        file.unlink()
+        copied = Lab(there, lab.schema, lab.home)
+        try:
+            yield copied
+        finally:
+            copied.close()
+    finally:
+        file.unlink(missing_ok=True)
+        lab(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def own(fresh_database: str, cluster: Any) -> Iterator[Lab]:
+    """A database that holds nothing else, since all of it is dumped."""
+    with contextlib.closing(connect(fresh_database)) as db, db.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA big")
+    lab = Lab(fresh_database, "big", cluster.home)
+    try:
+        yield lab
+    finally:
+        lab.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "optimizer", "per_parameter"),
+    [
+        pytest.param(64 * MB, "Adam", ADAM, id="64 MB"),
+        pytest.param(64 * MB, "SGD", SGD, id="64 MB of weights"),
+        pytest.param(int(2.5 * GB), "Adam", ADAM, id="2.5 GB", marks=pytest.mark.slow),
+        pytest.param(int(1.1 * GB), "SGD", SGD, id="1.1 GB of weights", marks=pytest.mark.slow),
+    ],
+)
+def test_a_large_model(
+    own: Lab, tmp_path: Path, state: int, optimizer: str, per_parameter: int, record_property: Any
+) -> None:
+    require_room(state, tmp_path)
+    lab, epochs = own, 2
+    lab.iris(segments=2)
+    arch = lab.architecture(model_of(state, per_parameter))
+    lab.selection("mst", [(arch, compiled(optimizer, 0.0001), "batch_size=64, epochs=1")])
+    with Watch(lab) as watch:
+        # Cancelled within the first epoch, taken up, extended.
+        run = lab.submit("train", "grown", "mst", 1, options=OPTIONS)
+        eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", run) >= 1, 600, "a hop")
+        if lab.value("SELECT cancel(%s)", run):
+            lab.value("SELECT wait(%s)", run)
+            eventually(lambda: not lab.sessions(), 60, "workers are gone")
+        if lab.status(run) != "finished":
+            lab("SELECT resume(%s)", run)
+        lab("SELECT wait(%s)", run)
+        with copy_of(lab, "plain", tmp_path) as copied:
+            assert all(same for same, _ in state_hash(copied, run).values())
+        lab("SELECT resume(%s, epochs => %s)", run, epochs)
+    expected = state_hash(lab, run)
+    assert all(same for same, _ in expected.values())
+    (size, weights) = lab("SELECT max(state_bytes), max(weights_bytes) FROM hop WHERE run = %s", run)[0]
+    assert size >= state
+    large = weights > 500 * MB
+    assert lab("SELECT model_weights IS NULL FROM grown") == [(large,)]
+    if large:
+        assert lab.value("SELECT sum(octet_length(payload)) FROM grown_weights") == weights
+    with copy_of(lab, "custom", tmp_path) as copied:
+        assert state_hash(copied, run) == expected
+        assert table_hash(copied, "grown") == table_hash(lab, "grown")
+        # Other bits than before, the same there and here.
+        copied("SELECT resume(%s, epochs => %s)", run, epochs + 1)
+        extended = state_hash(copied, run)
+    assert extended != expected
+    lab("SELECT resume(%s, epochs => %s)", run, epochs + 1)
+    assert state_hash(lab, run) == extended
+    seconds = lab(
+        "SELECT hop, segment, round(extract(epoch FROM finished_at - started_at), 1)::float, seconds FROM hop"
+        " WHERE run = %s ORDER BY hop",
+        run,
+    )
+    told = f"state {size >> 20} MB: trainer {watch.trainer >> 20} MB, backend {watch.backend >> 20} MB\n"
+    told += "\n".join(map(str, seconds))
+    record_property("memory", told)
+    print(told)
+    assert watch.trainer < FRAMEWORK + 3 * size, told
+    assert watch.backend < BACKEND + 3 * size, told
+    assert watch.backend < BACKEND + 700 * MB, told  # a hop goes by in chunks, whatever its size
+
+
+def test_old_states_are_given_back_as_the_run_goes(lab: Lab) -> None:
+    """The caller's SELECT, open all the while, keeps no space from being free."""
+    configurations, epochs, state = 3, 4, 20 * MB
+    lab.iris(segments=2)
+    arch = lab.architecture(model_of(state))
+    rates = [0.0001 * (n + 1) for n in range(configurations)]
+    lab.selection("mst", [(arch, compiled("Adam", rate), "batch_size=64, epochs=1") for rate in rates])
+
+    def taken(cursor: Any) -> tuple[int, int]:
+        cursor.execute(
+            "SELECT COALESCE(sum(pg_total_relation_size(oid)), 0)::bigint, pg_database_size(current_database())"
+            " FROM pg_class WHERE relnamespace = 'cerebro_state'::regnamespace AND relkind = 'r'"
+        )
+        return cursor.fetchone()
+
+    with Watch(lab) as watch, lab.db.cursor() as cursor:
+        before = taken(cursor)
+        watch.question = taken
+        run = lab.fit("train", "pruned", "mst", epochs, options=OPTIONS)
+        watch.question = None
+        after = taken(cursor)
+    (size,) = lab("SELECT max(state_bytes) FROM hop WHERE run = %s", run)[0]
+    slack = 1.1  # TOAST's own
+    states, database = (max(one["answer"][place] for one in watch.samples) - before[place] for place in (0, 1))
+    most = 2 * configurations * size * slack
+    assert configurations * size <= states < most
+    assert database < most + 8 * MB
+    assert configurations * size <= after[0] - before[0] < configurations * size * slack
