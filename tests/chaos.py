@@ -298,15 +298,7 @@ class Chaos:
     def last_look(self) -> None:
         """Folders of workers that were killed are taken away by those that start after them."""
         self.ask("SELECT madlib_fit_multiple_model('train', 'last', 'mst', 1)")
-        places = [self.server.data / "pgsql_tmp_cerebro", *Path("/dev/shm").glob("cerebro_db_*")]
-        dead = [
-            str(folder)
-            for place in places
-            if place.is_dir()
-            for folder in place.iterdir()
-            if not Path("/proc", folder.name.partition("-")[0]).exists()
-        ]
-        if dead:
+        if dead := self.lab.abandoned():
             self.tally.orphans += len(dead)
             self.tally.surprises.append(f"scratch folders left: {dead}")
 

@@ -189,6 +189,18 @@ class Lab:
         own = self.db.info.backend_pid
         return [(pid, parent) for pid, parent in trainer_processes(self.home) if parent != own]
 
+    def abandoned(self) -> list[str]:
+        """Scratch folders of processes that are gone, on this machine."""
+        if self.home is None:
+            return []
+        places = [*self.home.glob("clusters/*/data/pgsql_tmp_cerebro"), *Path("/dev/shm").glob("cerebro_db_*")]
+        found = []
+        for place in places:
+            with contextlib.suppress(OSError):
+                folders = [folder for folder in place.iterdir() if folder.name.partition("-")[0].isdigit()]
+                found += [str(one) for one in folders if not Path("/proc", one.name.partition("-")[0]).exists()]
+        return found
+
     def require_no_orphans(self) -> None:
         """What a run starts ends with it; a worker whose driver was lost notices it within a second or two."""
         eventually(lambda: not self.sessions(), 15, "worker sessions end")

@@ -598,3 +598,4 @@ def test_several_inputs_and_outputs_sequences_and_a_binary_class(flowers: Lab) -
 def test_nothing_was_left_running(flowers: Lab) -> None:
     eventually(lambda: not flowers.sessions(), 15, "no session of ours")
     assert not flowers.trainers()
+    eventually(lambda: not flowers.abandoned(), 15, "workers take their files away")
