@@ -25,8 +25,8 @@ from . import engine, fit, functions, logins, predicting, segment, tables, varia
 from .db import Database, entry
 from .dialect import Dialect
 from .machine import cores
+from .results import weight_pieces
 from .runs import STATES
-from .segment import CHUNK
 from .sessions import listener
 from .tables import Relation
 from .team import Refused, Seat, Steps, Team, failure_of
@@ -50,20 +50,7 @@ class Model:
 
     def weights(self, db: Database) -> Iterator[bytes]:
         """Piece by piece: a piece is all of it that Python ever holds."""
-        if self.chunked is not None:
-            pieces = f"SELECT payload FROM {self.chunked.sql} WHERE mst_key = $1 ORDER BY start"
-            cursor = db.cursor(pieces, ("integer",), self.key)
-            while batch := cursor.fetch(1):
-                yield batch[0]["payload"]
-            return
-        for start in range(0, self.weights_bytes, CHUNK):
-            yield db.value(
-                f"SELECT substr(model_weights, $1, $2) FROM {self.table.sql} WHERE mst_key = $3",
-                ("integer", "integer", "integer"),
-                start + 1,
-                CHUNK,
-                self.key,
-            )
+        return weight_pieces(db, self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key)
 
 
 def read_model(db: Database, text: str, key: int | None, module: str) -> Model:

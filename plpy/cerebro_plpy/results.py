@@ -7,6 +7,7 @@ a model go from table to table; they never pass through Python.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from cerebro_db.core.errors import UndefinedObject, WrongState
@@ -16,6 +17,7 @@ from . import tables
 from .db import Database, entry
 from .dialect import Dialect
 from .runs import STATES
+from .segment import CHUNK
 
 MODULE = "materialize"
 # pg_dump cannot write a value much larger; such a model is in the companion table, in chunks.
@@ -95,13 +97,7 @@ def _make_models(db: Database, dialect: Dialect, run: dict[str, Any], models: li
                     f" {dialect.distributed_by('__dist_key__')}"
                 )
                 db.execute(f"ALTER TABLE {chunks.sql} ALTER COLUMN payload SET STORAGE EXTERNAL")
-            begin = f"GREATEST({first} - start, 0)"
-            db.execute(
-                f"INSERT INTO {chunks.sql} SELECT {model['mst_key']}, GREATEST(start - {first}, 0),"
-                f" substr(payload, {begin}::integer + 1,"
-                f" (LEAST(octet_length(payload), {first + size} - start) - {begin})::integer),"
-                f" __dist_key__ {rows} AND start < {first + size} AND start + octet_length(payload) > {first}"
-            )
+            db.execute(f"INSERT INTO {chunks.sql} {weight_chunks(model['mst_key'], rows, first, size)}")
         db.execute(
             f"INSERT INTO {name.sql} SELECT $1, {weights}, architecture, {key} FROM cerebro.architecture"
             " WHERE run = $2 AND owner = current_user AND model_id = $3",
@@ -110,6 +106,30 @@ def _make_models(db: Database, dialect: Dialect, run: dict[str, Any], models: li
             run["run"],
             model["model_id"],
         )
+
+
+def weight_chunks(key: int, rows: str, first: int, size: int) -> str:
+    """The part of a state's chunks that the weights are, as a ``_weights`` table has it."""
+    begin = f"GREATEST({first} - start, 0)"
+    return (
+        f"SELECT {key} AS mst_key, GREATEST(start - {first}, 0) AS start,"
+        f" substr(payload, {begin}::integer + 1,"
+        f" (LEAST(octet_length(payload), {first + size} - start) - {begin})::integer) AS payload,"
+        f" __dist_key__ {rows} AND start < {first + size} AND start + octet_length(payload) > {first}"
+    )
+
+
+def weight_pieces(db: Database, models: str, chunks: str | None, key: int) -> Iterator[bytes]:
+    """The weights of one model of a fit's tables; a piece is all of them that Python ever holds."""
+    if chunks is not None:
+        cursor = db.cursor(f"SELECT payload FROM {chunks} WHERE mst_key = $1 ORDER BY start", ("integer",), key)
+        while batch := cursor.fetch(1):
+            yield batch[0]["payload"]
+        return
+    size = db.value(f"SELECT octet_length(model_weights) FROM {models} WHERE mst_key = $1", ("integer",), key)
+    for start in range(0, size or 0, CHUNK):
+        piece = f"SELECT substr(model_weights, $1, $2) FROM {models} WHERE mst_key = $3"
+        yield db.value(piece, ("integer", "integer", "integer"), start + 1, CHUNK, key)
 
 
 def _make_info(db: Database, dialect: Dialect, run: dict[str, Any], models: list[dict[str, Any]], name: Name) -> None:

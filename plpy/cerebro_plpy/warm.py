@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable
 
 import psycopg2
 
 from cerebro_db.core.errors import WrongState
 from cerebro_db.core.names import Name, quote
 
-from . import tables
+from . import results, tables
 from .db import Database
 from .dialect import Dialect
 from .runs import STATES, create_leaf_sql, load
@@ -27,7 +29,7 @@ class Initial:
     """How one configuration begins."""
 
     kind: str  # weights | full
-    weights: bytes | None = None
+    pieces: Callable[[], Iterator[bytes]] = lambda: iter(())  # of the weights, in order
     leaf: str | None = None  # of the earlier run
     where: str | None = None
     sha256: str | None = None
@@ -53,10 +55,14 @@ def initial_states(db: Database, asked: Asked) -> dict[int, Initial]:
     if asked.warm_start:
         return _from_models(db, asked)
     return {
-        row["mst_key"]: Initial("weights", weights=weights)
+        row["mst_key"]: Initial("weights", pieces=partial(cut, weights))
         for row in asked.rows
         if (weights := asked.architectures[row["model_id"]].weights) is not None
     }
+
+
+def cut(weights: bytes) -> Iterator[bytes]:
+    return (weights[start : start + CHUNK] for start in range(0, len(weights), CHUNK))
 
 
 def _from_models(db: Database, asked: Asked) -> dict[int, Initial]:
@@ -67,6 +73,7 @@ def _from_models(db: Database, asked: Asked) -> dict[int, Initial]:
         ("text",),
         str(asked.output),
     )
+    chunked = tables.find(db, asked.output.suffixed("_weights"))
     found: dict[int, Initial] = {}
     partly = []
     for row in asked.rows:
@@ -79,12 +86,14 @@ def _from_models(db: Database, asked: Asked) -> dict[int, Initial]:
         )
         if model is None:
             continue  # a configuration that is new begins at random
+        chunks = chunked.sql if model["large"] and chunked is not None else None
+        if model["large"] and chunks is None:
+            raise WrongState(f"model {key} of '{asked.output}' has no weights to go on from")
         architecture = asked.architectures[row["model_id"]].translated
-        whole = _whole_state(db, run, row, architecture, model["sha256"]) if run else None
+        whole = _whole_state(db, run, row, architecture, chunks or model["sha256"]) if run else None
         if whole is None:
             partly.append(key)
-            weights = db.value(f"SELECT model_weights FROM {asked.output.sql} WHERE mst_key = $1", ("integer",), key)
-            whole = Initial("weights", weights=weights)
+            whole = Initial("weights", pieces=partial(results.weight_pieces, db, asked.output.sql, chunks, key))
         found[key] = whole
     if partly:
         db.notice(
@@ -95,9 +104,12 @@ def _from_models(db: Database, asked: Asked) -> dict[int, Initial]:
 
 
 def _whole_state(
-    db: Database, run: int, row: dict[str, Any], architecture: dict[str, Any], weights_sha256: str
+    db: Database, run: int, row: dict[str, Any], architecture: dict[str, Any], weights: str
 ) -> Initial | None:
-    """The state that an earlier run left, if it was trained in the same way and has these very weights."""
+    """The state that an earlier run left, if it was trained in the same way and has these very weights.
+
+    ``weights`` is their hash, or the table that has them in chunks.
+    """
     last = db.one(
         "SELECT r.storage, r.dist_keys, h.hop, h.segment, h.state_sha256, h.weights_offset, h.weights_bytes,"
         " c.compile::text AS compile, a.architecture::text AS architecture"
@@ -119,15 +131,25 @@ def _whole_state(
         return None
     leaf = f"{STATES}.{quote(name)}"
     where = f"hop = {last['hop']} AND __dist_key__ = {last['dist_keys'][last['segment']]}"
-    same = db.value(
-        f"SELECT encode(sha256(substr(string_agg(payload, ''::bytea ORDER BY start), $1 + 1, $2)), 'hex') = $3"
-        f" FROM {leaf} WHERE {where} HAVING sum(octet_length(payload)) < 1000000000",
-        ("integer", "integer", "text"),
-        last["weights_offset"],
-        last["weights_bytes"],
-        weights_sha256,
-    )
+    same = _has_weights(db, row["mst_key"], f"FROM {leaf} WHERE {where}", last, weights)
     return Initial("full", leaf=leaf, where=where, sha256=last["state_sha256"]) if same else None
+
+
+def _has_weights(db: Database, key: int, rows: str, last: dict[str, Any], weights: str) -> bool:
+    first, size = last["weights_offset"], last["weights_bytes"]
+    chunks = results.weight_chunks(key, rows, first, size)
+    if size <= results.LARGEST_VALUE:
+        hashed = f"encode(sha256(string_agg(payload, ''::bytea ORDER BY start)), 'hex') FROM ({chunks}) w"
+        return bool(db.value(f"SELECT $1 = {hashed}", ("text",), weights))
+    if "." not in weights:
+        return False  # a hash: that is a smaller model
+    hashed = "SELECT start, sha256(payload) FROM"
+    return bool(
+        db.value(
+            f"SELECT (SELECT sum(octet_length(payload)) FROM {weights} WHERE mst_key = {key}) = {size} AND NOT EXISTS"
+            f" ({hashed} ({chunks}) w EXCEPT {hashed} {weights} WHERE mst_key = {key})"
+        )
+    )
 
 
 def put_initial_states(recorder: Session, run_id: int, initial: dict[int, Initial], dialect: Dialect) -> None:
@@ -144,9 +166,7 @@ def put_initial_states(recorder: Session, run_id: int, initial: dict[int, Initia
                 f"{columns} SELECT {run.dist_keys[0]}, 0, start, payload FROM {begin.leaf} WHERE {begin.where}"
             )
             continue
-        weights = begin.weights or b""
-        for start in range(0, len(weights), CHUNK):
-            recorder.run(
-                f"{columns} VALUES (%s, 0, %s, %s)",
-                (run.dist_keys[0], start, psycopg2.Binary(weights[start : start + CHUNK])),
-            )
+        start = 0
+        for piece in begin.pieces():
+            recorder.run(f"{columns} VALUES (%s, 0, %s, %s)", (run.dist_keys[0], start, psycopg2.Binary(piece)))
+            start += len(piece)
