@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 
 from cerebro_db.client import extension
@@ -48,7 +47,7 @@ def freeze(sources: extension.Sources, folder: Path, list_: Path) -> list[str]:
         raise SystemExit(f"{sources.version} is released already")
     pieces = sorted((sources.root / "sql").glob("[0-9]*.sql"))
     whole.write_text("\n".join(f"-- {piece.name}\n{piece.read_text(encoding='utf-8')}" for piece in pieces))
-    steps = folder.glob(f"{extension.NAME}--*--{re.escape(sources.version)}.sql")
+    steps = folder.glob(f"{extension.NAME}--*--{sources.version}.sql")
     new = [file.name for file in (whole, *sorted(steps)) if file.name not in frozen]
     with open(list_, "a") as out:
         out.writelines(f"{sha256(folder / name)}  {name}\n" for name in new)

@@ -111,7 +111,7 @@ def own(fresh_database: str, cluster: Any) -> Iterator[Lab]:
     ("state", "optimizer", "per_parameter"),
     [
         pytest.param(64 * MB, "Adam", ADAM, id="64 MB"),
-        pytest.param(64 * MB, "SGD", SGD, id="64 MB of weights"),
+        pytest.param(64 * MB, "SGD", SGD, id="64 MB of weights", marks=pytest.mark.slow),
         pytest.param(int(2.5 * GB), "Adam", ADAM, id="2.5 GB", marks=pytest.mark.slow),
         pytest.param(int(1.1 * GB), "SGD", SGD, id="1.1 GB of weights", marks=pytest.mark.slow),
     ],
@@ -154,6 +154,10 @@ def test_a_large_model(
     assert extended != expected
     lab("SELECT resume(%s, epochs => %s)", run, epochs + 1)
     assert state_hash(lab, run) == extended
+    lab.told()
+    warm = lab.fit("train", "grown", "mst", 1, warm_start=True, options=OPTIONS)
+    assert not [line for line in lab.told() if "weights alone" in line]  # but with all that the optimizer keeps
+    assert lab.value("SELECT initial_sha256 FROM configuration WHERE run = %s", warm) == extended[1][1]
     seconds = lab(
         "SELECT hop, segment, round(extract(epoch FROM finished_at - started_at), 1)::float, seconds FROM hop"
         " WHERE run = %s ORDER BY hop",
