@@ -190,15 +190,18 @@ class Lab:
         return [(pid, parent) for pid, parent in trainer_processes(self.home) if parent != own]
 
     def abandoned(self) -> list[str]:
-        """Scratch folders of processes that are gone, on this machine."""
+        """Scratch folders of this server's workers that are gone; other servers have theirs beside them."""
         if self.home is None:
             return []
         places = [*self.home.glob("clusters/*/data/pgsql_tmp_cerebro"), *Path("/dev/shm").glob("cerebro_db_*")]
+        ours = {str(pid) for (pid,) in self("SELECT worker_pid FROM attempt UNION SELECT worker_pid FROM evaluation")}
         found = []
         for place in places:
             with contextlib.suppress(OSError):
-                folders = [folder for folder in place.iterdir() if folder.name.partition("-")[0].isdigit()]
-                found += [str(one) for one in folders if not Path("/proc", one.name.partition("-")[0]).exists()]
+                for folder in place.iterdir():
+                    pid = folder.name.partition("-")[0]
+                    if pid in ours and not Path("/proc", pid).exists():
+                        found.append(str(folder))
         return found
 
     def require_no_orphans(self) -> None:
