@@ -20,6 +20,7 @@ from typing import Any
 from cerebro_db.core.errors import (
     CerebroError,
     CorruptState,
+    DiskFull,
     InvalidArgument,
     OutOfResources,
     TrainerFailed,
@@ -171,11 +172,13 @@ class Segment:
         return len(payload)
 
     def state_out(self) -> Iterator[tuple[int, bytes]]:
-        with open(self.folder / "state.out", "rb") as file:
+        path = self.folder / "state.out"
+        with open(path, "rb") as file:
             start = 0
             while chunk := file.read(CHUNK):
                 yield start, chunk
                 start += len(chunk)
+        path.unlink(missing_ok=True)  # it may be in memory, and as large as the model
 
     # -- work -------------------------------------------------------------------------------------
 
@@ -208,7 +211,11 @@ class Segment:
         trainer = self.running()
         if asked.get("state_bytes"):
             self.require_memory(trainer, int(asked["state_bytes"]))
-        result = trainer.order(order, self.listen, self._report)
+        try:
+            result = trainer.order(order, self.listen, self._report)
+        except DiskFull as full:
+            full.message += f" ({(inspection.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"
+            raise
         if "state" in result:
             result["state"].pop("path", None)
         self.ticket = None
