@@ -93,6 +93,9 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             failure = _postgres_error(plpy, str(error), "53100", None, MAKE_ROOM)
+        except KeyboardInterrupt:
+            # How Greenplum lets Python code hear of a cancel or of statement_timeout.
+            failure = _postgres_error(plpy, "canceling statement due to user request", "57014", None, None)
         raise failure
 
     return call

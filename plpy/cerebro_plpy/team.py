@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from cerebro_db.core.schedule import Unit
 from . import limits, logins
 from .db import Database
 from .dialect import Dialect
-from .runs import DataSet
+from .runs import STATES, DataSet
 from .sessions import LISTEN_EVERY, Listen, Rows, Session, Statement, listener, wait_any
 from .trainer import HANG_AFTER
 
@@ -154,10 +155,19 @@ class Team:
             return handle, 0.0
         started = time.monotonic()
         yield from self.order(seat, {"work": "forget", "handle": handle})  # what a failed attempt may have left
-        calls = ", ".join(f"cerebro._data_in(%s, %s, {in_format(quote(name))})" for name in data.variables)
+        columns = [in_format(quote(name)) for name in data.variables]
+        calls = ", ".join(f"cerebro._data_in(%s, %s, {column})" for column in columns)
+        table, key, before, after = in_format(data.table), int(partition["key"]), "", ""
+        if self.dialect.greenplum and key != seat.dist_key:
+            # Validation data that was packed for another number of segments: its rows come here for once.
+            elsewhere, table = table, f"{STATES}.{quote('part_' + secrets.token_hex(6))}"
+            before = (
+                f"BEGIN; CREATE TABLE {table} AS SELECT {seat.dist_key} AS __dist_key__, buffer_id, {', '.join(columns)}"
+                f" FROM {elsewhere} WHERE __dist_key__ = {key} DISTRIBUTED BY (__dist_key__); "
+            )
+            key, after = seat.dist_key, f"; DROP TABLE {table}; COMMIT"
         yield (
-            f"SELECT {calls} FROM {in_format(data.table)}"
-            f" WHERE __dist_key__ = {int(partition['key'])} ORDER BY buffer_id",
+            f"{before}SELECT {calls} FROM {table} WHERE __dist_key__ = {key} ORDER BY buffer_id{after}",
             [text for name in data.variables for text in (handle, name)],
         )
         order = {
