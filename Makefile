@@ -65,7 +65,7 @@ RUN = env PYTHONPATH=.:plpy .venv/bin
 help:
 	@echo 'make demo       everything from nothing: packages, environment, database, a first model selection'
 	@echo 'make up         the same up to the running database: then .venv/bin/cerebro psql'
-	@echo 'make test       lint and the whole test suite, on a throw-away database'
+	@echo 'make test       lint and the whole test suite, on throw-away databases: JOBS=2 PYTEST=tests/core'
 	@echo 'make chaos      kills, cancels and stops over many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last tally)'
 	@echo 'make lint       ruff, mypy, import-linter'
 	@echo 'make install    the extension into the PostgreSQL or Greenplum of PG_CONFIG=… (also: uninstall)'
@@ -87,9 +87,12 @@ lint: env-dev
 	@$(RUN)/ruff check --output-format concise .; ruff=$$?; $(RUN)/mypy; mypy=$$?; \
 	  $(RUN)/lint-imports --no-logo; imports=$$?; exit $$((ruff | mypy | imports))
 
-# The tests run and report also when the linters find something; either makes it fail.
+# The tests run and report also when the linters find something; either makes it fail. They wait for starting
+# trainers most of the time, so two at once take little more than half as long; each has a server of its own.
+JOBS ?= 2
 test: env-dev
-	@$(MAKE) --no-print-directory lint; lint=$$?; $(RUN)/python -m pytest $(PYTEST) && exit $$lint
+	@$(MAKE) --no-print-directory lint; lint=$$?; \
+	  $(RUN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(PYTEST) && exit $$lint
 
 EVENTS ?= 200
 SEED ?= 1
