@@ -234,6 +234,7 @@ class Chaos:
                 self.tally.events[kind] = self.tally.events.get(kind, 0) + 1
                 self.say(f"run {self.run}: {kind}")
         self.finish(began)
+        self.once_more()
         self.require_kept(seen)
         self.judge(name)
         self.ask(f'DROP TABLE IF EXISTS "{name}", "{name}_info", "{name}_summary"')
@@ -253,6 +254,16 @@ class Chaos:
         for thread in self.drivers:
             thread.join(60)
         self.drivers.clear()
+
+    def once_more(self) -> None:
+        """What was killed three times at the same work was given up, as documented; a user would try again."""
+        given_up = self.ask(
+            "SELECT 1 FROM leaderboard WHERE run = %s AND status = 'failed' AND reason LIKE 'gave up after %%'",
+            self.run,
+        )
+        if given_up:
+            self.tally.resumes += 1
+            self.ask("SELECT resume(%s, retry_failed => true)", self.run)
 
     def require_kept(self, seen: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
         """What was seen committed is still there, as it was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,18 +60,30 @@ def require_room(recorder: Session, run: Run) -> None:
 
 
 def described_for_sure(team: Team, run: Run, configurations: Sequence[Configuration]) -> dict[int, Any]:
-    """As ``described``; a trainer or a session that dies meanwhile says little about a configuration: again."""
+    """As ``described``; a trainer or a session that dies meanwhile says little about a configuration: again.
+
+    Both are counted, but apart: a configuration is given up for its own crashes only.
+    """
     answers: dict[int, Any] = {}
-    for tries_left in reversed(range(MOST_TRIES)):
-        missing = [c for c in configurations if isinstance(answers.get(c.key, TrainerFailed("")), TrainerFailed)]
-        if not missing:
-            break
+    crashes: Counter[int] = Counter()
+    lost = 0
+    while missing := [c for c in configurations if c.key not in answers]:
         try:
-            answers.update(described(team, run, missing))
+            found = described(team, run, missing)
         except psycopg2.Error as error:
-            if not tries_left or error.pgcode not in LOST:
+            lost += 1
+            if lost >= MOST_TRIES or error.pgcode not in LOST:
                 raise failure_of("a worker session", error) from error
             team.open()
+            continue
+        for key, answer in found.items():
+            if isinstance(answer, TrainerFailed):
+                crashes[key] += 1
+                if crashes[key] < MOST_TRIES:
+                    continue
+                text = f"gave up after {MOST_TRIES} attempts: {answer.message}"
+                answer = TrainerFailed(text, hint=answer.hint, detail=answer.detail)
+            answers[key] = answer
     return answers
 
 

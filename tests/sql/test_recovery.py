@@ -254,6 +254,27 @@ def test_trainers_and_worker_sessions_are_replaced(place: Lab, calm: Calm) -> No
 
 
 @pytest.mark.needs_cluster
+def test_sessions_lost_while_models_are_built_are_nobodys_fault(place: Lab, calm: Calm) -> None:
+    """Two sessions ended and then a trainer killed, all before the first hop: no configuration is given up for it."""
+    assert place.home is not None
+    run_id = submitted(place, "unbuilt")
+    building = (
+        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %%' AND state = 'active'"
+        " AND query LIKE '%%_work(%%' AND NOT EXISTS (SELECT FROM event WHERE run = %s AND event = 'built')"
+    )
+    for _ in range(2):
+        pid = eventually(lambda: place(building, run_id), 60, "a trainer builds")[0][0]
+        place("SELECT pg_terminate_backend(%s)", pid)
+        eventually(lambda pid=pid: pid not in workers(place), 30, "it is gone")
+    pid = eventually(lambda: place(building, run_id), 60, "a trainer builds again")[0][0]
+    ours = lambda: [one for one, parent in trainer_processes(place.home) if parent == pid]  # noqa: E731
+    os.kill(eventually(ours, 30, "the trainer is there")[0], signal.SIGKILL)
+    assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
+    assert not place("SELECT detail FROM event WHERE run = %s AND event = 'configuration failed'", run_id)
+    same_bits(place, run_id, calm, "unbuilt")
+
+
+@pytest.mark.needs_cluster
 def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Calm) -> None:
     """As one does that makes the framework crash: three tries, then the others go on without it."""
     assert place.home is not None
