@@ -77,7 +77,7 @@ $roles$;
 
 COMMENT ON ROLE cerebro_user    IS 'cerebro_db: may train, evaluate and predict; sees its own runs.';
 COMMENT ON ROLE cerebro_monitor IS 'cerebro_db: may read progress and leaderboards of all runs, but no weights.';
-COMMENT ON ROLE cerebro_admin   IS 'cerebro_db: a user and monitor who may also cancel the runs of others.';
+COMMENT ON ROLE cerebro_admin   IS 'cerebro_db: a user and monitor who may also cancel and forget the runs of others, set limits, and register code that the server runs: as powerful as its operating-system account.';
 COMMENT ON ROLE cerebro_worker  IS 'cerebro_db: the group of worker logins; the line in pg_hba.conf names it.';
 COMMENT ON ROLE cerebro_enrol   IS 'cerebro_db: the login that makes worker logins; used by the server itself.';
 

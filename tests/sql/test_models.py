@@ -240,7 +240,7 @@ def test_what_means_the_same_is_one_configuration_spelled_as_last_given(sql, arc
         ({"ids": None}, "22023", "model_id_list cannot be empty, NULL or hold a NULL"),
         ({"compile_params": None}, "22023", "compile_params_list cannot be NULL"),
         ({"fit_params": None}, "22023", "fit_params_list cannot be NULL"),
-        ({"object_table": "functions"}, "0A000", "custom functions are not supported"),
+        ({"object_table": "functions"}, "0A000", "custom functions are in cerebro.custom_function"),
         ({"compile_params": ["loss='mse'"]}, "22023", "Compile param check failed for: loss='mse' \n optimizer is a"),
         ({"compile_params": [ADAM, ""]}, "22023", "Compile parameters cannot be empty or NULL."),
         ({"fit_params": ["batch_size=0"]}, "22023", "Fit param check failed for: batch_size=0 \n "),
@@ -330,7 +330,7 @@ def test_rows_put_in_by_hand_are_kept_and_gone_on_from(sql, arch):
         (("{'loss': ['nix']}", FIT_GRID), "22023", "Compile param check failed for: "),
         ((COMPILE_GRID, "{'batch_size': [0]}"), "22023", "Fit param check failed for: batch_size=0"),
         ((None, FIT_GRID), "22023", "Compile parameters cannot be empty or NULL."),
-        ((COMPILE_GRID, FIT_GRID, "grid", None, None, "functions"), "0A000", "custom functions are not supported"),
+        ((COMPILE_GRID, FIT_GRID, "grid", None, None, "functions"), "0A000", "custom functions are in cerebro.custom_function"),
     ],
 )
 def test_wrong_searches_are_named_and_nothing_is_made(sql, arch, arguments, sqlstate, message):
