@@ -251,6 +251,7 @@ class Chaos:
             if status != "running":
                 self.resume()
             time.sleep(0.1)
+        self.ask("SELECT wait(%s)", self.run)  # a submitted run makes its tables yet
         for thread in self.drivers:
             thread.join(60)
         self.drivers.clear()
