@@ -162,7 +162,8 @@ class Team:
             # Validation data that was packed for another number of segments: its rows come here for once.
             elsewhere, table = table, f"{STATES}.{quote('part_' + secrets.token_hex(6))}"
             before = (
-                f"BEGIN; CREATE TABLE {table} AS SELECT {seat.dist_key} AS __dist_key__, buffer_id, {', '.join(columns)}"
+                f"BEGIN; CREATE TABLE {table} AS"
+                f" SELECT {seat.dist_key} AS __dist_key__, buffer_id, {', '.join(columns)}"
                 f" FROM {elsewhere} WHERE __dist_key__ = {key} DISTRIBUTED BY (__dist_key__); "
             )
             key, after = seat.dist_key, f"; DROP TABLE {table}; COMMIT"
