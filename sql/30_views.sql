@@ -135,7 +135,7 @@ SELECT r.run,
        c.compile_params,
        c.fit_params,
        CASE WHEN troubled.event = 'configuration failed' THEN 'failed'
-            WHEN COALESCE(hops.hops, 0) >= r.epochs * r.segments THEN 'finished'
+            WHEN COALESCE(hops.hops, 0) >= r.epochs::bigint * r.segments THEN 'finished'
             WHEN hops.hops > 0 THEN 'training'
             ELSE 'waiting'
        END AS status,
@@ -196,7 +196,7 @@ SELECT r.run,
             ELSE round((100.0 * COALESCE(beat.rows_done, 0) / NULLIF(beat.rows_total, 0))::numeric, 1)
        END::double precision AS percent,
        COALESCE(units.hops_done, 0) AS hops_done,
-       r.epochs * r.segments * r.configurations AS hops_total,
+       r.epochs::bigint * r.segments * r.configurations AS hops_total,
        board.finished AS configurations_finished,
        board.failed AS configurations_failed,
        r.configurations,

@@ -660,7 +660,8 @@ class Cluster:
         facts = self.facts()
         program = self.prefix.of.bin / "psql"
         where = ["-h", facts["socket"], "-p", str(facts["port"]), "-U", SUPERUSER, "-d", database]
-        return [str(program), *where, *arguments]
+        # Without this each error ends with where in our Python it was raised.
+        return [str(program), *where, "-v", "SHOW_CONTEXT=never", *arguments]
 
 
 def equip(connection: Any, version: str, recreate: bool = False) -> str:

@@ -143,7 +143,7 @@ class RunProgress(View):
     status: Mapped[str]
     percent: Mapped[float | None]
     hops_done: Mapped[int]
-    hops_total: Mapped[int] = mapped_column(Integer)
+    hops_total: Mapped[int]
     configurations_finished: Mapped[int | None]
     configurations_failed: Mapped[int | None]
     configurations: Mapped[int] = mapped_column(Integer)

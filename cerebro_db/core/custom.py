@@ -67,7 +67,7 @@ def sha256(source: str) -> str:
 
 def check_name(name: str | None, kind: str | None) -> None:
     if kind not in KINDS:
-        raise InvalidArgument(f"kind is {kind!r}; it must be 'loss' or 'metric'")
+        raise InvalidArgument(f"kind is {'NULL' if kind is None else repr(kind)}; it must be 'loss' or 'metric'")
     if not name or not _NAME.fullmatch(name):
         raise InvalidName(
             f"{(name or '')[:80]!r} cannot be the name of a custom function",

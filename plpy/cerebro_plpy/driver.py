@@ -27,6 +27,7 @@ from .sessions import LISTEN_EVERY, Session, wait_any
 from .team import CANCELLED, Refused, Seat, Steps, Team, failure_of, first_line
 
 HEARTBEAT_EVERY = 1.0  # seconds
+TELL_EVERY = 60.0  # seconds; a notice comes with every tenth of a run, too
 SICK_AFTER = 3  # configurations in a row whose trainer died on one segment: it is the segment's fault, not theirs
 FREE_AT_ONCE = 1 << 20  # an old state larger than this gives its space back as soon as it is replaced
 
@@ -44,7 +45,7 @@ class Driver:
         self.done = sum(run.rows_of(c) * c.hops // run.segments for c in run.configurations.values())
         self.beat_at = 0.0
         self.told = -1
-        self.started = time.monotonic()
+        self.started = self.told_at = time.monotonic()
         self.done_before = self.done
         self.most_seconds, _ = limits.of(db)["run_seconds"]
 
@@ -309,8 +310,8 @@ class Driver:
         if self.recorder.work is None:
             self.recorder.begin(self._heartbeat(done))
         tenth = 10 * done // max(self.total, 1)
-        if self.told < tenth < 10 and not last:
-            self.told = tenth
+        if (self.told < tenth < 10 or now - self.told_at > TELL_EVERY) and done > self.done_before and not last:
+            self.told, self.told_at = tenth, now
             self._tell(done, now)
 
     def _heartbeat(self, done: int) -> Steps:
@@ -321,8 +322,6 @@ class Driver:
 
     def _tell(self, done: int, now: float) -> None:
         speed = (done - self.done_before) / max(now - self.started, 0.001)
-        if speed <= 0:
-            return
         statuses = [mine.status for mine in self.schedule.progress.values()]
         failed = statuses.count(Status.FAILED)
         self.db.notice(

@@ -38,6 +38,7 @@ from .team import Team, failure_of, until_cancelled
 from .trainer import HANG_AFTER
 
 MODULE = "madlib_fit_multiple_model"
+MOST_THREADS = 256  # of one trainer; it starts them all, and the server's account has only so many
 
 
 @dataclass
@@ -137,6 +138,12 @@ def in_the_way(db: Database, run: Run, output: Name) -> bool:
 def hand_out(db: Database, recorder: Session, run: Run, output: Name, *, replace: bool) -> None:
     """Make the model tables in the caller's transaction; that they are there is known when it commits."""
     try:
+        # Of two runs for one name the second waits for the first to commit, and then says what is wrong.
+        db.rows(
+            "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))",
+            ("text",),
+            f"cerebro_db table {output}",
+        )
         if replace:
             warm.require_replaceable(db, output, MODULE)
         else:
@@ -148,6 +155,13 @@ def hand_out(db: Database, recorder: Session, run: Run, output: Name, *, replace
         recorder.settle()
         with contextlib.suppress(psycopg2.Error):
             note(recorder, run.id, "not materialized", message=str(error))
+        kept = f"The models are kept: SELECT cerebro.materialize({run.id}, 'another_name');"
+        if isinstance(error, CerebroError):
+            error.hint = kept
+        elif isinstance(error, db.plpy.SPIError) and not error.sqlstate.startswith("57"):  # not a cancel
+            refused = CerebroError(str(error), hint=kept)
+            refused.sqlstate = error.sqlstate
+            raise refused from error
         raise
     say_end(db, run)
 
@@ -225,13 +239,16 @@ def check(
 ) -> Asked:
     refuse_transaction(db)
     if epochs is None or epochs < 1:
-        raise InvalidArgument(f"{MODULE} error: num_iterations is {epochs}; it must be at least 1.")
+        raise InvalidArgument(
+            f"{MODULE} error: num_iterations is {'NULL' if epochs is None else epochs}; it must be at least 1."
+        )
     if frequency is not None and not 1 <= frequency <= epochs:
         raise InvalidArgument(
             f"{MODULE} error: metrics_compute_frequency is {frequency};"
             f" it must be between 1 and num_iterations ({epochs})."
         )
     source = packed(db, source_table)
+    runs.require_countable(epochs, len(source.layout["partitions"]))
     validation = packed(db, validation_table) if validation_table is not None else None
     if validation is not None:
         require_same_shapes(source.layout, source.relation.text, validation)
@@ -396,8 +413,8 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
         raise Unsupported(f"{MODULE} error: there is no engine '{given['engine']}'.", hint="The engine is tensorflow.")
     if given.get("nan", "stop") not in ("stop", "keep"):
         raise InvalidArgument(f"{MODULE} error: option 'nan' must be 'stop' or 'keep'.")
-    if given.get("threads", 1) < 1:
-        raise InvalidArgument(f"{MODULE} error: option 'threads' must be at least 1.")
+    if not 1 <= given.get("threads", 1) <= MOST_THREADS:
+        raise InvalidArgument(f"{MODULE} error: option 'threads' must be between 1 and {MOST_THREADS}.")
     if not 0 <= given.get("hang_after", 0) < 2**31:
         raise InvalidArgument(f"{MODULE} error: option 'hang_after' must be a number of seconds, or 0 for no limit.")
     if not -(2**63) <= given.get("seed", 0) < 2**63:

@@ -54,7 +54,7 @@ def delete_custom_function(db: Database, name: str | None) -> None:
     )
     if last is None or last["retired"]:
         raise UndefinedObject(
-            f"{DELETE} error: there is no custom function {str(name)[:80]!r}.",
+            f"{DELETE} error: there is no custom function {'NULL' if name is None else repr(name[:80])}.",
             hint="SELECT name, kind FROM cerebro.custom_functions lists them.",
         )
     _append(db, str(name), last["version"] + 1, last["kind"], None, None)
@@ -74,7 +74,8 @@ def load_pickled_function(db: Database, *_arguments: Any) -> None:
 def load_top_k_accuracy_function(db: Database, object_table: str | None, k: int | None) -> None:
     require_table(object_table, "load_top_k_accuracy_function")
     if k is None or k < 1:
-        raise InvalidArgument(f"load_top_k_accuracy_function error: k is {k}; it must be at least 1.")
+        shown = "NULL" if k is None else k
+        raise InvalidArgument(f"load_top_k_accuracy_function error: k is {shown}; it must be at least 1.")
     db.notice(f"load_top_k_accuracy_function: metrics=['top_{k}_accuracy'] is known as it is, for every k")
 
 

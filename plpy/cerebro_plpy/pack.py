@@ -22,6 +22,7 @@ from .variables import Variable
 TRAINING, VALIDATION = "training_preprocessor_dl", "validation_preprocessor_dl"
 BATCH_BYTES = 4 << 20  # of rows in hand at a time
 MOST_PASSES = 8
+SMALLEST_CONSTANT = 1e-37  # what inputs are multiplied by, 1 / constant, is a float32
 
 
 class Restart(Exception):
@@ -135,7 +136,7 @@ def _check_buffer_size(buffer_size: int | None, module: str) -> None:
 def _constant(value: float | None) -> float:
     if value is None or abs(value - 1.0) <= 1e-6:
         return 1.0
-    if not 0 < value < float("inf"):
+    if not SMALLEST_CONSTANT < value < float("inf"):
         raise InvalidArgument(
             f"{TRAINING}: The normalizing constant has to be a positive integer or NULL.",
             hint="Every input is divided by it: 255 for pixels, 1 to leave them as they are.",

@@ -10,13 +10,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from cerebro_db.core.errors import UndefinedObject, WrongState
+from cerebro_db.core.errors import WrongState
 from cerebro_db.core.names import Name, quote
 
 from . import tables
 from .db import Database, entry
 from .dialect import Dialect
-from .runs import STATES
+from .runs import STATES, no_such_run
 from .segment import CHUNK
 
 MODULE = "materialize"
@@ -48,7 +48,7 @@ def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None
         run_id,
     )
     if run is None:
-        raise UndefinedObject(f"there is no run {run_id} of yours", hint="SELECT run, name, status FROM cerebro.runs;")
+        raise no_such_run(run_id)
     models = db.rows(
         "SELECT DISTINCT ON (c.place) c.mst_key, c.model_id, h.hop, h.segment, h.weights_offset, h.weights_bytes"
         " FROM cerebro.configuration c JOIN cerebro.hop h USING (run, owner, mst_key)"

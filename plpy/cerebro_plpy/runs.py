@@ -16,6 +16,7 @@ from .dialect import Dialect
 from .sessions import Session
 
 STATES = "cerebro_state"
+MOST_HOPS = 2**31 - 1  # of one configuration
 TRAINING, VALIDATION = "training", "validation"
 
 
@@ -285,7 +286,12 @@ def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None, retry_f
                 hint=f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({run_id}).",
             )
         if epochs is not None and epochs < planned:
-            raise InvalidArgument(f"run {run_id} is planned for {planned} epochs; epochs cannot be {epochs}")
+            raise InvalidArgument(
+                f"run {run_id} is planned for {planned} epochs; epochs cannot be {epochs}",
+                hint="epochs is the new total, those that are done included.",
+            )
+        if epochs is not None:
+            require_countable(epochs, segments)
         again = retry_failed and recorder.run(
             "SELECT 1 FROM cerebro.leaderboard WHERE run = %s AND owner = current_user AND status = 'failed' LIMIT 1",
             (run_id,),
@@ -308,6 +314,14 @@ def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None, retry_f
     recorder.run("COMMIT")
 
 
+def require_countable(epochs: int, segments: int) -> None:
+    if epochs * segments > MOST_HOPS:
+        raise InvalidArgument(
+            f"{epochs:,} iterations over {segments} segments are more hops than can be counted",
+            hint=f"At most {MOST_HOPS // segments:,} iterations.",
+        )
+
+
 def revive(recorder: Session, run_id: int) -> None:
     """Give the configurations that failed another chance."""
     recorder.run(
@@ -317,9 +331,10 @@ def revive(recorder: Session, run_id: int) -> None:
     )
 
 
-def no_such_run(run_id: int) -> UndefinedObject:
+def no_such_run(run_id: int | None) -> UndefinedObject:
     return UndefinedObject(
-        f"there is no run {run_id} of yours", hint="SELECT run, name, status FROM cerebro.runs lists your runs."
+        f"there is no run {'NULL' if run_id is None else run_id} of yours",
+        hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
     )
 
 

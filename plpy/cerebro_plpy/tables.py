@@ -129,17 +129,30 @@ def require_free(db: Database, name: Name, module: str, shown: str | None = None
 
 
 def qualified(db: Database, name: Name, module: str) -> Name:
-    """A name with the schema in which a new table of that name would come."""
-    if name.schema is None:
-        schema = db.value("SELECT pg_catalog.current_schema()")
-        if schema is None:
-            raise UndefinedObject(
-                f"{module} error: no schema of the search_path exists to make '{name}' in.",
-                hint="Write schema.table or SET search_path.",
-            )
-        return Name(schema, name.table)
-    if not db.value("SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1)", ("text",), name.schema):
-        raise UndefinedObject(f"{module} error: schema '{name.schema}' does not exist.", hint="CREATE SCHEMA makes it.")
+    """A name with the schema in which a new table of that name would come, and may come."""
+    schema = name.schema or db.value("SELECT pg_catalog.current_schema()")
+    if schema is None:
+        raise UndefinedObject(
+            f"{module} error: no schema of the search_path exists to make '{name}' in.",
+            hint="Write schema.table or SET search_path.",
+        )
+    name = Name(schema, name.table)
+    may = db.value(
+        "SELECT pg_catalog.has_schema_privilege(n.oid, 'CREATE') FROM pg_catalog.pg_namespace n WHERE n.nspname = $1",
+        ("text",),
+        schema,
+    )
+    if may is None:
+        raise UndefinedObject(f"{module} error: schema '{schema}' does not exist.", hint="CREATE SCHEMA makes it.")
+    # Said here, before a run begins: its tables are made when it has ended.
+    if schema == "pg_catalog":
+        raise NotPermitted(f"{module} error: no tables are made in pg_catalog.", hint="Choose a schema of your own.")
+    if not may:
+        raise NotPermitted(
+            f"{module} error: permission denied to make '{name}' in schema '{schema}'.",
+            hint="Write schema.table with a schema of yours, or its owner can say:"
+            f" GRANT CREATE ON SCHEMA {quote(schema)} TO {current_user(db)};",
+        )
     return name
 
 

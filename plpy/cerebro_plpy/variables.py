@@ -217,6 +217,11 @@ def find_classes(db: Database, source: Relation, variable: Variable, declared: i
             f"distinct class values found in table ({levels}).",
             hint="num_classes has one element per dependent variable; NULL counts the values found.",
         )
+    if declared is not None and declared > packing.MOST_CLASSES:
+        raise InvalidArgument(
+            f"{module} error: num_classes says {declared}; a variable has at most {packing.MOST_CLASSES} classes.",
+            hint="num_classes has one element per dependent variable; NULL counts the values found.",
+        )
     variable.shape = (declared or levels,)
 
 
@@ -267,11 +272,19 @@ def unusable(db: Database, source: Relation, variable: Variable, wrong: packing.
     where = " OR ".join(conditions)
     found = db.one(f"SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows FROM {source.sql}") or {}
     return BadData(
-        f"{module} error: column '{variable.name}' of table {source.text} {problem}.",
+        f"{module} error: {of_columns(variable)} of table {source.text} {problem}.",
         detail=f"{found['bad']} of {found['rows']} rows "
         + (f"do not have shape {list(variable.shape)}." if wrong.what == "shape" else "do."),
         hint=f"Find them with: SELECT * FROM {source.sql} WHERE {where}",
     )
+
+
+def of_columns(variable: Variable) -> str:
+    """As the user knows them: one column, or those that make up the one input of plain numbers."""
+    names = [column.name for column in variable.columns]
+    if len(names) == 1:
+        return f"column '{names[0]}'"
+    return f"one of the columns {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
 
 
 def _condition(variable: Variable, column: Column, what: str) -> str:

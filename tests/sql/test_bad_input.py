@@ -102,7 +102,8 @@ BAD_FITS: list[tuple[dict[str, Any], str, str]] = [
     ({"selection": "mst_callbacks"}, "0A000", "callbacks"),
     ({"epochs": 0}, "22023", "num_iterations is 0"),
     ({"epochs": -1}, "22023", "num_iterations is -1"),
-    ({"epochs": None}, "22023", "num_iterations"),
+    ({"epochs": None}, "22023", "num_iterations is NULL"),
+    ({"epochs": 2**31 - 1}, "22023", "more hops than can be counted"),
     ({"metrics_compute_frequency": 0}, "22023", "metrics_compute_frequency is 0"),
     ({"metrics_compute_frequency": 2}, "22023", "between 1 and num_iterations"),
     ({"output": "there"}, "42P07", "there"),
@@ -110,6 +111,7 @@ BAD_FITS: list[tuple[dict[str, Any], str, str]] = [
     ({"output": "half2"}, "42P07", "half2_summary"),
     ({"output": "nowhere.out"}, "42704", "nowhere"),
     ({"output": "9lives"}, "42602", "9lives"),
+    ({"output": "pg_catalog.out"}, "42501", "pg_catalog"),
     ({"output": None}, "42602", "NULL"),
     ({"output": ""}, "42602", ""),
     ({"validation_table": "nowhere"}, "42P01", "nowhere"),
@@ -123,6 +125,7 @@ BAD_FITS: list[tuple[dict[str, Any], str, str]] = [
     ({"options": {"seed": 2**63}}, "22023", "seed"),
     ({"options": {"deterministic": 1}}, "22023", "deterministic"),
     ({"options": {"threads": 0}}, "22023", "threads"),
+    ({"options": {"threads": 100_000}}, "22023", "threads"),
     ({"options": {"nan": "perhaps"}}, "22023", "nan"),
     ({"options": {"engine": "abacus"}}, "0A000", "abacus"),
     ({"options": {"replay": 10**9}}, "42704", "replay"),
@@ -223,6 +226,15 @@ def test_a_table_that_may_not_be_read(bench: Lab, people: dict[str, str]) -> Non
         error = refused(bench, *fit(), on=alice)
         assert (error.pgcode, "GRANT SELECT" in error.diag.message_hint) == ("42501", True)
         assert people["alice"] in error.diag.message_hint
+
+
+def test_a_schema_that_the_models_may_not_be_made_in(bench: Lab, people: dict[str, str]) -> None:
+    """Said before the run, not when it has trained for hours."""
+    bench(f"CREATE SCHEMA {bench.schema}_locked; GRANT SELECT ON train, train_summary TO {people['alice']}")
+    with acting(bench, people["alice"]) as alice:
+        error = refused(bench, *fit(output=f"{bench.schema}_locked.out"), on=alice)
+    bench(f"REVOKE SELECT ON train, train_summary FROM {people['alice']}; DROP SCHEMA {bench.schema}_locked")
+    assert (error.pgcode, "GRANT CREATE" in error.diag.message_hint) == ("42501", True)
 
 
 def test_a_role_without_the_right_to_train(bench: Lab, people: dict[str, str]) -> None:

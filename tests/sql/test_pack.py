@@ -578,6 +578,8 @@ WRONG = [
     ({"normalizing_const": 0}, "22023", "The normalizing constant has to be a positive integer or NULL."),
     ({"normalizing_const": -1}, "22023", "The normalizing constant has to be a positive integer or NULL."),
     ({"normalizing_const": "NaN"}, "22023", "The normalizing constant has to be a positive integer or NULL."),
+    ({"normalizing_const": 1e-45}, "22023", "The normalizing constant has to be a positive integer or NULL."),
+    ({"num_classes": [2**31 - 1]}, "22023", "a variable has at most 10000 classes"),
     ({"segments": 0}, "22023", "segments is 0"),
     ({"segments": 151}, "22023", "151 segments are too many for 150 rows"),
 ]
