@@ -22,16 +22,6 @@ def quote(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
-    """A string constant for SQL, for the few places that take no parameter."""
-    if "\0" in text:
-        raise InvalidName("a text must not hold a zero byte")
-    body = text.replace("'", "''")
-    if "\\" not in text:
-        return f"'{body}'"
-    return " E'" + body.replace("\\", "\\\\") + "'"
-
-
 def check(identifier: str) -> str:
     if not identifier:
         raise InvalidName("an identifier must not be empty")

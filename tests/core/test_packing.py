@@ -61,7 +61,10 @@ def test_floats_come_back_as_they_were(rows):
     assert encoder.take() == struct.pack(f"<{6 * len(rows)}f", *[value for row in rows for value in row])
 
 
-@given(st.lists(st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100), min_size=1, max_size=20), st.floats(0.01, 1000.0))
+@given(
+    st.lists(st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100), min_size=1, max_size=20),
+    st.floats(0.01, 1000.0),
+)
 def test_a_factor_multiplies_as_float32_does(values, constant):
     numpy = pytest.importorskip("numpy")
     factor = packing.float32(1 / constant)

@@ -330,7 +330,11 @@ def test_rows_put_in_by_hand_are_kept_and_gone_on_from(sql, arch):
         (("{'loss': ['nix']}", FIT_GRID), "22023", "Compile param check failed for: "),
         ((COMPILE_GRID, "{'batch_size': [0]}"), "22023", "Fit param check failed for: batch_size=0"),
         ((None, FIT_GRID), "22023", "Compile parameters cannot be empty or NULL."),
-        ((COMPILE_GRID, FIT_GRID, "grid", None, None, "functions"), "0A000", "custom functions are in cerebro.custom_function"),
+        (
+            (COMPILE_GRID, FIT_GRID, "grid", None, None, "functions"),
+            "0A000",
+            "custom functions are in cerebro.custom_function",
+        ),
     ],
 )
 def test_wrong_searches_are_named_and_nothing_is_made(sql, arch, arguments, sqlstate, message):
