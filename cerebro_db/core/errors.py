@@ -7,6 +7,13 @@ says what to do.
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Mapping
+from typing import Any
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # how an operating system says that a disk is full
+MAKE_ROOM = "Make room, then SELECT cerebro.resume(run) goes on where it stopped."
+
 
 class CerebroError(Exception):
     """An error a user can understand and act on."""
@@ -18,6 +25,11 @@ class CerebroError(Exception):
         self.message = message
         self.hint = hint
         self.detail = detail
+
+    def told(self) -> dict[str, Any]:
+        """What goes over the trainer's pipe and from a segment to the driver; ``from_told`` makes an error of it."""
+        parts = {"kind": type(self).__name__, "message": self.message, "detail": self.detail, "hint": self.hint}
+        return {name: value for name, value in parts.items() if value is not None}
 
 
 class InvalidArgument(CerebroError):
@@ -132,9 +144,9 @@ class CorruptState(CerebroError):
     sqlstate = "XX001"
 
 
-def by_name(name: str, message: str, *, hint: str | None = None, detail: str | None = None) -> CerebroError:
-    """The error class of that name (as sent over the trainer's pipe), or a plain CerebroError."""
-    for candidate in CerebroError.__subclasses__():
-        if candidate.__name__ == name:
-            return candidate(message, hint=hint, detail=detail)
-    return CerebroError(message, hint=hint, detail=detail)
+def from_told(told: Mapping[str, Any]) -> CerebroError:
+    """The error that ``told`` describes: of the class of that name, or a plain CerebroError."""
+    kinds = {kind.__name__: kind for kind in CerebroError.__subclasses__()}
+    made = kinds.get(str(told.get("kind")), CerebroError)
+    message = str(told.get("message", "the trainer gave no reason"))
+    return made(message, hint=told.get("hint"), detail=told.get("detail"))

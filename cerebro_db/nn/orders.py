@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from cerebro_db.core.errors import (
+    MAKE_ROOM,
+    NO_ROOM,
     CerebroError,
     ConfigurationFailed,
     DiskFull,
@@ -77,19 +79,18 @@ class Orders:
             functions.learn(order.get("functions") or ())
             return {"ok": getattr(self, kind)(order) or {}}
         except CerebroError as error:
-            return _error(error)
+            return {"error": error.told()}
         except MemoryError as error:
-            return _error(OutOfResources("the trainer ran out of memory", detail=tail(error)))
+            return {"error": OutOfResources("the trainer ran out of memory", detail=tail(error)).told()}
         except KeyError as error:
-            return _error(InvalidArgument(f"the order lacks {error}", detail=tail(error)))
+            return {"error": InvalidArgument(f"the order lacks {error}", detail=tail(error)).told()}
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                hint = "Make room, then SELECT cerebro.resume(run) goes on where it stopped."
-                return _error(DiskFull(str(error), detail=tail(error), hint=hint))
+            if error.errno in NO_ROOM:
+                return {"error": DiskFull(str(error), detail=tail(error), hint=MAKE_ROOM).told()}
             short = error.errno == errno.ENOMEM
-            return _error((OutOfResources if short else TrainerFailed)(str(error), detail=tail(error)))
+            return {"error": (OutOfResources if short else TrainerFailed)(str(error), detail=tail(error)).told()}
         except Exception as error:
-            return _error(TrainerFailed(one_line(error), detail=tail(error)))
+            return {"error": TrainerFailed(one_line(error), detail=tail(error)).told()}
 
     # --- the orders ---
 
@@ -344,8 +345,3 @@ def _fit(configuration: dict[str, Any]) -> tuple[int, int, int | None, bool]:
 
     steps = whole("steps_per_epoch", 1) if fit.get("steps_per_epoch") is not None else None
     return whole("batch_size", 32), whole("epochs", 1), steps, bool(fit.get("shuffle", True))
-
-
-def _error(error: CerebroError) -> Answer:
-    parts = {"kind": type(error).__name__, "message": error.message, "detail": error.detail, "hint": error.hint}
-    return {"error": {name: value for name, value in parts.items() if value is not None}}

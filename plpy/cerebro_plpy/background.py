@@ -23,11 +23,7 @@ def start(db: Database, owner: str, run_id: int, epochs: int | None = None, retr
     """Have a session of its own drive the run, which was noted as submitted; what it refuses at once is raised."""
     session = logins.connect_as(db, owner, f"cerebro_db run {run_id}", listener(db.plpy))
     # It outlives us while it drives, and ends when it has driven (from PostgreSQL 14 on; before, with us).
-    session.run(
-        "SELECT set_config(s.name, wanted, false) FROM pg_settings s JOIN (VALUES"
-        " ('client_connection_check_interval', '0'), ('statement_timeout', '0'), ('idle_session_timeout', '5s'))"
-        " AS ours (name, wanted) USING (name)"
-    )
+    session.configure(client_connection_check_interval="0", statement_timeout="0", idle_session_timeout="5s")
     session.run("SET client_min_messages = error")
     session.send("SELECT cerebro.resume(%s, %s, %s)", (run_id, epochs, retry_failed))
     try:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 from functools import wraps
 from typing import Any, Callable
 
-from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull
 
 Row = dict[str, Any]
 Types = tuple[str, ...]
-
-MAKE_ROOM = "Make room, then SELECT cerebro.resume(run) goes on where it stopped."
 
 
 class Database:
@@ -90,9 +87,9 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
             if not error.sqlstate.startswith("57"):  # cancelled: no defect
                 failure = failure.with_traceback(error.__traceback__)  # it may be a defect in our SQL
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in NO_ROOM:
                 raise
-            failure = _postgres_error(plpy, str(error), "53100", None, MAKE_ROOM)
+            failure = _postgres_error(plpy, str(error), DiskFull.sqlstate, None, MAKE_ROOM)
         except KeyboardInterrupt:
             # How Greenplum lets Python code hear of a cancel or of statement_timeout.
             failure = _postgres_error(plpy, "canceling statement due to user request", "57014", None, None)

@@ -63,8 +63,17 @@ class Session:
             self._pause(LISTEN_EVERY)
         return self.rows()
 
+    def configure(self, **settings: str) -> None:
+        """Settings for the rest of the session; those that this server does not have are left out."""
+        wanted = ", ".join(["(%s, %s)"] * len(settings))
+        self.run(
+            f"SELECT set_config(s.name, wanted, false) FROM pg_settings s JOIN (VALUES {wanted})"
+            " AS ours (name, wanted) USING (name)",
+            [text for setting in settings.items() for text in setting],
+        )
+
     def _pause(self, seconds: float) -> None:
-        select.select([self.connection], [], [], seconds)
+        wait_any([self], seconds)
         self.listen()
 
     # -- a piece of work, step by step, while others work too ---------------------------------------
@@ -107,7 +116,7 @@ class Session:
         """Whether the statement under way has ended; raises what it raised."""
         state = self.connection.poll()
         while state == extensions.POLL_WRITE:
-            select.select([], [self.connection], [], LISTEN_EVERY)
+            wait_for([self.fileno()], select.POLLOUT, LISTEN_EVERY)
             state = self.connection.poll()
         self._read_notices()
         return state == extensions.POLL_OK
@@ -145,7 +154,7 @@ class Session:
         self.listen = lambda: None
         with contextlib.suppress(psycopg2.Error):
             while not self.ready():
-                select.select([self.connection], [], [], LISTEN_EVERY)
+                wait_any([self], LISTEN_EVERY)
 
     def cancel(self) -> None:
         """Ask the backend to stop what it does; the answer comes through ``ready``."""
@@ -159,4 +168,15 @@ class Session:
 
 def wait_any(sessions: Sequence[Session], seconds: float) -> None:
     """Block until one of the sessions has something to say, at most so long."""
-    select.select(sessions, [], [], seconds)
+    wait_for([session.fileno() for session in sessions], select.POLLIN, seconds)
+
+
+def wait_for(descriptors: Sequence[int], event: int, seconds: float) -> bool:
+    """Whether one of the descriptors can be read (POLLIN) or written (POLLOUT) within so many seconds.
+
+    Not by select(): it takes no descriptor above 1023, and a backend with many open files has such.
+    """
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, event)
+    return bool(poll.poll(1000 * seconds))

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import Cancelled, CerebroError, CorruptState, OutOfResources, by_name
+from cerebro_db.core.errors import MAKE_ROOM, Cancelled, CerebroError, CorruptState, OutOfResources, from_told
 from cerebro_db.core.names import quote
 from cerebro_db.core.schedule import Unit
 
@@ -37,7 +37,7 @@ class Refused(Exception):
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(error["message"])
         self.kind = error["kind"]
-        self.error = by_name(error["kind"], error["message"], detail=error.get("detail"), hint=error.get("hint"))
+        self.error = from_told(error)
 
 
 @dataclass
@@ -113,11 +113,7 @@ class Team:
     def _open(self, segment: int) -> tuple[Session, int]:
         session = logins.connect_as(self.db, self.owner, f"cerebro_db segment {segment}", self.listen)
         # A trainer whose driver is gone must not go on for nobody, and Greenplum's own planner is to be left out.
-        # PostgreSQL has the first of these settings from version 14 on.
-        session.run(
-            "SELECT set_config(s.name, wanted, false) FROM pg_settings s JOIN (VALUES"
-            " ('client_connection_check_interval', '1s'), ('optimizer', 'off')) AS ours (name, wanted) USING (name)"
-        )
+        session.configure(client_connection_check_interval="1s", optimizer="off")
         gpus = self.options.get("gpus") or 0
         opening = {
             "engine": self.options["engine"],
@@ -253,9 +249,7 @@ def failure_of(where: str, error: psycopg2.Error) -> CerebroError:
     diagnosis = error.diag
     message = f"{where}: {diagnosis.message_primary or first_line(error)}"
     if error.pgcode in ("53100", "53200"):
-        failure: CerebroError = OutOfResources(
-            message, hint="Make room, then SELECT cerebro.resume(run) goes on where it stopped."
-        )
+        failure: CerebroError = OutOfResources(message, hint=MAKE_ROOM)
     elif error.pgcode == "42P01":
         failure = CorruptState(message, hint="A table that the run needs was dropped.")
     else:

@@ -1,4 +1,4 @@
-"""The handle on a trainer: the child process in which the framework lives (contract C10).
+"""The handle on a trainer: the child process in which the framework lives.
 
 A crash, an out-of-memory kill or a hang of the framework is an error of one piece of work; the
 database backend that drives it waits in short steps and stays cancellable.
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Callable
 
 from cerebro_db.core import wire
-from cerebro_db.core.errors import CannotConnect, CerebroError, TrainerFailed, by_name
+from cerebro_db.core.errors import CannotConnect, CerebroError, TrainerFailed, from_told
 
-from .sessions import LISTEN_EVERY, Listen
+from .sessions import LISTEN_EVERY, Listen, wait_for
 
 # What is freed goes back to the system, at no cost in speed: blocks up to the threshold come from a heap that keeps
 # some, larger ones from huge pages.  (Other C libraries ignore it.)
@@ -152,13 +152,7 @@ class Trainer:
                 elif "ok" in reply:
                     return reply["ok"]
                 else:
-                    error = reply.get("error") or {}
-                    raise by_name(
-                        str(error.get("kind")),
-                        str(error.get("message", "the trainer gave no reason")),
-                        detail=error.get("detail"),
-                        hint=error.get("hint"),
-                    )
+                    raise from_told(reply.get("error") or {})
 
     @contextlib.contextmanager
     def _killed_unless_answered(self) -> Iterator[None]:
@@ -184,8 +178,7 @@ class Trainer:
         rest = memoryview(frame)
         self._saw_life()
         while rest:
-            _, writable, _ = select.select([], [pipe], [], LISTEN_EVERY)
-            if not writable:
+            if not wait_for([pipe], select.POLLOUT, LISTEN_EVERY):
                 listen()
                 self._require_life()
                 continue
@@ -196,7 +189,7 @@ class Trainer:
 
     def _receive(self, listen: Listen) -> list:
         pipe = self._answers.fileno()
-        readable, _, _ = select.select([pipe], [], [], LISTEN_EVERY)
+        readable = wait_for([pipe], select.POLLIN, LISTEN_EVERY)
         listen()
         if not readable:
             self._require_life()
