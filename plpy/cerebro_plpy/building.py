@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import psycopg2
@@ -13,12 +14,11 @@ from cerebro_db.core.errors import CerebroError, TrainerFailed
 
 from . import limits
 from .db import Database
-from .machine import disk_available, megabytes, memory_available
+from .machine import megabytes, memory_available, memory_needed, room
 from .runs import STATES, Configuration, Run, note
 from .sessions import Session
 from .team import LOST, Refused, Seat, Steps, Team, failure_of
 
-FRAMEWORK_MB = 600  # resident memory of a trainer before it holds any model
 MOST_TRIES = 3
 
 
@@ -119,13 +119,13 @@ def say_needs(db: Database, run: Run) -> None:
     states = [configuration.state_bytes for configuration in run.configurations.values()]
     disk = 2 * sum(states)
     largest_part = max(partition["bytes"] for partition in run.source.partitions)
-    memory = run.segments * ((FRAMEWORK_MB << 20) + largest_part + 3 * max(states))
+    memory = run.segments * (largest_part + memory_needed(max(states)))
     db.notice(
         f"up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
         f" for {run.segments} trainers"
     )
-    free_disk, free_memory = disk_available(), memory_available()
-    if disk > free_disk:
+    free_disk, free_memory = room(Path.cwd()), memory_available()
+    if free_disk is not None and disk > free_disk:
         db.warning(
             f"only {megabytes(free_disk)} of disk are free",
             hint="Train fewer or smaller configurations at once, or make room: a run can be resumed.",

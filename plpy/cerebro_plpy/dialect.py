@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from .db import Database
 
 
+def is_greenplum(db: Database) -> bool:
+    return "Greenplum" in db.value("SELECT pg_catalog.version()")
+
+
 @dataclass(frozen=True)
 class Dialect:
     greenplum: bool
 
     @classmethod
     def of(cls, db: Database) -> Dialect:
-        return cls("Greenplum" in db.value("SELECT pg_catalog.version()"))
+        return cls(is_greenplum(db))
 
     def distributed_by(self, column: str) -> str:
         return f"DISTRIBUTED BY ({column})" if self.greenplum else ""

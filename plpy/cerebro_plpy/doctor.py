@@ -19,7 +19,8 @@ from cerebro_db.core.errors import CerebroError
 
 from . import engine, fit, inspection, logins, tables
 from .db import Database, entry
-from .machine import megabytes
+from .dialect import is_greenplum
+from .machine import gpus, megabytes
 from .segment import SCRATCH
 from .sessions import Listen, listener
 from .team import Refused, Steps, Team, first_line
@@ -63,7 +64,7 @@ class Visit:
 def doctor(db: Database, segments: int | None) -> Iterator[tuple[str, str, str, str, str | None]]:
     rows: list[Row] = []
     here = tried(db, rows, "coordinator", "facts", inspection.facts) or {}
-    greenplum = bool(tried(db, rows, "coordinator", "facts", lambda: engine.is_greenplum(db)))
+    greenplum = bool(tried(db, rows, "coordinator", "facts", lambda: is_greenplum(db)))
     visit = Visit(db, listener(db.plpy), segments, here, greenplum)
     checks: list[tuple[str, str, Callable[[Visit], Iterable[Row]]]] = [
         ("installation", "server", server),
@@ -394,8 +395,8 @@ def segments_of(visit: Visit) -> int:
 
 def trainers(visit: Visit) -> Iterator[Row]:
     count = segments_of(visit)
-    gpus = fit.gpu_count()
-    chosen = fit.choose_options(visit.db, None, count, use_gpus=gpus > 0)
+    there = gpus()
+    chosen = fit.choose_options(visit.db, None, count, use_gpus=there > 0)
     keys = engine.distribution_keys(visit.db, count)
     team = Team(visit.db, tables.current_role(visit.db), keys, chosen)
     try:
@@ -421,7 +422,7 @@ def trainers(visit: Visit) -> Iterator[Row]:
             yield Row(place, "trainer", PROBLEM, with_detail(answer), answer.hint or "Its log says why.")
         else:
             told[place] = answer
-            yield from segment_rows(place, answer, gpus)
+            yield from segment_rows(place, answer, there)
     if told:
         yield from together(visit, told)
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import glob
-import os
-
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import Name, quote
 
 from .db import Database
+from .dialect import is_greenplum
+from .machine import cores, gpus
 
 MOST_SEGMENTS = 1024
 KEY = "__dist_key__"
-
-
-def is_greenplum(db: Database) -> bool:
-    return "Greenplum" in db.value("SELECT pg_catalog.version()")
 
 
 def segments_wanted(db: Database, segments: int | None, module: str) -> int | None:
@@ -38,8 +33,7 @@ def default_segments(db: Database) -> int:
     """All of Greenplum's segments; on PostgreSQL one per GPU or else per processor."""
     if is_greenplum(db):
         return _primaries(db)
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(len(glob.glob("/dev/nvidia[0-9]*")) or processors, MOST_SEGMENTS)
+    return min(gpus() or cores(), MOST_SEGMENTS)
 
 
 def distribution_keys(db: Database, segments: int) -> list[int]:

@@ -26,11 +26,10 @@ from cerebro_db.core.errors import (
 from cerebro_db.core.names import Name
 from cerebro_db.core.schedule import derived_seed
 
-from . import background, functions, limits, logins, results, runs, tables, warm
+from . import background, functions, limits, logins, machine, results, runs, tables, warm
 from .db import Database, entry
 from .dialect import Dialect
 from .driver import drive, record_end
-from .machine import cores
 from .runs import DataSet, Run, note
 from .sessions import Session, listener
 from .tables import Relation
@@ -419,14 +418,12 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
         raise InvalidArgument(f"{MODULE} error: option 'hang_after' must be a number of seconds, or 0 for no limit.")
     if not -(2**63) <= given.get("seed", 0) < 2**63:
         raise InvalidArgument(f"{MODULE} error: option 'seed' must fit a bigint.")
-    gpus = gpu_count() if use_gpus else 0
-    if use_gpus and not gpus:
-        raise InvalidArgument(f"{MODULE} error: No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
+    gpus = require_gpus(use_gpus, MODULE)
     deterministic = given.get("deterministic", False)
     return {
         "engine": given.get("engine", "tensorflow"),
         "deterministic": deterministic,
-        "threads": given.get("threads", 1 if deterministic else max(1, cores() // segments)),
+        "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // segments)),
         "nan": given.get("nan", "stop"),
         "gpus": gpus,
         "hang_after": given.get("hang_after", HANG_AFTER),
@@ -447,8 +444,12 @@ def replayed(db: Database, run_id: int) -> dict[str, Any]:
     return {key: value for key, value in json.loads(found).items() if key in OPTIONS}
 
 
-def gpu_count() -> int:
-    return sum(1 for entry in os.scandir("/dev") if entry.name.startswith("nvidia") and entry.name[6:].isdigit())
+def require_gpus(use_gpus: bool | None, module: str) -> int:
+    """How many GPUs trainers may use: none, unless the caller wants them."""
+    found = machine.gpus() if use_gpus else 0
+    if use_gpus and not found:
+        raise InvalidArgument(f"{module} error: No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
+    return found
 
 
 # -- preparing -----------------------------------------------------------------------------------------

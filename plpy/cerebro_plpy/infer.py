@@ -27,7 +27,6 @@ from .dialect import Dialect
 from .machine import cores
 from .results import weight_pieces
 from .runs import STATES
-from .sessions import listener
 from .tables import Relation
 from .team import Refused, Seat, Steps, Team, failure_of
 
@@ -101,15 +100,12 @@ def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
 # -- who does it -----------------------------------------------------------------------------------------
 
 
-def options(db: Database, use_gpus: bool | None, module: str, trainers: int) -> dict[str, Any]:
-    gpus = fit.gpu_count() if use_gpus else 0
-    if use_gpus and not gpus:
-        raise InvalidArgument(f"{module} error: No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
+def options(use_gpus: bool | None, module: str, trainers: int) -> dict[str, Any]:
     return {
         "engine": "tensorflow",
         "deterministic": False,
         "threads": max(1, cores() // trainers),
-        "gpus": gpus,
+        "gpus": fit.require_gpus(use_gpus, module),
     }
 
 
@@ -159,16 +155,13 @@ def keras_evaluate(
     test = fit.packed(db, test_table, EVALUATE)
     fit.require_same_shapes(model.layout, model.table.text, test, EVALUATE)
     parts = [number for number, part in enumerate(test.layout["partitions"]) if part["rows"]]
-    chosen = options(db, use_gpus, EVALUATE, len(parts))
+    chosen = options(use_gpus, EVALUATE, len(parts))
     keys = [test.layout["partitions"][number]["key"] for number in parts]
     fit.refuse_transaction(db, EVALUATE)
     with team_of(db, keys, chosen) as team:
         owner = tables.current_role(db)
-        recorder = logins.connect_as(db, owner, "cerebro_db recorder", listener(db.plpy))
-        try:
+        with fit.opened_recorder(db, owner) as recorder:
             fit.see_committed(recorder, [test], EVALUATE)
-        finally:
-            recorder.close()
         data, ticket = test.dataset, secrets.token_hex(8)
 
         def on(seat: Seat, number: int) -> Steps:
@@ -236,7 +229,7 @@ def keras_predict(
     statement = Statement(test, quote(id_name), expressions)
     alone = not Dialect.of(db).greenplum and (seen_only_here(db, test) or size_of(db, test) < SMALL_TABLE)
     if alone:
-        staged = predict_here(db, model, job, statement, options(db, use_gpus, PREDICT, 1))
+        staged = predict_here(db, model, job, statement, options(use_gpus, PREDICT, 1))
     else:
         staged = predict_on_segments(db, model, job, statement, use_gpus)
     write_predictions(db, model, staged, output, present[id_name], id_name, wanted)
@@ -381,7 +374,7 @@ def predict_on_segments(
     greenplum = Dialect.of(db).greenplum
     slices = [] if greenplum else statement.slices(db, parts)
     fit.refuse_transaction(db, PREDICT)
-    with team_of(db, keys, options(db, use_gpus, PREDICT, parts)) as team:
+    with team_of(db, keys, options(use_gpus, PREDICT, parts)) as team:
         ticket = secrets.token_hex(8)
         first = team.seats[0].session
         first.run(f"CREATE TABLE {staged} {STAGED} {team.dialect.distributed_by('__dist_key__')}")

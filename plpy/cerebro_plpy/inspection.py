@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ import psycopg2
 from cerebro_db import __version__
 
 from . import trainer
-
-CGROUP = Path("/sys/fs/cgroup")
+from .machine import memory_available, room
 
 
 def facts() -> dict[str, Any]:
@@ -55,27 +53,6 @@ def writers(top: Path) -> str | None:
     if others is not None:
         return "others"
     return "server" if me or os.access(above, os.W_OK) else None
-
-
-def room(folder: Path) -> int | None:
-    with contextlib.suppress(OSError):
-        found = os.statvfs(folder)
-        return found.f_bavail * found.f_frsize
-    return None
-
-
-def memory_available() -> int | None:
-    """What is left of the machine's memory, or of the container's if that is less."""
-    found = []
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
-        found += [int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError, ValueError):
-        limit = (CGROUP / "memory.max").read_text().strip()
-        if limit != "max":
-            cache = re.search(r"^inactive_file (\d+)", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
-            used = int((CGROUP / "memory.current").read_text()) - int(cache[1] if cache else 0)
-            found.append(int(limit) - used)
-    return min(found, default=None)
 
 
 def resident(pid: int) -> int | None:

@@ -1,26 +1,49 @@
-"""What the machine has: processors, memory, disk."""
+"""What the machine has: processors, GPUs, memory, disk."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+from pathlib import Path
+
+CGROUP = Path("/sys/fs/cgroup")
+FRAMEWORK = 600 << 20  # bytes of a trainer before it holds any model
 
 
 def megabytes(size: float) -> str:
     return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{max(1, round(size / 2**20)):,} MB"
 
 
-def disk_available() -> int:
-    room = os.statvfs(os.getcwd())
-    return room.f_bavail * room.f_frsize
+def room(folder: Path) -> int | None:
+    """Bytes that are free on the disk of a folder."""
+    with contextlib.suppress(OSError):
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize
+    return None
 
 
 def memory_available() -> int | None:
+    """What is left of the machine's memory, or of the container's if that is less."""
+    found = []
     with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
+        found += [int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):
+        limit = (CGROUP / "memory.max").read_text().strip()
+        if limit != "max":
+            cache = re.search(r"^inactive_file (\d+)", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
+            used = int((CGROUP / "memory.current").read_text()) - int(cache[1] if cache else 0)
+            found.append(int(limit) - used)
+    return min(found, default=None)
+
+
+def memory_needed(state_bytes: int) -> int:
+    """Of a trainer that trains a model with a state of so many bytes: gradients and what is on its way, besides."""
+    return FRAMEWORK + 3 * state_bytes
+
+
+def gpus() -> int:
+    return sum(1 for device in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", device))
 
 
 def cores() -> int:

@@ -15,6 +15,7 @@ from cerebro_db.core.names import Name, quote, split_list
 
 from . import engine, tables, variables
 from .db import Database, entry
+from .dialect import is_greenplum
 from .summary import Packing, Training, read_training, write_summary
 from .tables import Relation
 from .variables import Variable
@@ -351,7 +352,7 @@ def _open(db: Database, job: Packing) -> Any:
     alias = {name: f"q.c{index}" for index, name in enumerate(names)}
     values = [f"{v.expression(lambda c: alias[c.name])} AS v{i}" for i, v in enumerate(job.variables)]
     stored = ", ".join(f"s.{quote(name)} AS c{index}" for index, name in enumerate(names))
-    if job.seed is None and not engine.is_greenplum(db):
+    if job.seed is None and not is_greenplum(db):
         return db.cursor(f"SELECT {', '.join(values)} FROM (SELECT {stored} FROM {job.source.sql} AS s) AS q")
     order = "$1"
     for variable in job.variables:

@@ -27,7 +27,7 @@ from cerebro_db.core.errors import (
     WrongState,
 )
 
-from . import functions, inspection
+from . import functions, inspection, machine
 from .db import Database, entry
 from .predicting import Prediction
 from .sessions import LISTEN_EVERY, PROGRESS, listener
@@ -35,7 +35,6 @@ from .trainer import Trainer
 
 CHUNK = 16 << 20  # bytes of model state per row
 LARGE_STATE = 64 << 20  # bytes; whether a smaller one fits into memory is not asked
-FRAMEWORK = 600 << 20  # bytes of a trainer before it holds any model
 MEMORY_WITHIN = 10.0  # seconds
 SCRATCH = "pgsql_tmp_cerebro"  # a name that pg_basebackup leaves out
 OPTIONS = {  # of a trainer
@@ -214,7 +213,7 @@ class Segment:
         try:
             result = trainer.order(order, self.listen, self._report)
         except DiskFull as full:
-            full.message += f" ({(inspection.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"
+            full.message += f" ({(machine.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"
             raise
         if "state" in result:
             result["state"].pop("path", None)
@@ -229,8 +228,8 @@ class Segment:
             return
         deadline = time.monotonic() + MEMORY_WITHIN
         while True:
-            more = FRAMEWORK + 3 * state_bytes - (inspection.resident(trainer.pid) or 0)
-            free = inspection.memory_available()
+            more = machine.memory_needed(state_bytes) - (inspection.resident(trainer.pid) or 0)
+            free = machine.memory_available()
             if free is None or more <= free:
                 return
             if time.monotonic() >= deadline:
@@ -258,7 +257,7 @@ class Segment:
             "threads": self.options.get("threads"),
             "seconds": time.monotonic() - started,
             "resident": inspection.resident(trainer.pid),
-            "scratch": inspection.room(self.folder),
+            "scratch": machine.room(self.folder),
             "in_memory": self.folder.is_relative_to("/dev/shm"),
         }
 
@@ -292,8 +291,7 @@ def scratch_folder() -> Path:
     memory = Path("/dev/shm")
     bases = [data_folder]
     with contextlib.suppress(OSError):
-        room = os.statvfs(memory)
-        if room.f_bavail * room.f_frsize > 4 << 30:
+        if (machine.room(memory) or 0) > 4 << 30:
             bases.insert(0, memory / f"cerebro_db_{os.getuid()}")
             bases[0].mkdir(mode=0o700, exist_ok=True)
             if bases[0].stat().st_uid != os.getuid() or bases[0].is_symlink():
@@ -366,8 +364,4 @@ def work(db: Database, asked: str) -> str:
     except CerebroError as error:
         if isinstance(error, TrainerFailed):
             segment.close_trainer()
-        return json.dumps({"error": described(error)})
-
-
-def described(error: CerebroError) -> dict[str, Any]:
-    return {"kind": type(error).__name__, "message": error.message, "detail": error.detail, "hint": error.hint}
+        return json.dumps({"error": error.told()})

@@ -146,7 +146,7 @@ def test_how_long_a_trainer_may_do_nothing_is_checked(lab: Lab) -> None:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
     known = SimpleNamespace(available=1000 * MB, resident=600 * MB)
-    monkeypatch.setattr(segment.inspection, "memory_available", lambda: known.available)
+    monkeypatch.setattr(segment.machine, "memory_available", lambda: known.available)
     monkeypatch.setattr(segment.inspection, "resident", lambda pid: known.resident)
     monkeypatch.setattr(segment, "MEMORY_WITHIN", 0.3)
     return known
