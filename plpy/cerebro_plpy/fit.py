@@ -248,7 +248,7 @@ def check(
         )
     source = packed(db, source_table)
     runs.require_countable(epochs, len(source.layout["partitions"]))
-    validation = packed(db, validation_table) if validation_table is not None else None
+    validation = packed(db, validation_table, argument="validation_table") if validation_table is not None else None
     if validation is not None:
         require_same_shapes(source.layout, source.relation.text, validation)
     selection = tables.filled(
@@ -257,13 +257,14 @@ def check(
         MODULE,
         f"Please ensure that the model selection table ({selection_table}) has been created by"
         " generate_model_configs() or load_model_selection_table().",
+        argument="model_selection_table",
     )
     if warm_start:
-        tables.existing(db, output_table, MODULE, "A warm start goes on from it.")
+        tables.existing(db, output_table, MODULE, "A warm start goes on from it.", argument="model_output_table")
         output = tables.qualified(db, Name.parse(output_table), MODULE)
         warm.require_replaceable(db, output, MODULE)
     else:
-        output = tables.new(db, output_table, MODULE, ("_info", "_summary", "_weights"))
+        output = tables.new(db, output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table")
     chosen = choose_options(db, options, len(source.layout["partitions"]), bool(use_gpus))
     rows, arch_table = read_selection(db, selection, functions.known(db, run=chosen.get("replay")))
     architectures = {
@@ -292,9 +293,9 @@ def check(
     )
 
 
-def packed(db: Database, table: str | None, module: str = MODULE) -> Packed:
+def packed(db: Database, table: str | None, module: str = MODULE, *, argument: str = "source_table") -> Packed:
     please = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
-    relation = tables.filled(db, table, module, please)
+    relation = tables.filled(db, table, module, please, argument=argument)
     summary = tables.find(db, relation.name.suffixed("_summary"))
     if relation.temporary:
         raise Unsupported(

@@ -53,7 +53,7 @@ class Model:
 
 
 def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
-    table = tables.existing(db, text, module)
+    table = tables.existing(db, text, module, argument="model_table")
     tables.require_columns(db, table, ["model_weights", "model_arch"], module)
     info = tables.find(db, table.name.suffixed("_info"))
     summary = tables.find(db, table.name.suffixed("_summary"))
@@ -74,6 +74,11 @@ def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
         key,
     )
     if row is None:
+        if db.value(f"SELECT 1 FROM {info.sql} WHERE mst_key = $1", ("integer",), key):
+            raise WrongState(
+                f"{module}: mst_key {key} left no model",
+                hint=f"SELECT status, reason FROM {info.name} WHERE mst_key = {key}; says why.",
+            )
         raise UndefinedObject(
             f"{module}: mst_key {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
         )
@@ -152,7 +157,7 @@ def keras_evaluate(
 ) -> None:
     model = read_model(db, model_table, mst_key, EVALUATE)
     output = tables.new(db, output_table, EVALUATE)
-    test = fit.packed(db, test_table, EVALUATE)
+    test = fit.packed(db, test_table, EVALUATE, argument="test_table")
     fit.require_same_shapes(model.layout, model.table.text, test, EVALUATE)
     parts = [number for number, part in enumerate(test.layout["partitions"]) if part["rows"]]
     chosen = options(use_gpus, EVALUATE, len(parts))
@@ -206,7 +211,7 @@ def keras_predict(
     wanted = prediction_type(pred_type)
     model = read_model(db, model_table, mst_key, PREDICT)
     output = tables.new(db, output_table, PREDICT)
-    test = tables.filled(db, test_table, PREDICT)
+    test = tables.filled(db, test_table, PREDICT, argument="test_table")
     present = tables.columns(db, test)
     (id_name,) = one_column(id_col, present, test, "id column")
     names = split_list(independent_varname, f"{PREDICT} error: independent_varname")

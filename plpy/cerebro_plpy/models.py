@@ -54,7 +54,7 @@ def load_keras_model(
 
 @entry
 def delete_keras_model(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> None:
-    table = tables.filled(db, keras_model_arch_table, MODULE)
+    table = tables.filled(db, keras_model_arch_table, MODULE, argument="keras_model_arch_table")
     _require_columns(db, table)
     if not db.execute(f"DELETE FROM {table.sql} WHERE model_id = $1", ("integer",), model_id):
         raise UndefinedObject(

@@ -35,7 +35,7 @@ INFO_COLUMNS = """
 
 @entry
 def materialize_run(db: Database, run_id: int, model_output_table: str) -> None:
-    name = tables.new(db, model_output_table, MODULE, ("_info", "_summary", "_weights"))
+    name = tables.new(db, model_output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table")
     materialize(db, run_id, name, replace=False)
     db.execute("INSERT INTO cerebro.event (run, event) VALUES ($1, 'materialized')", ("bigint",), run_id)
 

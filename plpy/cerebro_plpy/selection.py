@@ -30,9 +30,9 @@ def load_model_selection_table(
     fit_params_list: list[str | None] | None,
     object_table: str | None = None,
 ) -> None:
-    arch = tables.filled(db, model_arch_table, LOAD)
+    arch = tables.filled(db, model_arch_table, LOAD, argument="model_arch_table")
     objects = functions.require_table(object_table, LOAD)
-    name = tables.new(db, model_selection_table, LOAD, ("_summary",))
+    name = tables.new(db, model_selection_table, LOAD, ("_summary",), argument="model_selection_table")
     ids = _model_ids(db, arch, model_id_list, LOAD)
     rows = search.cross_product(ids, _texts(compile_params_list), _texts(fit_params_list), functions.known(db))
     _create(db, name)
@@ -54,7 +54,7 @@ def generate_model_configs(
     random_state: int | None = None,
     object_table: str | None = None,
 ) -> None:
-    arch = tables.filled(db, model_arch_table, GENERATE)
+    arch = tables.filled(db, model_arch_table, GENERATE, argument="model_arch_table")
     objects = functions.require_table(object_table, GENERATE)
     ids = _model_ids(db, arch, model_id_list, GENERATE)
     table = _existing(db, model_selection_table, arch)

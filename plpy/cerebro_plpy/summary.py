@@ -109,7 +109,9 @@ class Training:
 
 
 def read_training(db: Database, text: str | None, module: str) -> Training:
-    table = tables.existing(db, text, module, PLEASE.format((text or "").strip()))
+    table = tables.existing(
+        db, text, module, PLEASE.format((text or "").strip()), argument="training_preprocessor_table"
+    )
     summary = _summary_of(db, table, module)
     present = tables.columns(db, summary)
     for column in ("normalizing_const", "num_classes", "segment_count", "layout"):

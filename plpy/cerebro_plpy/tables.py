@@ -68,10 +68,14 @@ def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
     return Relation(row["oid"], row["nspname"], row["relname"], row["relkind"], row["temporary"], text or str(name))
 
 
-def existing(db: Database, text: str | None, module: str, please: str = "") -> Relation:
+def existing(
+    db: Database, text: str | None, module: str, please: str = "", *, argument: str = "source_table"
+) -> Relation:
     """An input table that exists and may be read."""
     if text is None or not text.strip():
-        raise InvalidName(f"{module} error: NULL/empty input table name!")
+        raise InvalidName(
+            f"{module} error: NULL/empty input table name!", hint=f"{argument} takes the name of a table or view."
+        )
     relation = find(db, Name.parse(text, f"{module} error: input table name"), text.strip())
     if relation is None:
         raise UndefinedTable(
@@ -84,9 +88,11 @@ def existing(db: Database, text: str | None, module: str, please: str = "") -> R
     return relation
 
 
-def filled(db: Database, text: str | None, module: str, please: str = "") -> Relation:
+def filled(
+    db: Database, text: str | None, module: str, please: str = "", *, argument: str = "source_table"
+) -> Relation:
     """An input table that exists, may be read and has rows."""
-    relation = existing(db, text, module, please)
+    relation = existing(db, text, module, please, argument=argument)
     if is_empty(db, relation):
         raise BadData(f"{module} error: Input table '{relation.text}' is empty!", hint="At least one row is needed.")
     return relation
@@ -104,10 +110,14 @@ def require_select(db: Database, relation: Relation, module: str) -> None:
         )
 
 
-def new(db: Database, text: str | None, module: str, endings: tuple[str, ...] = ()) -> Name:
+def new(
+    db: Database, text: str | None, module: str, endings: tuple[str, ...] = (), *, argument: str = "output_table"
+) -> Name:
     """The name, with its schema, of an output table that does not exist yet, nor do its companions."""
     if text is None or not text.strip() or text.strip().lower() == "null":
-        raise InvalidName(f"{module} error: NULL/empty output table name!")
+        raise InvalidName(
+            f"{module} error: NULL/empty output table name!", hint=f"{argument} takes the name of a table to be made."
+        )
     if not re.match(r'[^\W\d]|"', text.strip()):
         raise InvalidName(
             f"{module} error: Invalid output table name {text.strip()}",
