@@ -16,7 +16,7 @@ from cerebro_db.core.names import Name, quote
 from . import tables
 from .db import Database, entry
 from .dialect import Dialect
-from .runs import STATES, no_such_run
+from .runs import leaf_name, no_such_run
 from .segment import CHUNK
 
 MODULE = "materialize"
@@ -77,7 +77,7 @@ def _make_models(db: Database, dialect: Dialect, run: dict[str, Any], models: li
     db.execute(f"ALTER TABLE {name.sql} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
     chunks = None
     for model in models:
-        leaf = f"{STATES}.{quote('%s_%d_%d' % (run['storage'], model['mst_key'], model['hop'] % 2))}"  # noqa: UP031
+        leaf = leaf_name(run["storage"], model["mst_key"], model["hop"]).sql
         key = run["dist_keys"][model["segment"]]
         rows = f"FROM {leaf} WHERE hop = {model['hop']} AND __dist_key__ = {key}"
         first, size = model["weights_offset"], model["weights_bytes"]
@@ -125,6 +125,7 @@ def weight_pieces(db: Database, models: str, chunks: str | None, key: int) -> It
         cursor = db.cursor(f"SELECT payload FROM {chunks} WHERE mst_key = $1 ORDER BY start", ("integer",), key)
         while batch := cursor.fetch(1):
             yield batch[0]["payload"]
+        cursor.close()
         return
     size = db.value(f"SELECT octet_length(model_weights) FROM {models} WHERE mst_key = $1", ("integer",), key)
     for start in range(0, size or 0, CHUNK):

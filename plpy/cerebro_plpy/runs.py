@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_db.core.errors import InUse, InvalidArgument, UndefinedObject, WrongState
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.names import Name
 from cerebro_db.core.schedule import Plan, Schedule, derived_seed
 
 from . import limits
@@ -124,13 +124,17 @@ class Run:
         Two tables take turns: the old state stays until the new one is committed, and is freed by
         TRUNCATE, which a snapshot of the waiting caller does not keep from happening.
         """
-        return f"{STATES}.{quote(f'{self.storage}_{configuration.key}_{hop % 2}')}"
+        return leaf_name(self.storage, configuration.key, hop).sql
 
     def empty_leaf_sql(self, dialect: Dialect, configuration: Configuration, hop: int) -> str:
         """Makes the table for a hop's state, or empties it."""
         table = self.leaf(configuration, hop)
         first_use = hop <= 1 or (hop == 2 and configuration.initial == "random")
         return create_leaf_sql(dialect, table) if first_use else emptied_sql([table], f"DELETE FROM {table}")
+
+
+def leaf_name(storage: str, key: int, hop: int) -> Name:
+    return Name(STATES, f"{storage}_{key}_{hop % 2}")
 
 
 def emptied_sql(tables: Sequence[str], otherwise: str = "NULL") -> str:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Callable
 import psycopg2
 
 from cerebro_db.core.errors import WrongState
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.names import Name
 
 from . import results, tables
 from .db import Database
 from .dialect import Dialect
-from .runs import STATES, create_leaf_sql, load
+from .runs import create_leaf_sql, leaf_name, load
 from .segment import CHUNK
 from .sessions import Session
 
@@ -126,10 +126,10 @@ def _whole_state(
         or json.loads(last["architecture"]) != architecture
     ):
         return None
-    name = f"{last['storage']}_{row['mst_key']}_{last['hop'] % 2}"
-    if tables.find(db, Name(STATES, name)) is None:
+    name = leaf_name(last["storage"], row["mst_key"], last["hop"])
+    if tables.find(db, name) is None:
         return None
-    leaf = f"{STATES}.{quote(name)}"
+    leaf = name.sql
     where = f"hop = {last['hop']} AND __dist_key__ = {last['dist_keys'][last['segment']]}"
     same = _has_weights(db, row["mst_key"], f"FROM {leaf} WHERE {where}", last, weights)
     return Initial("full", leaf=leaf, where=where, sha256=last["state_sha256"]) if same else None
