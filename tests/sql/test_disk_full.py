@@ -134,12 +134,6 @@ def test_a_trainer_that_hangs_is_replaced(lab: Lab) -> None:
     lab.require_no_orphans()
 
 
-def test_how_long_a_trainer_may_do_nothing_is_checked(lab: Lab) -> None:
-    for wrong in (-1, "long", 1.5):
-        with pytest.raises(psycopg2.errors.InvalidParameterValue, match="hang_after"):
-            lab.fit("train", "never", "mst", 1, options={"hang_after": wrong})
-
-
 # -- memory ----------------------------------------------------------------------------------------------
 
 
