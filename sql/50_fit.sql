@@ -21,7 +21,7 @@ $py$;
 COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb) IS
 'Trains every configuration of a model selection table on a packed table by model hopping, and returns the run''s number.
  Each configuration visits each segment once per iteration; its whole state hops with it.
- Leaves MODEL_OUTPUT_TABLE, _info and _summary. Follow it from another session: SELECT * FROM cerebro.run_progress.
+ Leaves MODEL_OUTPUT_TABLE, _info and _summary, and _weights where a model is too large for one value. Follow it from another session: SELECT * FROM cerebro.run_progress.
  options: seed (number), deterministic (true/false), threads (per segment), replay (a run whose numbers to have again),
  hang_after (seconds that a trainer which neither reports nor computes is given; 300, 0: no limit),
  nan (stop: a configuration whose loss is not finite fails, alone; keep: it goes on).
@@ -78,7 +78,8 @@ LANGUAGE plpython3u AS $py$
 return api.cancel(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.cancel(bigint) IS
-'Ends a run that is being driven by any session, within a second or so; cerebro.resume(run) can take it up again. False if nobody drives it.';
+'Ends a run that is being driven by any session, within a second or so; cerebro.resume(run) can take it up again. Yours, or as
+ cerebro_admin anybody''s. False if nobody drives it.';
 
 CREATE FUNCTION cerebro.forget(run bigint) RETURNS void
 LANGUAGE plpython3u AS $py$
@@ -86,7 +87,7 @@ LANGUAGE plpython3u AS $py$
 return api.forget(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.forget(bigint) IS
-'Removes a run''s log and model states. The model tables that it left stay; they can no longer be extended or resumed.';
+'Removes a run''s log and model states; yours, or as cerebro_admin anybody''s. The model tables that it left stay; they can no longer be extended or resumed.';
 
 CREATE FUNCTION cerebro.materialize(run bigint, model_output_table text) RETURNS void
 LANGUAGE plpython3u AS $py$

@@ -136,8 +136,8 @@ class Schedule:
     def restore(self, key: int, hops: int, evaluated: Iterable[tuple[int, str, int]] = ()) -> None:
         """Take up a configuration where its log ends: ``hops`` done, and these (epoch, dataset, part)."""
         mine = self.progress[key]
-        if not 0 <= hops <= self.hops_total(key):
-            raise ValueError(f"configuration {key} has {hops} hops on record, of {self.hops_total(key)}")
+        if not 0 <= hops <= self.hops_each:
+            raise ValueError(f"configuration {key} has {hops} hops on record, of {self.hops_each}")
         if mine.under_way:
             raise RuntimeError(f"configuration {key} is under way")
         self._withdraw(mine)
@@ -157,7 +157,9 @@ class Schedule:
     def finished(self) -> bool:
         return not self.busy and not self._active
 
-    def hops_total(self, key: int) -> int:
+    @property
+    def hops_each(self) -> int:
+        """How many hops a configuration has in all."""
         return self.plan.epochs * self.plan.segments
 
     def next_visit(self, key: int) -> Train:
@@ -178,7 +180,7 @@ class Schedule:
             unit = self._seconds / self._units  # like the others, until it is known better
         else:
             unit = 1.0
-        return unit * (self.hops_total(key) - mine.hops)
+        return unit * (self.hops_each - mine.hops)
 
     # -- moves -----------------------------------------------------------------------------------
 
@@ -237,7 +239,7 @@ class Schedule:
         mine = self.progress[key]
         if mine.status is not Status.ACTIVE:
             return
-        if mine.hops < self.hops_total(key):
+        if mine.hops < self.hops_each:
             self._offer(self.next_visit(key))
         else:
             mine.status = Status.FINISHED

@@ -73,13 +73,13 @@ class ForgetsAHop(Schedule):
 
 class SkipsAHop(Schedule):
     def restore(self, key, hops, evaluated=()):
-        super().restore(key, min(hops + (hops > 3), self.hops_total(key)), evaluated)
+        super().restore(key, min(hops + (hops > 3), self.hops_each), evaluated)
 
 
 class TrainsWhileEvaluated(Schedule):
     def _hopped(self, key, evaluated=()):
         super()._hopped(key, evaluated)
-        if self.progress[key].waiting and self.progress[key].hops < self.hops_total(key):
+        if self.progress[key].waiting and self.progress[key].hops < self.hops_each:
             self._go_on(key)
 
 
