@@ -1,6 +1,9 @@
 -- What is known about runs.  Rows are only ever added, "current" is a view: a run's history cannot be
 -- half-updated, and on Greenplum nothing takes a table-wide lock.  Every row carries its owner, and
 -- row-level security lets a user write and read only their own.
+--
+-- Since users write them, the views must be able to compute with any row: what could be no number, or too
+-- large a one, is refused here, or one user's row would end the queries of all others.
 
 -- Without a cache, the order of the numbers is the order of the events; Greenplum's default has one.
 CREATE SEQUENCE cerebro.run_id CACHE 1;
@@ -30,6 +33,8 @@ CREATE TABLE cerebro.run (
     validation_layout jsonb,
     source_summary    jsonb       NOT NULL,
     version           text        NOT NULL,
+    CHECK (epochs > 0 AND evaluate_every >= 0 AND segments > 0 AND configurations BETWEEN 0 AND 1000000),
+    CHECK (COALESCE((validation_layout ->> 'rows')::bigint, 0) >= 0),
     PRIMARY KEY (run, owner)
 );
 COMMENT ON TABLE cerebro.run IS 'One row per run: what was asked for. What became of it is in cerebro.event.';
@@ -70,6 +75,13 @@ CREATE TABLE cerebro.event (
     event    text        NOT NULL,
     mst_key  integer,
     detail   jsonb       NOT NULL DEFAULT '{}',
+    CHECK (isfinite(at)),
+    CHECK (COALESCE((detail ->> 'pid')::integer, 1) > 0),
+    -- As JSON has it, which every DateStyle reads.
+    CHECK (detail ->> 'backend_start' ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+-]\d\d(:\d\d){0,2}$'
+           AND isfinite((detail ->> 'backend_start')::timestamptz)),
+    CHECK (COALESCE((detail ->> 'epochs')::integer, 1) > 0),
+    CHECK (COALESCE((detail ->> 'parameters')::bigint, 0) >= 0),
     PRIMARY KEY (run, owner, event_id)
 );
 COMMENT ON TABLE cerebro.event IS 'What happened to a run and its configurations: created, started, finished, failed, cancelled, …';
@@ -81,7 +93,8 @@ CREATE TABLE cerebro.attempt (
     hop        integer     NOT NULL,
     segment    integer     NOT NULL,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    worker_pid integer     NOT NULL DEFAULT pg_backend_pid()
+    worker_pid integer     NOT NULL DEFAULT pg_backend_pid(),
+    CHECK (hop > 0 AND isfinite(started_at))
 );
 CREATE INDEX attempt_run ON cerebro.attempt (run);
 COMMENT ON TABLE cerebro.attempt IS 'Every attempt at a hop, on record before it starts.';
@@ -107,6 +120,17 @@ CREATE TABLE cerebro.hop (
     weights_offset bigint           NOT NULL,
     weights_bytes  bigint           NOT NULL,
     seconds        jsonb            NOT NULL,
+    CHECK (hop > 0),
+    -- With the views in mind, as above.
+    CHECK (isfinite(started_at) AND isfinite(finished_at) AND rows BETWEEN 0 AND 1e12::bigint),
+    CHECK (abs(loss) < 1e290 OR loss IN ('NaN', 'Infinity', '-Infinity')),
+    CHECK (abs(metric) < 1e290 OR metric IN ('NaN', 'Infinity', '-Infinity')),
+    CHECK (abs(COALESCE((seconds ->> 'data')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'load')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'train')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'evaluate')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'save')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'build')::double precision, 0)) < 1e12),
     PRIMARY KEY (run, owner, mst_key, hop)
 );
 COMMENT ON TABLE cerebro.hop IS 'Every committed hop: one configuration trained on one segment, and the state that came of it.';
@@ -127,6 +151,16 @@ CREATE TABLE cerebro.evaluation (
     metric      double precision,
     metrics     jsonb            NOT NULL,
     seconds     jsonb            NOT NULL,
+    -- With the views in mind, as above.
+    CHECK (isfinite(started_at) AND isfinite(finished_at) AND rows BETWEEN 0 AND 1e12::bigint),
+    CHECK (abs(loss) < 1e290 OR loss IN ('NaN', 'Infinity', '-Infinity')),
+    CHECK (abs(metric) < 1e290 OR metric IN ('NaN', 'Infinity', '-Infinity')),
+    CHECK (abs(COALESCE((seconds ->> 'data')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'load')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'train')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'evaluate')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'save')::double precision, 0)) < 1e12),
+    CHECK (abs(COALESCE((seconds ->> 'build')::double precision, 0)) < 1e12),
     PRIMARY KEY (run, owner, mst_key, epoch, dataset, part)
 );
 COMMENT ON TABLE cerebro.evaluation IS 'Every evaluation of one configuration on one part of a data set.';
@@ -136,7 +170,8 @@ CREATE TABLE cerebro.heartbeat (
     owner      name        NOT NULL DEFAULT current_user,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     rows_done  bigint      NOT NULL,
-    rows_total bigint      NOT NULL
+    rows_total bigint      NOT NULL,
+    CHECK (isfinite(at) AND rows_done BETWEEN 0 AND 1e18::bigint AND rows_total BETWEEN 0 AND 1e18::bigint)
 );
 CREATE INDEX heartbeat_run ON cerebro.heartbeat (run, at);
 COMMENT ON TABLE cerebro.heartbeat IS 'How far a run is, hops under way included; a row every second or so while it runs.';

@@ -69,7 +69,7 @@ COMMENT ON VIEW cerebro.runs IS
 CREATE VIEW cerebro.learning_curve WITH (security_barrier) AS
 WITH trained AS (
     SELECT h.run, h.owner, h.mst_key, h.epoch,
-           sum(h.rows)::bigint AS rows,
+           LEAST(sum(h.rows), 1e18)::bigint AS rows,
            sum(h.loss * h.rows) / sum(h.rows) AS training_loss,
            sum(h.metric * h.rows) / sum(h.rows) AS training_metric,
            max(h.finished_at) AS trained_at,

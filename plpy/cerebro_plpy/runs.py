@@ -310,7 +310,8 @@ def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None, retry_f
         limits.require_run(limits.of_session(recorder), segments)
         if epochs is not None:
             note(recorder, run_id, "extended", epochs=epochs)
-        began = recorder.run("SELECT backend_start::text FROM cerebro._sessions() WHERE pid = %s", (pid,))[0][0]
+        # As JSON has it: any session's DateStyle reads it back.
+        began = recorder.run("SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = %s", (pid,))[0][0]
         note(recorder, run_id, "started", pid=pid, backend_start=began)
     except BaseException:
         recorder.run("ROLLBACK")

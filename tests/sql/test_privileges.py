@@ -185,6 +185,47 @@ VIEWS = (
 
 
 @pytest.mark.needs_cluster
+def test_what_one_writes_about_a_run_breaks_nobodys_views(people: Any) -> None:
+    """Users may write rows about their own runs, and views compute with everybody's."""
+    root, anna, ben, *_ = people
+    (run,) = anna("SELECT run FROM cerebro.runs")
+    wrong = (psycopg2.errors.CheckViolation, psycopg2.DataError)
+    for event, detail in (
+        ("started", '{"pid": "mine"}'),
+        ("finished", '{"pid": 1e99}'),
+        ("started", '{"pid": 1, "backend_start": "20/11/2026 01:02:03+00"}'),
+        ("started", '{"pid": 1, "backend_start": "infinity"}'),
+        ("extended", '{"epochs": "all"}'),
+        ("extended", '{"epochs": -2}'),
+        ("built", '{"parameters": "many"}'),
+    ):
+        anna.refused(
+            "INSERT INTO cerebro.event (run, event, detail) VALUES (%s, %s, %s)", run, event, detail, why=wrong
+        )
+    anna.refused("INSERT INTO cerebro.event (run, event, at) VALUES (%s, 'finished', 'infinity')", run, why=wrong)
+    anna.refused("INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES (%s, -1, 9e18)", run, why=wrong)
+    anna.refused("INSERT INTO cerebro.attempt (run, mst_key, hop, segment) VALUES (%s, 1, -9, 0)", run, why=wrong)
+    for column, value in (
+        ("loss", "1e308"),
+        ("metric", "-1e308"),
+        ("rows", "9e18"),
+        ("started_at", "'-infinity'"),
+        ("seconds", '\'{"train": "long"}\''),
+        ("seconds", "'{\"save\": 1e300}'"),
+    ):
+        columns = root("SELECT attname FROM pg_attribute WHERE attrelid = 'cerebro.hop'::regclass AND attnum > 0")
+        values = ", ".join(value if c == column else "1000" if c == "hop" else f'"{c}"' for c in columns)
+        anna.refused(f"INSERT INTO cerebro.hop SELECT {values} FROM cerebro.hop LIMIT 1", why=wrong)
+    no_segments = """jsonb_populate_record(r, '{"run": 9, "segments": 0}')"""
+    anna.refused(
+        f"INSERT INTO cerebro.run SELECT (x.bad).* FROM (SELECT {no_segments} AS bad FROM cerebro.run r) x", why=wrong
+    )
+    for user in (root, anna, ben):
+        for view in VIEWS:
+            user(f"SELECT count(*) FROM cerebro.{view}")
+
+
+@pytest.mark.needs_cluster
 def test_each_sees_and_drives_their_own(people: Any) -> None:
     root, anna, ben, *_ = people
     for user, other in ((anna, ben), (ben, anna)):
