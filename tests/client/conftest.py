@@ -25,8 +25,10 @@ def iris(server: str) -> Iterator[Any]:
         try:
             yield connection
         finally:
-            with connection.cursor() as cursor:
-                cursor.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+            connection.close()
+            # A new one: other tests may have restarted the server meanwhile.
+            with contextlib.closing(psycopg2.connect(server)) as another, another, another.cursor() as cursor:
+                cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
 
 
 def _load(cursor: Any) -> None:

@@ -183,11 +183,11 @@ class Lab:
         return self(SESSIONS)
 
     def trainers(self) -> list[tuple[int, int]]:
-        """(pid, parent) of this server's trainer processes, but for those of the main session."""
+        """(pid, parent) of this server's trainer processes, but for those that predict in people's own sessions."""
         if self.home is None:
             return []
-        own = self.db.info.backend_pid
-        return [(pid, parent) for pid, parent in trainer_processes(self.home) if parent != own]
+        people = {pid for (pid,) in self("SELECT pid FROM pg_stat_activity WHERE usename !~ '^cerebro_w_'")}
+        return [(pid, parent) for pid, parent in trainer_processes(self.home) if parent not in people]
 
     def abandoned(self) -> list[str]:
         """Scratch folders of this server's workers that are gone; other servers have theirs beside them."""

@@ -135,7 +135,7 @@ ARCHITECTURES: dict[str, Any] = {
 }
 
 # What could do harm in these is dropped or only a name.
-HARMLESS = {"compile_config with a lambda", "a name with a path"}
+HARMLESS = {"compile_config with a lambda"}
 # These are data that Keras itself finds no sense in, or no memory for: the trainer says so.
 LATE = {"an expression as a size", "a negative size", "too many parameters by twos"}
 
