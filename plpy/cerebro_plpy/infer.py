@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +28,12 @@ from .dialect import Dialect
 from .machine import cores
 from .results import weight_pieces
 from .runs import STATES
+from .sessions import Session
 from .tables import Relation
 from .team import Refused, Seat, Steps, Team, failure_of
 
 EVALUATE, PREDICT = "madlib_keras_evaluate", "madlib_keras_predict"
+FORGOTTEN_AFTER = 86400  # seconds; no statement predicts for so long
 SMALL_TABLE = 4 << 20  # bytes; a table below it is predicted by one trainer, sparing the start of others
 
 
@@ -373,8 +376,7 @@ def predict_on_segments(
 ) -> str:
     """Each worker session predicts its share of the rows into a table that only this user can see."""
     parts = engine.segments_wanted(db, None, PREDICT) or engine.default_segments(db)
-    staged = f"{STATES}.{quote('predict_' + secrets.token_hex(6))}"
-    dealt = f"{STATES}.{quote('predict_' + secrets.token_hex(6))}"
+    staged, dealt = staging_table(), staging_table()
     keys = engine.distribution_keys(db, parts)
     greenplum = Dialect.of(db).greenplum
     slices = [] if greenplum else statement.slices(db, parts)
@@ -382,6 +384,7 @@ def predict_on_segments(
     with team_of(db, keys, options(use_gpus, PREDICT, parts)) as team:
         ticket = secrets.token_hex(8)
         first = team.seats[0].session
+        drop_forgotten(first)
         first.run(f"CREATE TABLE {staged} {STAGED} {team.dialect.distributed_by('__dist_key__')}")
 
         def on(seat: Seat) -> Steps:
@@ -413,6 +416,21 @@ def predict_on_segments(
                 cleaner.close()
             raise
     return staged
+
+
+def staging_table() -> str:
+    return f"{STATES}.{quote(f'predict_{int(time.time()):08x}_{secrets.token_hex(6)}')}"
+
+
+def drop_forgotten(session: Session) -> None:
+    """Predictions of this user's that were staged, and never fetched because the caller's transaction failed."""
+    for (name,) in session.run(
+        "SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        f" WHERE n.nspname = '{STATES}' AND c.relkind = 'r' AND c.relowner = current_user::regrole"
+        " AND c.relname ~ '^predict_[0-9a-f]{8}_'"
+    ):
+        if time.time() - int(name[8:16], 16) > FORGOTTEN_AFTER:
+            session.run(f"DROP TABLE IF EXISTS {STATES}.{quote(name)}")
 
 
 def write_predictions(
