@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from tests.sql.lab import CROSS, Json, Lab, layer, sequential
+from tests.sql.lab import CROSS, Json, Lab, layer, sequential, trainer_processes
 
 ADAM, SGD = 12, 4  # bytes of state per parameter
 SEGMENTS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %'"
@@ -60,7 +60,9 @@ class Watch:
             while not self._stop.is_set():
                 cursor.execute(SEGMENTS)
                 backends = [pid for (pid,) in cursor.fetchall()]
-                trainers = [pid for pid, _ in self.lab.trainers()]
+                # Not of the lab, whose own session is busy with what is watched.
+                found = trainer_processes(self.lab.home) if self.lab.home else []
+                trainers = [pid for pid, parent in found if parent in backends]
                 self.backend = max([self.backend, *(status(pid, "VmHWM") for pid in backends)])
                 self.trainer = max([self.trainer, *(status(pid, "VmHWM") for pid in trainers)])
                 if self.question is not None:
