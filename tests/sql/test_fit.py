@@ -506,7 +506,7 @@ def test_a_loss_that_is_not_finite_may_be_kept(flowers: Lab, one_segment: int) -
     assert flowers("SELECT mst_key, status FROM leaderboard WHERE run = %s ORDER BY 1", one_segment) == [
         (1, "finished"), (2, "finished"),
     ]  # fmt: skip
-    assert np.isnan(flowers.value("SELECT training_loss_final FROM lone_info WHERE mst_key = 2"))
+    assert not np.isfinite(flowers.value("SELECT training_loss_final FROM lone_info WHERE mst_key = 2"))
     assert flowers.value("SELECT mst_key FROM leaderboard WHERE run = %s AND rank = 1", one_segment) == 1
 
 
