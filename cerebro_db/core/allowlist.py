@@ -3,7 +3,8 @@
 Keras builds whatever class a JSON names, so nothing reaches it that is not in the tables below.  They
 list classes, and for each class its arguments; what an argument may hold follows from its name.
 ``check`` walks a Keras 3 architecture along them and names the place of the first thing that is
-not there.  A new layer needs one row; a new kind of object, one table and one entry in ``_KINDS``.
+not there.  A new layer needs one row, a new argument one word in ``ARGUMENTS_ROWS``, a new kind of object one table
+and one entry in ``_CHECKS``.
 """
 
 from __future__ import annotations
@@ -260,6 +261,30 @@ INITIALIZERS = _rows(INITIALIZERS_ROWS)
 REGULARIZERS = _rows(REGULARIZERS_ROWS)
 CONSTRAINTS = _rows(CONSTRAINTS_ROWS)
 
+# What an argument may hold, by its name.  The others hold objects, and have a check of their own (_CHECKS).
+# A ``size`` is a whole number from 1 on, ``indices`` are whole numbers, a ``share`` is between 0 and 1; a plural may
+# be one of them or a list.  Every argument may be null.
+ARGUMENTS_ROWS = """
+    size     batch_size depth_multiplier fft_length filters frame_length frame_step head_dim height input_dim key_dim \
+             n num_bins num_heads num_key_value_heads num_mel_bins num_query_heads num_tokens output_dim \
+             power_iterations sampling_rate sequence_length sequence_stride sliding_window units value_dim width
+    sizes    dilation_rate kernel_size output_size pool_size size strides
+    indices  attention_axes axes axis cropping dims groups input_axes noise_shape output_axes output_padding \
+             output_shape shared_axes target_shape
+    share    dropout momentum rate recurrent_dropout renorm_momentum
+    number   alpha epsilon fill_value gain l1 l2 mag_exp mask_value max_freq max_value maxval min_freq min_power \
+             min_value minval negative_slope ref_power stddev threshold top_db
+    numbers  bin_boundaries factor height_factor mean offset value value_range variance width_factor
+    flag     antialias center crop_to_aspect_ratio expand_dims flash_attention go_backwards invert keepdims mask_zero \
+             normalize optional pad_to_aspect_ratio periodic power_to_db ragged renorm reset_after return_sequences \
+             return_state rms_scaling sparse stateful synchronized trainable unit_forget_bias unroll use_bias use_gate \
+             use_scale zero_output_for_mask
+    word     bias_axes data_format distribution equation fill_mode interpolation merge_mode mode output_mode \
+             scaling score_mode side window
+    plain    padding scale use_cudnn
+    nothing  quantization_config renorm_clipping
+"""
+
 # Arguments whose product is the size of what a layer makes.
 SIZES = _words(
     """units filters input_dim output_dim kernel_size key_dim value_dim num_heads head_dim num_query_heads n size
@@ -350,8 +375,8 @@ class _Walk:
 
     def arguments(self, config: dict[str, Any], path: str) -> None:
         for key, value in config.items():
-            test = _KINDS.get(key) or _KINDS_BY_ENDING.get(key.rpartition("_")[2], _plain_argument)
-            test(self, value, f"{path}.{key}")
+            check = _CHECKS.get(key) or _CHECKS_BY_ENDING[key.rpartition("_")[2]]
+            check(self, value, f"{path}.{key}")
 
     def inner_layer(self, value: Any, path: str) -> None:
         if value is not None:
@@ -449,9 +474,19 @@ def _name(walk: _Walk, value: Any, path: str) -> None:
         raise InvalidArgument(f"{path}: {_shown(value)} cannot be a name")
 
 
-def _flag(walk: _Walk, value: Any, path: str) -> None:
-    if not isinstance(value, bool):
-        raise InvalidArgument(f"{path} must be true or false")
+def _each(right: Callable[[Any], bool], what: str, *, lists: bool = False) -> Callable[[_Walk, Any, str], None]:
+    """The check of an argument that holds one plain value of a kind, or lists of them."""
+
+    def test(walk: _Walk, value: Any, path: str) -> None:
+        if lists and isinstance(value, list):
+            for index, item in enumerate(value):
+                test(walk, item, f"{path}[{index}]")
+            return
+        _plain(value, path)
+        if value is not None and not right(value):
+            raise InvalidArgument(f"{path} must be {what}, not {_shown(value)}")
+
+    return test
 
 
 def _nothing(walk: _Walk, value: Any, path: str) -> None:
@@ -478,13 +513,42 @@ def _ends(walk: _Walk, value: Any, path: str) -> None:
         raise InvalidArgument(f"{path}: {_shown(value)} does not name an output of a layer")
 
 
-_KINDS_BY_ENDING: dict[str, Callable[[_Walk, Any, str], None]] = {
+def _plain_argument(walk: _Walk, value: Any, path: str) -> None:
+    _plain(value, path)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_size(value: Any) -> bool:
+    return _is_whole(value) and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_PLAIN_KINDS: dict[str, Callable[[_Walk, Any, str], None]] = {
+    "size": _each(_is_size, "a whole number from 1 on"),
+    "sizes": _each(_is_size, "a whole number from 1 on, or a list of them", lists=True),
+    "indices": _each(_is_whole, "a whole number, or a list of them", lists=True),
+    "share": _each(lambda value: _is_number(value) and 0 <= value <= 1, "a number between 0 and 1"),
+    "number": _each(_is_number, "a number"),
+    "numbers": _each(_is_number, "a number, or a list of them", lists=True),
+    "flag": _each(lambda value: isinstance(value, bool), "true or false"),
+    "word": _each(lambda value: isinstance(value, str), "a text"),
+    "plain": _plain_argument,
+    "nothing": _nothing,
+}
+_CHECKS_BY_ENDING: dict[str, Callable[[_Walk, Any, str], None]] = {
     "initializer": _small(INITIALIZERS, INITIALIZER_NAMES, "initializer"),
     "regularizer": _small(REGULARIZERS, REGULARIZER_NAMES, "regularizer"),
     "constraint": _small(CONSTRAINTS, CONSTRAINT_NAMES, "constraint"),
     "activation": _activation,
 }
-_KINDS: dict[str, Callable[[_Walk, Any, str], None]] = {
+_CHECKS: dict[str, Callable[[_Walk, Any, str], None]] = {
+    **{name: _PLAIN_KINDS[kind] for kind, names in _rows(ARGUMENTS_ROWS).items() for name in names},
     "batch_shape": _shape,
     "shape": _shape,
     "build_input_shape": _shape,
@@ -493,17 +557,11 @@ _KINDS: dict[str, Callable[[_Walk, Any, str], None]] = {
     "dtype": _policy,
     "seed": _seed,
     "name": _name,
-    "trainable": _flag,
-    "quantization_config": _nothing,
     "layer": _Walk.inner_layer,
     "backward_layer": _Walk.inner_layer,
     "cell": _Walk.inner_layer,
     "cells": _Walk.inner_layers,
 }
-
-
-def _plain_argument(walk: _Walk, value: Any, path: str) -> None:
-    _plain(value, path)
 
 
 def _plain(value: Any, path: str) -> None:
@@ -551,10 +609,6 @@ def _bounded_size(config: dict[str, Any], path: str) -> None:
             size *= value
         if size > LARGEST:
             raise InvalidArgument(f"{path}: a layer of this size cannot be built")
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_reference(value: Any) -> bool:

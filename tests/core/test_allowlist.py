@@ -162,12 +162,33 @@ def test_what_carries_code_is_refused_in_the_graph(bad):
         ({**layer("Dense"), "config": [1]}, "config must be an object"),
         ("Dense", "must be an object with a class_name"),
         (layer("StackedRNNCells", cells=3), "must be a list of layers"),
+        (layer("Dense", units="64"), "config.units must be a whole number from 1 on, not 64"),
+        (layer("Dense", units=0), "config.units must be a whole number from 1 on, not 0"),
+        (layer("Dense", units=True), "config.units must be a whole number from 1 on, not True"),
+        (layer("Dense", units=[4]), "config.units must be a whole number from 1 on, not [4]"),
+        (layer("Dense", units=4, use_bias="yes"), "config.use_bias must be true or false, not yes"),
+        (layer("Conv2D", filters=2, kernel_size=[3, -3]), "kernel_size[1] must be a whole number from 1 on, or a list"),
+        (layer("Dropout", rate=7), "config.rate must be a number between 0 and 1, not 7"),
+        (layer("Flatten", data_format=1), "config.data_format must be a text, not 1"),
+        (layer("Reshape", target_shape=[2, "2"]), "target_shape[1] must be a whole number"),
+        (layer("LeakyReLU", negative_slope="steep"), "negative_slope must be a number, not steep"),
+        (layer("RandomZoom", height_factor=[0.1, "x"]), "height_factor[1] must be a number"),
+        (layer("Dense", units=1, kernel_regularizer=layer("L2", "keras.regularizers", l2="x")), "l2 must be a number"),
     ],
 )
 def test_what_makes_no_sense_is_refused(bad, message):
     with pytest.raises(InvalidArgument) as caught:
         allowlist.check(sequential(bad))
     assert message in caught.value.message
+
+
+def test_every_argument_of_the_tables_has_a_check():
+    tables = (allowlist.LAYERS, allowlist.INITIALIZERS, allowlist.REGULARIZERS, allowlist.CONSTRAINTS)
+    named = {name for table in tables for arguments in table.values() for name in arguments}
+    assert all(name in allowlist._CHECKS or name.rpartition("_")[2] in allowlist._CHECKS_BY_ENDING for name in named)
+    described = [name for names in allowlist._rows(allowlist.ARGUMENTS_ROWS).values() for name in names]
+    assert len(described) == len(set(described)), "an argument is of two kinds"
+    assert set(described) <= named, "nothing takes such an argument"
 
 
 def test_only_models_at_the_top():
