@@ -53,10 +53,12 @@ def up(
     did = cluster.up(listen=listen, port=port, recreate=recreate)
     out.print(_told(did, cluster))
     if did.extension == "stale":
-        out.print(
-            "The extension's SQL has changed since it was created here: cerebro up --recreate (loses recorded runs)."
+        # Only between two states of one version: a newer version updates itself.
+        raise ClusterError(
+            f"The extension in {cluster.path} was made by another state of this version, whose SQL differed:"
+            " cerebro up --recreate makes it anew (recorded runs are lost)."
         )
-    elif did.extension != "unchanged":
+    if did.extension != "unchanged":
         out.print(f"The extension is {did.extension}.")
     elif did.files_changed:
         out.print("The extension's Python is new: sessions that start from now on use it.")

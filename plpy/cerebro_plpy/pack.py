@@ -407,6 +407,11 @@ def _tell(db: Database, job: Packing, begun: float) -> None:
     size = sum(partition["bytes"] for partition in job.partitions)
     buffers = sum(partition["buffers"] for partition in job.partitions)
     db.notice(
-        f"{job.module}: {job.rows} rows in {buffers} buffers on {len(job.keys)} segments, "
+        f"{job.module}: {counted(job.rows, 'row')} in {counted(buffers, 'buffer')}"
+        f" on {counted(len(job.keys), 'segment')}, "
         f"{size / 1e6:.1f} MB, {time.monotonic() - begun:.1f} s"
     )
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -382,6 +382,9 @@ def test_the_command(made: tuple[Cluster, Sources], monkeypatch: pytest.MonkeyPa
     failed = subprocess.run([*command, "dsn", "-n", "nobody"], env=environment, capture_output=True, text=True)
     assert failed.returncode == 1 and failed.stderr.startswith("cerebro: There is no cluster 'nobody'")
     assert failed.stderr.count("\n") == 1
+    # The project's own SQL is not what this cluster was made with: better said now than at the first call.
+    stale = subprocess.run([*command, "up"], env=environment, capture_output=True, text=True)
+    assert stale.returncode == 1 and "cerebro up --recreate" in stale.stderr, stale
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has an account to switch to")
