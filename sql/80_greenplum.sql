@@ -32,6 +32,38 @@ BEGIN
          WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace
     $sql$;
 
+    -- Queries that may take long: while one runs, a cancel is let in (plpy/cerebro_plpy/interrupts.py).
+    EXECUTE $sql$
+        CREATE FUNCTION cerebro._hold() RETURNS void LANGUAGE plpython3u AS $py$
+        @cerebro@
+        return api.hold(plpy)
+        $py$
+    $sql$;
+    EXECUTE $sql$
+        CREATE FUNCTION cerebro._scan(query text, labels text[]) RETURNS SETOF text LANGUAGE plpgsql AS $f$
+        DECLARE
+            found record;
+        BEGIN
+            FOR found IN EXECUTE query USING labels LOOP
+                RETURN NEXT pg_catalog.row_to_json(found)::text;
+            END LOOP;
+            PERFORM cerebro._hold();
+        END
+        $f$
+    $sql$;
+    EXECUTE $sql$
+        CREATE FUNCTION cerebro._await(cursor_name text) RETURNS text LANGUAGE plpgsql AS $f$
+        BEGIN
+            EXECUTE format('MOVE 1 FROM %I', cursor_name);
+            PERFORM cerebro._hold();
+            RETURN 'true';
+        END
+        $f$
+    $sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._hold() IS 'Ends a scan: a cancel waits again.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._scan(text, text[]) IS 'The rows of a query, as JSON.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._await(text) IS 'Waits for the first row of a cursor.'$sql$;
+
     -- The log of a run lies together, so that what is asked about it is joined where it lies. Tables without a
     -- primary key are distributed by their first column as it is.
     FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'event', 'hop', 'evaluation']

@@ -15,6 +15,7 @@ from .functions import (
     load_top_k_accuracy_function,
 )
 from .infer import keras_evaluate, keras_predict, predictions_out, row_in
+from .interrupts import hold
 from .logins import enrol, setup_logins
 from .models import delete_keras_model, load_keras_model
 from .pack import training_preprocessor_dl, validation_preprocessor_dl

@@ -11,8 +11,9 @@ from cerebro_db.core.names import quote
 
 from . import logins, tables
 from .db import Database, entry
+from .interrupts import listener
 from .runs import STATES, no_such_run
-from .sessions import LISTEN_EVERY, Session, listener
+from .sessions import LISTEN_EVERY, Session
 
 # Sessions that drive runs.  They are never read again: a session goes on when the one that opened it is
 # gone, as long as it has nothing to send, and a driver told to be silent has nothing until its end.

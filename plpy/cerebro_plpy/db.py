@@ -7,6 +7,8 @@ from typing import Any, Callable
 
 from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull
 
+from . import interrupts
+
 Row = dict[str, Any]
 Types = tuple[str, ...]
 
@@ -17,6 +19,7 @@ class Database:
     def __init__(self, plpy: Any) -> None:
         self.plpy = plpy
         self._plans: dict[tuple[str, Types], Any] = {}
+        self._cursors = 0
 
     def rows(self, sql: str, types: Types | list[str] = (), *values: Any) -> list[Row]:
         return list(self._run(sql, types, values))
@@ -35,9 +38,16 @@ class Database:
         """How many rows the statement touched."""
         return int(self._run(sql, types, values).nrows())
 
-    def cursor(self, sql: str, types: Types | list[str] = (), *values: Any) -> Any:
-        """``cursor.fetch(n)`` gives the next rows, none at the end; close it."""
-        return self.plpy.cursor(self._plan(sql, tuple(types)), list(values))
+    def scan(self, sql: str, *labels: list[str]) -> list[Row]:
+        """As ``rows``, of a query that may take long and gives numbers and texts; it takes arrays of text."""
+        if not interrupts.on_greenplum(self.plpy):
+            return self.rows(sql, ["text[]"] * len(labels), *labels)
+        plan = self._plan("SELECT cerebro._scan($1, $2) AS found", ("text", "text[]"))
+        return interrupts.scan(self.plpy, plan, [sql, *labels] if labels else [sql, None])
+
+    def cursor(self, sql: str, types: Types | list[str] = (), *values: Any) -> Cursor:
+        self._cursors += 1
+        return Cursor(self, f"cerebro_{self._cursors}", sql, types, values)
 
     def savepoint(self) -> Any:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""
@@ -59,6 +69,8 @@ class Database:
     def _run(self, sql: str, types: Types | list[str], values: tuple[Any, ...]) -> Any:
         if len(types) != len(values):
             raise TypeError(f"{len(types)} types for {len(values)} values: {sql}")
+        if interrupts.on_greenplum(self.plpy):
+            interrupts.look(self.plpy)
         return self.plpy.execute(self._plan(sql, tuple(types)), list(values))
 
     def _plan(self, sql: str, types: Types) -> Any:
@@ -66,6 +78,26 @@ class Database:
         if plan is None:
             plan = self._plans[sql, types] = self.plpy.prepare(sql, list(types))
         return plan
+
+
+class Cursor:
+    """The rows of a query, so many at a time; close it."""
+
+    def __init__(self, db: Database, name: str, sql: str, types: Types | list[str], values: tuple[Any, ...]) -> None:
+        self.db, self.name = db, name
+        db._run(f"DECLARE {name} NO SCROLL CURSOR FOR {sql}", types, values)
+
+    def wait(self) -> None:
+        """On Greenplum: wait for the first row, which is lost."""
+        plan = self.db._plan("SELECT cerebro._await($1) AS found", ("text",))
+        interrupts.scan(self.db.plpy, plan, [self.name])
+
+    def fetch(self, rows: int) -> Any:
+        """The next rows, none at the end."""
+        return self.db._run(f"FETCH {int(rows)} FROM {self.name}", (), ())
+
+    def close(self) -> None:
+        self.db._run(f"CLOSE {self.name}", (), ())
 
 
 def entry(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +110,8 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return function(Database(plpy), *args, **kwargs)
+            with interrupts.held_back(plpy):
+                return function(Database(plpy), *args, **kwargs)
         except CerebroError as error:
             failure = _postgres_error(plpy, error.message, error.sqlstate, error.detail, error.hint)
         except plpy.SPIError as error:
@@ -91,7 +124,7 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             failure = _postgres_error(plpy, str(error), DiskFull.sqlstate, None, MAKE_ROOM)
         except KeyboardInterrupt:
-            # How Greenplum lets Python code hear of a cancel or of statement_timeout.
+            # How Greenplum lets Python code hear of a cancel: here, as soon as it is no longer held back.
             failure = _postgres_error(plpy, "canceling statement due to user request", "57014", None, None)
         raise failure
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .db import Database
+from .interrupts import on_greenplum
 
 
 def is_greenplum(db: Database) -> bool:
-    return "Greenplum" in db.value("SELECT pg_catalog.version()")
+    return on_greenplum(db.plpy)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from cerebro_db.core.errors import CerebroError
 from . import engine, fit, inspection, logins, tables
 from .db import Database, entry
 from .dialect import is_greenplum
+from .interrupts import Listen, listener
 from .machine import gpus, megabytes
 from .segment import SCRATCH
-from .sessions import Listen, listener
 from .team import Refused, Steps, Team, first_line
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"

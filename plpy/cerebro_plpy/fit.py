@@ -30,8 +30,9 @@ from . import background, functions, limits, logins, machine, results, runs, tab
 from .db import Database, entry
 from .dialect import Dialect
 from .driver import drive, record_end
+from .interrupts import listener
 from .runs import DataSet, Run, note
-from .sessions import Session, listener
+from .sessions import Session
 from .tables import Relation
 from .team import Team, failure_of, until_cancelled
 from .trainer import HANG_AFTER

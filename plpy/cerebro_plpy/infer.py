@@ -227,8 +227,8 @@ def keras_predict(
     columns = [present[name] for name in names]
     inputs, expressions = as_trained(model, columns, test)
     nulls = " OR ".join(f"{quote(name)} IS NULL" for name in [id_name, *names])
-    missing = db.value(f"SELECT count(*) FROM {test.sql} WHERE {nulls}")
-    if missing:
+    (found,) = db.scan(f"SELECT count(*) AS rows FROM {test.sql} WHERE {nulls}")
+    if missing := found["rows"]:
         raise BadData(
             f"{PREDICT}: {missing} rows of '{test.text}' have a NULL in {', '.join([id_name, *names])}.",
             hint="Leave them out with a view, or fill them in.",

@@ -27,7 +27,8 @@ from cerebro_db.core.errors import CannotConnect, NotPermitted
 from cerebro_db.core.names import quote
 
 from .db import Database, entry
-from .sessions import Listen, Session
+from .interrupts import Listen
+from .sessions import Session
 
 ENROL = "cerebro_enrol"
 GROUP = "cerebro_worker"

@@ -267,8 +267,7 @@ def _count(db: Database, source: Relation, packed: list[Variable], module: str) 
     """How many rows there are; a NULL among their values is an error."""
     columns = list({column.name: None for variable in packed for column in variable.columns})
     nulls = [f"count(*) FILTER (WHERE {quote(name)} IS NULL) AS n{i}" for i, name in enumerate(columns)]
-    found = db.one(f"SELECT count(*) AS rows, {', '.join(nulls)} FROM {source.sql}")
-    assert found is not None
+    (found,) = db.scan(f"SELECT count(*) AS rows, {', '.join(nulls)} FROM {source.sql}")
     for index, name in enumerate(columns):
         if found[f"n{index}"]:
             raise BadData(
@@ -357,9 +356,18 @@ def _open(db: Database, job: Packing) -> Any:
     order = "$1"
     for variable in job.variables:
         order = variable.hash(lambda c: f"s.{quote(c.name)}", order)
-    shuffled = f"SELECT {stored}, {order} AS n FROM {job.source.sql} AS s ORDER BY n"
-    # Said twice, sorted once: Greenplum merges what its segments sorted only if the outer query asks for it.
-    return db.cursor(f"SELECT {', '.join(values)} FROM ({shuffled}) AS q ORDER BY q.n", ("bigint",), job.seed or 0)
+    rows = f"SELECT {stored}, {order} AS n FROM {job.source.sql} AS s"
+    if not is_greenplum(db):
+        query = f"SELECT {', '.join(values)} FROM ({rows} ORDER BY n) AS q"
+        return db.cursor(query, ("bigint",), job.seed or 0)
+    # The order is said twice, sorted once: Greenplum merges what its segments sorted only if the outer query asks for
+    # it. A row of NULLs comes first, so that sorting can be waited for.
+    nothing = ", ".join(["NULL"] * len(names))
+    rows += f" UNION ALL SELECT {nothing}, NULL::bigint"
+    query = f"SELECT {', '.join(values)} FROM ({rows} ORDER BY n NULLS FIRST) AS q ORDER BY q.n NULLS FIRST"
+    cursor = db.cursor(query, ("bigint",), job.seed or 0)
+    cursor.wait()
+    return cursor
 
 
 def _fill(db: Database, job: Packing, cursor: Any, encoders: list[Any], rows: int, step: int) -> None:

@@ -29,8 +29,9 @@ from cerebro_db.core.errors import (
 
 from . import functions, inspection, machine
 from .db import Database, entry
+from .interrupts import listener
 from .predicting import Prediction
-from .sessions import LISTEN_EVERY, PROGRESS, listener
+from .sessions import LISTEN_EVERY, PROGRESS
 from .trainer import Trainer
 
 CHUNK = 16 << 20  # bytes of model state per row

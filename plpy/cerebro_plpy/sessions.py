@@ -1,8 +1,8 @@
 """Database sessions that the server opens to itself, driven without ever going deaf.
 
-A Python function inside PostgreSQL notices a cancel only when it runs SQL.  So every wait in here is
-a short one, and between two of them ``listen`` runs a prepared ``SELECT 1`` in the caller's session,
-which is where Ctrl-C, ``pg_cancel_backend`` and ``statement_timeout`` are noticed.
+A Python function inside a server notices a cancel only where it listens.  So every wait in here is a short one, and
+between two of them ``listen`` is called, which is where Ctrl-C, ``pg_cancel_backend`` and ``statement_timeout`` are
+noticed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import json
 import select
 import time
 from collections.abc import Generator, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import psycopg2
 from psycopg2 import extensions
 
-Listen = Callable[[], None]
+from .interrupts import Listen
+
 Statement = tuple[str, Optional[Sequence[Any]]]
 Rows = list[tuple[Any, ...]]
 # A piece of work for a session: yields statements, is sent their rows, returns its result.
@@ -26,12 +27,6 @@ Work = Generator[Statement, Rows, Any]
 LISTEN_EVERY = 0.1  # seconds
 CONNECT_WITHIN = 20.0
 PROGRESS = "cerebro progress "  # how a worker's notice that reports progress begins
-
-
-def listener(plpy: Any) -> Listen:
-    """Notices cancel, terminate and timeouts of the session we run in, by raising."""
-    plan = plpy.prepare("SELECT 1")
-    return lambda: plan.execute([], 1) and None
 
 
 class Session:

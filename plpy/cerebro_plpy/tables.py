@@ -99,7 +99,7 @@ def filled(
 
 
 def is_empty(db: Database, relation: Relation) -> bool:
-    return db.one(f"SELECT 1 FROM {relation.sql} LIMIT 1") is None
+    return not db.scan(f"SELECT 1 AS one FROM {relation.sql} LIMIT 1")
 
 
 def require_select(db: Database, relation: Relation, module: str) -> None:

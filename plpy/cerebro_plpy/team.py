@@ -19,8 +19,9 @@ from cerebro_db.core.schedule import Unit
 from . import limits, logins
 from .db import Database
 from .dialect import Dialect
+from .interrupts import Listen, listener
 from .runs import STATES, DataSet
-from .sessions import LISTEN_EVERY, Listen, Rows, Session, Statement, listener, wait_any
+from .sessions import LISTEN_EVERY, Rows, Session, Statement, wait_any
 from .trainer import HANG_AFTER
 
 CANCELLED = "57014"

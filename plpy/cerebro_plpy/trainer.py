@@ -20,7 +20,8 @@ from typing import Any, Callable
 from cerebro_db.core import wire
 from cerebro_db.core.errors import CannotConnect, CerebroError, TrainerFailed, from_told
 
-from .sessions import LISTEN_EVERY, Listen, wait_for
+from .interrupts import Listen
+from .sessions import LISTEN_EVERY, wait_for
 
 # What is freed goes back to the system, at no cost in speed: blocks up to the threshold come from a heap that keeps
 # some, larger ones from huge pages.  (Other C libraries ignore it.)

@@ -170,11 +170,11 @@ def find_shapes(db: Database, source: Relation, variables: list[Variable], modul
             variable.shape = (len(variable.columns),)
     if not arrays:
         return
-    picked = ", ".join(f"pg_catalog.array_send({quote(v.columns[0].name)}) AS v{i}" for i, v in enumerate(arrays))
-    row = db.one(f"SELECT {picked} FROM {source.sql} LIMIT 1")
-    assert row is not None
+    sent = [f"pg_catalog.array_send({quote(variable.columns[0].name)})" for variable in arrays]
+    picked = ", ".join(f"pg_catalog.encode({value}, 'hex') AS v{index}" for index, value in enumerate(sent))
+    (row,) = db.scan(f"SELECT {picked} FROM {source.sql} LIMIT 1")
     for index, variable in enumerate(arrays):
-        variable.shape = packing.shape_of(row[f"v{index}"])
+        variable.shape = packing.shape_of(bytes.fromhex(row[f"v{index}"]))
         if not variable.shape:
             raise BadData(
                 f"{module} error: column '{variable.name}' of table {source.text} has empty arrays.",
@@ -186,7 +186,7 @@ def find_classes(db: Database, source: Relation, variable: Variable, declared: i
     """The sorted labels of a column, and the class of each way to spell one."""
     column = quote(variable.columns[0].name)
     try:
-        rows = db.rows(
+        rows = db.scan(
             f"""
             SELECT label, pg_catalog.dense_rank() OVER (ORDER BY sample) - 1 AS class
             FROM (SELECT DISTINCT {label_text(column, variable.label_type)} AS label, {column} AS sample
@@ -231,14 +231,13 @@ def match_classes(
     """The class of each label of a column among those levels, and the labels that are none of them."""
     column, kind = quote(variable.columns[0].name), variable.label_type
     try:
-        rows = db.rows(
+        rows = db.scan(
             f"""
             SELECT label, pg_catalog.array_position($1::text[]::{kind}[], sample) - 1 AS class
             FROM (SELECT DISTINCT {label_text(column, kind)} AS label, {column}::{kind} AS sample
                   FROM {source.sql}) AS labels
             ORDER BY sample, label LIMIT {packing.MOST_CLASSES + 1}
             """,
-            ("text[]",),
             levels,
         )
     except db.plpy.SPIError as error:
@@ -270,7 +269,7 @@ def unusable(db: Database, source: Relation, variable: Variable, wrong: packing.
     }[wrong.what]
     conditions = [_condition(variable, column, wrong.what) for column in variable.columns]
     where = " OR ".join(conditions)
-    found = db.one(f"SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows FROM {source.sql}") or {}
+    (found,) = db.scan(f"SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows FROM {source.sql}")
     return BadData(
         f"{module} error: {of_columns(variable)} of table {source.text} {problem}.",
         detail=f"{found['bad']} of {found['rows']} rows "

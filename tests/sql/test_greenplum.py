@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from typing import Any
 
 import psycopg2
@@ -96,6 +97,29 @@ def test_a_segment_can_have_several_trainers(sql: Any, packed: None) -> None:
     assert sql("SELECT count(DISTINCT worker_pid), count(*) FROM cerebro.hop WHERE run = %s", run) == [
         (primaries + 1, 2 * (primaries + 1))
     ]
+
+
+def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> None:
+    """Greenplum's own handling of a cancel within Python left sessions that crashed the server at their next call."""
+    pack = "SELECT training_preprocessor_dl('rows', 'again', 'y', 'x', seed => 1)"
+    began = time.monotonic()
+    sql(pack)
+    whole = time.monotonic() - began
+    heard = 0
+    for moment in range(20):
+        sql("DROP TABLE IF EXISTS again, again_summary")
+        sql("SET statement_timeout = %s", max(1, int(1000 * whole * moment / 20)))
+        try:
+            sql(pack)
+        except psycopg2.Error as error:
+            assert error.pgcode == "57014"
+            heard += 1
+        sql("RESET statement_timeout")
+    assert heard >= 10
+    sql("DROP TABLE IF EXISTS again, again_summary")
+    sql(pack)
+    ((again,), (once,)) = sql("SELECT layout FROM again_summary UNION ALL SELECT layout FROM packed_summary")
+    assert again["partitions"] == once["partitions"]
 
 
 def test_the_log_of_a_run_lies_on_one_segment(sql: Any) -> None:
