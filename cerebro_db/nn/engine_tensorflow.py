@@ -14,7 +14,7 @@ import numpy as np
 
 from cerebro_db.nn.program import KerasProgram
 
-LARGEST_COPY = 16 << 20  # bytes
+LARGEST_COPY = 16 << 20  # bytes; a larger tensor is not copied when it is loaded
 
 
 def open(threads: int | None, deterministic: bool) -> TensorFlowEngine:
@@ -75,19 +75,13 @@ class TensorFlowProgram(KerasProgram):
             }
 
     def set(self, index: int, value: np.ndarray) -> None:
-        if value.nbytes <= LARGEST_COPY or value.ndim == 0:
+        if value.nbytes <= LARGEST_COPY or value.dtype != np.float32:
             super().set(index, value)
             return
-        # assign() takes two copies of the whole on its way; slices are written where they belong.
+        # The array's memory becomes the variable's: assign() would copy all of it twice, and assigning slices would
+        # for ever after copy the variable whenever it is read.
         self._untouched = None
-        variable = self._state[index].value
-        rows = max(1, LARGEST_COPY // (value.nbytes // len(value)))
-        for start in range(0, len(value), rows):
-            end = min(len(value), start + rows)
-            # variable[start:end].assign() would read, and so copy, all of it for each of them
-            self._tf.raw_ops.ResourceStridedSliceAssign(
-                ref=variable.handle, begin=[start], end=[end], strides=[1], value=value[start:end]
-            )
+        self._state[index].value.assign(self._tf.experimental.dlpack.from_dlpack(value.__dlpack__()))
 
     def prepare(self, what: str) -> None:
         self._functions[what].get_concrete_function()

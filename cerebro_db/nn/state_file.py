@@ -22,6 +22,7 @@ DTYPES = {
 }  # fmt: skip
 
 PIECE = 8 << 20
+ALIGNMENT = 64  # bytes; what TensorFlow wants before it takes an array's memory for its own
 
 
 def header(program: Program) -> bytes:
@@ -105,7 +106,11 @@ def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
 
 def _array(file: BinaryIO, variable: tuple[str, str, tuple[int, ...]]) -> np.ndarray:
     # memory of its own: TensorFlow may make the array's memory the variable's and write into it
-    array = np.empty(variable[2], _numpy(variable[1]))
+    dtype = _numpy(variable[1])
+    size = math.prod(variable[2]) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    array = memory[start : start + size].view(dtype).reshape(variable[2])
     if array.nbytes and file.readinto(_bytes(array)) != array.nbytes:  # type: ignore[attr-defined]
         raise CorruptState("the model state ends too early")
     return array
