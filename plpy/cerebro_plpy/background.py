@@ -49,6 +49,19 @@ def under_way(db: Database, run_id: int) -> bool:
     )
 
 
+def submitted(db: Database, run_id: int) -> bool:
+    """Whether nobody waits for the run's end: it was submitted, and has not been taken up since."""
+    return (
+        db.value(
+            "SELECT event FROM cerebro.event WHERE run = $1 AND owner = current_user"
+            " AND event IN ('submitted', 'started') ORDER BY event_id DESC LIMIT 1",
+            ("bigint",),
+            run_id,
+        )
+        == "submitted"
+    )
+
+
 def require_own(db: Database, run_id: int) -> None:
     if not db.value("SELECT 1 FROM cerebro.run WHERE run = $1 AND owner = current_user", ("bigint",), run_id):
         raise no_such_run(run_id)

@@ -119,10 +119,33 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
         background.start(db, owner, run_id, epochs, bool(retry_failed))
         return run_id
     with opened_recorder(db, owner) as recorder:
+        if not background.submitted(db, run_id):
+            require_place(db, runs.load(recorder, run_id))
         run = carry_out(db, recorder, owner, run_id, epochs, bool(retry_failed))
         output = Name.parse(run.model_table)
         hand_out(db, recorder, run, output, replace=in_the_way(db, run, output))
     return run_id
+
+
+def require_place(db: Database, run: Run) -> None:
+    """Before hours of training: may the model tables be made at their end?"""
+    output = Name.parse(run.model_table)
+    try:
+        require_makeable(db, output, replace=in_the_way(db, run, output))
+    except CerebroError as error:
+        error.hint = (
+            f"Move that table out of the way, or train on with SELECT cerebro.resume({run.id}, wait => false);"
+            f" and then SELECT cerebro.materialize({run.id}, 'another_name');"
+        )
+        raise
+
+
+def require_makeable(db: Database, output: Name, *, replace: bool) -> None:
+    if replace:
+        warm.require_replaceable(db, output, MODULE)
+    else:
+        for ending in ("", "_info", "_summary", "_weights"):
+            tables.require_free(db, output.suffixed(ending), MODULE)
 
 
 def in_the_way(db: Database, run: Run, output: Name) -> bool:
@@ -144,11 +167,7 @@ def hand_out(db: Database, recorder: Session, run: Run, output: Name, *, replace
             ("text",),
             f"cerebro_db table {output}",
         )
-        if replace:
-            warm.require_replaceable(db, output, MODULE)
-        else:
-            for ending in ("", "_info", "_summary", "_weights"):
-                tables.require_free(db, output.suffixed(ending), MODULE)
+        require_makeable(db, output, replace=replace)
         results.materialize(db, run.id, output, replace=replace)
         db.execute("INSERT INTO cerebro.event (run, event) VALUES ($1, 'materialized')", ("bigint",), run.id)
     except BaseException as error:

@@ -417,12 +417,17 @@ def test_an_extension_that_is_cancelled_replaces_the_tables_when_it_ends(place: 
     who.connection.cancel()
     assert who.done(20).error is not None
     assert place.weights("grown") == shorter, "the result of before is there until there is a new one"
-    place("CREATE TABLE aside AS TABLE grown_summary; UPDATE grown_summary SET run = %s", calm.run)
+    place("UPDATE grown_summary SET run = %s", calm.run)
+    done = hops(place, run_id)
     with pytest.raises(psycopg2.Error, match="already exists") as caught:
         place("SELECT resume(%s)", run_id)
-    assert caught.value.pgcode == "42P07"
+    assert caught.value.pgcode == "42P07" and "wait => false" in caught.value.diag.message_hint
     assert place.weights("grown") == shorter
-    place("DROP TABLE grown, grown_info, grown_summary, aside")
+    assert hops(place, run_id) == done and place.status(run_id) == "cancelled", "it is said before the training"
+    # As the hint says.
+    place("SELECT resume(%s, wait => false)", run_id)
+    assert place.value("SELECT wait(%s, 60)", run_id) == "finished"
+    place("DROP TABLE grown, grown_info, grown_summary")
     place("SELECT materialize(%s, 'grown')", run_id)
     same_bits(place, run_id, calm, "grown")
     # Extended once more, by itself.
