@@ -12,7 +12,7 @@ from typing import Any
 
 from cerebro_db.core import allowlist
 from cerebro_db.core.errors import ConfigurationFailed, OutOfResources
-from cerebro_db.nn import functions
+from cerebro_db.nn import functions, numbers
 
 ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "float64": 8, "int64": 8}
 PICKED_BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")
@@ -21,10 +21,11 @@ PICKED_BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")
 def program_key(configuration: dict[str, Any], layout: dict[str, Any] | None) -> str:
     """Everything that shapes the compiled program.
 
-    What is left out is a variable or an argument of it: a plain learning rate, the batch size, the
-    epochs, the limit on steps.
+    What is left out is a variable or an argument of it: a plain learning rate, the numbers that
+    numbers.py knows, the batch size, the epochs, the limit on steps.
     """
-    compile_, fit = dict(configuration["compile"]), configuration.get("fit") or {}
+    shape, _ = numbers.apart(configuration)
+    compile_, fit = dict(shape["compile"]), configuration.get("fit") or {}
     optimizer = compile_.get("optimizer")
     if isinstance(optimizer, dict):
         arguments = dict(optimizer.get("config") or {})
@@ -32,7 +33,7 @@ def program_key(configuration: dict[str, Any], layout: dict[str, Any] | None) ->
             arguments.pop("learning_rate", None)
         compile_["optimizer"] = {**optimizer, "config": arguments}
     columns = layout and [layout["inputs"], layout["outputs"]]
-    parts = [configuration["architecture"], compile_, fit.get("class_weight"), columns]
+    parts = [shape["architecture"], compile_, fit.get("class_weight"), columns]
     return json.dumps(parts, sort_keys=True)
 
 
@@ -45,7 +46,7 @@ def build_model(
 
     allowlist.check(configuration["architecture"])
     allowlist.check_compile(configuration["compile"], functions.known())
-    _require_room(configuration["architecture"], layout)
+    _require_room(configuration, layout)
     # Keras numbers what has no name of its own (dense_7, adam_3) through a process' life; the names go
     # into the state, and equal states must have equal bytes in whatever process they were written.
     reset_uids()
@@ -74,11 +75,12 @@ def build_model(
 _roomy: set[str] = set()  # architectures that were found to fit
 
 
-def _require_room(architecture: dict[str, Any], layout: dict[str, Any] | None) -> None:
+def _require_room(configuration: dict[str, Any], layout: dict[str, Any] | None) -> None:
     """Refuse what cannot fit before any of it is allocated: a few bytes of JSON ask for any number of terabytes."""
     import keras
     from keras.src.backend.common import global_state  # has no public name
 
+    architecture = numbers.apart(configuration)[0]["architecture"]
     key = json.dumps([architecture, layout and layout["inputs"]], sort_keys=True)
     if key in _roomy:
         return

@@ -2,7 +2,8 @@
 
 An ``Engine`` is opened once per process.  A ``Program`` is a configuration's shape made ready: the
 variables and the compiled loops over a slab of rows.  Configurations that differ only in values held
-by variables (the weights, the learning rate) share one program; their states are swapped in and out.
+by variables (the weights, the learning rate, a penalty) share one program; their states and numbers are
+swapped in and out.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class Program(Protocol):
         self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None
     ) -> None:
         """Put the state in that the configuration starts from: a function of the seed, and of weights if given."""
+
+    def put_numbers(self, configuration: Configuration) -> None:
+        """From now on compute with the numbers of this configuration (those that are no part of the state)."""
 
     def get(self, index: int) -> np.ndarray: ...
 

@@ -259,6 +259,7 @@ class Orders:
                 self._programs[key] = Ready(self._engine.program(configuration, layout, seed))
             self._evict()
         self._programs.move_to_end(key)
+        self._programs[key].program.put_numbers(configuration)
         return self._programs[key]
 
     def _evict(self, room: int = 0) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_db.core.errors import ConfigurationFailed
-from cerebro_db.nn import build
+from cerebro_db.nn import build, numbers
 from cerebro_db.nn.adapt import InputColumn, OutputColumn, input_column, output_column
 
 LARGE = 1 << 20  # numbers
@@ -35,7 +35,9 @@ class KerasProgram(abc.ABC):
 
     def __init__(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> None:
         self.layout = layout
-        self.model = build.build_model(configuration, layout, seed)
+        shape, _ = numbers.apart(configuration)
+        self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
+        self._numbers = numbers.install(self.model, configuration)
         self._untouched: tuple[Any, int] | None = (configuration["compile"]["optimizer"], seed)
         self._state = whole_state(self.model)
         self.weights = len(self.model.weights)
@@ -79,6 +81,9 @@ class KerasProgram(abc.ABC):
         if large(self._state):
             del fresh, its
             gc.collect()  # a Keras model refers to itself
+
+    def put_numbers(self, configuration: dict[str, Any]) -> None:
+        numbers.put(self._numbers, configuration)
 
     def get(self, index: int) -> np.ndarray:
         return np.asarray(self._state[index])

@@ -31,9 +31,8 @@ def replay(case: dict[str, Any]) -> list[np.ndarray]:
     model = getattr(keras, {"Sequential": "Sequential", "Functional": "Model"}[architecture["class_name"]]).from_config(
         architecture["config"]
     )
-    model.compile(
-        keras.optimizers.deserialize(parameters["optimizer"]), loss=parameters["loss"], metrics=parameters["metrics"]
-    )
+    optimizer = keras.saving.deserialize_keras_object({"module": "keras.optimizers", **parameters["optimizer"]})
+    model.compile(optimizer, loss=parameters["loss"], metrics=parameters["metrics"])
     fit = dict(configuration["fit"])
     if fit.get("class_weight"):
         fit["class_weight"] = {int(label): weight for label, weight in fit["class_weight"].items()}

@@ -1,0 +1,126 @@
+"""The numbers of a configuration that are variables of its program, so that configurations share what is compiled.
+
+A penalty of 1e-4 instead of 1e-3, or a momentum, changes a value and no operation.  Such numbers are
+left out of the program's key and put into its variables when a configuration's turn comes.  They are
+no part of the state: the configuration has them.
+
+Not every number can be one.  The bits are to be those of plain Keras, which computes in float64 with
+what is a Python number and in float32 with what is a variable; where that differs (``1 / (1 - rate)``
+of Dropout, ``1 / global_clipnorm``) the number stays in the key.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+Configuration = dict[str, Any]
+
+REGULARIZERS = {"L1": ("l1",), "L2": ("l2",), "L1L2": ("l1", "l2")}
+OF_EVERY_OPTIMIZER = ("clipnorm", "clipvalue", "weight_decay")
+OF_OPTIMIZERS = {
+    "Adadelta": ("epsilon", "rho"),
+    "Adagrad": ("epsilon",),
+    "Adam": ("beta_1", "beta_2", "epsilon"),
+    "AdamW": ("beta_1", "beta_2", "epsilon"),
+    "Adamax": ("beta_1", "beta_2", "epsilon"),
+    "Lamb": ("beta_1", "beta_2", "epsilon"),
+    "Lion": ("beta_1", "beta_2"),
+    "Nadam": ("beta_1", "beta_2", "epsilon"),
+    "RMSprop": ("epsilon", "momentum", "rho"),
+    "SGD": ("momentum",),
+}
+# Rounding to float32 and then to another type need not be rounding to that type.
+OTHER_TYPES = re.compile(r"float16|float64|float8|int8")
+
+
+def apart(configuration: Configuration) -> tuple[Configuration, list[float]]:
+    """The configuration without those numbers, and the numbers, in an order that the former determines.
+
+    In the place of an optimizer's number is its name; in that of a regularizer's its position, counted
+    from 1.0, because a model can be built with that and then says where it has put it.
+    """
+    if OTHER_TYPES.search(json.dumps(configuration["architecture"])):
+        return configuration, []
+    numbers: list[float] = []
+    architecture = _regularizers_apart(configuration["architecture"], numbers)
+    return {
+        **configuration,
+        "architecture": architecture,
+        "compile": _optimizer_apart(configuration["compile"], numbers),
+    }, numbers
+
+
+def install(model: Any, configuration: Configuration) -> list[Any]:
+    """Put variables where a model that was built from ``apart(…)``'s architecture has numbers; in their order."""
+    from cerebro_db.nn.number import Number
+
+    numbers = apart(configuration)[1]
+    variables = [Number(number) for number in numbers]
+    for regularizer in _regularizers(model):
+        for name in REGULARIZERS.get(type(regularizer).__name__, ()):
+            position = float(getattr(regularizer, name))
+            if position in range(1, len(numbers) + 1):
+                setattr(regularizer, name, variables[int(position) - 1])
+    names = _shared_names(configuration["compile"].get("optimizer")) if numbers else []
+    for name, variable in zip(reversed(names), reversed(variables)):  # they are the last ones
+        # not by Keras' own __setattr__: it would make the variable a part of the optimizer's state
+        object.__setattr__(model.optimizer, name, variable)
+    return variables
+
+
+def put(variables: Sequence[Any], configuration: Configuration) -> None:
+    if variables:
+        for variable, number in zip(variables, apart(configuration)[1]):
+            variable.put(number)
+
+
+def _regularizers_apart(part: Any, numbers: list[float]) -> Any:
+    if isinstance(part, list):
+        return [_regularizers_apart(one, numbers) for one in part]
+    if not isinstance(part, dict):
+        return part
+    names = REGULARIZERS.get(str(part.get("class_name")), ())
+    if not names or not isinstance(part.get("config"), dict):
+        return {key: _regularizers_apart(part[key], numbers) for key in sorted(part)}
+    config = dict(part["config"])
+    for name in names:
+        if _is_shared(config.get(name)):
+            numbers.append(float(config[name]))
+            config[name] = float(len(numbers))
+    return {**part, "config": config}
+
+
+def _optimizer_apart(compile_: dict[str, Any], numbers: list[float]) -> dict[str, Any]:
+    optimizer = compile_.get("optimizer")
+    names = _shared_names(optimizer)
+    if not names or not isinstance(optimizer, dict):
+        return compile_
+    config = dict(optimizer["config"])
+    for name in names:
+        numbers.append(float(config[name]))
+        config[name] = name
+    return {**compile_, "optimizer": {**optimizer, "config": config}}
+
+
+def _shared_names(optimizer: Any) -> list[str]:
+    if not isinstance(optimizer, dict):
+        return []
+    config = optimizer.get("config") or {}
+    names = OF_OPTIMIZERS.get(str(optimizer.get("class_name")), ())
+    return sorted(name for name in (*names, *OF_EVERY_OPTIMIZER) if _is_shared(config.get(name)))
+
+
+def _is_shared(number: Any) -> bool:
+    """Zero and none are not: Keras leaves out what it would do with them."""
+    return type(number) in (int, float) and 0 < number < math.inf
+
+
+def _regularizers(model: Any) -> list[Any]:
+    """All that penalties can come from; each object once."""
+    found = [getattr(variable, "regularizer", None) for variable in model.variables]
+    found += [getattr(layer, "activity_regularizer", None) for layer in model._flatten_layers()]
+    return list({id(one): one for one in found if one is not None}.values())
