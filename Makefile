@@ -60,13 +60,14 @@ known-server:
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test chaos lint ci
+.PHONY: help env env-dev up demo test chaos bench lint ci
 
 help:
 	@echo 'make demo       everything from nothing: packages, environment, database, a first model selection'
 	@echo 'make up         the same up to the running database: then .venv/bin/cerebro psql'
 	@echo 'make test       lint and the whole test suite, on throw-away databases: JOBS=2 PYTEST=tests/core'
 	@echo 'make chaos      kills, cancels and stops over many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last tally)'
+	@echo 'make bench      against what users would run instead: WORKS=W1,W2 CONTENDERS=ours,keras REPEATS=3'
 	@echo 'make lint       ruff, mypy, import-linter'
 	@echo 'make install    the extension into the PostgreSQL or Greenplum of PG_CONFIG=… (also: uninstall)'
 	@echo 'make clean'
@@ -98,5 +99,10 @@ EVENTS ?= 200
 SEED ?= 1
 chaos: env-dev
 	@$(RUN)/python -m tests.chaos --events $(EVENTS) --seed $(SEED) --folder build/chaos $(if $(RESUME),--resume)
+
+REPEATS ?= 3
+bench: env-dev
+	@$(RUN)/python -m tests.bench --repeats $(REPEATS) $(if $(WORKS),--works $(WORKS)) \
+	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(BENCH)
 
 ci: test

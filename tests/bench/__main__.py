@@ -1,0 +1,132 @@
+"""python -m tests.bench: see docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from tests.bench import meter, report
+from tests.bench.contenders import CONTENDERS
+from tests.bench.database import Database, database, write_task
+from tests.bench.stage import Contender, Skipped, Stage
+from tests.bench.works import WORKS, Work
+
+T = TypeVar("T")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def compare(stage: Stage, contenders: Sequence[Contender], repeats: int, record: TextIO) -> report.Repeats:
+    """The same work by each of them, alternating, so often. Who begins changes."""
+    taking_part = list(contenders)
+    measured: report.Repeats = []
+    for number in range(repeats):
+        measured.append([])
+        first = number % len(taking_part)
+        for contend in taking_part[first:] + taking_part[:first]:
+            stage.settle()
+            try:
+                for one in contend(stage):
+                    measured[-1].append(one)
+                    say(f"{stage.work.name} {number + 1}/{repeats} {one.contender}: {one.taken.wall:.1f} s")
+                    line = {"work": stage.work.name, "repeat": number, **dataclasses.asdict(one)}
+                    print(json.dumps(line), file=record, flush=True)
+            except Skipped as skipped:
+                say(f"{stage.work.name}: {skipped}")
+                taking_part.remove(contend)
+    return measured
+
+
+@contextlib.contextmanager
+def staged(work: Work, database: Database) -> Iterator[Stage]:
+    with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
+        database.work(work)
+        write_task(Path(folder), work)
+        yield Stage(work, database, Path(folder))
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    processors = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    packages = ("keras", "tensorflow-cpu", "jax", "numpy")
+    return {
+        "processor": processors[0] if processors else platform.machine(),
+        "processors": len(os.sched_getaffinity(0)),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        **{name: version for name in packages if (version := installed(name))},
+    }
+
+
+def installed(package: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    asked = read(arguments)
+    meter.adopt_orphans()
+    asked.results.mkdir(parents=True, exist_ok=True)
+    path = asked.results / time.strftime("%Y%m%d-%H%M%S.jsonl")
+    with open(path, "w") as record, database() as served:
+        print(json.dumps({"machine": machine()}), file=record, flush=True)
+        for work in asked.works:
+            with staged(work, served) as stage:
+                repeats = compare(stage, asked.contenders, asked.repeats, record)
+            print(f"\n## {work.name}: {work.about}\n\n{report.overview(repeats)}")
+            for name in report.contenders(repeats):
+                if name.startswith("ours"):
+                    print(f"\n{report.ratios(repeats, name)}\n\n{report.profile(repeats, name)}")
+    say(f"every measurement is in {path}")
+
+
+def read(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
+    parser.add_argument("--works", type=chosen(WORKS), default=list(WORKS.values()), help=", ".join(WORKS))
+    parser.add_argument(
+        "--contenders", type=chosen(CONTENDERS), default=list(CONTENDERS.values()), help=", ".join(CONTENDERS)
+    )
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", type=int, help="of each work, to try something out")
+    parser.add_argument("--configurations", type=int, help="the first so many of each work")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--results", type=Path, default=Path("build/bench"), help="a folder for JSON lines")
+    asked = parser.parse_args(arguments)
+    smaller: dict[str, Any] = {}
+    if asked.rows:
+        smaller.update(rows=asked.rows, validation_rows=max(10, asked.rows // 10))
+    if asked.epochs:
+        smaller.update(epochs=asked.epochs)
+    asked.works = [
+        work.but(**smaller, configurations=work.configurations[: asked.configurations]) for work in asked.works
+    ]
+    return asked
+
+
+def chosen(known: dict[str, T]) -> Callable[[str], list[T]]:
+    def read_names(text: str) -> list[T]:
+        if unknown := [name for name in text.split(",") if name not in known]:
+            raise argparse.ArgumentTypeError(f"there is no {unknown[0]!r}; there are {', '.join(known)}")
+        return [known[name] for name in text.split(",")]
+
+    return read_names
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Who does the work: ourselves, as a user calls us, and the rivals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+
+from tests.bench.stage import Contender, Measured, Skipped, Stage
+from tests.bench.strawman import strawman
+from tests.sql.lab import Json
+
+CLONE = Path(__file__).resolve().parents[2]
+LONGEST = 3600  # seconds
+
+
+# --- ours ------------------------------------------------------------------------------------------------
+
+
+def ours(name: str, **options: Any) -> Contender:
+    """A first call in a new session, then a second one in the same."""
+
+    def contend(stage: Stage) -> Iterator[Measured]:
+        with contextlib.closing(stage.database.lab.connect()) as session:
+            for call in (name, f"{name}, second call"):
+                yield _fit(stage, session, call, options)
+
+    return contend
+
+
+def _fit(stage: Stage, session: Any, name: str, options: Json) -> Measured:
+    database, output = stage.database, "bench_output"
+    with stage.meter() as meter:
+        began = time.time()
+        try:
+            run = database.fit(stage.work, session, output, {"seed": 1, **options})
+        except psycopg2.Error as error:
+            if options.get("engine") and "engine" in str(error):
+                raise Skipped(f"without {name}: {str(error).splitlines()[0]}") from None
+            raise
+        ended = time.time()
+    fitted = database.fitted(run, output, began, ended)
+    database.forget(fitted, output)
+    packed = f"{stage.work.name.lower()}_packed"
+    more = {
+        "end": fitted.end,
+        "profile": fitted.profile,
+        "stored": {
+            "packed": database.bytes_of(packed, f"{packed}_validation"),
+            "states": fitted.states,
+            "models": fitted.models,
+        },
+    }
+    return Measured(name, meter.taken, fitted.start, fitted.results, more)
+
+
+# --- rivals ----------------------------------------------------------------------------------------------
+
+
+def script(name: str, module: str, *arguments: str) -> Contender:
+    """A rival in processes of its own."""
+
+    def contend(stage: Stage) -> Iterator[Measured]:
+        result = stage.folder / "result.json"
+        result.unlink(missing_ok=True)
+        with stage.meter() as meter:
+            began = time.time()
+            call(module, str(stage.folder), *arguments)
+        found = json.loads(result.read_text())
+        yield Measured(name, meter.taken, found.pop("ready") - began, found.pop("results"), found)
+
+    return contend
+
+
+def call(module: str, *arguments: str) -> None:
+    command = [sys.executable, "-m", f"tests.bench.rivals.{module}", *arguments]
+    done = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, timeout=LONGEST)
+    if done.returncode != 0:
+        raise RuntimeError(f"{module} failed:\n{done.stderr[-3000:]}")
+
+
+OURS = {
+    "ours": ours("ours"),
+    "ours-jax": ours("ours, jax", engine="jax"),
+    "ours-auto": ours("ours, auto", engine="auto"),
+}
+RIVALS = {
+    "keras": script("(a) Keras", "keras_queue"),
+    "tuned": script("(b) Keras, tuned", "keras_queue", "--tuned"),
+    "loop": script("(b2) bare loop", "graph_loop"),
+    "strawman": strawman,
+    "loop-shared": script("(b2) bare loop, traced once", "graph_loop", "--shared"),
+}
+CONTENDERS: dict[str, Contender] = {**OURS, **RIVALS}

@@ -1,0 +1,200 @@
+"""The server of the suite: a throw-away cluster that writes as safely as a real one, tables, and runs in it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.client import cluster as clusters
+from tests.bench.works import CROSS_ENTROPY, Configuration, Rows, Work
+from tests.sql.lab import Json, Lab, eventually, run
+
+SCHEMA = "bench"
+TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
+# As it comes, but for the memory that any administrator gives it. Commits wait for the disk.
+SETTINGS = {"fsync": "on", "shared_buffers": "512MB", "max_wal_size": "4GB"}
+
+OTHERS = (
+    "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    " AND backend_type IN ('client backend', 'autovacuum worker')"
+)
+
+
+@dataclass
+class Fitted:
+    """What a fit left, and where its time went."""
+
+    run: int
+    results: list[dict[str, float]]
+    start: float  # seconds until the first unit
+    end: float  # seconds after the last
+    profile: dict[str, float] = field(default_factory=dict)  # seconds summed over the segments, by activity
+    states: int = 0  # bytes of model states that it left
+    models: int = 0  # bytes of the model tables
+
+
+class Database:
+    """A schema on a server of its own."""
+
+    def __init__(self, cluster: clusters.Cluster) -> None:
+        self.cluster = cluster
+        self.lab = Lab(cluster.dsn(), SCHEMA, cluster.home)
+        run(cluster_connection := cluster.connect(), f"CREATE SCHEMA {SCHEMA}")
+        cluster_connection.close()
+
+    @property
+    def server(self) -> int:
+        """The process that all others of the server descend from."""
+        return int((self.cluster.data / "postmaster.pid").read_text().split()[0])
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where tables lie, and trainers' rows if not in memory. The write-ahead log is recycled: not counted."""
+        return [self.cluster.data / "base", self.cluster.data / "pgsql_tmp_cerebro"]
+
+    def wait_until_idle(self) -> None:
+        """All other sessions have ended, with what they kept, and nothing is being cleaned up."""
+        eventually(lambda: not self.lab(OTHERS), within=120, what="the sessions of the last contender end")
+
+    # -- tables ---------------------------------------------------------------------------------------
+
+    def table(self, name: str, rows: Rows) -> None:
+        """id, x (an array of real or smallint), y."""
+        kind = "smallint[]" if rows.x.dtype.kind == "i" else "real[]"
+        self.lab(f"CREATE TABLE {name} (id integer, x {kind}, y integer)")
+        with self.lab.db.cursor() as cursor:
+            cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT binary)", io.BytesIO(binary(rows)))
+        self.lab(f"ANALYZE {name}")
+
+    def work(self, work: Work) -> None:
+        """Tables of a work's rows, packed; its architectures; its model selection. Named by it."""
+        name = work.name.lower()
+        for ending, rows in zip(("", "_validation"), work.data()):
+            self.table(f"{name}{ending}", rows)
+        self.pack(work, f"{name}_packed", validation=f"{name}_packed_validation")
+        self.selection(work)
+
+    def pack(self, work: Work, packed: str, validation: str) -> None:
+        name = work.name.lower()
+        self.lab.pack(name, packed, "y", "x", segments=work.segments, seed=1, normalizing_const=work.scale)
+        self.lab.pack(f"{name}_validation", validation, "y", "x", training_preprocessor_table=packed)
+
+    def selection(self, work: Work) -> None:
+        name = work.name.lower()
+        models = [self.lab.architecture(architecture, table=f"{name}_arch") for architecture in work.architectures]
+        rows = [
+            (models[one.model], compile_parameters(one), f"batch_size={one.batch_size}, epochs=1")
+            for one in work.configurations
+        ]
+        self.lab.selection(f"{name}_mst", rows, arch=f"{name}_arch")
+
+    def bytes_of(self, *tables: str) -> int:
+        """With partitions, indexes and what is stored out of line."""
+        sizes = (
+            "SELECT sum(pg_total_relation_size(oid))::bigint FROM (SELECT %s::regclass AS oid"
+            " UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = %s::regclass) of_table"
+        )
+        return sum(self.lab.value(sizes, table, table) for table in tables)
+
+    # -- fitting --------------------------------------------------------------------------------------
+
+    def fit(self, work: Work, session: Any, output: str, options: Json) -> int:
+        """As a user calls it."""
+        name = work.name.lower()
+        return self.lab.fit(
+            f"{name}_packed", output, f"{name}_mst", work.epochs, on=session,
+            validation_table=f"{name}_packed_validation", options=options,
+        )  # fmt: skip
+
+    def fitted(self, run_id: int, output: str, began: float, ended: float) -> Fitted:
+        """What is on record about a run that was called and came back at these times (of time.time())."""
+        board = self.lab(
+            "SELECT validation_loss, validation_metric FROM leaderboard WHERE run = %s ORDER BY mst_key", run_id
+        )
+        first, last = self.lab(
+            "SELECT extract(epoch FROM min(started_at))::float8, extract(epoch FROM max(finished_at))::float8"
+            " FROM hop_timeline WHERE run = %s",
+            run_id,
+        )[0]
+        spent = self.lab("SELECT activity, seconds FROM run_time WHERE run = %s ORDER BY place", run_id)
+        storage = self.lab.value("SELECT storage FROM run WHERE run = %s", run_id)
+        return Fitted(
+            run=run_id,
+            results=[{"loss": loss, "accuracy": accuracy} for loss, accuracy in board],
+            start=first - began,
+            end=ended - last,
+            profile=dict(spent),
+            states=self.lab.value(
+                "SELECT COALESCE(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class"
+                " WHERE relnamespace = 'cerebro_state'::regnamespace AND relkind = 'r' AND relname LIKE %s",
+                f"{storage}%",
+            ),
+            models=self.bytes_of(output, f"{output}_info", f"{output}_summary"),
+        )
+
+    def forget(self, fitted: Fitted, output: str) -> None:
+        self.lab("SELECT forget(%s)", fitted.run)
+        self.lab(f"DROP TABLE {output}, {output}_info, {output}_summary")
+
+
+def compile_parameters(one: Configuration) -> str:
+    return (
+        f"optimizer='{one.optimizer}(learning_rate={one.learning_rate})', loss='{CROSS_ENTROPY}', metrics=['accuracy']"
+    )
+
+
+def binary(rows: Rows) -> bytes:
+    """COPY's binary format of (id, x, y): every row has the same length, so it is one array of records."""
+    code, oid = {"f": (">f4", 700), "i": (">i2", 21)}[rows.x.dtype.kind]
+    shape = rows.x.shape[1:]
+    element = np.dtype([("bytes", ">i4"), ("value", code)])
+    count = int(np.prod(shape))
+    array_bytes = 12 + 8 * len(shape) + count * element.itemsize
+    record = np.dtype(
+        [("fields", ">i2"), ("id_bytes", ">i4"), ("id", ">i4"), ("x_bytes", ">i4"), ("dimensions", ">i4"),
+         ("nulls", ">i4"), ("kind", ">i4"), ("shape", ">i4", (len(shape), 2)), ("x", element, (count,)),
+         ("y_bytes", ">i4"), ("y", ">i4")]
+    )  # fmt: skip
+    table = np.zeros(len(rows.x), record)
+    table["fields"], table["id_bytes"], table["x_bytes"], table["y_bytes"] = 3, 4, array_bytes, 4
+    table["id"], table["y"] = np.arange(len(rows.x)), rows.y
+    table["dimensions"], table["kind"] = len(shape), oid
+    table["shape"] = [(size, 1) for size in shape]
+    table["x"]["bytes"] = element["value"].itemsize
+    table["x"]["value"] = rows.x.reshape(len(rows.x), count)
+    return b"PGCOPY\n\xff\r\n\0" + bytes(8) + table.tobytes() + b"\xff\xff"
+
+
+@contextlib.contextmanager
+def database(settings: dict[str, str] | None = None) -> Iterator[Database]:
+    cluster = clusters.throw_away(TRAINER, settings={**SETTINGS, **(settings or {})})
+    try:
+        made = Database(cluster)
+        try:
+            yield made
+        finally:
+            made.lab.close()
+    finally:
+        clusters.remove(cluster)
+
+
+def write_task(folder: Path, work: Work) -> None:
+    """What the rivals read: the same rows in memory's format, the same configurations."""
+    for prefix, rows in zip(("", "validation_"), work.data()):
+        np.save(folder / f"{prefix}x.npy", (rows.x / work.scale).astype("float32"))
+        np.save(folder / f"{prefix}y.npy", np.eye(work.classes, dtype="float32")[rows.y])
+    told = {
+        "architectures": work.architectures,
+        "configurations": [vars(one) for one in work.configurations],
+        "epochs": work.epochs,
+        "processes": work.segments,
+    }
+    (folder / "work.json").write_text(json.dumps(told))

@@ -1,0 +1,148 @@
+"""What a piece of work takes of the machine: seconds, CPU seconds of all its processes, memory, disk.
+
+Every process that the suite starts, the server with its backends and trainers included, is a descendant of
+the suite's own: a subreaper, so also those that were started to outlive their parents. A process that ended
+has its CPU time added to its parent's account. So the accounts of all that live, with what they inherited,
+are exact whenever one looks; only memory and disk have to be sampled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+EVERY = 0.5  # seconds between samples; one takes some milliseconds
+TICKS = os.sysconf("SC_CLK_TCK")
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass
+class Taken:
+    """By one piece of work; memory and disk at their highest, above what was there before."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    memory: int = 0
+    disk: int = 0
+
+
+class Meter:
+    """Measures while its body runs."""
+
+    def __init__(self, server: int | None = None, folders: Iterable[Path] = (), idle: int = 0) -> None:
+        """``idle``: the memory that there was in use before anything began."""
+        self.server, self.folders, self.idle = server, list(folders), idle
+        self.taken = Taken()
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Meter:
+        self._disk = disk(self.folders)
+        self._cpu = cpu_of_all(self.server)
+        self._sampler = threading.Thread(target=self._sample)
+        self._sampler.start()
+        self._began = time.monotonic()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.taken.wall = time.monotonic() - self._began
+        self._stop.set()
+        self._sampler.join()
+        bury_orphans(self.server)
+        self.taken.cpu = cpu_of_all(self.server) - self._cpu
+
+    def _sample(self) -> None:
+        while not self._stop.wait(EVERY):
+            self.taken.memory = max(self.taken.memory, memory(descendants()) - self.idle)
+            self.taken.disk = max(self.taken.disk, disk(self.folders) - self._disk)
+
+
+def adopt_orphans() -> None:
+    """From now on every descendant of this process stays one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel does not let this process adopt orphans")
+
+
+def bury_orphans(server: int | None, within: float = 20.0) -> None:
+    """Wait for what a rival left behind to end; kill what does not."""
+    deadline = time.monotonic() + within
+    while left := [pid for pid in children().get(os.getpid(), []) if pid != server]:
+        for pid in left:
+            if time.monotonic() > deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.02)
+
+
+def children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (stat := _stat(int(name))):
+            found[int(stat[1])].append(int(name))
+    return found
+
+
+def descendants(of: int | None = None) -> list[int]:
+    """All processes below one (this one), without it."""
+    below, found = children(), []
+    look_at = list(below.get(of or os.getpid(), []))
+    while look_at:
+        pid = look_at.pop()
+        found.append(pid)
+        look_at += below.get(pid, [])
+    return found
+
+
+def cpu_of_all(server: int | None) -> float:
+    """CPU seconds of the server's processes, and of all children of ours that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    living = [server, *descendants(server)] if server else []
+    return ended.ru_utime + ended.ru_stime + sum(cpu(pid) for pid in living)
+
+
+def cpu(pid: int) -> float:
+    """Its own CPU seconds and those of its children that have ended."""
+    stat = _stat(pid)
+    return sum(map(int, stat[11:15])) / TICKS if stat else 0.0
+
+
+def memory(pids: Iterable[int]) -> int:
+    """Bytes; what processes share is divided among them."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
+            total += sum(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
+    return total
+
+
+def disk(folders: Iterable[Path]) -> int:
+    """Bytes that files take there."""
+    total, look_at = 0, [os.fspath(folder) for folder in folders]
+    while look_at:
+        with contextlib.suppress(FileNotFoundError), os.scandir(look_at.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_dir(follow_symlinks=False):
+                        look_at.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks << 9
+    return total
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/<pid>/stat from the third on: state, parent, …"""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()
+    return []

