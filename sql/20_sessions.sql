@@ -23,6 +23,15 @@ $$;
 COMMENT ON FUNCTION cerebro._sessions() IS
     'The sessions that live. The process id alone does not name one, it may have been given to another; with its start it does.';
 
+CREATE FUNCTION cerebro._dismiss_waiting() RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid))
+      FROM pg_stat_activity a
+     WHERE a.usename ~ '^cerebro_w_[0-9]+$' AND a.application_name = 'cerebro_db waiting' AND a.state = 'idle'
+$$;
+COMMENT ON FUNCTION cerebro._dismiss_waiting() IS
+    'Ends the worker sessions that wait for another call, everybody''s: called where connections or memory are short.';
+
 -- What a worker session calls on its segment.  They act for whoever calls them and reach nothing else:
 -- paths and credentials never come in as arguments.
 

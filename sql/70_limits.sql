@@ -7,6 +7,7 @@ CREATE TABLE cerebro.role_limit (
     max_state_bytes      bigint  CHECK (max_state_bytes >= 0),
     max_run_seconds      integer CHECK (max_run_seconds > 0),
     min_free_connections integer CHECK (min_free_connections >= 0),
+    max_waiting_seconds  integer CHECK (max_waiting_seconds BETWEEN 0 AND 86400),
     set_by               name        NOT NULL DEFAULT current_user,
     set_at               timestamptz NOT NULL DEFAULT clock_timestamp()
 );
@@ -14,7 +15,8 @@ COMMENT ON TABLE cerebro.role_limit IS
 'Limits per role, set with cerebro.set_limits(); the role '''' stands for everybody, and for what a role''s own row leaves out.';
 SELECT pg_catalog.pg_extension_config_dump('cerebro.role_limit', '');
 GRANT SELECT, DELETE ON cerebro.role_limit TO cerebro_admin;
-GRANT INSERT (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections)
+GRANT INSERT (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
+              max_waiting_seconds)
    ON cerebro.role_limit TO cerebro_admin;
 
 CREATE VIEW cerebro._state_size AS
@@ -31,7 +33,8 @@ WITH mine AS (
            COALESCE(own.max_state_bytes, everybody.max_state_bytes) AS state_bytes,
            COALESCE(own.max_run_seconds, everybody.max_run_seconds) AS run_seconds,
            COALESCE(own.min_free_connections, everybody.min_free_connections,
-                    GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections
+                    GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections,
+           COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds
       FROM (VALUES (1)) one
       LEFT JOIN cerebro.role_limit own ON own.role = current_user
       LEFT JOIN cerebro.role_limit everybody ON everybody.role = ''
@@ -56,7 +59,9 @@ SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
             current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
                 - COALESCE(current_setting('reserved_connections', true)::integer, 0) - mine.free_connections,
             (SELECT sum(numbackends) FROM pg_catalog.pg_stat_database),
-            'connections of the whole server; a run takes one per segment and one more')
+            'connections of the whole server; a run takes one per segment and one more'),
+           ('waiting_seconds', mine.waiting_seconds, NULL::numeric,
+            'how long workers wait for the next call of their session; 0: not at all')
        ) AS l (name, allowed, used, about);
 COMMENT ON VIEW cerebro.limits IS 'What you may take of the server (NULL: as much as there is), and what you take now.';
 GRANT SELECT ON cerebro.limits TO cerebro_user;
@@ -67,7 +72,8 @@ CREATE FUNCTION cerebro.set_limits(
     max_segments         integer DEFAULT NULL,
     max_state_bytes      bigint  DEFAULT NULL,
     max_run_seconds      integer DEFAULT NULL,
-    min_free_connections integer DEFAULT NULL
+    min_free_connections integer DEFAULT NULL,
+    max_waiting_seconds  integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -76,15 +82,19 @@ BEGIN
     END IF;
     DELETE FROM cerebro.role_limit l WHERE l.role = COALESCE(set_limits.role, '');
     INSERT INTO cerebro.role_limit
-           (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections)
+           (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
+            max_waiting_seconds)
     VALUES (COALESCE(set_limits.role, ''), set_limits.max_running_runs, set_limits.max_segments,
-            set_limits.max_state_bytes, set_limits.max_run_seconds, set_limits.min_free_connections);
+            set_limits.max_state_bytes, set_limits.max_run_seconds, set_limits.min_free_connections,
+            set_limits.max_waiting_seconds);
 END
 $$;
-COMMENT ON FUNCTION cerebro.set_limits(text, integer, integer, bigint, integer, integer) IS
+COMMENT ON FUNCTION cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer) IS
 'Sets all limits of a role, or of everybody (role NULL), in place of those it had; for cerebro_admin. NULL: none of its own.
 max_run_seconds ends a run as cancelled: it can be resumed. min_free_connections (a tenth of max_connections if nobody says
-otherwise) stay free for others. They hold for what runs take; a role''s own sessions are limited by PostgreSQL itself.';
+otherwise) stay free for others. max_waiting_seconds (60 if nobody says otherwise) is how long the workers of a call wait,
+with their memory and connections, for the next call of its session; they end at once when others lack either. Limits hold
+for what runs take; a role''s own sessions are limited by PostgreSQL itself.';
 
 CREATE FUNCTION cerebro._forget(forgotten bigint, whose name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -13,11 +13,11 @@ GRANT EXECUTE ON FUNCTION cerebro._sessions() TO cerebro_monitor;
 -- An administrator's own.
 REVOKE ALL ON FUNCTION cerebro.load_custom_function(text, text, text, text), cerebro.delete_custom_function(text),
                        cerebro.delete_custom_function(text, text), cerebro._forget(bigint, name),
-                       cerebro.set_limits(text, integer, integer, bigint, integer, integer)
+                       cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer)
   FROM cerebro_user;
 GRANT EXECUTE ON FUNCTION cerebro.load_custom_function(text, text, text, text), cerebro.delete_custom_function(text),
                           cerebro.delete_custom_function(text, text), cerebro._forget(bigint, name),
-                          cerebro.set_limits(text, integer, integer, bigint, integer, integer)
+                          cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer)
    TO cerebro_admin;
 
 SELECT cerebro._setup_logins();

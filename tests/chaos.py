@@ -29,7 +29,7 @@ from typing import Any
 import psycopg2
 
 from cerebro_db.client import cluster as clusters
-from tests.sql.lab import CROSS, Lab, flower_model, layer, run, sequential, trainer_processes
+from tests.sql.lab import CROSS, Lab, flower_model, layer, run, sequential
 
 SEGMENTS, EPOCHS = 2, 3
 OPTIONS = {"deterministic": True, "seed": 11}
@@ -137,7 +137,7 @@ class Chaos:
 
     def kill_trainer(self, chance: random.Random) -> bool:
         assert self.lab.home is not None
-        there = trainer_processes(self.lab.home)
+        there = self.lab.trainers()
         return bool(there) and kill(chance.choice(there)[0])
 
     def kill_session(self, application: str, chance: random.Random) -> bool:
@@ -309,7 +309,8 @@ class Chaos:
 
     def last_look(self) -> None:
         """Folders of workers that were killed are taken away by those that start after them."""
-        self.ask("SELECT madlib_fit_multiple_model('train', 'last', 'mst', 1)")
+        with contextlib.closing(self.lab.connect()) as connection:  # one that has no workers waiting
+            run(connection, "SELECT madlib_fit_multiple_model('train', 'last', 'mst', 1)")
         if dead := self.lab.abandoned():
             self.tally.orphans += len(dead)
             self.tally.surprises.append(f"scratch folders left: {dead}")

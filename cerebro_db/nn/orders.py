@@ -125,6 +125,12 @@ class Orders:
     def forget(self, order: Order) -> None:
         self._datasets.pop(order["handle"], None)
 
+    def rest(self, order: Order) -> None:
+        """Nothing to do here: what becomes of a trainer that waits in vain is the process' business."""
+
+    def wake(self, order: Order) -> None:
+        """Whether a trainer that rests is still there."""
+
     def describe(self, order: Order) -> Answer:
         configuration = order["configuration"]
         _fit(configuration)
@@ -318,7 +324,7 @@ class Orders:
             raise ConfigurationFailed(one_line(error), detail=tail(error)) from error
 
 
-ORDERS = ("hello", "data", "forget", "describe", "train", "evaluate", "predict")
+ORDERS = ("hello", "data", "forget", "rest", "wake", "describe", "train", "evaluate", "predict")
 
 
 class Clock:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import sys
 from typing import Any
@@ -27,13 +28,13 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 PR_SET_PDEATHSIG = 1
 
 
-def die_with_the_parent() -> None:
+def die_with_the_parent(how: int = signal.SIGKILL) -> None:
     """No trainer outlives its database session, however that one ends (end-of-file says the same, later)."""
     if sys.platform == "linux":
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(how), 0, 0, 0)
 
 
 def be_the_first_to_go() -> None:
@@ -62,6 +63,22 @@ def session_is_gone() -> bool:
     return any(event & select.POLLHUP and not event & select.POLLIN for _, event in poll.poll(0))
 
 
+def rest(seconds: float, folder: str) -> None:
+    """Wait for another call's order.  If none comes, or the session goes, nobody else tidies up: the files, which may
+    be in memory, are removed before this process ends."""
+    die_with_the_parent(0)
+    poll = select.poll()
+    poll.register(STDIN, select.POLLIN)
+    if any(event & select.POLLIN for _, event in poll.poll(1000 * seconds)):
+        die_with_the_parent()
+        return
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+    os._exit(0)
+
+
 def main() -> None:
     die_with_the_parent()
     be_the_first_to_go()
@@ -83,6 +100,8 @@ def main() -> None:
             if order.get("order") == "hello" and "ok" in answer:
                 answer["ok"]["confinement"] = confinement
             write_frame(frames, answer)
+            if order.get("order") == "rest" and "ok" in answer:
+                rest(order["seconds"], order["folder"])
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from cerebro_db.core.errors import (
 from cerebro_db.core.names import Name
 from cerebro_db.core.schedule import derived_seed
 
-from . import background, functions, limits, logins, machine, results, runs, tables, warm
+from . import background, functions, limits, logins, machine, results, runs, tables, waiting, warm
 from .db import Database, entry
 from .dialect import Dialect
 from .driver import drive, record_end
@@ -205,6 +205,7 @@ def carry_out(
         raise
     try:
         drive(db, run, team, recorder)
+        team.release()
     finally:
         team.close()
     return run
@@ -292,9 +293,10 @@ def check(
     }
     for row in rows:
         row["compile"] = models.for_outputs(row["compile"], architectures[row["model_id"]].translated)
-    now = limits.of(db)
-    limits.require_run(now, len(source.layout["partitions"]))
-    limits.require_connections(now, len(source.layout["partitions"]) + 1)
+    segments = len(source.layout["partitions"])
+    limits.require_run(limits.of(db), segments)
+    waiting.make_room(db, segments + 1, listener(db.plpy))
+    limits.require_connections(limits.of(db), segments + 1)
     chosen["warm_start"] = bool(warm_start)
     return Asked(
         source=source,

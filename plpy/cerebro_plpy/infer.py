@@ -122,6 +122,7 @@ def team_of(db: Database, keys: Sequence[int], chosen: dict[str, Any]) -> Iterat
     team = Team(db, tables.current_role(db), keys, chosen)
     try:
         yield team
+        team.release()
     except Refused as refused:
         raise refused.error from refused
     except psycopg2.Error as error:

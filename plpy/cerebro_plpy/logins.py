@@ -32,6 +32,7 @@ from .sessions import Session
 
 ENROL = "cerebro_enrol"
 GROUP = "cerebro_worker"
+WORKER = "cerebro_w_"  # and the number of the user
 SCRAM_ROUNDS = 4096
 
 
@@ -133,7 +134,7 @@ def enrol(db: Database, owner: str) -> str:
 
 
 def worker_role(oid: int) -> str:
-    return f"cerebro_w_{oid}"
+    return f"{WORKER}{oid}"
 
 
 def addresses() -> list[dict[str, Any]]:
@@ -175,7 +176,7 @@ def connect(role: str, database: str, application: str, listen: Listen, secret: 
 
 @dataclass(frozen=True)
 class Owner:
-    """A user who trains, and how the worker role stands.
+    """A user who trains, how the worker role stands, and what else a new session of it would be like.
 
     Every name in the query is qualified, the types of its parameters too: it runs in the caller's session,
     whose search_path must have no say in whose worker role this is.
@@ -186,6 +187,8 @@ class Owner:
     database: str
     memberships: frozenset[str]  # of the worker role; none if there is no such role
     trusted: bool  # whether the worker role is nothing but its memberships, and lent to nobody
+    settings: str  # that a login as the worker role begins with
+    version: str  # of the extension
 
     @classmethod
     def current(cls, db: Database) -> Owner:
@@ -195,15 +198,24 @@ class Owner:
             " ARRAY(SELECT g.rolname::pg_catalog.text FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles g"
             "  ON g.oid OPERATOR(pg_catalog.=) m.roleid WHERE m.member OPERATOR(pg_catalog.=) w.oid) AS memberships,"
             " EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.roleid OPERATOR(pg_catalog.=) w.oid) AS lent,"
-            " w.rolsuper OR w.rolcreaterole OR w.rolcreatedb OR w.rolreplication OR w.rolbypassrls AS more"
-            " FROM pg_catalog.pg_roles o LEFT JOIN pg_catalog.pg_roles w"
+            " w.rolsuper OR w.rolcreaterole OR w.rolcreatedb OR w.rolreplication OR w.rolbypassrls AS more,"
+            " ARRAY(SELECT s.setconfig::pg_catalog.text FROM pg_catalog.pg_db_role_setting s"
+            "  WHERE s.setrole IN (0, w.oid) AND s.setdatabase IN (0, d.oid)"
+            "  ORDER BY s.setdatabase, s.setrole)::pg_catalog.text AS settings,"
+            " (SELECT e.extversion FROM pg_catalog.pg_extension e"
+            "   WHERE e.extname OPERATOR(pg_catalog.=) 'cerebro_db') AS version"
+            " FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_database d"
+            "  ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() LEFT JOIN pg_catalog.pg_roles w"
             "  ON w.rolname OPERATOR(pg_catalog.=) pg_catalog.concat('cerebro_w_', o.oid)::pg_catalog.name"
             " WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
         )
         if found is None or found["name"] != found["me"]:
             raise NotPermitted("the current user cannot be told")
         trusted = found["more"] is False and not found["lent"]
-        return cls(found["name"], found["oid"], found["database"], frozenset(found["memberships"]), trusted)
+        memberships = frozenset(found["memberships"])
+        return cls(
+            found["name"], found["oid"], found["database"], memberships, trusted, found["settings"], found["version"]
+        )
 
     @property
     def worker(self) -> str:

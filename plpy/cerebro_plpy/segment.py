@@ -37,6 +37,7 @@ from .trainer import Trainer
 CHUNK = 16 << 20  # bytes of model state per row
 LARGE_STATE = 64 << 20  # bytes; whether a smaller one fits into memory is not asked
 MEMORY_WITHIN = 10.0  # seconds
+LONGEST_REST = 86400  # seconds
 SCRATCH = "pgsql_tmp_cerebro"  # a name that pg_basebackup leaves out
 OPTIONS = {  # of a trainer
     "engine": str,
@@ -85,6 +86,7 @@ class Segment:
         self.listen = listener(plpy)
         self.folder = scratch_folder()
         self.trainer: Trainer | None = None
+        self.resting = False
         self.options: dict[str, Any] = {}
         self.datasets: dict[str, Dataset] = {}
         self.ticket: str | None = None  # which state lies in the file of incoming states
@@ -100,13 +102,15 @@ class Segment:
             # Anybody may call this: what is handed to a trainer is what we know, nothing else.
             if name not in OPTIONS or (value is not None and type(value) is not OPTIONS[name]):
                 raise InvalidArgument(f"a trainer cannot be opened with {name} = {json.dumps(value)[:80]}")
-        if self.trainer is not None and (not self.trainer.alive or options != self.options):
+        if self.trainer is not None and options != self.options:
             self.close_trainer()
+        self.wake()
         self.options = options
         return {"trainer_pid": self.running().pid, "worker_pid": os.getpid()}
 
     def running(self) -> Trainer:
         """The trainer; a new one, told of all data sets, if the last one died."""
+        self.wake()
         if self.trainer is None or not self.trainer.alive:
             self.close_trainer()
             self.trainer = Trainer(self.folder, self.options, self.listen)
@@ -114,6 +118,28 @@ class Segment:
                 if dataset.order is not None:
                     self.trainer.order(dataset.order, self.listen)
         return self.trainer
+
+    def rest(self, seconds: int) -> dict[str, Any]:
+        """No work until another call: the trainer waits for one so long, and then ends and takes its files away."""
+        if self.trainer is not None and self.trainer.alive:
+            self.trainer.order({"order": "rest", "seconds": seconds, "folder": str(self.folder)}, self.listen)
+            self.resting = True
+        return {}
+
+    def wake(self) -> None:
+        """After a rest: either the trainer is still there, or it is gone with all it had."""
+        if not self.resting:
+            return
+        self.resting = False
+        try:
+            if self.trainer is not None:
+                self.trainer.order({"order": "wake"}, self.listen)
+        except TrainerFailed:
+            self.close_trainer()
+            self.ticket = None
+            for dataset in self.datasets.values():
+                dataset.drop()
+            self.datasets.clear()
 
     def close_trainer(self) -> None:
         if self.trainer is not None:
@@ -192,6 +218,11 @@ class Segment:
             return self.data_forget(asked["handle"])
         if kind == "hello":
             return self.running().hello(self.listen)
+        if kind == "rest":
+            seconds = asked.get("seconds")
+            if type(seconds) is not int or not 0 < seconds <= LONGEST_REST:
+                raise InvalidArgument(f"a trainer cannot rest for {json.dumps(seconds)[:80]} seconds")
+            return self.rest(seconds)
         if kind == "inspect":
             return self.inspect()
         if kind == "predict":

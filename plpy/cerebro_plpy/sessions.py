@@ -60,12 +60,7 @@ class Session:
 
     def configure(self, **settings: str) -> None:
         """Settings for the rest of the session; those that this server does not have are left out."""
-        wanted = ", ".join(["(%s, %s)"] * len(settings))
-        self.run(
-            f"SELECT set_config(s.name, wanted, false) FROM pg_settings s JOIN (VALUES {wanted})"
-            " AS ours (name, wanted) USING (name)",
-            [text for setting in settings.items() for text in setting],
-        )
+        self.run(*configured(**settings))
 
     def _pause(self, seconds: float) -> None:
         wait_any([self], seconds)
@@ -159,6 +154,15 @@ class Session:
     def close(self) -> None:
         self.work = None
         self.connection.close()
+
+
+def configured(**settings: str) -> Statement:
+    wanted = ", ".join(["(%s, %s)"] * len(settings))
+    return (
+        f"SELECT pg_catalog.set_config(s.name, wanted, false) FROM pg_catalog.pg_settings s JOIN (VALUES {wanted})"
+        " AS ours (name, wanted) USING (name)",
+        [text for setting in settings.items() for text in setting],
+    )
 
 
 def wait_any(sessions: Sequence[Session], seconds: float) -> None:

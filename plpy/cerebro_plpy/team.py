@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 import psycopg2
 
@@ -16,7 +16,7 @@ from cerebro_db.core.errors import MAKE_ROOM, Cancelled, CerebroError, CorruptSt
 from cerebro_db.core.names import quote
 from cerebro_db.core.schedule import Unit
 
-from . import limits, logins
+from . import limits, logins, waiting
 from .db import Database
 from .dialect import Dialect
 from .interrupts import Listen, listener
@@ -30,6 +30,7 @@ CANCEL_EVERY = 1.0  # seconds between two looks for a cancel that was asked for 
 LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
 
 Steps = Generator[Statement, Rows, Any]
+Versions = Optional[list[tuple[Any, ...]]]  # of rows, as the system columns have them; None: it has none
 
 
 class Refused(Exception):
@@ -49,11 +50,28 @@ class Seat:
     dist_key: int
     session: Session
     worker_pid: int  # of the process that has the trainer: on Greenplum a segment's, not the session's
-    cached: set[str] = field(default_factory=set)
+    trainer_pid: int
+    cached: dict[str, Versions] = field(default_factory=dict)  # handle -> which versions of the rows it holds
+    looked_at: set[str] = field(default_factory=set)  # handles of which this call knows that they are those rows
     held: dict[int, tuple[int, str]] = field(default_factory=dict)  # configuration -> (hop, token)
     unit: Unit | None = None
     since: float = 0.0
     failing: set[int] = field(default_factory=set)  # configurations whose trainer died here, none done since
+
+    def forget(self) -> None:
+        """Another trainer knows nothing."""
+        self.cached.clear()
+        self.looked_at.clear()
+        self.held.clear()
+
+    def returned(self, opened: dict[str, Any]) -> None:
+        """From another call, whose configurations had these numbers, too; the rows may be of use again."""
+        if (self.worker_pid, self.trainer_pid) != (opened["worker_pid"], opened["trainer_pid"]):
+            self.forget()
+        self.worker_pid, self.trainer_pid = opened["worker_pid"], opened["trainer_pid"]
+        self.looked_at.clear()
+        self.held.clear()
+        self.failing.clear()
 
 
 def until_cancelled(db: Database, run_id: int) -> Listen:
@@ -82,7 +100,10 @@ def until_cancelled(db: Database, run_id: int) -> Listen:
 
 
 class Team:
-    """The worker sessions, one per segment.  They can be used again by the next call in this session."""
+    """The worker sessions, one per segment: those that wait for this call, or new ones."""
+
+    # A trainer whose driver is gone must not go on for nobody, and Greenplum's own planner is to be left out.
+    settings = {"client_connection_check_interval": "1s", "optimizer": "off"}
 
     def __init__(
         self,
@@ -99,8 +120,10 @@ class Team:
         self.listen: Listen = listen or listener(db.plpy)
         self.db = db
         self.seats: list[Seat] = []
-        limits.require_connections(limits.of(db), len(self.dist_keys))
-        self.open()
+        if not waiting.take(self):
+            waiting.make_room(db, len(self.dist_keys), self.listen, trainers=len(self.dist_keys))
+            limits.require_connections(limits.of(db), len(self.dist_keys))
+            self.open()
 
     def open(self) -> None:
         """Sessions and trainers for all segments."""
@@ -111,29 +134,37 @@ class Team:
             self.close()
             raise
 
-    def _open(self, segment: int) -> tuple[Session, int]:
-        session = logins.connect_as(self.db, self.owner, f"cerebro_db segment {segment}", self.listen)
-        # A trainer whose driver is gone must not go on for nobody, and Greenplum's own planner is to be left out.
-        session.configure(client_connection_check_interval="1s", optimizer="off")
+    def _open(self, segment: int) -> tuple[Session, int, int]:
+        session = logins.connect_as(self.db, self.owner, self.application(segment), self.listen)
+        session.configure(**self.settings)
+        opened = session.run(*self.open_trainer(segment))[0][0]
+        return session, opened["worker_pid"], opened["trainer_pid"]
+
+    def application(self, segment: int) -> str:
+        return f"cerebro_db segment {segment}"
+
+    def opening(self, segment: int) -> dict[str, Any]:
+        """What the trainer of a segment is started with."""
         gpus = self.options.get("gpus") or 0
-        opening = {
+        return {
             "engine": self.options["engine"],
             "threads": self.options["threads"],
             "deterministic": self.options["deterministic"],
             "gpu": segment % gpus if gpus else None,
             "hang_after": self.options.get("hang_after", HANG_AFTER),
         }
+
+    def open_trainer(self, segment: int) -> Statement:
+        """Sees to it that a segment has its trainer, and tells which processes they are."""
         where = self.dialect.on_segment(self.dist_keys[segment])
-        opened = session.run(f"SELECT cerebro._worker_open(%s) {where}", (json.dumps(opening),))[0][0]
-        return session, opened["worker_pid"]
+        return f"SELECT cerebro._worker_open(%s) {where}", (json.dumps(self.opening(segment)),)
 
     def replace(self, seat: Seat) -> None:
         """A new session and trainer for a segment whose old ones are gone."""
         with contextlib.suppress(psycopg2.Error):
             seat.session.close()
-        seat.cached.clear()
-        seat.held.clear()
-        seat.session, seat.worker_pid = self._open(seat.segment)
+        seat.forget()
+        seat.session, seat.worker_pid, seat.trainer_pid = self._open(seat.segment)
 
     def order(self, seat: Seat, asked: dict[str, Any]) -> Steps:
         """Have a trainer do something; its answer, or Refused."""
@@ -148,10 +179,17 @@ class Team:
         """See to it that a partition's rows are in the trainer's cache: (handle, seconds it took)."""
         partition = data.partition(number)
         handle = f"{data.table}/{number}/{partition['sha256']}"
-        if handle in seat.cached:
+        if handle in seat.looked_at:
             return handle, 0.0
         started = time.monotonic()
-        yield from self.order(seat, {"work": "forget", "handle": handle})  # what a failed attempt may have left
+        versions = yield from self.versions(data.table, int(partition["key"]))
+        if versions is not None and seat.cached.get(handle) == versions:
+            seat.looked_at.add(handle)
+            return handle, time.monotonic() - started
+        # What a failed attempt may have left, and what earlier calls have read.
+        for stale in {handle, *seat.cached} - seat.looked_at:
+            yield from self.order(seat, {"work": "forget", "handle": stale})
+            seat.cached.pop(stale, None)
         columns = [in_format(quote(name)) for name in data.variables]
         calls = ", ".join(f"cerebro._data_in(%s, %s, {column})" for column in columns)
         table, key, before, after = in_format(data.table), int(partition["key"]), "", ""
@@ -181,8 +219,25 @@ class Team:
             if refused.kind == "TrainerFailed":
                 raise
             raise refused.error from refused  # the rows are not what was packed: no configuration's fault
-        seat.cached.add(handle)
+        seat.cached[handle] = versions
+        seat.looked_at.add(handle)
         return handle, time.monotonic() - started
+
+    def versions(self, table: str, key: int) -> Steps:
+        """Which versions of a partition's rows our user sees now; what has equal ones has equal bytes."""
+        plain = yield (
+            "SELECT 1 FROM pg_catalog.pg_class t WHERE t.oid = pg_catalog.to_regclass(%s) AND t.relkind IN ('r', 'p')"
+            " AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam"
+            "  LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid"
+            "  WHERE (c.oid = t.oid OR i.inhparent = t.oid) AND a.amname <> 'heap')",
+            (table,),
+        )
+        if not plain:
+            return None  # a view, or a kind of table that may have no such columns
+        return (
+            yield f"SELECT tableoid, ctid, xmin FROM {table} WHERE __dist_key__ = {key} ORDER BY buffer_id",
+            None,
+        )
 
     def run_all(self, work: dict[int, Steps]) -> dict[int, Any]:
         """Let several segments work at once, and wait for all: segment -> result."""
@@ -214,6 +269,14 @@ class Team:
                 while not seat.session.ready() and time.monotonic() < deadline:
                     wait_any([seat.session], LISTEN_EVERY)
         self.close()
+
+    def release(self) -> None:
+        """After a call that went well: the sessions wait for the next one, or end."""
+        try:
+            if not waiting.keep(self):
+                self.close()
+        except (psycopg2.Error, Refused):
+            self.close()
 
     def close(self) -> None:
         """End all sessions; those that still answer take their trainers and files away first."""

@@ -18,7 +18,11 @@ from sklearn.datasets import load_digits, load_iris
 Json = dict[str, Any]
 Row = tuple[Any, ...]
 
-SESSIONS = "SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db %'"
+WAITING = "SELECT pid FROM pg_stat_activity WHERE application_name = 'cerebro_db waiting'"
+SESSIONS = (
+    "SELECT pid, application_name FROM pg_stat_activity"
+    " WHERE application_name LIKE 'cerebro_db %' AND application_name <> 'cerebro_db waiting'"
+)
 CROSS = "loss='categorical_crossentropy', metrics=['accuracy']"
 
 
@@ -179,18 +183,23 @@ class Lab:
         return found
 
     def sessions(self) -> list[Row]:
-        """The sessions that the server holds to itself."""
+        """The sessions that the server holds to itself, but for those that wait for their session's next call."""
         return self(SESSIONS)
 
+    def waiting(self) -> set[int]:
+        return {pid for (pid,) in self(WAITING)}
+
     def trainers(self) -> list[tuple[int, int]]:
-        """(pid, parent) of this server's trainer processes, but for those that predict in people's own sessions."""
+        """(pid, parent) of this server's trainers at work, but for those that predict in people's own sessions."""
         if self.home is None:
             return []
         people = {pid for (pid,) in self("SELECT pid FROM pg_stat_activity WHERE usename !~ '^cerebro_w_'")}
-        return [(pid, parent) for pid, parent in trainer_processes(self.home) if parent not in people]
+        others = people | self.waiting()
+        return [(pid, parent) for pid, parent in trainer_processes(self.home) if parent not in others]
 
     def abandoned(self) -> list[str]:
-        """Scratch folders of this server's workers that are gone; other servers have theirs beside them."""
+        """Scratch folders with something in them of this server's workers that are gone; other servers have theirs
+        beside them.  (A trainer that waited in vain can empty its folder, and not remove it.)"""
         if self.home is None:
             return []
         places = [*self.home.glob("clusters/*/data/pgsql_tmp_cerebro"), *Path("/dev/shm").glob("cerebro_db_*")]
@@ -200,7 +209,7 @@ class Lab:
             with contextlib.suppress(OSError):
                 for folder in place.iterdir():
                     pid = folder.name.partition("-")[0]
-                    if pid in ours and not Path("/proc", pid).exists():
+                    if pid in ours and not Path("/proc", pid).exists() and any(folder.iterdir()):
                         found.append(str(folder))
         return found
 

@@ -141,7 +141,7 @@ def test_everything_has_a_comment(server: str) -> None:
 
 
 def test_security_definer_functions_pin_their_search_path(server: str) -> None:
-    """And there are three of them; docs/security.md says what each is for."""
+    """And there are four of them; docs/security.md says what each is for."""
     with town(server) as root:
         root("SET search_path = pg_catalog")
         found = root(
@@ -149,6 +149,7 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
             " WHERE prosecdef AND pronamespace = 'cerebro'::regnamespace"
         )
     assert {name for name, _ in found} == {
+        "cerebro._dismiss_waiting()",
         "cerebro._enrol(name)",
         "cerebro._forget(bigint,name)",
         "cerebro._sessions()",
