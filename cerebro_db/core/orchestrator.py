@@ -6,6 +6,7 @@ simulated clock with injected faults.  Either way this is the whole of Model Hop
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,15 +18,18 @@ class Outcome:
     """What became of a unit.  ``error`` is None when it is committed."""
 
     unit: Unit
-    seconds: float = 0.0
+    seconds: float = 0.0  # its share, if it trained together with others
     error: str | None = None
     # A crash of a trainer or a lost session says little about the configuration: try again.
     try_again: bool = False
 
 
 class Ports(Protocol):
-    def start(self, unit: Unit) -> None:
-        """Begin a unit on its segment and return at once."""
+    def start(self, units: Sequence[Unit]) -> None:
+        """Begin a unit on its segment, or several visits that train together, and return at once.
+
+        Of several each has an outcome of its own.
+        """
 
     def wait(self) -> list[Outcome]:
         """Block a short while, at most until something ended.  Raises when the run is cancelled.
@@ -49,18 +53,23 @@ def run(schedule: Schedule, ports: Ports) -> None:
             unit = schedule.take(segment)
             if unit is not None:
                 idle.discard(segment)
-                ports.start(unit)
+                ports.start([unit, *schedule.companions(unit)])
         if not schedule.busy:
             raise RuntimeError("no unit is runnable and none is under way: the schedule is stuck")
         for outcome in ports.wait():
-            unit, key = outcome.unit, outcome.unit.configuration
-            idle.add(unit.segment)
-            if outcome.error is None:
-                schedule.succeeded(unit, outcome.seconds)
-                continue
-            # Several evaluations of one configuration may fail, each on its segment: it is given up once.
-            already = schedule.progress[key].status is Status.FAILED
-            if schedule.failed(unit, outcome.error, try_again=outcome.try_again):
-                ports.trying_again(unit, outcome.error)
-            elif not already:
-                ports.gave_up(key, schedule.progress[key].reason or outcome.error)
+            settle(schedule, ports, outcome)
+            if outcome.unit.segment not in schedule.busy:
+                idle.add(outcome.unit.segment)
+
+
+def settle(schedule: Schedule, ports: Ports, outcome: Outcome) -> None:
+    unit, key = outcome.unit, outcome.unit.configuration
+    if outcome.error is None:
+        schedule.succeeded(unit, outcome.seconds)
+        return
+    # Several evaluations of one configuration may fail, each on its segment: it is given up once.
+    already = schedule.progress[key].status is Status.FAILED
+    if schedule.failed(unit, outcome.error, try_again=outcome.try_again):
+        ports.trying_again(unit, outcome.error)
+    elif not already:
+        ports.gave_up(key, schedule.progress[key].reason or outcome.error)

@@ -7,7 +7,7 @@ segments fall idle, so nobody ever waits at a barrier.
 
 The rules that hold at any moment:
 
-* a segment works on one unit at a time;
+* a segment works on one unit at a time, or on several *alike* that train together in one pass (fusion);
 * a configuration is on one segment at a time (its state is in one place);
 * the next epoch of a configuration begins only when its evaluations of the last one are done, for
   they read the very state that training would replace.
@@ -21,6 +21,8 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Union
+
+ROUNDING = 1 + 1e-9  # equal shares are equal, however they were added up
 
 
 def derived_seed(*parts: object) -> int:
@@ -84,10 +86,15 @@ class Plan:
     # Data set -> for each part of it that has rows, the segment that evaluates it.
     evaluations: dict[str, dict[int, int]] = field(default_factory=dict)
     evaluate_every: int = 0  # epochs; 0: only after the last
+    # Configurations that may train together have the same word here; those without one train alone.
+    alike: dict[int, str] = field(default_factory=dict)
+    most_together: int = 1
 
     def __post_init__(self) -> None:
-        if self.segments < 1 or self.epochs < 0 or self.evaluate_every < 0:
-            raise ValueError(f"no schedule has {self.segments} segments and {self.epochs} epochs")
+        if self.segments < 1 or self.epochs < 0 or self.evaluate_every < 0 or self.most_together < 1:
+            raise ValueError(
+                f"no schedule has {self.segments} segments and {self.epochs} epochs, {self.most_together} at a time"
+            )
         if len(set(self.configurations)) < len(self.configurations):
             raise ValueError("two configurations have the same key")
         # A part on a segment that is not there would wait for ever.
@@ -120,7 +127,7 @@ class Schedule:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.progress = {key: Progress(place) for place, key in enumerate(plan.configurations)}
-        self.busy: dict[int, Unit] = {}
+        self.busy: dict[int, set[Unit]] = {}
         self._active = set(plan.configurations)
         # The same units as in Progress.waiting, by segment: 1,000 configurations are not searched for each hop.
         self._waiting: list[dict[Unit, None]] = [{} for _ in range(plan.segments)]
@@ -191,12 +198,37 @@ class Schedule:
         if not self._waiting[segment]:
             return None
         unit = max(self._waiting[segment], key=self._urgency)
-        mine = self.progress[unit.configuration]
-        del self._waiting[segment][unit]
-        mine.waiting.remove(unit)
-        mine.under_way.add(unit)
-        self.busy[segment] = unit
+        self._begin(unit)
         return unit
+
+    def companions(self, unit: Unit) -> list[Train]:
+        """Begin, along with a unit that was just taken, what can train together with it in one pass.
+
+        Only what waits for the same segment, and no more than leaves the other segments their share of all work:
+        those who trained together arrive together, and a crowd would have them all idle but one.
+        A unit that has failed before trains alone, lest it drag others along again.
+        """
+        kind = self.plan.alike.get(unit.configuration)
+        if kind is None or not self._is_untried_visit(unit):
+            return []
+        waiting = [
+            other
+            for other in self._waiting[unit.segment]
+            if isinstance(other, Train)
+            and self.plan.alike.get(other.configuration) == kind
+            and self._is_untried_visit(other)
+        ]
+        if not waiting:
+            return []
+        room = sum(map(self.remaining, self._active)) / self.plan.segments - self.remaining(unit.configuration)
+        companions: list[Train] = []
+        for other in sorted(waiting, key=self._urgency, reverse=True):
+            work = self.remaining(other.configuration)
+            if work <= room * ROUNDING and len(companions) + 1 < self.plan.most_together:
+                room -= work
+                companions.append(other)
+                self._begin(other)
+        return companions
 
     def succeeded(self, unit: Unit, seconds: float = 0.0) -> None:
         mine = self._release(unit)
@@ -245,6 +277,16 @@ class Schedule:
             mine.status = Status.FINISHED
             self._active.discard(key)
 
+    def _begin(self, unit: Unit) -> None:
+        mine = self.progress[unit.configuration]
+        del self._waiting[unit.segment][unit]
+        mine.waiting.remove(unit)
+        mine.under_way.add(unit)
+        self.busy.setdefault(unit.segment, set()).add(unit)
+
+    def _is_untried_visit(self, unit: Unit) -> bool:
+        return isinstance(unit, Train) and unit not in self.progress[unit.configuration].tries
+
     def _offer(self, unit: Unit) -> None:
         self.progress[unit.configuration].waiting.add(unit)
         self._waiting[unit.segment][unit] = None
@@ -255,9 +297,12 @@ class Schedule:
         mine.waiting.clear()
 
     def _release(self, unit: Unit) -> Progress:
-        if self.busy.get(unit.segment) != unit:
+        units = self.busy.get(unit.segment, set())
+        if unit not in units:
             raise RuntimeError(f"{unit} is not under way")
-        del self.busy[unit.segment]
+        units.remove(unit)
+        if not units:
+            del self.busy[unit.segment]
         mine = self.progress[unit.configuration]
         mine.under_way.remove(unit)
         return mine

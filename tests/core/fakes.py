@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean
 
@@ -102,20 +102,35 @@ class FakePorts:
         self.trace: list[tuple[float, Unit]] = []
         self.attempts: dict[Unit, int] = {}
         self.gone: set[int] = set()  # configurations that were given up before our eyes
-        self._segments: dict[int, Unit] = {}
+        self.together = 0  # how many trained in one pass, at most
+        self._segments: dict[int, set[Unit]] = {}
         self._under_way: dict[int, set[Unit]] = {key: set() for key in plan.configurations}
-        self._ends: list[tuple[float, int, Unit, int]] = []  # when, tie-break, what, the state it began with
+        # When, tie-break, what trains together, and the states that they began with.
+        self._ends: list[tuple[float, int, list[Unit], list[int]]] = []
         self._orders = {
             key: visit_order(plan.seed, place, plan.segments) for place, key in enumerate(plan.configurations)
         }
 
     # -- ports --------------------------------------------------------------------------------------
 
-    def start(self, unit: Unit) -> None:
+    def start(self, units: Sequence[Unit]) -> None:
         self._event()
+        segment = units[0].segment
+        assert segment not in self._segments, f"segment {segment} is double-booked"
+        states = [self._started(unit) for unit in units]
+        self._segments[segment] = set(units)
+        assert len(units) <= self.plan.most_together and {unit.segment for unit in units} == {segment}
+        if len(units) > 1:
+            assert all(isinstance(unit, Train) and self.attempts[unit] == 1 for unit in units)
+            (kind,) = {self.plan.alike[unit.configuration] for unit in units}
+            assert len({unit.configuration for unit in units}) == len(units) and kind
+        self.together = max(self.together, len(units))
+        ends = self.now + max(self.seconds(unit) for unit in units)
+        heapq.heappush(self._ends, (ends, len(self.trace), list(units), states))
+
+    def _started(self, unit: Unit) -> int:
         key, mine = unit.configuration, self._under_way[unit.configuration]
         states = self.log.states[key]
-        assert unit.segment not in self._segments, f"segment {unit.segment} is double-booked"
         assert key not in self.gone and key not in self.log.failed, f"{unit} of a configuration that was given up"
         assert unit.hop == len(states) - isinstance(unit, Evaluate), f"{unit} after {len(states) - 1} hops"
         if isinstance(unit, Train):
@@ -128,10 +143,9 @@ class FakePorts:
             assert unit not in mine, f"{unit} twice"
         self.attempts[unit] = self.attempts.get(unit, 0) + 1
         assert self.attempts[unit] <= MOST_TRIES, f"{unit} is tried for ever"
-        self._segments[unit.segment] = unit
         mine.add(unit)
         self.trace.append((self.now, unit))
-        heapq.heappush(self._ends, (self.now + self.seconds(unit), len(self.trace), unit, states[-1]))
+        return states[-1]
 
     def wait(self) -> list[Outcome]:
         self._event()
@@ -144,8 +158,8 @@ class FakePorts:
         self.now = max(self.now, self._ends[0][0])
         outcomes = []
         while self._ends and self._ends[0][0] <= self.now:
-            _, _, unit, state = heapq.heappop(self._ends)
-            outcomes.append(self._end(unit, state))
+            _, _, units, states = heapq.heappop(self._ends)
+            outcomes += self._end(units, states)
         return outcomes
 
     def gave_up(self, configuration: int, reason: str) -> None:
@@ -177,22 +191,37 @@ class FakePorts:
         self.events += 1
         if self.events == self.faults.crash_at:
             # The driver is gone; a worker that had come to its COMMIT gets through without it.
-            for _, _, unit, state in self._ends:
-                if self.chance.random() < 0.5 and self._fault(unit) is None:
-                    self._commit(unit, state)
+            for _, _, units, states in self._ends:
+                if self.chance.random() < 0.5:
+                    self._commit_all(units, states, [self._fault(unit) for unit in units])
             raise Crash
 
-    def _end(self, unit: Unit, state: int) -> Outcome:
-        del self._segments[unit.segment]
-        self._under_way[unit.configuration].remove(unit)
-        fault = self._fault(unit)
-        if fault is not None:
-            reason, try_again = fault
-            if not try_again or self.attempts[unit] == MOST_TRIES:
-                self.gone.add(unit.configuration)
-            return Outcome(unit, error=reason, try_again=try_again)
-        self._commit(unit, state)
-        return Outcome(unit, seconds=self.seconds(unit))
+    def _end(self, units: list[Unit], states: list[int]) -> list[Outcome]:
+        del self._segments[units[0].segment]
+        for unit in units:
+            self._under_way[unit.configuration].remove(unit)
+        faults = self._commit_all(units, states, [self._fault(unit) for unit in units])
+        return [self._outcome(unit, fault) for unit, fault in zip(units, faults)]
+
+    def _commit_all(
+        self, units: list[Unit], states: list[int], faults: list[tuple[str, bool] | None]
+    ) -> list[tuple[str, bool] | None]:
+        """In one transaction: a trainer that dies takes all with it, a loss that is nan is one configuration's own."""
+        deadly = [fault for fault in faults if fault is not None and fault[1]]
+        if deadly:
+            return [deadly[0] for _ in units]
+        for unit, state, fault in zip(units, states, faults):
+            if fault is None:
+                self._commit(unit, state)
+        return faults
+
+    def _outcome(self, unit: Unit, fault: tuple[str, bool] | None) -> Outcome:
+        if fault is None:
+            return Outcome(unit, seconds=self.seconds(unit))
+        reason, try_again = fault
+        if not try_again or self.attempts[unit] == MOST_TRIES:
+            self.gone.add(unit.configuration)
+        return Outcome(unit, error=reason, try_again=try_again)
 
     def _fault(self, unit: Unit) -> tuple[str, bool] | None:
         key, faults = unit.configuration, self.faults
@@ -243,13 +272,16 @@ def random_plan(chance: random.Random, *, most: int = 6) -> Plan:
         for name in ("training", "validation")
         if chance.random() < 0.5
     }
+    configurations = tuple(chance.sample(range(100), chance.randint(1, most)))
     return Plan(
         seed=chance.getrandbits(31),
-        configurations=tuple(chance.sample(range(100), chance.randint(1, most))),
+        configurations=configurations,
         segments=segments,
         epochs=chance.randint(1, 3),
         evaluations=evaluations,
         evaluate_every=chance.randint(0, 2),
+        alike={key: chance.choice("ab") for key in configurations if chance.random() < 0.8},
+        most_together=chance.choice((1, 1, 2, 4)),
     )
 
 
@@ -277,6 +309,7 @@ class Experiment:
     units: int = 0
     crashes: int = 0
     failures: int = 0
+    together: int = 0
 
     def run(self) -> Experiment:
         chance = random.Random(self.seed)
@@ -325,6 +358,7 @@ class Experiment:
             return False
         finally:
             self.units += len(ports.trace)
+            self.together = max(self.together, ports.together)
         for key, mine in schedule.progress.items():
             assert mine.status is (Status.FAILED if key in log.failed else Status.FINISHED)
             assert mine.reason == log.failed.get(key)
@@ -439,19 +473,21 @@ class AllEvaluationsFirst(Schedule):
 
 
 class Clock:
-    """Ports that do nothing but let time pass."""
+    """Ports that do nothing but let time pass; of units that train together each but the longest costs a part."""
 
-    def __init__(self, seconds: Callable[[Unit], float]) -> None:
-        self.seconds, self.now, self.begun = seconds, 0.0, 0
-        self.ends: list[tuple[float, int, Unit]] = []
+    def __init__(self, seconds: Callable[[Unit], float], part: float = 1.0) -> None:
+        self.seconds, self.part, self.now, self.begun = seconds, part, 0.0, 0
+        self.ends: list[tuple[float, int, list[Unit], float]] = []
 
-    def start(self, unit: Unit) -> None:
+    def start(self, units: Sequence[Unit]) -> None:
         self.begun += 1
-        heapq.heappush(self.ends, (self.now + self.seconds(unit), self.begun, unit))
+        costs = [self.seconds(unit) for unit in units]
+        took = max(costs) + self.part * (sum(costs) - max(costs))
+        heapq.heappush(self.ends, (self.now + took, self.begun, list(units), took))
 
     def wait(self) -> list[Outcome]:
-        self.now, _, unit = heapq.heappop(self.ends)
-        return [Outcome(unit, seconds=self.seconds(unit))]
+        self.now, _, units, took = heapq.heappop(self.ends)
+        return [Outcome(unit, seconds=took / len(units)) for unit in units]
 
     def gave_up(self, configuration: int, reason: str) -> None: ...
 
@@ -488,15 +524,19 @@ def makespan(
     seed: int = 0,
     epochs: int = 3,
     share: float = 0.0,
+    together: int = 1,
+    part: float = 1.0,
 ) -> float:
-    """How long a run takes, over the least that any schedule could take.
+    """How long a run takes, over the least that any schedule could take (without training together).
 
     ``share``: what the evaluation of one part costs, of a visit; 0: there is none.
+    ``together``: how many of one cost may train in one pass, in which each further one costs a ``part``.
     """
     costs = WORKLOADS[workload](random.Random(derived_seed(seed, workload, count)), count)
     parts = {"validation": {segment: segment for segment in range(segments)}} if share else {}
-    plan = Plan(seed, tuple(range(count)), segments, epochs, parts, evaluate_every=1)
-    clock = Clock(lambda unit: costs[unit.configuration] * (share if isinstance(unit, Evaluate) else 1.0))
+    alike = {key: "any" if workload == "mixed" else str(cost) for key, cost in enumerate(costs)}
+    plan = Plan(seed, tuple(range(count)), segments, epochs, parts, 1, alike, together)
+    clock = Clock(lambda unit: costs[unit.configuration] * (share if isinstance(unit, Evaluate) else 1.0), part)
     orchestrator.run(make(plan), clock)
     busiest_segment = epochs * sum(costs) * (1 + share)
     longest_configuration = epochs * max(costs) * (segments + share)  # its parts are evaluated at once
@@ -521,7 +561,25 @@ def table(ways: dict[str, type[Schedule]], segments: Iterable[int], *, share: fl
     return "\n".join(lines)
 
 
+def fused(segments: Iterable[int], *, part: float, together: int = 16) -> str:
+    """The makespan with training together, over the one without."""
+    lines = ["| workload | S/2 | S | 2S | 4S + 1 | 16S |", "|---|---|---|---|---|---|"]
+    for workload in WORKLOADS:
+        cells = []
+        for nth in range(5):
+            found = []
+            for s in segments:
+                count = (*counts(s), 16 * s)[nth]
+                alone = makespan(Schedule, workload, s, count)
+                found.append(makespan(Schedule, workload, s, count, together=together, part=part) / alone)
+            cells.append(f"{mean(found):.2f} ({max(found):.2f})")
+        lines.append(f"| {workload} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     print("Visits:\n", table(ORDERS, SEGMENTS), "", sep="\n")
     for share in (0.1, 0.5):
         print(f"Evaluations of {share} visits per part:\n", table(URGENCIES, SEGMENTS[:-1], share=share), "", sep="\n")
+    for part in (0.3, 0.8):
+        print(f"Together, each further one costs {part}:\n", fused(SEGMENTS[:-2], part=part), "", sep="\n")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from fakes import (
@@ -46,7 +47,7 @@ seeds = st.integers(0, 2**31 - 1)
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_whatever_happens_the_models_are_the_same(share):
-    units = crashes = failures = 0
+    units = crashes = failures = together = 0
     for seed in range(share, EXPERIMENTS, SHARES):
         try:
             experiment = Experiment(seed).run()
@@ -55,9 +56,11 @@ def test_whatever_happens_the_models_are_the_same(share):
         units += experiment.units
         crashes += experiment.crashes
         failures += experiment.failures
+        together += experiment.together > 1
     # Something did happen.
     assert crashes > EXPERIMENTS / SHARES / 2
     assert failures > EXPERIMENTS / SHARES / 10
+    assert together > EXPERIMENTS / SHARES / 10
     assert units > 10 * EXPERIMENTS / SHARES
 
 
@@ -113,6 +116,21 @@ class LeavesSegmentsIdle(Schedule):
 
 class TakesTheOrderAsItComes(Dynamic):
     pass
+
+
+class LeavesACompanionBehind(Schedule):
+    def companions(self, unit):
+        return super().companions(unit)[:-1]
+
+
+class DragsOthersAlongAgain(Schedule):
+    def _is_untried_visit(self, unit):
+        return isinstance(unit, Train)
+
+
+class ThinksAllAlike(Schedule):
+    def __init__(self, plan):
+        super().__init__(replace(plan, alike=dict.fromkeys(plan.configurations, "x")))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +222,7 @@ class Recorded(Clock):
         self.fails, self.said = fails, []
 
     def wait(self):
-        ended = [unit for _, _, unit in sorted(self.ends)]
+        ended = [unit for _, _, units, _ in sorted(self.ends) for unit in units]
         self.ends.clear()
         return [Outcome(unit, 1.0, *(self.fails(unit) or ())) for unit in ended]
 
@@ -284,3 +302,18 @@ def test_evaluations_do_not_hold_the_others_up(workload):
 def test_evaluations_that_wait_their_turn_would_hold_everybody_up():
     assert makespan(EvaluationsByWorkLeft, "equal", 4, 4, share=0.1) > 1.2
     assert makespan(Schedule, "equal", 4, 4, share=0.1) < 1.01
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_training_together_never_costs_time(workload):
+    """Whoever is fused is on one segment at a time: too many of them, and all others are idle."""
+    for segments in (2, 4, 8):
+        for count in (*counts(segments), 16 * segments):
+            alone = makespan(Schedule, workload, segments, count)
+            for part in (0.2, 0.6):
+                took = makespan(Schedule, workload, segments, count, together=16, part=part)
+                assert took <= 1.06 * alone, (segments, count, part)
+
+
+def test_training_together_saves_what_it_can():
+    assert makespan(Schedule, "equal", 4, 32, together=16, part=0.25) < 0.5 * makespan(Schedule, "equal", 4, 32)

@@ -293,6 +293,44 @@ def test_the_longest_goes_first_once_its_pace_is_known():
     assert schedule.take(0).configuration == 2
 
 
+def test_what_waits_anyway_trains_along_if_it_is_alike():
+    kinds = {1: "mlp", 2: "cnn", 3: "mlp", 4: "mlp", 5: "mlp"}
+    schedule = Schedule(Plan(1, (1, 2, 3, 4, 5, 6), 1, 2, alike=kinds, most_together=3))
+    first = schedule.take(0)
+    others = schedule.companions(first)
+    assert [first, *others] == [Train(1, 1, 1, 0), Train(3, 1, 1, 0), Train(4, 1, 1, 0)]
+    with pytest.raises(RuntimeError):
+        schedule.take(0)
+    for unit in (first, *others):
+        assert 0 in schedule.busy
+        schedule.succeeded(unit, 1.0)
+    assert 0 not in schedule.busy
+
+
+def test_what_failed_together_is_tried_again_alone():
+    schedule = Schedule(Plan(1, (1, 2), 1, 1, alike={1: "mlp", 2: "mlp"}, most_together=2))
+    first = schedule.take(0)
+    for unit in (first, *schedule.companions(first)):
+        assert schedule.failed(unit, "the trainer died", try_again=True)
+    assert schedule.companions(schedule.take(0)) == []
+
+
+def test_segments_keep_their_share_of_the_work():
+    alike = dict.fromkeys(range(8), "mlp")
+    schedule = Schedule(Plan(1, tuple(range(8)), 4, 1, alike=alike, most_together=16))
+    for segment in range(4):
+        assert len(schedule.companions(schedule.take(segment))) == 1
+
+
+def test_evaluations_are_done_one_by_one():
+    plan = Plan(1, (1, 2), 1, 1, {"validation": {0: 0}}, alike={1: "mlp", 2: "mlp"}, most_together=2)
+    schedule = Schedule(plan)
+    schedule.restore(1, 1)
+    schedule.restore(2, 1)
+    unit = schedule.take(0)
+    assert isinstance(unit, Evaluate) and schedule.companions(unit) == []
+
+
 @pytest.mark.parametrize(("configurations", "epochs"), [((), 3), ((), 0), ((1, 2), 0)])
 def test_nothing_to_do_is_done(configurations, epochs):
     schedule = Schedule(Plan(1, configurations, 2, epochs, {"validation": {0: 1}}, evaluate_every=1))
@@ -307,6 +345,7 @@ def test_nothing_to_do_is_done(configurations, epochs):
         {"segments": 0},
         {"epochs": -1},
         {"evaluate_every": -1},
+        {"most_together": 0},
         {"configurations": (1, 1)},
         {"evaluations": {"validation": {0: 2}}},
     ],
