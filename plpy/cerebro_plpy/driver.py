@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg2
@@ -51,16 +52,20 @@ class Driver:
 
     # -- ports ------------------------------------------------------------------------------------
 
-    def start(self, unit: Unit) -> None:
-        seat = self.team.seats[unit.segment]
-        seat.unit, seat.since = unit, time.monotonic()
-        seat.session.begin(self.train(seat, unit) if isinstance(unit, Train) else self.evaluate(seat, unit))
+    def start(self, units: Sequence[Unit]) -> None:
+        seat = self.team.seats[units[0].segment]
+        seat.units, seat.since = list(units), time.monotonic()
+        first = units[0]
+        if isinstance(first, Evaluate):
+            seat.session.begin(self.evaluate(seat, first))
+        else:
+            seat.session.begin(self.train(seat, [unit for unit in units if isinstance(unit, Train)]))
 
     def wait(self) -> list[Outcome]:
-        busy = [seat for seat in self.team.seats if seat.unit is not None]
+        busy = [seat for seat in self.team.seats if seat.units]
         wait_any([seat.session for seat in busy], LISTEN_EVERY)
         self.team.listen()
-        outcomes = [outcome for seat in busy if (outcome := self._look(seat)) is not None]
+        outcomes = [outcome for seat in busy for outcome in self._look(seat)]
         self.beat()
         return outcomes
 
@@ -76,12 +81,11 @@ class Driver:
 
     # -- within -----------------------------------------------------------------------------------
 
-    def _look(self, seat: Seat) -> Outcome | None:
-        """What became of a segment's unit, if it has ended."""
-        unit = seat.unit
-        assert unit is not None
+    def _look(self, seat: Seat) -> list[Outcome]:
+        """What became of a segment's units, if they have ended."""
+        units = seat.units
         try:
-            finished, result = seat.session.advance()
+            finished, reasons = seat.session.advance()
         except Refused as refused:
             seat.session.work = None
             if refused.kind == "DiskFull":
@@ -89,23 +93,26 @@ class Driver:
             lost = refused.kind in ("TrainerFailed", "CorruptState")
             if lost:
                 seat.held.clear()
-            return self._ended(seat, str(refused.error.message), try_again=lost)
+            # Of several, whose fault it is shows when each is tried alone.
+            return self._ended(seat, str(refused.error.message), try_again=lost or len(units) > 1)
         except psycopg2.Error as error:
             if not seat.session.lost and error.pgcode != CANCELLED:
                 raise failure_of(f"segment {seat.segment}", error) from error
             reason = first_line(error)
             self.team.replace(seat)
-            if self.committed(seat, unit):
-                seat.unit = None
-                return Outcome(unit, seconds=time.monotonic() - seat.since)
+            if all([self.committed(seat, unit) for unit in units]):  # all or none: it is one transaction
+                return self._succeeded(seat, [None] * len(units))
             return self._ended(seat, reason, try_again=True)
         if not finished:
-            return None
+            return []
         seat.failing.clear()
-        if isinstance(result, str):
-            return self._ended(seat, result, try_again=False)
-        seat.unit = None
-        return Outcome(unit, seconds=time.monotonic() - seat.since)
+        return self._succeeded(seat, reasons)
+
+    def _succeeded(self, seat: Seat, reasons: list[str | None]) -> list[Outcome]:
+        """The units have run; those with a reason have come to nothing all the same."""
+        units, seat.units = seat.units, []
+        share = (time.monotonic() - seat.since) / len(units)
+        return [Outcome(unit, seconds=share, error=reason) for unit, reason in zip(units, reasons)]
 
     def committed(self, seat: Seat, unit: Unit) -> bool:
         """Whether the log has a unit whose session was lost; it may have been lost on its way back from COMMIT."""
@@ -129,96 +136,121 @@ class Driver:
             self.done += rows
         return bool(found)
 
-    def _ended(self, seat: Seat, reason: str, *, try_again: bool) -> Outcome:
-        unit, seat.unit = seat.unit, None
-        assert unit is not None
+    def _ended(self, seat: Seat, reason: str, *, try_again: bool) -> list[Outcome]:
+        units, seat.units = seat.units, []
         if try_again:
-            seat.failing.add(unit.configuration)
+            seat.failing.add(units[0].configuration)
             if len(seat.failing) >= SICK_AFTER:
                 raise TrainerFailed(
                     f"segment {seat.segment} fails whatever it trains: {reason}",
                     hint=f"SELECT * FROM cerebro.doctor() may tell why; then SELECT cerebro.resume({self.run.id}).",
                 )
-        return Outcome(unit, error=reason, try_again=try_again)
+        return [Outcome(unit, error=reason, try_again=try_again) for unit in units]
 
     # -- the two kinds of units ---------------------------------------------------------------------
 
-    def train(self, seat: Seat, unit: Train) -> Steps:
-        """One hop.  Returns the reason if the configuration must stop, else None: it is committed."""
-        run, configuration = self.run, self.run.configurations[unit.configuration]
-        rows = yield (
-            "INSERT INTO cerebro.attempt (run, mst_key, hop, segment, worker_pid) VALUES (%s, %s, %s, %s, %s)"
-            " RETURNING started_at",
-            (run.id, unit.configuration, unit.hop, unit.segment, seat.worker_pid),
+    def train(self, seat: Seat, units: list[Train]) -> Steps:
+        """A hop, or several that train together.  For each the reason if it must stop, else None: it is committed."""
+        run = self.run
+        started_at = yield (
+            "INSERT INTO cerebro.attempt (run, mst_key, hop, segment, worker_pid) VALUES "
+            + ", ".join(["(%s, %s, %s, %s, %s)"] * len(units))
+            + " RETURNING started_at",
+            [
+                value
+                for unit in units
+                for value in (run.id, unit.configuration, unit.hop, unit.segment, seat.worker_pid)
+            ],
         )
-        started_at = rows[0][0]
-        handle, reading = yield from self.team.read(seat, run.source, unit.segment)
-        order = {
-            "work": "train",
-            "configuration": configuration.definition,
-            "handle": handle,
-            "seed": configuration.seed,
-            "shuffle_seed": shuffle_seed(run, configuration, unit.hop),
-            "hop": unit.hop,
-        }
-        result, loading = yield from self.with_state(seat, configuration, unit.hop - 1, order)
-        if not result.get("finite", True) and run.options.get("nan") != "keep":
-            return f"the loss became {result['loss']} in epoch {unit.epoch} on segment {unit.segment}"
-        state, seconds = result["state"], result["seconds"]
-        seconds = {
-            "data": reading,
-            "build": seconds.get("build", 0.0),
-            "load": seconds.get("load", 0.0) + loading,
-            "train": seconds.get("train", 0.0),
-        }
-        leaf = run.leaf(configuration, unit.hop)
-        yield (
-            f"BEGIN; {run.empty_leaf_sql(self.team.dialect, configuration, unit.hop)}"
-            f" INSERT INTO {leaf} (__dist_key__, hop, start, payload)"
-            f" SELECT s.__dist_key__, {int(unit.hop)}, (s.made).start, (s.made).payload"
-            f" FROM ({self.team.dialect.made_on_segment('cerebro._state_out()', seat.dist_key)}) s;"
-            " INSERT INTO cerebro.hop (run, mst_key, hop, epoch, segment, started_at, worker_pid, trainer_pid, rows,"
-            "  steps, loss, metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
-            " SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
-            "  %s::jsonb || jsonb_build_object('save', %s + extract(epoch FROM clock_timestamp() - now()));"
-            " COMMIT",
-            (
+        handle, reading = yield from self.team.read(seat, run.source, units[0].segment)
+        members, states = [], []
+        for unit in units:
+            configuration = run.configurations[unit.configuration]
+            members.append(
+                {
+                    "configuration": configuration.definition,
+                    "seed": configuration.seed,
+                    "shuffle_seed": shuffle_seed(run, configuration, unit.hop),
+                    "hop": unit.hop,
+                }
+            )
+            states.append((configuration, unit.hop - 1))
+        order = {"work": "train", "handle": handle, "members": members}
+        result, loading = yield from self.with_states(seat, states, order)
+        reasons: list[str | None] = []
+        sql, values = ["BEGIN"], []
+        kept = []
+        for place, (unit, (began,), trained) in enumerate(zip(units, started_at, result["members"])):
+            if not trained["finite"] and run.options.get("nan") != "keep":
+                reasons.append(f"the loss became {trained['loss']} in epoch {unit.epoch} on segment {unit.segment}")
+                continue
+            reasons.append(None)
+            kept.append((unit, trained))
+            seconds = {"data": reading, **result["seconds"], "load": result["seconds"].get("load", 0.0) + loading}
+            share = {stage: round(spent / len(units), 6) for stage, spent in seconds.items()}
+            saving = share.pop("save", 0.0)
+            sql += self._saving(seat, unit, place)
+            values += [
                 run.id,
                 unit.configuration,
                 unit.hop,
                 unit.epoch,
                 unit.segment,
-                started_at,
+                began,
                 result["worker_pid"],
                 result["trainer_pid"],
-                result["rows"],
-                result["steps"],
-                result["loss"],
-                first_metric(result["metrics"]),
-                plain_json(result["metrics"]),
-                state["bytes"],
-                state["sha256"],
-                state["weights_offset"],
-                state["weights_bytes"],
-                json.dumps(seconds),
-                result["seconds"].get("save", 0.0),
-            ),
-        )
-        configuration.hops, configuration.sha256 = unit.hop, state["sha256"]
-        configuration.state_bytes, configuration.dist_key = state["bytes"], seat.dist_key
-        seat.held[unit.configuration] = (unit.hop, state["token"])
-        self.done += result["rows"]
-        if unit.hop > 1 and state["bytes"] > FREE_AT_ONCE:
-            yield emptied_sql([run.leaf(configuration, unit.hop - 1)]), None
-        return None
+                trained["rows"],
+                trained["steps"],
+                trained["loss"],
+                first_metric(trained["metrics"]),
+                plain_json(trained["metrics"]),
+                trained["state"]["bytes"],
+                trained["state"]["sha256"],
+                trained["state"]["weights_offset"],
+                trained["state"]["weights_bytes"],
+                json.dumps({**share, "together": len(units)} if len(units) > 1 else share),
+                saving,
+                len(units),
+            ]
+        if kept:
+            yield "; ".join([*sql, "COMMIT"]), values
+        emptied = []
+        for unit, trained in kept:
+            configuration, state = run.configurations[unit.configuration], trained["state"]
+            configuration.hops, configuration.sha256 = unit.hop, state["sha256"]
+            configuration.state_bytes, configuration.dist_key = state["bytes"], seat.dist_key
+            if "token" in state:
+                seat.held[unit.configuration] = (unit.hop, state["token"])
+            self.done += trained["rows"]
+            if unit.hop > 1 and state["bytes"] > FREE_AT_ONCE:
+                emptied.append(run.leaf(configuration, unit.hop - 1))
+        if emptied:
+            yield emptied_sql(emptied), None
+        return reasons
+
+    def _saving(self, seat: Seat, unit: Train, place: int) -> list[str]:
+        """The statements that store the state of one who trained, and its record."""
+        configuration = self.run.configurations[unit.configuration]
+        leaf, dialect = self.run.leaf(configuration, unit.hop), self.team.dialect
+        return [
+            self.run.empty_leaf_sql(dialect, configuration, unit.hop).rstrip(";"),
+            f"INSERT INTO {leaf} (__dist_key__, hop, start, payload)"
+            f" SELECT s.__dist_key__, {int(unit.hop)}, (s.made).start, (s.made).payload"
+            f" FROM ({dialect.made_on_segment(f'cerebro._state_out({int(place)})', seat.dist_key)}) s",
+            "INSERT INTO cerebro.hop (run, mst_key, hop, epoch, segment, started_at, worker_pid, trainer_pid, rows,"
+            "  steps, loss, metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
+            " SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
+            "  %s::jsonb || jsonb_build_object('save', %s + extract(epoch FROM clock_timestamp() - now()) / %s)",
+        ]
 
     def evaluate(self, seat: Seat, unit: Evaluate) -> Steps:
+        """Returns one None, as ``train`` does: an evaluation has no reason to stop."""
         run, configuration = self.run, self.run.configurations[unit.configuration]
         rows = yield "SELECT clock_timestamp()", None
         started_at = rows[0][0]
         handle, reading = yield from self.team.read(seat, run.data(unit.dataset), unit.part)
         order = {"work": "evaluate", "configuration": configuration.definition, "handle": handle}
-        result, loading = yield from self.with_state(seat, configuration, unit.hop, order)
+        result, loading = yield from self.with_states(seat, [(configuration, unit.hop)], order)
         seconds = {**result["seconds"], "data": reading}
         seconds["load"] = seconds.get("load", 0.0) + loading
         yield (
@@ -240,25 +272,33 @@ class Driver:
                 json.dumps(seconds),
             ),
         )
-        return None
+        return [None]
 
-    def with_state(self, seat: Seat, configuration: Configuration, hop: int, order: dict[str, Any]) -> Steps:
-        """Give an order that needs the state after a hop: (result, seconds spent fetching the state)."""
-        order = {**order, "state_bytes": configuration.state_bytes}
+    def with_states(self, seat: Seat, wanted: list[tuple[Configuration, int]], order: dict[str, Any]) -> Steps:
+        """Give an order that needs states, each of a configuration after a hop: (result, seconds spent on fetching)."""
+        order = {**order, "state_bytes": sum(configuration.state_bytes for configuration, _ in wanted)}
+        if len(wanted) == 1:
+            ((configuration, hop),) = wanted
+            held = seat.held.get(configuration.key)
+            if held is not None and held[0] == hop:
+                try:
+                    state = {"kind": "held", "token": held[1]}
+                    return (yield from self.team.order(seat, {**order, "states": [state]})), 0.0
+                except Refused as refused:
+                    if refused.kind != "WrongState":
+                        raise
+                    del seat.held[configuration.key]
+        started, states = time.monotonic(), []
+        for configuration, hop in wanted:
+            states.append((yield from self.fetch(seat, configuration, hop)))
+        fetching = time.monotonic() - started
+        return (yield from self.team.order(seat, {**order, "states": states})), fetching
+
+    def fetch(self, seat: Seat, configuration: Configuration, hop: int) -> Steps:
+        """Bring the state after a hop to a segment; how an order names it there."""
         if hop == 0 and configuration.initial == "random":
-            result = yield from self.team.order(seat, {**order, "state": {"kind": "none"}})
-            return result, 0.0
-        held = seat.held.get(configuration.key)
-        if held is not None and held[0] == hop:
-            try:
-                result = yield from self.team.order(seat, {**order, "state": {"kind": "held", "token": held[1]}})
-                return result, 0.0
-            except Refused as refused:
-                if refused.kind != "WrongState":
-                    raise
-                del seat.held[configuration.key]
-        started = time.monotonic()
-        ticket = f"{self.run.id}/{configuration.key}/{hop}/{started}"
+            return {"kind": "none"}
+        ticket = f"{self.run.id}/{configuration.key}/{hop}/{time.monotonic()}"
         leaf, here, there = self.run.leaf(configuration, hop), seat.dist_key, configuration.dist_key
         where = f"hop = {int(hop)}"
         if self.team.dialect.greenplum:
@@ -272,14 +312,8 @@ class Driver:
                 )
             where += f" AND __dist_key__ = {here}"
         yield f"SELECT cerebro._state_in(%s, start, payload) FROM {leaf} WHERE {where}", (ticket,)
-        loading = time.monotonic() - started
-        state = {
-            "kind": configuration.initial if hop == 0 else "full",
-            "ticket": ticket,
-            "sha256": configuration.sha256,
-        }
-        result = yield from self.team.order(seat, {**order, "state": state})
-        return result, loading
+        kind = configuration.initial if hop == 0 else "full"
+        return {"kind": kind, "ticket": ticket, "sha256": configuration.sha256}
 
     # -- telling others -----------------------------------------------------------------------------
 
@@ -287,7 +321,7 @@ class Driver:
         return sum(
             int(seat.session.progress.get("rows", 0))
             for seat in self.team.seats
-            if isinstance(seat.unit, Train) and seat.session.progress
+            if seat.session.progress and any(isinstance(unit, Train) for unit in seat.units)
         )
 
     def beat(self, *, last: bool = False) -> None:

@@ -177,7 +177,7 @@ def keras_evaluate(
             handle, _ = yield from team.read(seat, data, number)
             yield from send_weights(db, team, seat, model, ticket)
             order = {"work": "evaluate", "configuration": model.definition, "handle": handle}
-            return (yield from team.order(seat, {**order, "state": {"kind": "weights", "ticket": ticket}}))
+            return (yield from team.order(seat, {**order, "states": [{"kind": "weights", "ticket": ticket}]}))
 
         found = team.run_all({seat.segment: on(seat, parts[seat.segment]) for seat in team.seats}).values()
     rows = sum(part["rows"] for part in found)

@@ -66,6 +66,7 @@ class Prediction:
     def answers_out(self) -> Iterator[tuple[str, int, list[float]]]:
         """What ``predict`` has found so far, which is all if it was called after the last row."""
         self.segment.data_forget(HANDLE)
+        self.segment.drop_arrived()
         for ids, outputs in self.answers:
             for output, (width, values) in enumerate(outputs):
                 for row, row_id in enumerate(ids):

@@ -89,7 +89,7 @@ class Segment:
         self.resting = False
         self.options: dict[str, Any] = {}
         self.datasets: dict[str, Dataset] = {}
-        self.ticket: str | None = None  # which state lies in the file of incoming states
+        self.arrived: dict[str, Path] = {}  # ticket -> the file of a state that came in for the next piece of work
         self.said = 0.0
         self.prediction: Prediction | None = None
 
@@ -190,21 +190,30 @@ class Segment:
         return {}
 
     def state_in(self, ticket: str, start: int, payload: bytes) -> int:
-        fresh = self.ticket != ticket
-        with open(self.folder / "state.in", "wb" if fresh else "r+b") as file:
+        fresh = ticket not in self.arrived
+        path = self.arrived.setdefault(ticket, self.folder / f"state.in.{len(self.arrived)}")
+        with open(path, "wb" if fresh else "r+b") as file:
             file.seek(start)
             file.write(payload)
-        self.ticket = ticket
         return len(payload)
 
-    def state_out(self) -> Iterator[tuple[int, bytes]]:
-        path = self.folder / "state.out"
+    def drop_arrived(self) -> None:
+        for path in self.arrived.values():
+            path.unlink(missing_ok=True)  # it may take as much memory as the model
+        self.arrived.clear()
+
+    def state_out(self, member: int) -> Iterator[tuple[int, bytes]]:
+        path = self._left(member)
         with open(path, "rb") as file:
             start = 0
             while chunk := file.read(CHUNK):
                 yield start, chunk
                 start += len(chunk)
         path.unlink(missing_ok=True)  # it may be in memory, and as large as the model
+
+    def _left(self, member: int) -> Path:
+        """Where a training leaves a state."""
+        return self.folder / f"state.out.{int(member)}"
 
     # -- work -------------------------------------------------------------------------------------
 
@@ -230,15 +239,16 @@ class Segment:
             return {}
         if kind not in ("train", "evaluate", "describe"):
             raise InvalidArgument(f"a segment cannot {kind!r}")
+        members = asked.get("members") or [asked]
         order: dict[str, Any] = {"order": kind}
-        for name in ("configuration", "handle", "layout", "seed", "shuffle_seed", "hop"):
+        for name in ("handle", "layout"):
             if name in asked:
                 order[name] = asked[name]
-        order["functions"] = self.functions(asked.get("configuration"))
-        if "state" in asked:
-            order["state"] = self.state(asked["state"])
-        if kind == "train":
-            order["out"] = str(self.folder / "state.out")
+        parts = [self._member(kind, number, member) for number, member in enumerate(members)]
+        for part, state in zip(parts, asked.get("states", [])):
+            part["state"] = self.state(state)
+        order.update(parts[0] if len(parts) == 1 else {"order": f"{kind} together", "members": parts})
+        order["functions"] = self.functions(members[0].get("configuration"))
         trainer = self.running()
         if asked.get("state_bytes"):
             self.require_memory(trainer, int(asked["state_bytes"]))
@@ -247,12 +257,21 @@ class Segment:
         except DiskFull as full:
             full.message += f" ({(machine.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"
             raise
-        if "state" in result:
-            result["state"].pop("path", None)
-        self.ticket = None
-        with contextlib.suppress(FileNotFoundError):
-            (self.folder / "state.in").unlink()  # it may take as much memory as the model
+        finally:
+            self.drop_arrived()
+        if kind == "train" and len(parts) == 1:
+            result = {"members": [result], "seconds": result.pop("seconds")}
+        for member in result.get("members", []):
+            member["state"].pop("path", None)
         return {**result, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
+
+    def _member(self, kind: str, number: int, asked: dict[str, Any]) -> dict[str, Any]:
+        """One configuration's part of an order."""
+        names = ("configuration", "seed", "shuffle_seed", "hop")
+        part: dict[str, Any] = {name: asked[name] for name in names if name in asked}
+        if kind == "train":
+            part["out"] = str(self._left(number))
+        return part
 
     def require_memory(self, trainer: Trainer, state_bytes: int) -> None:
         """A large model that cannot fit is told so, rather than killed; others may be giving memory back just now."""
@@ -296,12 +315,13 @@ class Segment:
     def state(self, asked: dict[str, Any]) -> dict[str, Any]:
         state: dict[str, Any] = {name: asked[name] for name in ("kind", "sha256", "token") if name in asked}
         if state.get("kind") in ("full", "weights"):
-            if self.ticket != asked.get("ticket"):
+            path = self.arrived.get(asked.get("ticket") or "")
+            if path is None:
                 raise CorruptState(
                     "the model's state is not there",
                     hint="Its table in the schema cerebro_state was emptied or dropped by hand.",
                 )
-            state["path"] = str(self.folder / "state.in")
+            state["path"] = str(path)
         return state
 
     def _report(self, progress: dict[str, Any]) -> None:
@@ -383,8 +403,8 @@ def state_in(db: Database, ticket: str, start: int, payload: bytes) -> int:
 
 
 @entry
-def state_out(db: Database) -> Iterator[tuple[int, bytes]]:
-    return mine(db).state_out()
+def state_out(db: Database, member: int) -> Iterator[tuple[int, bytes]]:
+    return mine(db).state_out(member)
 
 
 @entry

@@ -54,7 +54,7 @@ class Seat:
     cached: dict[str, Versions] = field(default_factory=dict)  # handle -> which versions of the rows it holds
     looked_at: set[str] = field(default_factory=set)  # handles of which this call knows that they are those rows
     held: dict[int, tuple[int, str]] = field(default_factory=dict)  # configuration -> (hop, token)
-    unit: Unit | None = None
+    units: list[Unit] = field(default_factory=list)  # under way: one, or several that train together
     since: float = 0.0
     failing: set[int] = field(default_factory=set)  # configurations whose trainer died here, none done since
 

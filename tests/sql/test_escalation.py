@@ -232,10 +232,10 @@ def test_forged_work_reaches_nothing(alice: User) -> None:
     columns = [{"name": "x", "dtype": "uint8", "shape": [2]}]
     answers = []
     for work in (
-        {"work": "train", "configuration": model, "handle": "none", "state": {"kind": "none"}, "out": "/tmp/stolen"},
-        {"work": "train", "configuration": model, "handle": "none", "state": state},
-        {"work": "evaluate", "configuration": model, "handle": "none", "state": {**state, "ticket": None}},
-        {"work": "evaluate", "configuration": model, "handle": "none", "state": {"kind": "held", "token": "1.1"}},
+        {"work": "train", "configuration": model, "handle": "none", "states": [{"kind": "none"}], "out": "/tmp/stolen"},
+        {"work": "train", "configuration": model, "handle": "none", "states": [state]},
+        {"work": "evaluate", "configuration": model, "handle": "none", "states": [{**state, "ticket": None}]},
+        {"work": "evaluate", "configuration": model, "handle": "none", "states": [{"kind": "held", "token": "1.1"}]},
         {"work": "describe", "configuration": evil, "layout": {"inputs": columns, "outputs": []}},
         {"work": "data", "handle": "none", "layout": {}, "rows": 1, "files": {"x": "/etc/passwd"}},
         {"work": "hello", "order": "data"},
