@@ -32,7 +32,7 @@ BEGIN
          WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace
     $sql$;
 
-    -- Queries that may take long: while one runs, a cancel is let in (plpy/cerebro_plpy/interrupts.py).
+    -- What may take long: while it runs, a cancel is let in (plpy/cerebro_plpy/interrupts.py).
     EXECUTE $sql$
         CREATE FUNCTION cerebro._hold() RETURNS void LANGUAGE plpython3u AS $py$
         @cerebro@
@@ -52,17 +52,17 @@ BEGIN
         $f$
     $sql$;
     EXECUTE $sql$
-        CREATE FUNCTION cerebro._await(cursor_name text) RETURNS text LANGUAGE plpgsql AS $f$
+        CREATE FUNCTION cerebro._await(command text, labels text[]) RETURNS text LANGUAGE plpgsql AS $f$
         BEGIN
-            EXECUTE format('MOVE 1 FROM %I', cursor_name);
+            EXECUTE command USING labels;
             PERFORM cerebro._hold();
             RETURN 'true';
         END
         $f$
     $sql$;
-    EXECUTE $sql$COMMENT ON FUNCTION cerebro._hold() IS 'Ends a scan: a cancel waits again.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._hold() IS 'The end of what may take long: a cancel waits again.'$sql$;
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._scan(text, text[]) IS 'The rows of a query, as JSON.'$sql$;
-    EXECUTE $sql$COMMENT ON FUNCTION cerebro._await(text) IS 'Waits for the first row of a cursor.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._await(text, text[]) IS 'Runs a command.'$sql$;
 
     -- The log of a run lies together, so that what is asked about it is joined where it lies. Tables without a
     -- primary key are distributed by their first column as it is.

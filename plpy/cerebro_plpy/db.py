@@ -45,6 +45,14 @@ class Database:
         plan = self._plan("SELECT cerebro._scan($1, $2) AS found", ("text", "text[]"))
         return interrupts.scan(self.plpy, plan, [sql, *labels] if labels else [sql, None])
 
+    def patiently(self, sql: str, *labels: list[str]) -> None:
+        """As ``execute``, of what may take long or waits for others' locks."""
+        if not interrupts.on_greenplum(self.plpy):
+            self.execute(sql, ["text[]"] * len(labels), *labels)
+            return
+        plan = self._plan("SELECT cerebro._await($1, $2) AS found", ("text", "text[]"))
+        interrupts.scan(self.plpy, plan, [sql, *labels] if labels else [sql, None])
+
     def cursor(self, sql: str, types: Types | list[str] = (), *values: Any) -> Cursor:
         self._cursors += 1
         return Cursor(self, f"cerebro_{self._cursors}", sql, types, values)
@@ -69,9 +77,10 @@ class Database:
     def _run(self, sql: str, types: Types | list[str], values: tuple[Any, ...]) -> Any:
         if len(types) != len(values):
             raise TypeError(f"{len(types)} types for {len(values)} values: {sql}")
+        plan = self._plan(sql, tuple(types))
         if interrupts.on_greenplum(self.plpy):
-            interrupts.look(self.plpy)
-        return self.plpy.execute(self._plan(sql, tuple(types)), list(values))
+            return interrupts.execute(self.plpy, plan, list(values))
+        return self.plpy.execute(plan, list(values))
 
     def _plan(self, sql: str, types: Types) -> Any:
         plan = self._plans.get((sql, types))
@@ -88,9 +97,8 @@ class Cursor:
         db._run(f"DECLARE {name} NO SCROLL CURSOR FOR {sql}", types, values)
 
     def wait(self) -> None:
-        """On Greenplum: wait for the first row, which is lost."""
-        plan = self.db._plan("SELECT cerebro._await($1) AS found", ("text",))
-        interrupts.scan(self.db.plpy, plan, [self.name])
+        """For the first row, which is lost."""
+        self.db.patiently(f"MOVE 1 FROM {self.name}")
 
     def fetch(self, rows: int) -> Any:
         """The next rows, none at the end."""
@@ -125,7 +133,7 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
             failure = _postgres_error(plpy, str(error), DiskFull.sqlstate, None, MAKE_ROOM)
         except KeyboardInterrupt:
             # How Greenplum lets Python code hear of a cancel: here, as soon as it is no longer held back.
-            failure = _postgres_error(plpy, "canceling statement due to user request", "57014", None, None)
+            failure = _postgres_error(plpy, interrupts.CANCELLED, "57014", None, None)
         raise failure
 
     return call

@@ -199,7 +199,7 @@ def carry_out(
         if retry_failed:
             runs.revive(recorder, run_id)
         run = runs.load(recorder, run_id)
-        team = Team(db, owner, run.dist_keys, run.options, until_cancelled(db, run_id))
+        team = Team(db, owner, run.dist_keys, run.options, until_cancelled(recorder.listen, recorder, run_id))
     except BaseException as error:
         record_end(db, owner, recorder, run_id, error)
         raise

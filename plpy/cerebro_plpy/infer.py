@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import psycopg2
@@ -34,6 +36,7 @@ from .team import Refused, Seat, Steps, Team, failure_of
 
 EVALUATE, PREDICT = "madlib_keras_evaluate", "madlib_keras_predict"
 FORGOTTEN_AFTER = 86400  # seconds; no statement predicts for so long
+FETCHED = 1000  # rows at a time
 SMALL_TABLE = 4 << 20  # bytes; a table below it is predicted by one trainer, sparing the start of others
 
 
@@ -236,8 +239,7 @@ def keras_predict(
         )
     job = {"configuration": model.definition, "inputs": inputs}
     statement = Statement(test, quote(id_name), expressions)
-    alone = not Dialect.of(db).greenplum and (seen_only_here(db, test) or size_of(db, test) < SMALL_TABLE)
-    if alone:
+    if seen_only_here(db, test) or (not Dialect.of(db).greenplum and size_of(db, test) < SMALL_TABLE):
         staged = predict_here(db, model, job, statement, options(use_gpus, PREDICT, 1))
     else:
         staged = predict_on_segments(db, model, job, statement, use_gpus)
@@ -364,12 +366,41 @@ def predict_here(db: Database, model: Model, job: dict[str, Any], statement: Sta
     for piece in model.weights(db):
         mine.state_in(ticket, start, piece)
         start += len(piece)
-    mine.prediction = predicting.Prediction(mine, {**job, "state": {"kind": "weights", "ticket": ticket}})
-    db.execute(statement.sql())
+    prediction = predicting.Prediction(mine, {**job, "state": {"kind": "weights", "ticket": ticket}})
+    dialect = Dialect.of(db)
     staged = f"pg_temp.{quote('cerebro_predict_' + secrets.token_hex(6))}"
-    db.execute(f"CREATE TEMP TABLE {staged.partition('.')[2]} {STAGED}")
-    db.execute(f"INSERT INTO {staged} {FETCH.format(Dialect.of(db).made_on_segment('cerebro._predictions_out()', 0))}")
+    db.execute(f"CREATE TEMP TABLE {staged.partition('.')[2]} {STAGED} {dialect.distributed_by('__dist_key__')}")
+    if dialect.greenplum:
+        predict_fetched(db, prediction, statement, staged)
+    else:
+        mine.prediction = prediction
+        db.execute(statement.sql())
+        db.execute(f"INSERT INTO {staged} {FETCH.format(dialect.made_on_segment('cerebro._predictions_out()', 0))}")
     return staged
+
+
+def predict_fetched(db: Database, prediction: predicting.Prediction, statement: Statement, staged: str) -> None:
+    """For Greenplum, where functions run on the segments: what no worker session can see is predicted here."""
+    values = [f"v{place}" for place in range(len(statement.expressions))]
+    columns = [f"{expression} AS {name}" for expression, name in zip(statement.expressions, values)]
+    cursor = db.cursor(
+        f"SELECT {', '.join([f'{statement.id_column}::text AS id', *columns])} FROM {statement.test.sql}"
+    )
+    while rows := cursor.fetch(FETCHED):
+        for row in rows:
+            prediction.row_in(row["id"], [row[name] for name in values])
+    cursor.close()
+    prediction.predict()
+    insert = (
+        f"INSERT INTO {staged} SELECT 0, id, output, probabilities"
+        " FROM jsonb_to_recordset($1::jsonb) AS made (id text, output integer, probabilities real[])"
+    )
+    answers = (
+        {"id": row_id, "output": output, "probabilities": [p if math.isfinite(p) else str(p) for p in probabilities]}
+        for row_id, output, probabilities in prediction.answers_out()
+    )
+    while made := list(islice(answers, FETCHED)):
+        db.execute(insert, ("text",), json.dumps(made))
 
 
 def predict_on_segments(
@@ -448,36 +479,35 @@ def write_predictions(
         write_values(db, outputs, staged, output, id_column, id_name)
         return
     kind, number = wanted
-    names = [known["name"] for known in outputs]
     picked = {
         "prob": "true",
         "response": "rank = 1",
         "top": f"rank <= {int(number)}",
         "above": f"prob > {float(number)!r}",
     }[kind]
-    values = json.dumps([_values(model, known) for known in outputs])
+    # Their names, and at last what their classes are called.
+    labels = [known["name"] for known in outputs] + [json.dumps([_values(model, known) for known in outputs])]
+    values = f"($1::text[])[{len(labels)}]::jsonb"
     rank = "" if kind == "response" else ", rank"
-    db.execute(
+    db.patiently(
         f"""
         CREATE TABLE {output.sql} AS
         SELECT {quote(id_name)}, class_name, class_value, prob {rank}
           FROM (SELECT s.id::{id_column.type} AS {quote(id_name)},
                        ($1::text[])[s.output + 1] AS class_name,
-                       $2::jsonb -> s.output ->> (p.place - 1)::integer AS class_value,
+                       {values} -> s.output ->> (p.place - 1)::integer AS class_value,
                        p.prob::double precision AS prob,
                        row_number() OVER (PARTITION BY s.id, s.output ORDER BY p.prob DESC, p.place)::integer AS rank
                   FROM (SELECT id, output,
                                -- one unit for two classes gives the probability of the second
-                               CASE WHEN cardinality(probabilities) = 1 AND jsonb_array_length($2::jsonb -> output) = 2
+                               CASE WHEN cardinality(probabilities) = 1 AND jsonb_array_length({values} -> output) = 2
                                     THEN ARRAY[1 - probabilities[1], probabilities[1]] ELSE probabilities END AS probs
                           FROM {staged}) s
                  CROSS JOIN LATERAL unnest(s.probs) WITH ORDINALITY AS p (prob, place)) ranked
          WHERE {picked}
         {Dialect.of(db).distributed_by(quote(id_name))}
         """,
-        ("text[]", "text"),
-        names,
-        values,
+        labels,
     )
 
 
@@ -491,7 +521,7 @@ def write_values(
         chosen.append(f"o{place}.probabilities{element}::{kind} AS {quote('estimated_' + known['name'])}")
         table = f"(SELECT id, probabilities FROM {staged} WHERE output = {place}) AS o{place}"
         joined += f" JOIN {table} USING (id)" if joined else table
-    db.execute(
+    db.patiently(
         f"CREATE TABLE {output.sql} AS"
         f" SELECT id::{id_column.type} AS {quote(id_name)}, {', '.join(chosen)} FROM {joined}"
         f" {Dialect.of(db).distributed_by(quote(id_name))}"

@@ -7,7 +7,7 @@ Python's frames behind; the next function of that session then crashes the serve
 
 * the signals are held back while Python is in charge, statements included;
 * we look for them where we listen, and before each statement;
-* a query that may take long is run by PL/pgSQL (``scan``, ``Cursor.wait``), which lets a cancel in while it runs, and
+* what may take long is run by PL/pgSQL (``Database.scan`` and ``patiently``), which lets a cancel in while it runs, and
   holds it back again before the subtransaction ends.
 """
 
@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import select
 import signal
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Callable
-
-from cerebro_db.core.errors import Cancelled
 
 Listen = Callable[[], None]
 
+CANCELLED = "canceling statement due to user request"
 CANCEL, TERMINATE = signal.SIGINT, signal.SIGTERM
 
 _greenplum: bool | None = None  # not asked yet
@@ -51,27 +54,64 @@ def held_back(plpy: Any) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def look(plpy: Any) -> None:
-    """On Greenplum: raises if a signal is being held back."""
+def look(plpy: Any, client: int | None = None) -> None:
+    """On Greenplum: raises if a signal is being held back, or the client is gone."""
     pending = signal.sigpending()
     if TERMINATE in pending:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {TERMINATE})
         plpy.execute("SELECT 1")  # ends this process
     if CANCEL in pending:
         signal.sigwait({CANCEL})
-        raise Cancelled("canceling statement due to user request")
+        raise KeyboardInterrupt(CANCELLED)
+    if client is not None and is_closed(client):
+        raise KeyboardInterrupt("connection to client lost")
+
+
+def is_closed(connection: int) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def listener(plpy: Any) -> Listen:
     """What to call again and again while waiting: raises when the session we run in is to stop."""
-    if on_greenplum(plpy):
-        return lambda: look(plpy)
-    plan = plpy.prepare("SELECT 1")
-    return lambda: plan.execute([], 1) and None
+    if not on_greenplum(plpy):
+        plan = plpy.prepare("SELECT 1")
+        return lambda: plan.execute([], 1) and None
+    (settings,) = plpy.execute(
+        "SELECT pg_catalog.current_setting('gp_role') AS role,"
+        " pg_catalog.current_setting('client_connection_check_interval') AS checks"
+    )
+    if settings["role"] == "execute":  # a segment's process: there statements are as harmless as on PostgreSQL
+        plan = plpy.prepare("SELECT 1")
+        return lambda: execute(plpy, plan, []) and None
+    client = client_socket() if settings["checks"] != "0" else None
+    return lambda: look(plpy, client)
+
+
+def client_socket() -> int | None:
+    """The descriptor of the connection that this process serves."""
+    port = Path("postmaster.pid").read_text().splitlines()[3]  # we are in the data folder
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as connection:
+            here = connection.getsockname()
+            if str(here[1]) == port if isinstance(here, tuple) else here.endswith(f".s.PGSQL.{port}"):
+                return int(name)
+    return None
+
+
+def execute(plpy: Any, plan: Any, values: list[Any]) -> Any:
+    """A statement, on Greenplum: it can be terminated, which does no harm there, but not cancelled."""
+    look(plpy)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {TERMINATE})
+    try:
+        return plpy.execute(plan, values)
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {TERMINATE})
 
 
 def scan(plpy: Any, plan: Any, values: list[Any]) -> list[dict[str, Any]]:
-    """What a plan that calls ``cerebro._scan`` or ``cerebro._await`` gives, on Greenplum."""
+    """What a plan that calls ``cerebro._scan`` or ``cerebro._await`` gives, on Greenplum: it can be cancelled."""
     global _scanning
     look(plpy)
     _scanning = True

@@ -217,6 +217,14 @@ class Owner:
             found["name"], found["oid"], found["database"], memberships, trusted, found["settings"], found["version"]
         )
 
+    @classmethod
+    def acting(cls, db: Database, name: str) -> Owner:
+        """The current user, who must be of that name."""
+        user = cls.current(db)
+        if user.name != name:
+            raise NotPermitted(f'"{user.name}" cannot open a worker session of "{name}"')
+        return user
+
     @property
     def worker(self) -> str:
         return worker_role(self.oid)
@@ -227,10 +235,11 @@ class Owner:
 
 
 def connect_as(db: Database, owner: str, application: str, listen: Listen) -> Session:
-    """A worker session that acts as ``owner``: logged in as the owner's worker role, then SET ROLE."""
-    user = Owner.current(db)
-    if user.name != owner:
-        raise NotPermitted(f'"{user.name}" cannot open a worker session of "{owner}"')
+    return session_of(Owner.acting(db, owner), application, listen)
+
+
+def session_of(user: Owner, application: str, listen: Listen) -> Session:
+    """A worker session that acts as its owner: logged in as the owner's worker role, then SET ROLE."""
     session = None
     if user.enrolled:
         try:
@@ -240,7 +249,7 @@ def connect_as(db: Database, owner: str, application: str, listen: Listen) -> Se
     if session is None:
         enrol_owner(user, listen)
         session = connect(user.worker, user.database, application, listen)
-    session.run("SET ROLE " + quote(owner))
+    session.run("SET ROLE " + quote(user.name))
     return session
 
 

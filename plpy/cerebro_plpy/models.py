@@ -38,7 +38,7 @@ def load_keras_model(
         )
     table = _arch_table(db, parsed, (keras_model_arch_table or "").strip())
     # Ids are "the largest and one": two sessions at once must not take the same.
-    db.execute(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
+    db.patiently(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
     model_id = db.value(f"SELECT coalesce(max(model_id), 0) + 1 FROM {table.sql}")
     db.execute(
         f"""

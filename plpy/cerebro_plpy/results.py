@@ -63,7 +63,7 @@ def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None
         for ending in ("_weights", "_info", "_summary", ""):
             old = tables.find(db, name.suffixed(ending))
             if old is not None:
-                db.execute(f"DROP TABLE {old.sql}")
+                db.patiently(f"DROP TABLE {old.sql}")
     _make_models(db, dialect, run, models, name)
     _make_info(db, dialect, run, models, name.suffixed("_info"))
     _make_summary(db, dialect, run, name)

@@ -61,7 +61,7 @@ def generate_model_configs(
     known: list[Row] = []
     if table is not None:
         # Until the end of the transaction nobody else adds what we are about to find missing.
-        db.execute(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
+        db.patiently(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
         found = db.rows(f"SELECT model_id, compile_params, fit_params FROM {table.sql}")
         known = [(row["model_id"], row["compile_params"], row["fit_params"]) for row in found]
     rows = search.generate(

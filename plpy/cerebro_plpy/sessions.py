@@ -53,6 +53,7 @@ class Session:
     # -- one statement at a time, waiting for it ---------------------------------------------------
 
     def run(self, sql: str, parameters: Sequence[Any] | None = None) -> Rows:
+        self.finish()
         self.send(sql, parameters)
         while not self.ready():
             self._pause(LISTEN_EVERY)
@@ -85,6 +86,11 @@ class Session:
             self.send(*statement)
         return False, None
 
+    def finish(self) -> None:
+        """Wait for the end of the work under way, if there is any."""
+        while self.work is not None and not self.advance()[0]:
+            wait_any([self], LISTEN_EVERY)
+
     def throw(self, error: BaseException) -> tuple[bool, Any]:
         """Tell the work that its statement failed; it may go on with another."""
         assert self.work is not None
@@ -116,6 +122,10 @@ class Session:
 
     def fileno(self) -> int:
         return self.connection.fileno()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.connection.isexecuting())
 
     @property
     def lost(self) -> bool:

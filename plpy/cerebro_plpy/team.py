@@ -74,26 +74,33 @@ class Seat:
         self.failing.clear()
 
 
-def until_cancelled(db: Database, run_id: int) -> Listen:
-    """Listens to the session we run in and, once a second, to ``cerebro.cancel()``; heard once, not again."""
-    own = listener(db.plpy)
-    asked_at, heard = time.monotonic(), False
+def until_cancelled(own: Listen, recorder: Session, run_id: int) -> Listen:
+    """Listens to the session we run in and, once a second, to ``cerebro.cancel()``; heard once, not again.
+
+    The recorder asks, when it has nothing else to do.  Not our own session: on Greenplum it may have lost its segments
+    while the run goes on.
+    """
+    asked_at, heard, told = time.monotonic(), False, False
+
+    def ask() -> Steps:
+        nonlocal heard
+        rows = yield (
+            "SELECT event = 'cancel requested' FROM cerebro.event WHERE run = %s AND owner = current_user"
+            " AND event IN ('started', 'cancel requested') ORDER BY event_id DESC LIMIT 1",
+            (run_id,),
+        )
+        heard = bool(rows and rows[0][0])
 
     def listen() -> None:
-        nonlocal asked_at, heard
+        nonlocal asked_at, told
         own()
-        if heard or time.monotonic() - asked_at < CANCEL_EVERY:
-            return
-        asked_at = time.monotonic()
-        heard = bool(
-            db.value(
-                "SELECT event = 'cancel requested' FROM cerebro.event WHERE run = $1 AND owner = current_user"
-                " AND event IN ('started', 'cancel requested') ORDER BY event_id DESC LIMIT 1",
-                ("bigint",),
-                run_id,
-            )
-        )
-        if heard:
+        if recorder.work is not None:
+            recorder.advance()
+        elif not told and not recorder.busy and time.monotonic() - asked_at >= CANCEL_EVERY:
+            asked_at = time.monotonic()
+            recorder.begin(ask())
+        if heard and not told:
+            told = True
             raise Cancelled(f"run {run_id} was cancelled", hint=f"SELECT cerebro.resume({run_id}) goes on.")
 
     return listen
@@ -113,7 +120,7 @@ class Team:
         options: dict[str, Any],
         listen: Listen | None = None,
     ) -> None:
-        self.owner = owner
+        self.owner = logins.Owner.acting(db, owner)
         self.dist_keys = list(dist_keys)
         self.options = options
         self.dialect = Dialect.of(db)
@@ -135,7 +142,7 @@ class Team:
             raise
 
     def _open(self, segment: int) -> tuple[Session, int, int]:
-        session = logins.connect_as(self.db, self.owner, self.application(segment), self.listen)
+        session = logins.session_of(self.owner, self.application(segment), self.listen)
         session.configure(**self.settings)
         opened = session.run(*self.open_trainer(segment))[0][0]
         return session, opened["worker_pid"], opened["trainer_pid"]
