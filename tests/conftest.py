@@ -66,8 +66,17 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: not os.environ.get("CEREBRO_TEST_DSN"),
         "CEREBRO_TEST_DSN names a server that is not ours",
     ),
+    "same_machine": (
+        lambda: _is_here(os.environ.get("CEREBRO_TEST_DSN")),
+        "CEREBRO_TEST_DSN names a server on another machine",
+    ),
     "greenplum": (lambda: _is_greenplum(os.environ.get("CEREBRO_TEST_DSN")), "CEREBRO_TEST_DSN names no Greenplum"),
 }
+
+
+def _is_here(dsn: str | None) -> bool:
+    host = parse_dsn(dsn).get("host", "/") if dsn else "/"
+    return host.startswith("/") or host in ("localhost", "127.0.0.1", "::1")
 
 
 def _is_greenplum(dsn: str | None) -> bool:
@@ -135,6 +144,17 @@ def _container() -> Iterator[str]:
         wait_for_logs(container, "ready to accept connections", timeout=120)
         where = {"host": container.get_container_host_ip(), "port": container.get_exposed_port(5432)}
         yield make_dsn(user="postgres", password=password, dbname="cerebro", **where)
+
+
+@pytest.fixture
+def data_folder(server: str) -> Path:
+    """Of the server (Greenplum: of the coordinator), to be looked at."""
+    with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_catalog.current_setting('data_directory')")
+        folder = Path(cursor.fetchone()[0])
+    if not _is_here(server) or not os.access(folder, os.R_OK):
+        pytest.skip("the server's files cannot be looked at from here")
+    return folder
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tests.sql.users import town
 
-pytestmark = pytest.mark.needs_cluster  # which is on this machine
+pytestmark = pytest.mark.same_machine
 
 OPENING = {"engine": "tensorflow", "threads": 1, "deterministic": True, "gpu": None}
 
@@ -33,12 +33,12 @@ def words(trainer: dict[str, Any], name: str) -> dict[str, str]:
     return {line.partition(":")[0]: line.partition(":")[2].strip() for line in lines}
 
 
-def test_it_has_its_pipes_its_log_and_nothing_of_the_sessions(cluster: Any, trainer: dict[str, Any]) -> None:
+def test_it_has_its_pipes_its_log_and_nothing_of_the_sessions(data_folder: Path, trainer: dict[str, Any]) -> None:
     held = {int(entry.name): os.readlink(entry) for entry in (trainer["proc"] / "fd").iterdir()}
     assert held[0].startswith("pipe:") and held[1] == held[2] and held[1].endswith("/trainer.log")
     scratch = os.path.dirname(held[1])
     for number, target in held.items():
-        assert not target.startswith(("socket:", str(cluster.data / "base"), str(cluster.data / "pg_wal"))), (
+        assert not target.startswith(("socket:", str(data_folder / "base"), str(data_folder / "pg_wal"))), (
             number,
             target,
         )

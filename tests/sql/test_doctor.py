@@ -33,11 +33,10 @@ def test_a_sound_server(db: Any) -> None:
         assert "Keras 3." in found[segment, "trainer"][1]
         assert "CPU" in found[segment, "devices"][1]
     assert found["segments", "agreement"][0] == "ok"
-    assert found["worker login", "login"][1].endswith("acts as postgres")
+    assert found["worker login", "login"][1].endswith(f"acts as {db.info.user}")
     assert found["worker login", "password"] == ("ok", "a wrong one is refused", None)
 
 
-@pytest.mark.needs_cluster
 def test_a_user_of_no_privileges_but_ours(server: str, db: Any) -> None:
     with db.cursor() as cursor:
         cursor.execute("CREATE ROLE doctored LOGIN PASSWORD 'x' IN ROLE cerebro_user")

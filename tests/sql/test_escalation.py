@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg2
@@ -14,8 +15,6 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from tests.conftest import connect
 from tests.sql.users import ARCHITECTURE, Town, User, equip, fit, town
-
-pytestmark = pytest.mark.needs_cluster  # makes roles
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,7 @@ def test_the_callers_search_path_has_no_say_in_who_the_worker_is(root: Town, ali
     """As bob, alice would hear that his run is finished; as herself, that she has no such run."""
     (bobs,) = bob("SELECT run FROM cerebro.runs")
     own = f"{alice.name}_games"
-    root(f"CREATE SCHEMA {own} AUTHORIZATION {alice.name}")
+    root(f"CREATE SCHEMA {own}; ALTER SCHEMA {own} OWNER TO {alice.name}")
     try:
         with contextlib.closing(connect(alice.dsn)) as connection, connection.cursor() as cursor:
             (database,) = root("SELECT current_database()")
@@ -105,7 +104,8 @@ def test_the_callers_search_path_has_no_say_in_who_the_worker_is(root: Town, ali
 
 def test_nobody_sets_borrows_or_becomes_a_role_that_is_not_theirs(root: Town, alice: User, bob: User) -> None:
     workers = [worker_of(root, user) for user in (alice, bob)]
-    for role in [*workers, "cerebro_enrol", "cerebro_worker", "cerebro_admin", "cerebro_monitor", bob.name, "postgres"]:
+    superuser = root.root.info.user
+    for role in [*workers, "cerebro_enrol", "cerebro_worker", "cerebro_admin", "cerebro_monitor", bob.name, superuser]:
         alice.refused(f"SET ROLE {role}")
         alice.refused(f"SET SESSION AUTHORIZATION {role}")
         alice.refused(f"ALTER ROLE {role} PASSWORD 'known'")
@@ -128,7 +128,7 @@ def test_worker_passwords_cannot_be_guessed(root: Town, alice: User, bob: User, 
 
 def test_what_only_the_server_calls_is_nobodys(root: Town, alice: User, bob: User) -> None:
     alice.refused("SELECT cerebro._enrol(%s)", alice.name)
-    alice.refused("SELECT cerebro._enrol('postgres')")
+    alice.refused("SELECT cerebro._enrol(%s)", root.root.info.user)
     alice.refused("SELECT cerebro._setup_logins()")
     alice.refused("SELECT rolpassword FROM pg_authid")
     for read in ("pg_read_file", "pg_read_binary_file", "pg_stat_file"):
@@ -146,11 +146,12 @@ def test_what_only_the_server_calls_is_nobodys(root: Town, alice: User, bob: Use
     alice.refused("ALTER EXTENSION cerebro_db UPDATE")
 
 
-def test_the_secret_is_the_servers_alone(cluster: Any, alice: User) -> None:
-    folder = cluster.data / "cerebro_db"
+def test_the_secret_is_the_servers_alone(data_folder: Path, root: Town, alice: User) -> None:
+    folder = data_folder / "cerebro_db"
     assert folder.stat().st_mode & 0o077 == 0 and (folder / "secret").stat().st_mode & 0o077 == 0
-    logs = b"".join(path.read_bytes() for path in cluster.log.glob("*"))
-    assert (folder / "secret").read_bytes() not in logs
+    (logged,) = root("SELECT current_setting('log_directory')")
+    logs = b"".join(path.read_bytes() for path in (data_folder / logged).iterdir())
+    assert logs and (folder / "secret").read_bytes() not in logs
 
 
 # -- the functions of worker sessions, called by hand --------------------------------------------------------
@@ -195,8 +196,8 @@ def test_a_trainer_is_opened_with_what_we_know_only(alice: User) -> None:
         alice("SELECT cerebro._worker_close()")
 
 
-def test_handles_and_names_are_no_paths(cluster: Any, alice: User) -> None:
-    before = {path for path in cluster.data.iterdir()}
+def test_handles_and_names_are_no_paths(data_folder: Path, alice: User) -> None:
+    before = {path for path in data_folder.iterdir()}
     for path in PATHS:
         alice("SELECT cerebro._data_in(%s, %s, %s)", path, path, b"1234")
         alice("SELECT cerebro._state_in(%s, 0, %s)", path, b"1234")
@@ -211,7 +212,7 @@ def test_handles_and_names_are_no_paths(cluster: Any, alice: User) -> None:
             },
         ):
             alice.refused("SELECT 1 / (cerebro._work(%s) IS NULL)::int", json.dumps(work), why=psycopg2.Error)
-    assert {path for path in cluster.data.iterdir()} == before
+    assert {path for path in data_folder.iterdir()} == before
     for start in (-1, -(2**63), 2**63 - 1):
         alice.refused("SELECT cerebro._state_in('t', %s, 'x')", start, why=psycopg2.Error)
     alice("SELECT cerebro._worker_close()")
@@ -424,12 +425,13 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
         alice.refused(f"UPDATE cerebro.{table} SET owner = 'x'")
         alice.refused(f"TRUNCATE cerebro.{table}")
         alice.refused(
-            f"CREATE TRIGGER t BEFORE INSERT ON cerebro.{table} EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+            f"CREATE TRIGGER t BEFORE UPDATE ON cerebro.{table} FOR EACH ROW"
+            " EXECUTE FUNCTION suppress_redundant_updates_trigger()"
         )
         alice.refused(f"ALTER TABLE cerebro.{table} DISABLE ROW LEVEL SECURITY")
         alice.refused(f"CREATE RULE r AS ON INSERT TO cerebro.{table} DO INSTEAD NOTHING")
         alice.refused(f"CREATE POLICY p ON cerebro.{table} USING (true)")
-    for owner in (bob.name, "postgres", worker_of(root, bob)):
+    for owner in (bob.name, root.root.info.user, worker_of(root, bob)):
         alice.refused(
             "INSERT INTO cerebro.heartbeat (run, owner, rows_done, rows_total) VALUES (%s, %s, 1, 1)", bobs, owner
         )
@@ -611,7 +613,7 @@ def test_a_schema_of_our_name_that_others_write_to_is_refused(people: Any, bare:
     bare.execute("CREATE ROLE squatter")
     try:
         if game == "owned":
-            bare.execute("CREATE SCHEMA cerebro AUTHORIZATION squatter")
+            bare.execute("CREATE SCHEMA cerebro; ALTER SCHEMA cerebro OWNER TO squatter")
         else:
             bare.execute("CREATE SCHEMA cerebro; GRANT CREATE, USAGE ON SCHEMA cerebro TO squatter")
         bare.execute(f"SET ROLE squatter; {trap}; RESET ROLE")

@@ -68,7 +68,7 @@ class Town:
         self.roles.append(role)
         for group in groups:
             self(f"GRANT {group} TO {role}")
-        self(f"CREATE SCHEMA {role} AUTHORIZATION {role}")
+        self(f"CREATE SCHEMA {role}; ALTER SCHEMA {role} OWNER TO {role}")  # AUTHORIZATION: not on Greenplum
         made = User(role, password, self.dsn)
         self.users.append(made)
         return made
