@@ -55,7 +55,7 @@ def compare(stage: Stage, contenders: Sequence[Contender], repeats: int, record:
 def staged(work: Work, database: Database) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
         database.work(work)
-        write_task(Path(folder), work)
+        write_task(Path(folder), work, database.lab.dsn)
         yield Stage(work, database, Path(folder))
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -64,26 +67,42 @@ def _fit(stage: Stage, session: Any, name: str, options: Json) -> Measured:
 # --- rivals ----------------------------------------------------------------------------------------------
 
 
-def script(name: str, module: str, *arguments: str) -> Contender:
+def script(name: str, module: str, *arguments: str, needs: str | None = None) -> Contender:
     """A rival in processes of its own."""
 
     def contend(stage: Stage) -> Iterator[Measured]:
-        result = stage.folder / "result.json"
+        python = python_with(needs) if needs else sys.executable
+        if python is None:
+            raise Skipped(f"without {name}: {needs} is not installed; make bench does that")
+        result, scratch = stage.folder / "result.json", stage.folder / "scratch"
         result.unlink(missing_ok=True)
-        with stage.meter() as meter:
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        with stage.meter(scratch) as meter:
             began = time.time()
-            call(module, str(stage.folder), *arguments)
+            call([python, "-m", f"tests.bench.rivals.{module}", str(stage.folder), *arguments])
         found = json.loads(result.read_text())
         yield Measured(name, meter.taken, found.pop("ready") - began, found.pop("results"), found)
 
     return contend
 
 
-def call(module: str, *arguments: str) -> None:
-    command = [sys.executable, "-m", f"tests.bench.rivals.{module}", *arguments]
-    done = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, timeout=LONGEST)
+@functools.cache
+def python_with(package: str) -> str | None:
+    """The interpreter that has a package: this one, or that of the suite's own environment."""
+    for python in (sys.executable, str(CLONE / "build/bench/env/bin/python")):
+        with contextlib.suppress(OSError):
+            find = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({package!r}))"
+            if subprocess.run([python, "-c", find], cwd="/").returncode == 0:
+                return python
+    return None
+
+
+def call(command: list[str]) -> None:
+    path = {**os.environ, "PYTHONPATH": f"{CLONE}:{CLONE / 'plpy'}"}
+    done = subprocess.run(command, cwd=CLONE, env=path, capture_output=True, text=True, timeout=LONGEST)
     if done.returncode != 0:
-        raise RuntimeError(f"{module} failed:\n{done.stderr[-3000:]}")
+        raise RuntimeError(f"{' '.join(command[1:])} failed:\n{done.stderr[-3000:]}")
 
 
 OURS = {
@@ -95,7 +114,12 @@ RIVALS = {
     "keras": script("(a) Keras", "keras_queue"),
     "tuned": script("(b) Keras, tuned", "keras_queue", "--tuned"),
     "loop": script("(b2) bare loop", "graph_loop"),
-    "strawman": strawman,
     "loop-shared": script("(b2) bare loop, traced once", "graph_loop", "--shared"),
+    "loop-jax": script("(b2) bare loop, JAX", "scan_loop", needs="jax"),
+    "ray": script("(c) Ray Tune", "ray_tune", needs="ray"),
+    "optuna": script("(d) Optuna", "optuna_processes", needs="optuna"),
+    "task-parallel": script("(e) task-parallel", "modes", "--task-parallel"),
+    "averaging": script("(e) model averaging", "modes", "--averaging"),
+    "strawman": strawman,
 }
 CONTENDERS: dict[str, Contender] = {**OURS, **RIVALS}

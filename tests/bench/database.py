@@ -186,9 +186,10 @@ def database(settings: dict[str, str] | None = None) -> Iterator[Database]:
         clusters.remove(cluster)
 
 
-def write_task(folder: Path, work: Work) -> None:
+def write_task(folder: Path, work: Work, dsn: str) -> None:
     """What the rivals read: the same rows in memory's format, the same configurations."""
-    for prefix, rows in zip(("", "validation_"), work.data()):
+    data = work.data()
+    for prefix, rows in zip(("", "validation_"), data):
         np.save(folder / f"{prefix}x.npy", (rows.x / work.scale).astype("float32"))
         np.save(folder / f"{prefix}y.npy", np.eye(work.classes, dtype="float32")[rows.y])
     told = {
@@ -196,5 +197,11 @@ def write_task(folder: Path, work: Work) -> None:
         "configurations": [vars(one) for one in work.configurations],
         "epochs": work.epochs,
         "processes": work.segments,
+        # For those who read the table themselves.
+        "dsn": dsn,
+        "table": f"{SCHEMA}.{work.name.lower()}",
+        "shape": list(data[0].x.shape[1:]),
+        "classes": work.classes,
+        "scale": work.scale,
     }
     (folder / "work.json").write_text(json.dumps(told))
