@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,12 @@ class Dataset:
         # data to predict on has no outputs
         with_outputs = all(variable["name"] in files for variable in layout["outputs"])
         self.outputs = [_mapped(variable, rows, files) for variable in layout["outputs"]] if with_outputs else []
+        self.columns = self.inputs + self.outputs
+        self.on_device: Any = None  # the columns as an engine keeps them for all its programs, if it does
 
     @property
     def bytes(self) -> int:
-        return sum(array.nbytes for array in self.inputs + self.outputs)
+        return sum(array.nbytes for array in self.columns)
 
 
 def _mapped(variable: dict[str, Any], rows: int, files: dict[str, str]) -> np.ndarray:
@@ -70,20 +73,34 @@ class SlabSize:
         self.batches = max(1, min(wanted, max(self.batches, batches) * GROWTH))
 
 
-def slabs(
-    arrays: list[np.ndarray], rows: int, batch_size: int, size: SlabSize, order: np.ndarray | None = None
-) -> Iterator[list[np.ndarray]]:
-    """The first ``rows`` rows in the given order (or as they lie), cut into slabs of whole batches.
+@dataclass(frozen=True)
+class Slab:
+    """A run of whole batches of a visit: rows ``start`` to ``end`` in its order (the last batch may have fewer)."""
 
-    Always copies: a framework may take an array's memory for its own, and mapped memory is read-only.
-    """
-    batch_bytes = batch_size * max(1, sum(array.nbytes for array in arrays) // max(1, len(arrays[0])))
+    dataset: Dataset
+    order: np.ndarray | None  # of the visit, all rows of it; None: as they lie
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+    def gathered(self, columns: list[np.ndarray]) -> list[np.ndarray]:
+        """Copies, always: a framework may take an array's memory for its own, and mapped memory is read-only."""
+        if self.order is None:
+            return [np.array(column[self.start : self.end]) for column in columns]
+        return [column.take(self.order[self.start : self.end], axis=0) for column in columns]
+
+
+def slabs(
+    dataset: Dataset, rows: int, batch_size: int, size: SlabSize, order: np.ndarray | None = None
+) -> Iterator[Slab]:
+    """The first ``rows`` rows in the given order (or as they lie), cut into slabs of whole batches."""
+    batch_bytes = batch_size * max(1, dataset.bytes // max(1, dataset.rows))
     most = max(1, LARGEST_SLAB // batch_bytes)
     start = 0
     while start < rows:
         end = min(rows, start + batch_size * min(size.batches, most))
-        if order is None:
-            yield [np.array(array[start:end]) for array in arrays]
-        else:
-            yield [array.take(order[start:end], axis=0) for array in arrays]
+        yield Slab(dataset, order, start, end)
         start = end

@@ -16,14 +16,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from cerebro_db.core.errors import Unsupported
+from cerebro_db.nn.data import Dataset, Slab
 
-ENGINES = {"tensorflow": "cerebro_db.nn.engine_tensorflow"}
-# What the framework imports merely because it is installed, and a trainer never uses: a third of the time to
-# start one (1.6 instead of 2.7 s of CPU).
-NOT_NEEDED = ("PIL", "h5py", "matplotlib", "pandas", "scipy", "sklearn", "tensorboard")
+ENGINES = {"tensorflow": "cerebro_db.nn.engine_tensorflow", "jax": "cerebro_db.nn.engine_jax"}
+# What is imported merely because it is installed, and a trainer never uses: a third of the time to start one
+# (1.6 instead of 2.7 s of CPU).
+NOT_NEEDED = ("PIL", "h5py", "matplotlib", "pandas", "sklearn", "tensorboard", "torch")
+NOT_NEEDED_BY = {"tensorflow": ("scipy", "jax"), "jax": ("tensorflow",)}
 
 Configuration = dict[str, Any]
-Slab = list[np.ndarray]  # one array per packed variable, the inputs first, all with the same rows
 
 
 class Program(Protocol):
@@ -58,15 +59,15 @@ class Program(Protocol):
 
     def running_loss(self) -> float: ...
 
-    def prepare(self, what: str) -> None:
-        """Trace and compile the loop of "train", "evaluate" or "predict" if that has not been done yet."""
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int) -> None:
+        """Compile what "train", "evaluate" or "predict" of that many rows will need, if that has not been done yet."""
 
     def train(self, slab: Slab, batch_size: int) -> None: ...
 
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
 
-    def predict(self, slab: Slab) -> list[np.ndarray]:
-        """The model's outputs for one batch."""
+    def predict(self, batch: Slab) -> list[np.ndarray]:
+        """The model's outputs."""
 
 
 class Engine(Protocol):
@@ -81,9 +82,9 @@ class Engine(Protocol):
 
 
 def open_engine(name: str, *, threads: int | None, deterministic: bool) -> Engine:
-    """Import the framework and settle what can only be settled before its first use."""
+    """Import the framework, and no other, and settle what can only be settled before its first use."""
     if name not in ENGINES:
         raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
-    for package in NOT_NEEDED:
+    for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]
     return importlib.import_module(ENGINES[name]).open(threads, deterministic)

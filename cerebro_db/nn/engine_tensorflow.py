@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.nn.data import Dataset, Slab
 from cerebro_db.nn.program import KerasProgram
 
 LARGEST_COPY = 16 << 20  # bytes; a larger tensor is not copied when it is loaded
@@ -83,18 +84,19 @@ class TensorFlowProgram(KerasProgram):
         self._untouched = None
         self._state[index].value.assign(self._tf.experimental.dlpack.from_dlpack(value.__dlpack__()))
 
-    def prepare(self, what: str) -> None:
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int) -> None:
         self._functions[what].get_concrete_function()
 
-    def train(self, slab: list[np.ndarray], batch_size: int) -> None:
+    def train(self, slab: Slab, batch_size: int) -> None:
         self._untouched = None
-        self._functions["train"](slab, self._tf.constant(batch_size))
+        self._functions["train"](slab.gathered(slab.dataset.columns), self._tf.constant(batch_size))
 
-    def evaluate(self, slab: list[np.ndarray], batch_size: int) -> None:
-        self._functions["evaluate"](slab, self._tf.constant(batch_size))
+    def evaluate(self, slab: Slab, batch_size: int) -> None:
+        self._functions["evaluate"](slab.gathered(slab.dataset.columns), self._tf.constant(batch_size))
 
-    def predict(self, slab: list[np.ndarray]) -> list[np.ndarray]:
-        return [np.asarray(output, "float32") for output in self._functions["predict"](slab)]
+    def predict(self, batch: Slab) -> list[np.ndarray]:
+        outputs = self._functions["predict"](batch.gathered(batch.dataset.inputs))
+        return [np.asarray(output, "float32") for output in outputs]
 
     def _compiled(self, function: Callable[..., Any], signature: list[Any]) -> Any:
         # autograph off: it would only wrap, Keras' steps are graph code as they are

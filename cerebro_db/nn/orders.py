@@ -147,26 +147,24 @@ class Orders:
         batch_size, epochs, steps_limit, shuffle = _fit(configuration)
         ready = self._ready(configuration, dataset.layout, int(order.get("seed") or 0))
         program = ready.program
+        rows = min(dataset.rows, batch_size * (steps_limit or dataset.rows))
         with self._configuration_errors():
-            program.prepare("train")
+            program.prepare("train", dataset, batch_size, rows)
         clock.lap("build")
         self._load(ready, order)
         clock.lap("load")
         ready.forget_state()  # until the unit is complete
-        rows = min(dataset.rows, batch_size * (steps_limit or dataset.rows))
         done, last_report = 0, time.monotonic()
         with self._configuration_errors():
             program.start_metrics()
             for visit in range(epochs):
                 row_numbers = row_order(dataset.rows, order["shuffle_seed"], visit) if shuffle else None
-                for slab in slabs(
-                    dataset.inputs + dataset.outputs, rows, batch_size, ready.speed["train"], row_numbers
-                ):
+                for slab in slabs(dataset, rows, batch_size, ready.speed["train"], row_numbers):
                     started = time.monotonic()
                     program.train(slab, batch_size)
                     now = time.monotonic()
-                    ready.speed["train"].measured(math.ceil(len(slab[0]) / batch_size), now - started)
-                    done += len(slab[0])
+                    ready.speed["train"].measured(math.ceil(slab.rows / batch_size), now - started)
+                    done += slab.rows
                     self._listen()
                     if now - last_report >= PROGRESS_SECONDS:
                         last_report = now
@@ -194,17 +192,17 @@ class Orders:
         batch_size = max(EVALUATION_BATCH, _fit(configuration)[0])
         ready = self._ready(configuration, dataset.layout)
         with self._configuration_errors():
-            ready.program.prepare("evaluate")
+            ready.program.prepare("evaluate", dataset, batch_size, dataset.rows)
         clock.lap("build")
         self._load(ready, order)
         clock.lap("load")
         with self._configuration_errors(), self._reading(ready):
             ready.program.average()
             ready.program.start_metrics()
-            for slab in slabs(dataset.inputs + dataset.outputs, dataset.rows, batch_size, ready.speed["evaluate"]):
+            for slab in slabs(dataset, dataset.rows, batch_size, ready.speed["evaluate"]):
                 started = time.monotonic()
                 ready.program.evaluate(slab, batch_size)
-                batches = math.ceil(len(slab[0]) / batch_size)
+                batches = math.ceil(slab.rows / batch_size)
                 ready.speed["evaluate"].measured(batches, time.monotonic() - started)
                 self._listen()
             metrics = ready.program.metrics()
@@ -215,11 +213,11 @@ class Orders:
     def predict(self, order: Order) -> Answer:
         configuration, dataset = order["configuration"], self._dataset(order["handle"])
         ready = self._ready(configuration, dataset.layout)
-        with self._configuration_errors():
-            ready.program.prepare("predict")
-        self._load(ready, order)
         row_bytes = sum(array.nbytes for array in dataset.inputs) // max(1, dataset.rows)
         batch_size = max(1, min(4 * EVALUATION_BATCH, PREDICTION_BATCH_BYTES // max(1, row_bytes)))
+        with self._configuration_errors():
+            ready.program.prepare("predict", dataset, batch_size, dataset.rows)
+        self._load(ready, order)
         one_batch = SlabSize()
         one_batch.batches = 1
         shapes: list[list[int]] = []
@@ -231,7 +229,7 @@ class Orders:
             stack.enter_context(self._configuration_errors())
             stack.enter_context(self._reading(ready))
             ready.program.average()
-            for slab in slabs(dataset.inputs, dataset.rows, batch_size, one_batch):
+            for slab in slabs(dataset, dataset.rows, batch_size, one_batch):
                 predicted = ready.program.predict(slab)
                 shapes = [list(array.shape[1:]) for array in predicted]
                 for file, array in zip(files, predicted):

@@ -13,6 +13,7 @@ import numpy as np
 from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn import build, numbers
 from cerebro_db.nn.adapt import InputColumn, OutputColumn, input_column, output_column
+from cerebro_db.nn.data import Dataset, Slab
 
 LARGE = 1 << 20  # numbers
 
@@ -111,31 +112,31 @@ class KerasProgram(abc.ABC):
     # --- the loops, by the engine ---
 
     @abc.abstractmethod
-    def prepare(self, what: str) -> None: ...
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int) -> None: ...
 
     @abc.abstractmethod
-    def train(self, slab: list[np.ndarray], batch_size: int) -> None: ...
+    def train(self, slab: Slab, batch_size: int) -> None: ...
 
     @abc.abstractmethod
-    def evaluate(self, slab: list[np.ndarray], batch_size: int) -> None: ...
+    def evaluate(self, slab: Slab, batch_size: int) -> None: ...
 
     @abc.abstractmethod
-    def predict(self, slab: list[np.ndarray]) -> list[np.ndarray]: ...
+    def predict(self, batch: Slab) -> list[np.ndarray]: ...
 
     # --- columns ---
 
-    def model_inputs(self, slab: list[Any]) -> Any:
+    def model_inputs(self, batch: list[Any]) -> Any:
         """A batch's packed columns as the model takes them."""
-        tensors = [column(slab[packed]) for column, packed in zip(self.input_columns, self._packed_inputs)]
+        tensors = [column(batch[packed]) for column, packed in zip(self.input_columns, self._packed_inputs)]
         return self._structured(tensors, "input", self.model.inputs)
 
-    def training_data(self, slab: list[Any]) -> tuple[Any, ...]:
+    def training_data(self, batch: list[Any]) -> tuple[Any, ...]:
         """A batch as Keras' train_step and test_step take it: (x, y) or (x, y, sample_weight)."""
-        targets = [column(slab[packed]) for column, packed in zip(self.output_columns, self._packed_outputs)]
+        targets = [column(batch[packed]) for column, packed in zip(self.output_columns, self._packed_outputs)]
         y = self._structured(targets, "output", self.model.outputs)
         if self._class_weights is None:
-            return self.model_inputs(slab), y
-        return self.model_inputs(slab), y, _sample_weights(targets[0], self._class_weights)
+            return self.model_inputs(batch), y
+        return self.model_inputs(batch), y, _sample_weights(targets[0], self._class_weights)
 
     def _structured(self, tensors: list[Any], end: str, flat: list[Any]) -> Any:
         """The list as the single tensor, list or dict in which the model has them."""

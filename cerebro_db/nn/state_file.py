@@ -20,6 +20,8 @@ DTYPES = {
     "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
+KERAS_DTYPES = {theirs: keras for keras, theirs in DTYPES.items()}
+COUNTERS = {"I32", "U32", "I64"}
 
 PIECE = 8 << 20
 ALIGNMENT = 64  # bytes; what TensorFlow wants before it takes an array's memory for its own
@@ -79,14 +81,15 @@ def read(program: Program, path: str, sha256: str) -> None:
         found = state.read_header(file, size)
         tensors = found.tensors[:-1] if not _plain_weights(program) else found.tensors
         # By position: equal configurations have equal variables in equal order; names only tell people.
-        if [tensor[1:3] for tensor in tensors] != [(DTYPES[dtype], shape) for _, dtype, shape in program.variables]:
+        if len(tensors) != len(program.variables) or not all(map(_fits, tensors, program.variables)):
             raise CorruptState(
                 "the model state belongs to another model: its tensors have other shapes or types",
                 detail=_difference(tensors, program),
             )
-        for number, tensor in enumerate(tensors):
+        for number, (tensor, (name, dtype, shape)) in enumerate(zip(tensors, program.variables)):
             file.seek(tensor.start)
-            program.set(number, _array(file, program.variables[number]))
+            array = _array(file, (name, KERAS_DTYPES[tensor.dtype], shape))
+            program.set(number, array if tensor.dtype == DTYPES[dtype] else _converted(array, dtype, name))
 
 
 def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
@@ -130,6 +133,23 @@ def _bytes(array: np.ndarray) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
+def _fits(tensor: state.Tensor, variable: tuple[str, str, tuple[int, ...]]) -> bool:
+    """The engines differ in the integers of counters and seeds, and in nothing else."""
+    dtype = DTYPES[variable[1]]
+    return tensor.shape == variable[2] and (tensor.dtype == dtype or {tensor.dtype, dtype} <= COUNTERS)
+
+
+def _converted(array: np.ndarray, dtype: str, name: str) -> np.ndarray:
+    """The same integers as another engine has them."""
+    limits = np.iinfo(dtype)
+    if array.size and not (limits.min <= int(array.min()) and int(array.max()) <= limits.max):
+        raise CorruptState(
+            f"the model state was written with another engine, and its {name} does not fit into {dtype} here",
+            hint="Go on with the engine that it was trained with.",
+        )
+    return array.astype(dtype)
+
+
 def _plain_weights(program: Program) -> bool:
     return all(dtype == "float32" for _, dtype, _ in program.variables[: program.weights])
 
@@ -144,6 +164,6 @@ def _difference(tensors: list[state.Tensor], program: Program) -> str:
     if len(tensors) != len(program.variables):
         return f"It has {len(tensors)} tensors, the model {len(program.variables)} variables."
     for tensor, (name, dtype, shape) in zip(tensors, program.variables):
-        if tensor[1:3] != (DTYPES[dtype], shape):
+        if not _fits(tensor, (name, dtype, shape)):
             return f"It has {tensor.name} {tensor.dtype} {tensor.shape}, the model {name} {DTYPES[dtype]} {shape}."
     return ""

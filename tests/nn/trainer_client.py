@@ -27,11 +27,13 @@ class Gone(Exception):
 
 
 class Trainer:
-    def __init__(self, folder: Path, **hello: Any) -> None:
+    def __init__(self, folder: Path, *, confined: bool = False, **hello: Any) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-I", str(MAIN), *([str(folder)] if confined else [])]
+        home = {**os.environ, "HOME": str(folder)}
         self.process = subprocess.Popen(
-            [sys.executable, "-I", str(MAIN)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd="/"
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd="/", env=home if confined else None
         )
         self.decoder = wire.Decoder()
         self.waiting: list[dict[str, Any]] = []
