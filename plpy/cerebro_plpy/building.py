@@ -14,6 +14,7 @@ from cerebro_db.core.errors import CerebroError, TrainerFailed
 
 from . import limits
 from .db import Database
+from .dialect import lost_a_segment
 from .machine import megabytes, memory_available, memory_needed, room
 from .runs import STATES, Configuration, Run, note
 from .sessions import Session
@@ -72,7 +73,8 @@ def described_for_sure(team: Team, run: Run, configurations: Sequence[Configurat
             found = described(team, run, missing)
         except psycopg2.Error as error:
             lost += 1
-            if lost >= MOST_TRIES or error.pgcode not in LOST:
+            run.segments_lost |= lost_a_segment(error)
+            if lost >= MOST_TRIES or not (error.pgcode in LOST or run.segments_lost):
                 raise failure_of("a worker session", error) from error
             team.open()
             continue

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import psycopg2
+
 from .db import Database
 from .interrupts import on_greenplum
 
 
 def is_greenplum(db: Database) -> bool:
     return on_greenplum(db.plpy)
+
+
+SEGMENTS_DOWN = "gpstate -e names the segments that are down; gprecoverseg or gpstart brings them back."
+
+
+def lost_a_segment(error: psycopg2.Error) -> bool:
+    """Whether a session of Greenplum says that a process of a segment is gone; a new one is there in a moment.
+
+    gp_interconnection_error, and what the segment itself says when it ends all of its processes and starts anew.
+    """
+    return error.pgcode in ("58M01", "57P02", "57P03")
 
 
 @dataclass(frozen=True)

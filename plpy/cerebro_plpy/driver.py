@@ -20,9 +20,10 @@ from cerebro_db.core.errors import Cancelled, CerebroError, ConfigurationFailed,
 from cerebro_db.core.orchestrator import Outcome
 from cerebro_db.core.schedule import Evaluate, Schedule, Status, Train, Unit
 
-from . import limits, logins
+from . import limits
 from .building import build_once
 from .db import Database
+from .dialect import lost_a_segment
 from .runs import Configuration, Run, emptied_sql, note, schedule_of, shuffle_seed
 from .sessions import LISTEN_EVERY, Session, wait_any
 from .team import CANCELLED, Refused, Seat, Steps, Team, failure_of, first_line
@@ -96,7 +97,9 @@ class Driver:
             # Of several, whose fault it is shows when each is tried alone.
             return self._ended(seat, str(refused.error.message), try_again=lost or len(units) > 1)
         except psycopg2.Error as error:
-            if not seat.session.lost and error.pgcode != CANCELLED:
+            if lost_a_segment(error):
+                self.run.segments_lost = True
+            elif not seat.session.lost and error.pgcode != CANCELLED:
                 raise failure_of(f"segment {seat.segment}", error) from error
             reason = first_line(error)
             self.team.replace(seat)
@@ -326,8 +329,8 @@ class Driver:
 
     def beat(self, *, last: bool = False) -> None:
         """Once a second: say how far we are."""
-        if self.recorder.work is not None and not last:
-            self.recorder.advance()
+        if not last:
+            self.recorder.attend()
         now = time.monotonic()
         if self.most_seconds is not None and now - self.started > self.most_seconds and not last:
             raise Cancelled(
@@ -366,10 +369,7 @@ class Driver:
 
     def recorder_idle(self) -> Session:
         """The recorder, once what it was writing is written."""
-        while self.recorder.work is not None:
-            finished, _ = self.recorder.advance()
-            if not finished:
-                wait_any([self.recorder], LISTEN_EVERY)
+        self.recorder.finish()
         return self.recorder
 
 
@@ -386,7 +386,7 @@ def drive(db: Database, run: Run, team: Team, recorder: Session) -> None:
         note(recorder, run.id, "finished")
     except BaseException as error:
         team.abandon()
-        record_end(db, run.owner, recorder, run.id, error)
+        record_end(recorder, run.id, error)
         raise
 
 
@@ -400,7 +400,7 @@ def require_success(run: Run, schedule: Schedule) -> None:
     )
 
 
-def record_end(db: Database, owner: str, recorder: Session, run_id: int, error: BaseException) -> None:
+def record_end(recorder: Session, run_id: int, error: BaseException) -> None:
     """Say in the log why a run ended early.  Nothing here may listen: the cancel was heard already."""
     cancelled = getattr(error, "sqlstate", None) == CANCELLED or isinstance(error, KeyboardInterrupt)
     event, message = "cancelled" if cancelled else "failed", first_line(error)
@@ -411,7 +411,8 @@ def record_end(db: Database, owner: str, recorder: Session, run_id: int, error: 
         # It may be the recorder that was lost.  Without an end on record the run would be "running" for as
         # long as this session lives.
         with contextlib.suppress(psycopg2.Error, CerebroError):
-            another = logins.connect_as(db, owner, "cerebro_db recorder", lambda: None)
+            assert recorder.another is not None
+            another = recorder.another(lambda: None)
             _note_end(another, run_id, event, message)
             another.close()
 

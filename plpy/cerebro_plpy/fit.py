@@ -28,7 +28,7 @@ from cerebro_db.core.schedule import derived_seed
 
 from . import background, functions, limits, logins, machine, results, runs, tables, waiting, warm
 from .db import Database, entry
-from .dialect import Dialect
+from .dialect import Dialect, lost_a_segment
 from .driver import drive, record_end
 from .interrupts import listener
 from .runs import DataSet, Run, note
@@ -123,7 +123,7 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
             require_place(db, runs.load(recorder, run_id))
         run = carry_out(db, recorder, owner, run_id, epochs, bool(retry_failed))
         output = Name.parse(run.model_table)
-        hand_out(db, recorder, run, output, replace=in_the_way(db, run, output))
+        hand_out(db, recorder, run, output, replace=not run.segments_lost and in_the_way(db, run, output))
     return run_id
 
 
@@ -160,6 +160,10 @@ def in_the_way(db: Database, run: Run, output: Name) -> bool:
 
 def hand_out(db: Database, recorder: Session, run: Run, output: Name, *, replace: bool) -> None:
     """Make the model tables in the caller's transaction; that they are there is known when it commits."""
+    if run.segments_lost:  # its transaction has lost them, too
+        recorder.run("SELECT cerebro.materialize(%s, %s)", (run.id, output.sql))
+        db.notice(f"run {run.id} finished; its models are in {output}, whatever becomes of this transaction")
+        return
     try:
         # Of two runs for one name the second waits for the first to commit, and then says what is wrong.
         db.rows(
@@ -201,7 +205,7 @@ def carry_out(
         run = runs.load(recorder, run_id)
         team = Team(db, owner, run.dist_keys, run.options, until_cancelled(recorder.listen, recorder, run_id))
     except BaseException as error:
-        record_end(db, owner, recorder, run_id, error)
+        record_end(recorder, run_id, error)
         raise
     try:
         drive(db, run, team, recorder)
@@ -214,6 +218,7 @@ def carry_out(
 @contextlib.contextmanager
 def opened_recorder(db: Database, owner: str) -> Iterator[Session]:
     recorder = logins.connect_as(db, owner, "cerebro_db recorder", listener(db.plpy))
+    recorder.endures = lost_a_segment
     try:
         yield recorder
     except psycopg2.Error as error:

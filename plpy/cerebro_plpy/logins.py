@@ -18,6 +18,7 @@ import hmac
 import os
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,7 @@ def session_of(user: Owner, application: str, listen: Listen) -> Session:
         enrol_owner(user, listen)
         session = connect(user.worker, user.database, application, listen)
     session.run("SET ROLE " + quote(user.name))
+    session.another = partial(session_of, user, application)
     return session
 
 

@@ -74,6 +74,7 @@ class Run:
     storage: str
     options: dict[str, Any]
     configurations: dict[int, Configuration] = field(default_factory=dict)
+    segments_lost: bool = False  # while it was driven: on Greenplum the driver's own session is then of no use
 
     @property
     def segments(self) -> int:

@@ -12,7 +12,7 @@ import json
 import select
 import time
 from collections.abc import Generator, Sequence
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import psycopg2
 from psycopg2 import extensions
@@ -25,6 +25,7 @@ Rows = list[tuple[Any, ...]]
 Work = Generator[Statement, Rows, Any]
 
 LISTEN_EVERY = 0.1  # seconds
+ENDURE = 60.0
 CONNECT_WITHIN = 20.0
 PROGRESS = "cerebro progress "  # how a worker's notice that reports progress begins
 
@@ -38,6 +39,9 @@ class Session:
         self.cursor: Any = None
         self.work: Work | None = None
         self.progress: dict | None = None
+        # Errors after which what was under way is tried again for a while.
+        self.endures: Callable[[psycopg2.Error], bool] = lambda error: False
+        self.another: Callable[[Listen], Session] | None = None  # opens one like this
 
     @classmethod
     def open(cls, listen: Listen, **parameters: Any) -> Session:
@@ -54,10 +58,18 @@ class Session:
 
     def run(self, sql: str, parameters: Sequence[Any] | None = None) -> Rows:
         self.finish()
-        self.send(sql, parameters)
-        while not self.ready():
-            self._pause(LISTEN_EVERY)
-        return self.rows()
+        deadline = time.monotonic() + ENDURE
+        while True:
+            try:
+                self.send(sql, parameters)
+                while not self.ready():
+                    self._pause(LISTEN_EVERY)
+                return self.rows()
+            except psycopg2.Error as error:
+                if not self.endures(error) or self.in_transaction or time.monotonic() > deadline:
+                    raise
+            time.sleep(LISTEN_EVERY)
+            self.listen()
 
     def configure(self, **settings: str) -> None:
         """Settings for the rest of the session; those that this server does not have are left out."""
@@ -88,8 +100,18 @@ class Session:
 
     def finish(self) -> None:
         """Wait for the end of the work under way, if there is any."""
-        while self.work is not None and not self.advance()[0]:
+        while not self.attend():
             wait_any([self], LISTEN_EVERY)
+
+    def attend(self) -> bool:
+        """Take work that is done again and again a step further: whether it is over, be it for an error endured."""
+        try:
+            return self.work is None or self.advance()[0]
+        except psycopg2.Error as error:
+            self.work = None
+            if not self.endures(error):
+                raise
+            return True
 
     def throw(self, error: BaseException) -> tuple[bool, Any]:
         """Tell the work that its statement failed; it may go on with another."""
@@ -122,6 +144,10 @@ class Session:
 
     def fileno(self) -> int:
         return self.connection.fileno()
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.connection.info.transaction_status != extensions.TRANSACTION_STATUS_IDLE
 
     @property
     def busy(self) -> bool:

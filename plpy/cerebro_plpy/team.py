@@ -18,10 +18,10 @@ from cerebro_db.core.schedule import Unit
 
 from . import limits, logins, waiting
 from .db import Database
-from .dialect import Dialect
+from .dialect import SEGMENTS_DOWN, Dialect, lost_a_segment
 from .interrupts import Listen, listener
 from .runs import STATES, DataSet
-from .sessions import LISTEN_EVERY, Rows, Session, Statement, wait_any
+from .sessions import ENDURE, LISTEN_EVERY, Rows, Session, Statement, wait_any
 from .trainer import HANG_AFTER
 
 CANCELLED = "57014"
@@ -95,7 +95,7 @@ def until_cancelled(own: Listen, recorder: Session, run_id: int) -> Listen:
         nonlocal asked_at, told
         own()
         if recorder.work is not None:
-            recorder.advance()
+            recorder.attend()
         elif not told and not recorder.busy and time.monotonic() - asked_at >= CANCEL_EVERY:
             asked_at = time.monotonic()
             recorder.begin(ask())
@@ -136,15 +136,31 @@ class Team:
         """Sessions and trainers for all segments."""
         try:
             for segment, dist_key in enumerate(self.dist_keys):
-                self.seats.append(Seat(segment, dist_key, *self._open(segment)))
+                self.seats.append(Seat(segment, dist_key, *self._open_in_time(segment)))
         except BaseException:
             self.close()
             raise
 
+    def _open_in_time(self, segment: int) -> tuple[Session, int, int]:
+        """A segment of Greenplum that lost a process is back in a moment."""
+        deadline = time.monotonic() + ENDURE
+        while True:
+            try:
+                return self._open(segment)
+            except psycopg2.Error as error:
+                if not lost_a_segment(error) or time.monotonic() > deadline:
+                    raise failure_of(f"segment {segment}", error) from error
+            time.sleep(LISTEN_EVERY)
+            self.listen()
+
     def _open(self, segment: int) -> tuple[Session, int, int]:
         session = logins.session_of(self.owner, self.application(segment), self.listen)
-        session.configure(**self.settings)
-        opened = session.run(*self.open_trainer(segment))[0][0]
+        try:
+            session.configure(**self.settings)
+            opened = session.run(*self.open_trainer(segment))[0][0]
+        except BaseException:
+            session.close()
+            raise
         return session, opened["worker_pid"], opened["trainer_pid"]
 
     def application(self, segment: int) -> str:
@@ -171,7 +187,7 @@ class Team:
         with contextlib.suppress(psycopg2.Error):
             seat.session.close()
         seat.forget()
-        seat.session, seat.worker_pid, seat.trainer_pid = self._open(seat.segment)
+        seat.session, seat.worker_pid, seat.trainer_pid = self._open_in_time(seat.segment)
 
     def order(self, seat: Seat, asked: dict[str, Any]) -> Steps:
         """Have a trainer do something; its answer, or Refused."""
@@ -321,6 +337,8 @@ def failure_of(where: str, error: psycopg2.Error) -> CerebroError:
     message = f"{where}: {diagnosis.message_primary or first_line(error)}"
     if error.pgcode in ("53100", "53200"):
         failure: CerebroError = OutOfResources(message, hint=MAKE_ROOM)
+    elif lost_a_segment(error):
+        failure = CerebroError(message, hint=f"{SEGMENTS_DOWN} Then SELECT cerebro.resume(run) goes on.")
     elif error.pgcode == "42P01":
         failure = CorruptState(message, hint="A table that the run needs was dropped.")
     else:

@@ -47,9 +47,11 @@ _kept: Kept | None = None  # this session's
 def keep(team: Team) -> bool:
     """Let a team that has nothing to do wait; False if it may not, or there is the least doubt about it."""
     global _kept
+    if not worthwhile(team):
+        return False
     user = Owner.current(team.db)
     seconds, _ = limits.of(team.db)["waiting_seconds"]
-    if not seconds or not worthwhile(team):
+    if not seconds:
         return False
     team.listen = lambda: None  # the work is done and on record: a cancel that comes now finds nothing to stop
     for seat in team.seats:
@@ -107,8 +109,9 @@ def take(team: Team) -> bool:
 def worthwhile(team: Team) -> bool:
     """Not on Greenplum, where DISCARD ALL does not reach the segments, whose idle processes end by themselves; not with
     a GPU, whose memory a framework never gives back; not for a driver that was submitted, which has no next call."""
-    ours = str(team.db.value("SELECT session_user AS u")).startswith(WORKER)
-    return not (team.dialect.greenplum or team.options.get("gpus") or ours)
+    if team.dialect.greenplum or team.options.get("gpus"):
+        return False
+    return not str(team.db.value("SELECT session_user AS u")).startswith(WORKER)
 
 
 def make_room(db: Database, connections: int, listen: Listen, trainers: int = 0) -> None:

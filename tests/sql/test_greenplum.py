@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import threading
 import time
 from typing import Any
 
 import psycopg2
 import pytest
+
+from tests.sql.lab import eventually
 
 pytestmark = pytest.mark.greenplum
 
@@ -120,6 +124,36 @@ def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> N
     sql(pack)
     ((again,), (once,)) = sql("SELECT layout FROM again_summary UNION ALL SELECT layout FROM packed_summary")
     assert again["partitions"] == once["partitions"]
+
+
+@pytest.mark.same_machine
+def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: None, server: str) -> None:
+    """Its segment ends all its processes and starts anew. What was under way there is repeated, to the same bits."""
+    fit = "SELECT {}('packed', %s, 'slow', 4, options => %s)"
+    options = json.dumps({"deterministic": True, "seed": 3})
+    sql(
+        "CREATE TABLE slow AS"
+        " SELECT mst_key, model_id, compile_params, 'batch_size=4, epochs=30' AS fit_params FROM mst"
+    )
+    sql("CREATE TABLE slow_summary AS SELECT * FROM mst_summary")
+    sql(fit.format("madlib_fit_multiple_model"), "calm", options)
+    ((run,),) = sql(fit.format("submit"), "stormy", options)
+    unfinished = (
+        "SELECT a.worker_pid FROM cerebro.attempt a LEFT JOIN cerebro.hop h USING (run, mst_key, hop)"
+        " WHERE a.run = %s AND a.hop > 2 AND h.run IS NULL"
+    )
+    ((victim,), *_) = eventually(lambda: sql(unfinished, run), 120, "a hop is under way")
+    os.kill(victim, signal.SIGKILL)
+    with contextlib.closing(psycopg2.connect(server)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute("SELECT cerebro.wait(%s, 180)", (run,))
+        assert cursor.fetchone() == ("finished",)
+    with pytest.raises(psycopg2.Error):  # this session has lost its processes there, too, and says so once
+        sql("SELECT count(*) FROM packed")
+    ((again,),) = sql("SELECT count(*) FROM cerebro.event WHERE run = %s AND event = 'unit failed'", run)
+    assert again >= 1
+    weights = "SELECT mst_key, encode(sha256(model_weights), 'hex') FROM {} ORDER BY 1"
+    assert sql(weights.format("stormy")) == sql(weights.format("calm"))
 
 
 def test_the_log_of_a_run_lies_on_one_segment(sql: Any) -> None:
