@@ -116,7 +116,7 @@ WITH last AS (
      WHERE mst_key IS NOT NULL AND event IN ('configuration failed', 'configuration revived')
      ORDER BY run, owner, mst_key, event_id DESC
 ), built AS (
-    SELECT run, owner, mst_key, max((detail ->> 'parameters')::bigint) AS parameters
+    SELECT run, owner, mst_key, max((detail ->> 'parameters')::bigint) AS parameters, max(detail ->> 'engine') AS engine
       FROM cerebro.event
      WHERE event = 'built'
      GROUP BY run, owner, mst_key
@@ -150,7 +150,8 @@ SELECT r.run,
        r.source_table,
        r.model_table,
        r.name AS run_name,
-       r.owner
+       r.owner,
+       built.engine
   FROM cerebro.run_plan r
   JOIN cerebro.configuration c USING (run, owner)
   JOIN cerebro.architecture a USING (run, owner, model_id)

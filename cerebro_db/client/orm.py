@@ -122,6 +122,7 @@ class LeaderboardEntry(View):
     model_table: Mapped[str]
     run_name: Mapped[str | None]
     owner: Mapped[str] = mapped_column(primary_key=True)
+    engine: Mapped[str | None]
 
     @property
     def loss(self) -> float | None:

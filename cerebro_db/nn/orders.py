@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import hashlib
 import math
 import os
 import platform
@@ -40,6 +41,7 @@ PROGRAM_BYTES = 1 << 30  # what all programs may hold together; the newest one s
 PROGRESS_SECONDS = 0.25
 EVALUATION_BATCH = 256
 PREDICTION_BATCH_BYTES = 8 << 20
+TRIAL_SECONDS = 0.3
 
 Order = dict[str, Any]
 Answer = dict[str, Any]
@@ -48,12 +50,14 @@ Answer = dict[str, Any]
 class Ready:
     """A program, how fast it is, and what is known of the state in its variables."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, key: str, program: Program) -> None:
+        self.name = hashlib.sha256(key.encode()).hexdigest()[:16]
         self.program = program
         self.state_bytes = state_file.size(program)
         self.speed = {"train": SlabSize(), "evaluate": SlabSize()}
         self.token: str | None = None  # of the unit that left the state
         self.sha256: str | None = None
+        self.batch_seconds: float | None = None  # once it was tried
 
     def forget_state(self) -> None:
         self.token = self.sha256 = None
@@ -141,6 +145,40 @@ class Orders:
             "inputs": ready.program.inputs,
             "outputs": ready.program.outputs,
         }
+
+    def trial(self, order: Order) -> Answer:
+        """As ``describe``, and how long it takes to build, to compile for a batch size, and to train a batch."""
+        configuration, dataset, clock = order["configuration"], self._with_outputs(order["handle"]), Clock()
+        batch_size, *_ = _fit(configuration)
+        seed = int(order.get("seed") or 0)
+        ready = self._ready(configuration, dataset.layout, seed)
+        clock.lap("build")
+        with self._configuration_errors():
+            ready.program.prepare("train", dataset, batch_size, min(dataset.rows, batch_size))
+            clock.lap("compile")
+            if ready.batch_seconds is None:
+                ready.forget_state()
+                ready.program.initialise(configuration, seed)
+                ready.program.start_metrics()
+                ready.batch_seconds = self._seconds_per_batch(ready, dataset, batch_size)
+        answer = self.describe({"configuration": configuration, "layout": dataset.layout})
+        return {**answer, "program": ready.name, **clock.laps, "batch": ready.batch_seconds}
+
+    def _seconds_per_batch(self, ready: Ready, dataset: Dataset, batch_size: int) -> float:
+        """That of the best of some slabs: much on a machine makes one slower, and nothing makes one faster."""
+        rows, order = dataset.rows // batch_size * batch_size, row_order(dataset.rows, 0, 0)
+        best, until = math.inf, time.monotonic() + TRIAL_SECONDS
+        while rows:
+            for slab in slabs(dataset, rows, batch_size, ready.speed["train"], order):
+                started = time.monotonic()
+                ready.program.train(slab, batch_size)
+                now, batches = time.monotonic(), slab.rows // batch_size
+                ready.speed["train"].measured(batches, now - started)
+                best = min(best, (now - started) / batches)
+                self._listen()
+                if now > until:
+                    return best
+        return 0.0  # less than a batch: building is all there is
 
     def train(self, order: Order) -> Answer:
         configuration, dataset, clock = order["configuration"], self._with_outputs(order["handle"]), Clock()
@@ -260,7 +298,7 @@ class Orders:
         if key not in self._programs:
             self._evict(room=max((ready.state_bytes for ready in self._programs.values()), default=0))
             with self._configuration_errors():
-                self._programs[key] = Ready(self._engine.program(configuration, layout, seed))
+                self._programs[key] = Ready(key, self._engine.program(configuration, layout, seed))
             self._evict()
         self._programs.move_to_end(key)
         self._programs[key].program.put_numbers(configuration)
@@ -322,7 +360,7 @@ class Orders:
             raise ConfigurationFailed(one_line(error), detail=tail(error)) from error
 
 
-ORDERS = ("hello", "data", "forget", "rest", "wake", "describe", "train", "evaluate", "predict")
+ORDERS = ("hello", "data", "forget", "rest", "wake", "describe", "trial", "train", "evaluate", "predict")
 
 
 class Clock:

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg2
 
+from cerebro_db.core.engines import AUTO, NAMES, cheapest
 from cerebro_db.core.errors import CerebroError, TrainerFailed
 
 from . import limits
@@ -21,6 +22,8 @@ from .sessions import Session
 from .team import LOST, Refused, Seat, Steps, Team, failure_of
 
 MOST_TRIES = 3
+DEFAULT_BATCH = 32  # Keras'
+BUILT = ("parameters", "state_bytes", "engine", "trial")  # what is on record of a configuration
 
 
 def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
@@ -30,6 +33,7 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
     memory and disk the run will need.
     """
     fresh = [configuration for configuration in run.configurations.values() if not configuration.built]
+    choose_as_recorded(run, recorder, fresh)
     if fresh:
         failed = {}
         for key, found in described_for_sure(team, run, fresh).items():
@@ -37,16 +41,46 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
                 failed[key] = found
                 note(recorder, run.id, "configuration failed", key, reason=found.message)
             else:
-                run.configurations[key].state_bytes = found["state_bytes"]
-                note(recorder, run.id, "built", key, parameters=found["parameters"], state_bytes=found["state_bytes"])
+                mine = run.configurations[key]
+                mine.state_bytes, mine.engine = found["state_bytes"], found["engine"]
+                facts = {name: found[name] for name in BUILT if name in found}
+                note(recorder, run.id, "built", key, **facts)
         if len(failed) == len(run.configurations):
             key, error = next(iter(failed.items()))
             error.message = f"mst_key {key}: {error.message}"
             raise error
         for key, error in failed.items():
             db.warning(f"mst_key {key} failed: {error.message}", hint=error.hint)
+        if run.options["engine"] == AUTO:
+            keep_engines_in_use(db, run, team)
     require_room(recorder, run)
     say_needs(db, run)
+
+
+def choose_as_recorded(run: Run, recorder: Session, fresh: Sequence[Configuration]) -> None:
+    """The engine of each configuration, where it need not be tried: it was named, or is that of the run replayed."""
+    chosen: dict[int, str] = {}
+    if run.options["engine"] == AUTO and "replay" in run.options:
+        chosen = dict(
+            recorder.run(
+                "SELECT c.place, e.detail ->> 'engine' FROM cerebro.event e"
+                " JOIN cerebro.configuration c USING (run, owner, mst_key)"
+                " WHERE run = %s AND owner = current_user AND event = 'built'",
+                (run.options["replay"],),
+            )
+        )
+    for configuration in fresh:
+        named = "" if run.options["engine"] == AUTO else run.options["engine"]
+        configuration.engine = chosen.get(configuration.place, named)
+
+
+def keep_engines_in_use(db: Database, run: Run, team: Team) -> None:
+    """After the trials: say what was chosen, and end the trainers that nobody needs."""
+    used = Counter(c.engine for c in run.configurations.values() if c.engine)
+    dismissal = {"work": "dismiss", "but": list(used)}
+    team.run_all({seat.segment: team.order(seat, dismissal) for seat in team.seats})
+    shares = [f"{number} with {NAMES[engine]}" for engine, number in used.most_common()]
+    db.notice(f"run {run.id}: of {len(run.configurations)} configurations, {' and '.join(shares)}")
 
 
 def require_room(recorder: Session, run: Run) -> None:
@@ -100,20 +134,70 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
         kinds.setdefault(kind, []).append(configuration)
     layout = {side: run.source.layout[side] for side in ("inputs", "outputs")}
 
-    def look_at(seat: Seat, mine: list[str]) -> Steps:
-        found: dict[str, Any] = {}
-        for kind in mine:
-            order = {"work": "describe", "configuration": kinds[kind][0].definition, "layout": layout}
+    def look_at(seat: Seat, mine: list[tuple[str, str]]) -> Steps:
+        found: dict[tuple[str, str], Any] = {}
+        for kind, engine in mine:
+            one = kinds[kind][0]
+            order = {"work": "describe", "engine": engine, "configuration": one.definition, "layout": layout}
+            more: dict[str, Any] = {}
+            if not one.engine:
+                handle, _ = yield from team.read(seat, run.source, seat.segment)
+                more = {"work": "trial", "handle": handle, "seed": one.seed}
             try:
-                found[kind] = yield from team.order(seat, order)
+                found[kind, engine] = yield from team.order(seat, {**order, **more})
             except Refused as refused:
-                found[kind] = refused.error
+                found[kind, engine] = refused.error
         return found
 
-    shares = {seat.segment: list(kinds)[seat.segment :: len(team.seats)] for seat in team.seats}
+    tasks: dict[str, list[tuple[str, str]]] = {}
+    for kind, alike in kinds.items():
+        for engine in [alike[0].engine] if alike[0].engine else run.options["among"]:
+            tasks.setdefault(engine, []).append((kind, engine))
+    shares: dict[int, list[tuple[str, str]]] = {seat.segment: [] for seat in team.seats}
+    for engine, mine in tasks.items():
+        # Where trainers were started with that engine, if there are any: the engines are tried at the same time.
+        seats = [seat for seat in team.seats if team.engine(seat.segment) == engine] or team.seats
+        for number, task in enumerate(mine):
+            shares[seats[number % len(seats)].segment].append(task)
     work = {segment: look_at(team.seats[segment], share) for segment, share in shares.items() if share}
-    answers = {kind: found for part in team.run_all(work).values() for kind, found in part.items()}
-    return {configuration.key: answers[kind] for kind, alike in kinds.items() for configuration in alike}
+    answers = {task: found for part in team.run_all(work).values() for task, found in part.items()}
+    groups: dict[str, list[str]] = {}
+    for kind in kinds:  # of one program: those were compiled once
+        programs = [found["program"] for (its, _), found in answers.items() if its == kind and "program" in told(found)]
+        groups.setdefault(programs[0] if programs else kind, []).append(kind)
+    result = {}
+    for group in groups.values():
+        by_engine: dict[str, list[Any]] = {}
+        for (kind, engine), found in answers.items():
+            if kind in group:
+                by_engine.setdefault(engine, []).append(found)
+        best, trial = choice(run, [one for kind in group for one in kinds[kind]], by_engine)
+        for kind in group:
+            found = answers[kind, best]
+            if told(found):
+                found = {**found, "engine": best, **trial}
+            result.update({one.key: found for one in kinds[kind]})
+    return result
+
+
+def told(answer: Any) -> dict[str, Any]:
+    """What a trainer said, if it is not an error."""
+    return {} if isinstance(answer, CerebroError) else answer
+
+
+def choice(run: Run, alike: list[Configuration], answers: dict[str, list[Any]]) -> tuple[str, dict[str, Any]]:
+    """The engine that will train configurations of one program, and why if there was a choice."""
+    able = {engine: found for engine, found in answers.items() if all(map(told, found))}
+    if len(able) < 2:
+        return next(iter(able or answers)), {}
+    trials = {
+        engine: {name: max(one[name] for one in found) for name in ("build", "compile", "batch")}
+        for engine, found in able.items()
+    }
+    sizes = [one.definition["fit"].get("batch_size") or DEFAULT_BATCH for one in alike]
+    rows = [run.rows_of(one) * run.epochs / run.segments for one in alike]
+    trial = cheapest(trials, sizes, sum(mine / size for mine, size in zip(rows, sizes)))
+    return next(iter(trial)), {"trial": trial}
 
 
 def say_needs(db: Database, run: Run) -> None:

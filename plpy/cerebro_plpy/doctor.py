@@ -15,9 +15,10 @@ from typing import Any, Callable
 import psycopg2
 
 from cerebro_db import __version__
+from cerebro_db.core.engines import DEFAULT, NAMES
 from cerebro_db.core.errors import CerebroError
 
-from . import engine, fit, inspection, logins, tables
+from . import engine, fit, inspection, logins, tables, trainer
 from .db import Database, entry
 from .dialect import is_greenplum
 from .interrupts import Listen, listener
@@ -71,6 +72,7 @@ def doctor(db: Database, segments: int | None) -> Iterator[tuple[str, str, str, 
         ("installation", "extension", extension),
         ("installation", "python", python),
         ("installation", "install.json", install_file),
+        ("installation", "engines", engines),
         ("installation", "code folder", code_folder),
         ("coordinator", "search_path", search_path),
         ("coordinator", "connections", connections),
@@ -159,6 +161,20 @@ def install_file(visit: Visit) -> Iterator[Row]:
         yield Row("installation", "install.json", PROBLEM, f"{found}, which {here}", advice)
     else:
         yield Row("installation", "install.json", OK, found)
+
+
+def engines(visit: Visit) -> Iterator[Row]:
+    try:
+        found = trainer.engines()
+    except CerebroError:
+        return  # what is wrong with install.json is said there
+    names = ", ".join(NAMES[engine] for engine in found)
+    if DEFAULT not in found:
+        advice = "docker/install.sh makes the trainer's environment; make install TRAINER_PYTHON=… names another."
+        said = f"{NAMES[DEFAULT]} is not installed; {names or 'none'} is"
+        yield Row("installation", "engines", PROBLEM, said, advice)
+    else:
+        yield Row("installation", "engines", OK, f"{names}: the option engine of a run chooses")
 
 
 def code_folder(visit: Visit) -> Iterator[Row]:
@@ -492,10 +508,7 @@ def together(visit: Visit, told: dict[str, dict[str, Any]]) -> Iterator[Row]:
 
 
 def software(versions: dict[str, str]) -> str:
-    names = {"tensorflow": "TensorFlow", "jax": "JAX"}
-    return (
-        f"Keras {versions['keras']} on {names.get(versions['engine'], versions['engine'])} {versions['engine_version']}"
-    )
+    return f"Keras {versions['keras']} on {NAMES[versions['engine']]} {versions['engine_version']}"
 
 
 def count_of(number: int, what: str) -> str:

@@ -178,7 +178,8 @@ class Driver:
                 }
             )
             states.append((configuration, unit.hop - 1))
-        order = {"work": "train", "handle": handle, "members": members}
+        engine = run.configurations[units[0].configuration].engine
+        order = {"work": "train", "engine": engine, "handle": handle, "members": members}
         result, loading = yield from self.with_states(seat, states, order)
         reasons: list[str | None] = []
         sql, values = ["BEGIN"], []
@@ -252,7 +253,8 @@ class Driver:
         rows = yield "SELECT clock_timestamp()", None
         started_at = rows[0][0]
         handle, reading = yield from self.team.read(seat, run.data(unit.dataset), unit.part)
-        order = {"work": "evaluate", "configuration": configuration.definition, "handle": handle}
+        order: dict[str, Any] = {"work": "evaluate", "engine": configuration.engine, "handle": handle}
+        order["configuration"] = configuration.definition
         result, loading = yield from self.with_states(seat, [(configuration, unit.hop)], order)
         seconds = {**result["seconds"], "data": reading}
         seconds["load"] = seconds.get("load", 0.0) + loading

@@ -15,6 +15,7 @@ import psycopg2
 from cerebro_db import __version__
 from cerebro_db.core import models, params
 from cerebro_db.core.custom import Known
+from cerebro_db.core.engines import AUTO, DEFAULT, ENGINES
 from cerebro_db.core.errors import (
     BadData,
     CerebroError,
@@ -26,7 +27,7 @@ from cerebro_db.core.errors import (
 from cerebro_db.core.names import Name
 from cerebro_db.core.schedule import derived_seed
 
-from . import background, functions, limits, logins, machine, results, runs, tables, waiting, warm
+from . import background, functions, limits, logins, machine, results, runs, tables, trainer, waiting, warm
 from .db import Database, entry
 from .dialect import Dialect, lost_a_segment
 from .driver import drive, record_end
@@ -436,8 +437,6 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
             )
     if "replay" in given:
         given = {**replayed(db, given["replay"]), **{k: v for k, v in given.items() if k != "seed"}}
-    if given.get("engine", "tensorflow") != "tensorflow":
-        raise Unsupported(f"{MODULE} error: there is no engine '{given['engine']}'.", hint="The engine is tensorflow.")
     if given.get("nan", "stop") not in ("stop", "keep"):
         raise InvalidArgument(f"{MODULE} error: option 'nan' must be 'stop' or 'keep'.")
     if not 1 <= given.get("threads", 1) <= MOST_THREADS:
@@ -449,7 +448,7 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
     gpus = require_gpus(use_gpus, MODULE)
     deterministic = given.get("deterministic", False)
     return {
-        "engine": given.get("engine", "tensorflow"),
+        **choose_engine(given.get("engine", DEFAULT), deterministic),
         "deterministic": deterministic,
         "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // segments)),
         "nan": given.get("nan", "stop"),
@@ -459,6 +458,27 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
         "seed": given.get("seed", 0 if deterministic else secrets.randbits(31)),
         **({"replay": given["replay"]} if "replay" in given else {}),
     }
+
+
+def choose_engine(engine: str, deterministic: bool) -> dict[str, Any]:
+    """The engine, or those among which a trial is to choose; all of them installed."""
+    if engine not in (*ENGINES, AUTO):
+        raise Unsupported(
+            f"{MODULE} error: there is no engine '{engine}'.",
+            hint=f"The engines are: {', '.join(ENGINES)}; {AUTO} has them tried for each architecture.",
+        )
+    if engine == DEFAULT or (engine == AUTO and deterministic):  # a trial would depend on the load
+        return {"engine": DEFAULT}
+    installed = trainer.engines()
+    if engine == AUTO:
+        return {"engine": AUTO, "among": installed} if len(installed) > 1 else {"engine": installed[0]}
+    if engine not in installed:
+        raise Unsupported(
+            f"{MODULE} error: the engine '{engine}' is not installed where the trainers are.",
+            hint=f"Use one of: {', '.join(installed)}; or have the package {ENGINES[engine]} installed into the"
+            " trainer's environment (docker/install.sh does).",
+        )
+    return {"engine": engine}
 
 
 def replayed(db: Database, run_id: int) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Configuration:
     state_bytes: int = 0
     built: bool = False  # whether a trainer has built it once and found it fit for the data
     dist_key: int = 0  # where its state was written
+    engine: str = ""  # that trains it; chosen when it is built, if the run leaves it open
 
 
 @dataclass(frozen=True)
@@ -219,12 +220,13 @@ def load(recorder: Session, run_id: int) -> Run:
     ):
         definition = {"architecture": architectures[model_id], "compile": compile_, "fit": fit}
         run.configurations[key] = Configuration(key, place, model_id, compiled, fitted, definition, *more)
-    for key, state_bytes in recorder.run(
-        "SELECT mst_key, (detail ->> 'state_bytes')::bigint FROM cerebro.event"
+    for key, state_bytes, engine in recorder.run(
+        "SELECT mst_key, (detail ->> 'state_bytes')::bigint, detail ->> 'engine' FROM cerebro.event"
         " WHERE run = %s AND owner = current_user AND event = 'built'",
         (run_id,),
     ):
-        run.configurations[key].built, run.configurations[key].state_bytes = True, state_bytes
+        configuration = run.configurations[key]
+        configuration.built, configuration.state_bytes, configuration.engine = True, state_bytes, engine
     for configuration in run.configurations.values():
         configuration.dist_key = run.dist_keys[0]  # an initial state is put on the first segment
     for key, hops, sha256, state_bytes, segment in recorder.run(

@@ -13,10 +13,11 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cerebro_db.core.engines import DEFAULT, ENGINES
 from cerebro_db.core.errors import (
     CerebroError,
     CorruptState,
@@ -85,7 +86,7 @@ class Segment:
         self.plpy = plpy
         self.listen = listener(plpy)
         self.folder = scratch_folder()
-        self.trainer: Trainer | None = None
+        self.trainers: dict[str, Trainer] = {}  # by engine
         self.resting = False
         self.options: dict[str, Any] = {}
         self.datasets: dict[str, Dataset] = {}
@@ -102,27 +103,33 @@ class Segment:
             # Anybody may call this: what is handed to a trainer is what we know, nothing else.
             if name not in OPTIONS or (value is not None and type(value) is not OPTIONS[name]):
                 raise InvalidArgument(f"a trainer cannot be opened with {name} = {json.dumps(value)[:80]}")
-        if self.trainer is not None and options != self.options:
-            self.close_trainer()
+        if options != self.options:
+            self.close_trainers()
         self.wake()
         self.options = options
-        return {"trainer_pid": self.running().pid, "worker_pid": os.getpid()}
+        trainer = (self.living() or [self.running()])[0]
+        return {"trainer_pid": trainer.pid, "worker_pid": os.getpid()}
 
-    def running(self) -> Trainer:
-        """The trainer; a new one, told of all data sets, if the last one died."""
+    def running(self, engine: str | None = None) -> Trainer:
+        """The trainer, of the engine that it was opened with if none is named; a new one if the last one died."""
         self.wake()
-        if self.trainer is None or not self.trainer.alive:
-            self.close_trainer()
-            self.trainer = Trainer(self.folder, self.options, self.listen)
+        engine = engine or self.options.get("engine") or DEFAULT
+        if engine not in ENGINES:  # anybody may ask, and each would be one more process
+            raise InvalidArgument(f"there is no engine {json.dumps(engine)[:80]}")
+        trainer = self.trainers.get(engine)
+        if trainer is None or not trainer.alive:
+            if trainer is not None:
+                trainer.kill()
+            trainer = self.trainers[engine] = Trainer(self.folder, {**self.options, "engine": engine}, self.listen)
             for dataset in self.datasets.values():
                 if dataset.order is not None:
-                    self.trainer.order(dataset.order, self.listen)
-        return self.trainer
+                    trainer.order(dataset.order, self.listen)
+        return trainer
 
     def rest(self, seconds: int) -> dict[str, Any]:
         """No work until another call: the trainer waits for one so long, and then ends and takes its files away."""
-        if self.trainer is not None and self.trainer.alive:
-            self.trainer.order({"order": "rest", "seconds": seconds, "folder": str(self.folder)}, self.listen)
+        for trainer in self.living():
+            trainer.order({"order": "rest", "seconds": seconds, "folder": str(self.folder)}, self.listen)
             self.resting = True
         return {}
 
@@ -132,22 +139,23 @@ class Segment:
             return
         self.resting = False
         try:
-            if self.trainer is not None:
-                self.trainer.order({"order": "wake"}, self.listen)
+            for trainer in self.trainers.values():
+                trainer.order({"order": "wake"}, self.listen)
         except TrainerFailed:
-            self.close_trainer()
-            self.ticket = None
+            self.close_trainers()
             for dataset in self.datasets.values():
                 dataset.drop()
             self.datasets.clear()
 
-    def close_trainer(self) -> None:
-        if self.trainer is not None:
-            self.trainer.kill()
-            self.trainer = None
+    def living(self) -> list[Trainer]:
+        return [trainer for trainer in self.trainers.values() if trainer.alive]
+
+    def close_trainers(self, but: Sequence[str] = ()) -> None:
+        for engine in set(self.trainers).difference(but):
+            self.trainers.pop(engine).kill()
 
     def close(self) -> None:
-        self.close_trainer()
+        self.close_trainers()
         for dataset in self.datasets.values():
             dataset.drop()
         self.datasets.clear()
@@ -179,13 +187,14 @@ class Segment:
             "rows": rows,
             "files": dataset.close(),
         }
-        return self.running().order(dataset.order, self.listen)
+        return [trainer.order(dataset.order, self.listen) for trainer in self.living() or [self.running()]][-1]
 
     def data_forget(self, handle: str) -> dict[str, Any]:
         dataset = self.datasets.pop(handle, None)
         if dataset is not None:
-            if dataset.order is not None and self.trainer is not None and self.trainer.alive:
-                self.trainer.order({"order": "forget", "handle": handle}, self.listen)
+            if dataset.order is not None:
+                for trainer in self.living():
+                    trainer.order({"order": "forget", "handle": handle}, self.listen)
             dataset.drop()
         return {}
 
@@ -237,7 +246,10 @@ class Segment:
         if kind == "predict":
             self.prediction = Prediction(self, asked)
             return {}
-        if kind not in ("train", "evaluate", "describe"):
+        if kind == "dismiss":  # engines that a trial was lost by
+            self.close_trainers(but=asked.get("but") or ())
+            return {}
+        if kind not in ("train", "evaluate", "describe", "trial"):
             raise InvalidArgument(f"a segment cannot {kind!r}")
         members = asked.get("members") or [asked]
         order: dict[str, Any] = {"order": kind}
@@ -249,7 +261,7 @@ class Segment:
             part["state"] = self.state(state)
         order.update(parts[0] if len(parts) == 1 else {"order": f"{kind} together", "members": parts})
         order["functions"] = self.functions(members[0].get("configuration"))
-        trainer = self.running()
+        trainer = self.running(asked.get("engine"))
         if asked.get("state_bytes"):
             self.require_memory(trainer, int(asked["state_bytes"]))
         try:
@@ -415,5 +427,5 @@ def work(db: Database, asked: str) -> str:
         return json.dumps({"ok": segment.work(json.loads(asked))})
     except CerebroError as error:
         if isinstance(error, TrainerFailed):
-            segment.close_trainer()
+            segment.close_trainers()
         return json.dumps({"error": error.told()})

@@ -170,12 +170,17 @@ class Team:
         """What the trainer of a segment is started with."""
         gpus = self.options.get("gpus") or 0
         return {
-            "engine": self.options["engine"],
+            "engine": self.engine(segment),
             "threads": self.options["threads"],
             "deterministic": self.options["deterministic"],
             "gpu": segment % gpus if gpus else None,
             "hang_after": self.options.get("hang_after", HANG_AFTER),
         }
+
+    def engine(self, segment: int) -> str:
+        """The one that a segment's trainer starts with: where it is still to be chosen, segments try different ones."""
+        among = self.options.get("among") or [self.options["engine"]]
+        return among[segment % len(among)]
 
     def open_trainer(self, segment: int) -> Statement:
         """Sees to it that a segment has its trainer, and tells which processes they are."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from cerebro_db.core import wire
+from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import CannotConnect, CerebroError, TrainerFailed, from_told
 
 from .interrupts import Listen
@@ -43,6 +44,22 @@ def installation() -> dict[str, Any]:
         ) from error
 
 
+def engines() -> list[str]:
+    """Those whose package is in the trainer's environment; asked without importing any."""
+    names = list(ENGINES.values())
+    script = f"from importlib.util import find_spec; print(*[name for name in {names} if find_spec(name)])"
+    command = [installation()["trainer_python"], "-I", "-B", "-c", script]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TrainerFailed(
+            f"the trainer's Python cannot be started: {command[0]}",
+            detail=str(error),
+            hint="SELECT * FROM cerebro.doctor() says what is missing; make install TRAINER_PYTHON=… sets it.",
+        ) from error
+    return [engine for engine, package in ENGINES.items() if package in found]
+
+
 def cpu_seconds(pid: int) -> float:
     """What all threads of a process have computed so far."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as file:
@@ -57,7 +74,7 @@ class Trainer:
     def __init__(self, folder: Path, options: dict[str, Any], listen: Listen) -> None:
         self.options = options
         self._hang_after = float(options.get("hang_after", HANG_AFTER))
-        self.log = folder / "trainer.log"
+        self.log = folder / f"trainer-{options['engine']}.log"
         installed = installation()
         command = [installed["trainer_python"], "-I", "-B", str(INSTALLATION / "cerebro_db" / "nn" / "trainer_main.py")]
         if installed.get("confine", True):  # an administrator can do without, should a driver need more

@@ -33,6 +33,7 @@ def test_a_sound_server(db: Any) -> None:
         assert "Keras 3." in found[segment, "trainer"][1]
         assert "CPU" in found[segment, "devices"][1]
     assert found["segments", "agreement"][0] == "ok"
+    assert found["installation", "engines"][1].startswith("TensorFlow, JAX")
     assert found["worker login", "login"][1].endswith(f"acts as {db.info.user}")
     assert found["worker login", "password"] == ("ok", "a wrong one is refused", None)
 
