@@ -100,8 +100,18 @@ SEED ?= 1
 chaos: env-dev
 	@$(RUN)/python -m tests.chaos --events $(EVENTS) --seed $(SEED) --folder build/chaos $(if $(RESUME),--resume)
 
+# Some rivals need packages that nothing else here does: they get an environment on top of ours.
+RIVALS := build/bench/env
+$(RIVALS)/.installed: requirements-bench.txt
+	@.venv/bin/python -m venv $(RIVALS)
+	@.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  >"$$($(RIVALS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	@$(RIVALS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check -r requirements-bench.txt
+	@touch $@
+
 REPEATS ?= 3
 bench: env-dev
+	@$(MAKE) --no-print-directory $(RIVALS)/.installed || echo 'bench: goes on without Ray and Optuna' >&2
 	@$(RUN)/python -m tests.bench --repeats $(REPEATS) $(if $(WORKS),--works $(WORKS)) \
 	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(BENCH)
 

@@ -13,17 +13,18 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
-from tests.bench import meter, report
+from tests.bench import growth, meter, other_work, report
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import WORKS, Work
 
-T = TypeVar("T")
+GROWING = {work.name for work in WORKS["growth"]}
+CONTENDERS_OF = {"packing": other_work.PACKING, "predict": other_work.PREDICT}
 
 
 def say(text: str) -> None:
@@ -86,22 +87,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = asked.results / time.strftime("%Y%m%d-%H%M%S.jsonl")
     with open(path, "w") as record, database() as served:
         print(json.dumps({"machine": machine()}), file=record, flush=True)
+        growing: growth.Figures = []
         for work in asked.works:
+            known = CONTENDERS_OF.get(work.name, CONTENDERS)
+            named = asked.contenders or work.contenders or known
             with staged(work, served) as stage:
-                repeats = compare(stage, asked.contenders, asked.repeats, record)
-            print(f"\n## {work.name}: {work.about}\n\n{report.overview(repeats)}")
-            for name in report.contenders(repeats):
-                if name.startswith("ours"):
-                    print(f"\n{report.ratios(repeats, name)}\n\n{report.profile(repeats, name)}")
+                repeats = compare(stage, [known[name] for name in named if name in known], asked.repeats, record)
+            print(f"\n## {work.name}: {work.about}\n")
+            print("\n\n".join(filter(None, report.about(repeats))), flush=True)
+            if work.name in GROWING:
+                growing.append((work, repeats))
+        if len(growing) > 1:
+            print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
+            growth.draw(growing, path.with_suffix(".png"))
     say(f"every measurement is in {path}")
 
 
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
-    parser.add_argument("--works", type=chosen(WORKS), default=list(WORKS.values()), help=", ".join(WORKS))
-    parser.add_argument(
-        "--contenders", type=chosen(CONTENDERS), default=list(CONTENDERS.values()), help=", ".join(CONTENDERS)
-    )
+    names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
+    parser.add_argument("--works", type=chosen(WORKS), default=list(WORKS), help=", ".join(WORKS))
+    parser.add_argument("--contenders", type=chosen(names), default=[], help=", ".join(names))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, help="of each work, to try something out")
     parser.add_argument("--configurations", type=int, help="the first so many of each work")
@@ -114,16 +120,19 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     if asked.epochs:
         smaller.update(epochs=asked.epochs)
     asked.works = [
-        work.but(**smaller, configurations=work.configurations[: asked.configurations]) for work in asked.works
+        work.but(**smaller, configurations=work.configurations[: asked.configurations])
+        for name in asked.works
+        for work in WORKS[name]
     ]
     return asked
 
 
-def chosen(known: dict[str, T]) -> Callable[[str], list[T]]:
-    def read_names(text: str) -> list[T]:
-        if unknown := [name for name in text.split(",") if name not in known]:
+def chosen(known: Iterable[str]) -> Callable[[str], list[str]]:
+    def read_names(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := [name for name in names if name not in known]:
             raise argparse.ArgumentTypeError(f"there is no {unknown[0]!r}; there are {', '.join(known)}")
-        return [known[name] for name in text.split(",")]
+        return names
 
     return read_names
 

@@ -55,6 +55,7 @@ def _fit(stage: Stage, session: Any, name: str, options: Json) -> Measured:
     more = {
         "end": fitted.end,
         "profile": fitted.profile,
+        "units": fitted.units,
         "stored": {
             "packed": database.bytes_of(packed, f"{packed}_validation"),
             "states": fitted.states,

@@ -37,6 +37,7 @@ class Fitted:
     start: float  # seconds until the first unit
     end: float  # seconds after the last
     profile: dict[str, float] = field(default_factory=dict)  # seconds summed over the segments, by activity
+    units: dict[int, dict[str, float]] = field(default_factory=dict)  # of a configuration's hop, on the average
     states: int = 0  # bytes of model states that it left
     models: int = 0  # bytes of the model tables
 
@@ -132,6 +133,14 @@ class Database:
             start=first - began,
             end=ended - last,
             profile=dict(spent),
+            units={
+                key: {"train": train, "all": whole}
+                for key, train, whole in self.lab(
+                    "SELECT mst_key, avg(seconds_training), avg(seconds) FROM hop_timeline"
+                    " WHERE run = %s AND activity = 'train' GROUP BY mst_key ORDER BY mst_key",
+                    run_id,
+                )
+            },
             states=self.lab.value(
                 "SELECT COALESCE(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class"
                 " WHERE relnamespace = 'cerebro_state'::regnamespace AND relkind = 'r' AND relname LIKE %s",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from tests.bench.stage import Measured
@@ -99,7 +99,7 @@ def ratios(repeats: Repeats, ours: str) -> str:
                 spread([other.taken.cpu / mine.taken.cpu for mine, other in pairs]),
             ]
         )
-    return table([f"… times {ours}", "wall", "wall without start", "CPU"], rows)
+    return table([f"… times {ours}", "wall", "wall without start", "CPU"], rows) if rows else ""
 
 
 def profile(repeats: Repeats, ours: str) -> str:
@@ -111,6 +111,37 @@ def profile(repeats: Repeats, ours: str) -> str:
         [activity, spread([one.more["profile"].get(activity, 0.0) for one in mine])]
         for activity in mine[0].more["profile"]
     ]
+    rows.append(
+        [
+            "(share) of the time between first and last unit that segments were busy",
+            spread([busy(one) for one in mine], digits=3),
+        ]
+    )
     rows.append(["(wall) before the first unit", spread([one.start for one in mine])])
     rows.append(["(wall) after the last unit", spread([one.more["end"] for one in mine])])
     return table([f"{ours}: seconds, summed over the segments", "s"], rows)
+
+
+def busy(one: Measured) -> float:
+    spent = one.more["profile"]
+    return 1 - spent["waiting"] / (sum(spent.values()) - spent["starting"])
+
+
+def rates(repeats: Repeats) -> str:
+    """Rows per second, where rows were predicted."""
+    rows = [
+        [name, spread([one.more["rows"] / (one.taken.wall - one.start) for one in of(repeats, name)], digits=0)]
+        for name in contenders(repeats)
+        if all("rows" in one.more for one in of(repeats, name))
+    ]
+    return table(["", "rows/s"], rows) if rows else ""
+
+
+def about(repeats: Repeats) -> Iterator[str]:
+    """All there is to say of a work."""
+    yield overview(repeats)
+    yield rates(repeats)
+    for name in contenders(repeats):
+        if name.startswith("ours"):
+            yield ratios(repeats, name)
+            yield profile(repeats, name)

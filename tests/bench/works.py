@@ -43,6 +43,7 @@ class Work:
     epochs: int
     segments: int = 2
     scale: float = 1.0  # features are divided by it
+    contenders: tuple[str, ...] = ()  # who does it if nobody is named; (): all who can
 
     def but(self, **changed: object) -> Work:
         return dataclasses.replace(self, **changed)  # type: ignore[arg-type]
@@ -133,4 +134,57 @@ W2 = Work(
     scale=255.0,
 )
 
-WORKS = {work.name: work for work in (W1, W2)}
+W3 = Work(
+    name="W3",
+    about="mixed speeds: of 8 configurations 2 have an architecture whose step takes about six times as long; the rows"
+    " of W1, 3 epochs",
+    table=clicks,
+    rows=60_000,
+    validation_rows=6_000,
+    classes=2,
+    architectures=(mlp(64, (128, 64), 2), mlp(64, (1024, 512), 2)),
+    configurations=tuple(Configuration(model, rate, 64) for rate in (1e-3, 3e-4) for model in (1, 0, 0, 0)),
+    epochs=3,
+    contenders=("ours",),
+)
+
+W4 = Work(
+    name="W4",
+    about="little data, a large model: 400 rows, MLP 64-5000-4900-2 whose weights are 100 MB, SGD, 4 configurations,"
+    " 2 epochs",
+    table=clicks,
+    rows=400,
+    validation_rows=100,
+    classes=2,
+    architectures=(mlp(64, (5000, 4900), 2),),
+    configurations=tuple(Configuration(0, rate, batch, "SGD") for rate in (1e-3, 1e-2) for batch in (16, 32)),
+    epochs=2,
+    contenders=("ours", "task-parallel", "loop-shared"),
+)
+
+PACKING = W1.but(name="packing", about="packing the 60,000 rows of W1, and COPY of the same rows out")
+
+PREDICT = W1.but(
+    name="predict",
+    about="the rows of W1 sixteen times: madlib_keras_predict into a table, and Keras' predict on an array in memory",
+    configurations=W1.configurations[-1:],
+    epochs=1,
+)
+
+# Each has the batch sizes in equal numbers.
+SIXTY_FOUR = grid(range(2), tuple(1e-4 * 2**power for power in range(8)), (32, 64, 128, 256))
+GROWING = W1.but(epochs=1, contenders=("ours",))
+GROWTH = tuple(
+    GROWING.but(name=f"growth_{configurations}_{rows // 1000}k_{segments}", about=(
+        f"growth: {configurations} configurations of W1's MLP, {rows:,} rows, {segments} segments, 1 epoch"),
+        configurations=SIXTY_FOUR[:configurations], rows=rows, segments=segments)
+    for configurations, rows, segments in (
+        (4, 60_000, 2), (8, 60_000, 2), (16, 60_000, 2), (32, 60_000, 2), (64, 60_000, 2),
+        (16, 60_000, 1), (16, 120_000, 2), (16, 300_000, 2), (16, 600_000, 2),
+    )
+)  # fmt: skip
+
+WORKS = {
+    **{work.name: [work] for work in (W1, W2, W3, W4, PACKING, PREDICT)},
+    "growth": list(GROWTH),
+}

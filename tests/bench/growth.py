@@ -1,0 +1,124 @@
+"""How the cost grows: with configurations, with rows, with segments; measured, and simulated where no machine is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from cerebro_db.core import orchestrator
+from cerebro_db.core.schedule import Plan, Schedule, Unit
+from tests.bench import report
+from tests.bench.works import Work
+from tests.core.fakes import Clock
+
+SEGMENTS = (4, 8, 16, 32, 64)
+Figures = list[tuple[Work, report.Repeats]]
+
+
+def wall(repeats: report.Repeats) -> float:
+    return median(one.taken.wall for one in report.of(repeats, "ours"))
+
+
+def cpu(repeats: report.Repeats) -> float:
+    return median(one.taken.cpu for one in report.of(repeats, "ours"))
+
+
+def table(figures: Figures) -> str:
+    rows = []
+    for work, repeats in figures:
+        rows.append(
+            [
+                f"{len(work.configurations)}",
+                f"{work.rows:,}",
+                f"{work.segments}",
+                report.spread([one.taken.wall for one in report.of(repeats, "ours")], digits=1),
+                report.spread([one.taken.cpu for one in report.of(repeats, "ours")], digits=1),
+                f"{1e6 * cpu(repeats) / (len(work.configurations) * work.rows):.2f}",
+            ]
+        )
+    return report.table(
+        ["configurations", "rows", "segments", "wall s", "CPU s", "CPU µs per row and configuration"], rows
+    )
+
+
+# --- more segments than there are processors ---------------------------------------------------------------
+
+
+def units(repeats: report.Repeats) -> dict[int, tuple[float, float]]:
+    """Of each configuration: the seconds of a unit that are spent on its rows, and those that are not."""
+    found: dict[int, tuple[float, float]] = {}
+    for one in report.of(repeats, "ours"):
+        for key, seconds in one.more["units"].items():
+            found[int(key)] = seconds["train"], seconds["all"] - seconds["train"]
+    return found
+
+
+def simulated(
+    costs: dict[int, tuple[float, float]], of_segments: int, segments: int, epochs: int
+) -> tuple[float, float]:
+    """The makespan on so many segments, and the least that any schedule could take. Each has its share of the rows."""
+
+    def seconds(unit: Unit) -> float:
+        training, fixed = costs[unit.configuration]
+        return training * of_segments / segments + fixed
+
+    plan = Plan(1, tuple(costs), segments, epochs)
+    clock = Clock(seconds)
+    orchestrator.run(Schedule(plan), clock)
+    visits = [training * of_segments / segments + fixed for training, fixed in costs.values()]
+    return clock.now, epochs * max(sum(visits), max(visits) * segments)
+
+
+def simulation(figures: Figures) -> list[tuple[int, float, float]]:
+    """From the units of the work with most configurations: segments, makespan, lower bound."""
+    work, repeats = max(figures, key=lambda one: len(one[0].configurations))
+    costs = units(repeats)
+    return [(segments, *simulated(costs, work.segments, segments, work.epochs)) for segments in (1, *SEGMENTS)]
+
+
+def simulation_table(figures: Figures) -> str:
+    (_, one, _), *points = simulation(figures)
+    rows = [
+        [f"{segments}", f"{makespan:.2f}", f"{makespan / bound:.3f}", f"{one / makespan:.1f}"]
+        for segments, makespan, bound in points
+    ]
+    head = ["segments (simulated)", "training s", "times the lower bound", "times as fast as one segment"]
+    return report.table(head, rows)
+
+
+# --- the picture -----------------------------------------------------------------------------------------
+
+
+def draw(figures: Figures, path: Path) -> None:
+    """Both axes logarithmic: what is proportional is a straight line along the dotted one."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, 3, figsize=(9, 2.8), layout="constrained")
+    two = [(work, repeats) for work, repeats in figures if work.segments == 2]
+    fewest, usual = min(work.rows for work, _ in two), 16
+    panel(
+        panels[0],
+        "configurations",
+        [(len(work.configurations), repeats) for work, repeats in two if work.rows == fewest],
+    )
+    panel(panels[1], "rows", [(work.rows, repeats) for work, repeats in two if len(work.configurations) == usual])
+    points = simulation(figures)
+    panels[2].loglog([one[0] for one in points], [one[1] for one in points], "o-", label="simulated")
+    panels[2].loglog([one[0] for one in points], [points[0][1] / one[0] for one in points], ":", color="grey")
+    panels[2].set(xlabel="segments", ylabel="training s")
+    panels[2].legend()
+    figure.savefig(path, dpi=80)
+    pyplot.close(figure)
+
+
+def panel(axes: Any, label: str, points: list[tuple[int, report.Repeats]]) -> None:
+    for figure, name in ((wall, "wall"), (cpu, "CPU")):
+        axes.loglog([x for x, _ in points], [figure(repeats) for _, repeats in points], "o-", label=name)
+    x, y = points[0][0], cpu(points[0][1])
+    axes.loglog([one for one, _ in points], [y * one / x for one, _ in points], ":", color="grey")
+    axes.set(xlabel=label, ylabel="s")
+    axes.legend()

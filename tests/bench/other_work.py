@@ -1,0 +1,83 @@
+"""Work that is no fit: packing rows, and predicting."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.bench.contenders import script
+from tests.bench.stage import Contender, Measured, Stage
+from tests.sql.lab import run
+
+TIMES = 16  # the rows of W1
+
+
+# --- packing ---------------------------------------------------------------------------------------------
+
+
+def packing(name: str, do: Callable[[Stage, Any], None]) -> Contender:
+    def contend(stage: Stage) -> Iterator[Measured]:
+        with contextlib.closing(stage.database.lab.connect()) as session:
+            with stage.meter() as meter:
+                do(stage, session)
+            run(session, "DROP TABLE IF EXISTS packed_again, packed_again_summary")
+        yield Measured(name, meter.taken, 0.0)
+
+    return contend
+
+
+def pack(stage: Stage, session: Any) -> None:
+    run(
+        session,
+        f"SELECT training_preprocessor_dl('packing', 'packed_again', 'y', 'x', segments => {stage.work.segments})",
+    )
+
+
+def copy_out(kind: str) -> Callable[[Stage, Any], None]:
+    def copy(stage: Stage, session: Any) -> None:
+        with open("/dev/null", "wb") as nowhere, session.cursor() as cursor:
+            cursor.copy_expert(f"COPY (SELECT x, y FROM packing) TO STDOUT (FORMAT {kind})", nowhere)
+
+    return copy
+
+
+PACKING: dict[str, Contender] = {
+    "ours": packing("ours", pack),
+    "copy-text": packing("COPY, text", copy_out("text")),
+    "copy-binary": packing("COPY, binary", copy_out("binary")),
+}
+
+
+# --- predicting ------------------------------------------------------------------------------------------
+
+
+def predict(stage: Stage) -> Iterator[Measured]:
+    lab = stage.database.lab
+    rows = TIMES * stage.work.rows
+    if lab.value("SELECT to_regclass('predict_rows')") is None:
+        lab(
+            f"CREATE TABLE predict_rows AS SELECT time * {stage.work.rows} + id AS id, x"
+            f" FROM predict, generate_series(0, {TIMES - 1}) time"
+        )
+        lab("ANALYZE predict_rows")
+        stage.database.fit(stage.work, lab.db, "predict_model", {"seed": 1})
+    with contextlib.closing(lab.connect()) as session:
+        for name in ("ours", "ours, second call"):
+            with stage.meter() as meter:
+                run(
+                    session,
+                    "SELECT madlib_keras_predict('predict_model', 'predict_rows', 'id', 'x', 'predicted', 'response',"
+                    " mst_key => 1)",
+                )
+            found = lab.value("SELECT count(*) FROM predicted")
+            assert found == rows, f"{found} of {rows} rows were predicted"
+            lab("DROP TABLE predicted")
+            yield Measured(name, meter.taken, 0.0, more={"rows": rows})
+
+
+PREDICT: dict[str, Contender] = {
+    "ours": predict,
+    "keras-predict": script("Keras predict", "keras_predict", f"--times={TIMES}"),
+    "keras-predict-1024": script("Keras predict, batches of 1024", "keras_predict", f"--times={TIMES}", "--batch=1024"),
+}
