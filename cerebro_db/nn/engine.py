@@ -36,6 +36,7 @@ class Program(Protocol):
     weights: int  # how many of the variables are the model's weights
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
     volatile: bool  # whether evaluating or predicting changes the state
+    trains_together: bool  # whether it has what stands below under this name
 
     def initialise(
         self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None
@@ -59,12 +60,22 @@ class Program(Protocol):
 
     def running_loss(self) -> float: ...
 
-    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int) -> None:
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, together: int = 0) -> None:
         """Compile what "train", "evaluate" or "predict" of that many rows will need, if that has not been done yet."""
 
     def train(self, slab: Slab, batch_size: int) -> None: ...
 
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
+
+    # Several states in one pass over the rows; each has the numbers that it has alone, within float tolerance.
+
+    def taken(self) -> Any:
+        """A copy of what is in the variables now: state, numbers and metrics."""
+
+    def put_back(self, taken: Any) -> None: ...
+
+    def train_together(self, many: list[Any], slab: Slab, batch_size: int) -> list[Any]:
+        """The slab's order has a line for each."""
 
     def predict(self, batch: Slab) -> list[np.ndarray]:
         """The model's outputs."""

@@ -18,6 +18,7 @@ from cerebro_db.nn.data import Dataset, Slab
 from cerebro_db.nn.program import KerasProgram
 
 Values = list[list[Any]]
+Taken = tuple[Values, Values]  # what stays as it is from batch to batch (numbers), and what each batch changes
 
 # Compiling takes XLA longer than a first model selection takes to train. So what runs once or twice (Keras' initial
 # values, a visit's last batch) is compiled in a hurry, and the loops well: for a 64-16-10 MLP 0.3 instead of 1.3 s to
@@ -73,14 +74,17 @@ class JaxProgram(KerasProgram):
         # filters of 3 × 3 on 32 images of 13 × 13. Coming back to Python after each batch costs far less.
         convolves = any("Conv" in type(layer).__name__ for layer in self.model._flatten_layers())
         self._loops = not convolves or jax.default_backend() != "cpu"
+        self.trains_together = self._loops  # several models' filters would be one grouped convolution, slow as well
         self._executables: dict[Any, Any] = {}
         self._predict = jax.jit(self._predict_batch)
+        self._stacked = jax.jit(lambda many: jax.tree.map(lambda *values: jax.numpy.stack(values), *many))
+        self._one_of = jax.jit(lambda stacked, number: jax.tree.map(lambda values: values[number], stacked))
         self._order: tuple[Any, Any] = (None, None)  # of the visit under way, and the same on the device
 
-    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int) -> None:
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, together: int = 0) -> None:
         if what != "predict":
             for size in {size for _, _, size in self._calls(0, rows, batch_size)}:
-                self._executable(what, dataset, size, batch_size)
+                self._executable(what, dataset, size, batch_size, together)
 
     def train(self, slab: Slab, batch_size: int) -> None:
         self._untouched = None
@@ -98,18 +102,36 @@ class JaxProgram(KerasProgram):
         outputs = self._predict(*_values([self.model.trainable_variables, self.model.non_trainable_variables]), padded)
         return [np.asarray(output, "float32")[: batch.rows] for output in outputs]
 
+    # --- several states at once ---
+
+    def taken(self) -> Taken:
+        fixed, carried = self._variables("train")
+        return _values(fixed), _values(carried)
+
+    def put_back(self, taken: Taken) -> None:
+        self._untouched = None
+        for variables, values in zip(self._variables("train"), taken):
+            _assign(variables, values)
+
+    def train_together(self, many: list[Taken], slab: Slab, batch_size: int) -> list[Taken]:
+        fixed, carried = self._stacked(many)
+        stacked = fixed, self._advanced("train", fixed, carried, slab, batch_size, len(many))
+        return [self._one_of(stacked, np.int32(number)) for number in range(len(many))]
+
     # --- a slab ---
 
     def _visit(self, what: str, slab: Slab, batch_size: int) -> None:
         fixed, carried = self._variables(what)
-        fixed_values, values = _values(fixed), _values(carried)
+        _assign(carried, self._advanced(what, _values(fixed), _values(carried), slab, batch_size))
+
+    def _advanced(
+        self, what: str, fixed: Values, carried: Values, slab: Slab, batch_size: int, together: int = 0
+    ) -> Values:
         columns, order = self._columns(slab.dataset), self._row_numbers(slab.dataset, slab.order)
         for start, batches, size in self._calls(slab.start, slab.end, batch_size):
-            call = self._executable(what, slab.dataset, size, batch_size)
-            values = call(fixed_values, values, columns, order, np.int32(start), np.int32(batches))
-        for variables, new in zip(carried, values):
-            for variable, value in zip(variables, new):
-                variable.assign(value)
+            call = self._executable(what, slab.dataset, size, batch_size, together)
+            carried = call(fixed, carried, columns, order, np.int32(start), np.int32(batches))
+        return carried
 
     def _variables(self, what: str) -> tuple[list[list[Any]], list[list[Any]]]:
         """Those that stay as they are from batch to batch, and those that each batch changes."""
@@ -129,14 +151,19 @@ class JaxProgram(KerasProgram):
         if left:
             yield end - left, 1, left
 
-    def _executable(self, what: str, dataset: Dataset, size: int, batch_size: int) -> Any:
+    def _executable(self, what: str, dataset: Dataset, size: int, batch_size: int, together: int) -> Any:
         last = size != batch_size
-        key = what, size, last, dataset.rows  # the number of batches is an argument
+        key = what, size, last, dataset.rows, together  # the number of batches is an argument
         if key not in self._executables:
-            fixed, carried = map(_values, self._variables(what))
-            arguments = self._columns(dataset), self._row_numbers(dataset, None), np.int32(0), np.int32(1)
-            visit = self._jax.jit(functools.partial(self._batches, what, size), donate_argnums=1)
-            self._executables[key] = visit.lower(fixed, carried, *arguments).compile(HASTE if last else CARE)
+            jax, visit = self._jax, functools.partial(self._batches, what, size)
+            own = *map(_values, self._variables(what)), self._row_numbers(dataset, None)
+            if together:
+                visit = jax.vmap(visit, in_axes=(0, 0, None, 0, None, None))
+                own = jax.tree.map(lambda value: jax.ShapeDtypeStruct((together, *value.shape), value.dtype), own)
+            fixed, carried, order = own
+            arguments = fixed, carried, self._columns(dataset), order, np.int32(0), np.int32(1)
+            compiled = jax.jit(visit, donate_argnums=1).lower(*arguments).compile(HASTE if last else CARE)
+            self._executables[key] = compiled
         return self._executables[key]
 
     def _columns(self, dataset: Dataset) -> list[Any]:
@@ -187,6 +214,12 @@ class JaxProgram(KerasProgram):
 
 def _values(variables: list[list[Any]]) -> Values:
     return [[variable.value for variable in group] for group in variables]
+
+
+def _assign(variables: list[list[Any]], values: Values) -> None:
+    for group, new in zip(variables, values):
+        for variable, value in zip(group, new):
+            variable.assign(value)
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ class TensorFlowProgram(KerasProgram):
         self._untouched = None
         self._state[index].value.assign(self._tf.experimental.dlpack.from_dlpack(value.__dlpack__()))
 
-    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int) -> None:
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, together: int = 0) -> None:
         self._functions[what].get_concrete_function()
 
     def train(self, slab: Slab, batch_size: int) -> None:

@@ -81,7 +81,7 @@ class Orders:
             if kind != "hello" and self._engine is None:
                 raise WrongState("the first order to a trainer has to be hello")
             functions.learn(order.get("functions") or ())
-            return {"ok": getattr(self, kind)(order) or {}}
+            return {"ok": getattr(self, kind.replace(" ", "_"))(order) or {}}
         except CerebroError as error:
             return {"error": error.told()}
         except MemoryError as error:
@@ -225,6 +225,69 @@ class Orders:
             "seconds": clock.laps,
         }
 
+    def train_together(self, order: Order) -> Answer:
+        """Several configurations of one program in one pass over the rows; ``members`` are orders to train."""
+        members, dataset, clock = order["members"], self._with_outputs(order["handle"]), Clock()
+        configuration = members[0]["configuration"]
+        batch_size, epochs, steps_limit, shuffle = _fit(configuration)
+        rows = min(dataset.rows, batch_size * (steps_limit or dataset.rows))
+        ready = self._ready(configuration, dataset.layout, int(members[0].get("seed") or 0))
+        program = ready.program
+        if not program.trains_together:
+            raise WrongState("this program trains one state at a time")
+        with self._configuration_errors():
+            program.prepare("train", dataset, batch_size, rows, len(members))
+        clock.lap("build")
+        many = []
+        for member in members:
+            if self._ready(member["configuration"], dataset.layout) is not ready or _fit(
+                member["configuration"]
+            ) != _fit(configuration):
+                raise WrongState("only configurations of one program and one batch size can train together")
+            self._load(ready, member)
+            program.start_metrics()
+            many.append(program.taken())
+        ready.forget_state()
+        clock.lap("load")
+        done, last_report, speed = 0, time.monotonic(), SlabSize()
+        with self._configuration_errors():
+            for visit in range(epochs):
+                # a line for each of them, as it would have alone
+                orders = np.stack(
+                    [
+                        row_order(dataset.rows, member["shuffle_seed"], visit) if shuffle else np.arange(dataset.rows)
+                        for member in members
+                    ]
+                )
+                for slab in slabs(dataset, rows, batch_size, speed, orders):
+                    started = time.monotonic()
+                    many = program.train_together(many, slab, batch_size)
+                    now = time.monotonic()
+                    speed.measured(math.ceil(slab.rows / batch_size), now - started)
+                    done += slab.rows
+                    self._listen()
+                    if now - last_report >= PROGRESS_SECONDS:
+                        last_report = now
+                        self._progress({"rows": done * len(members), "of": rows * epochs * len(members)})
+        clock.lap("train")
+        answers = []
+        for member, taken in zip(members, many):
+            program.put_back(taken)
+            metrics = program.metrics()
+            loss = metrics.pop("loss", math.nan)
+            answers.append(
+                {
+                    "rows": done,
+                    "steps": epochs * math.ceil(rows / batch_size),
+                    "loss": loss,
+                    "metrics": metrics,
+                    "finite": math.isfinite(loss),
+                    "state": state_file.write(program, member["out"]),
+                }
+            )
+        clock.lap("save")
+        return {"members": answers, "seconds": clock.laps}
+
     def evaluate(self, order: Order) -> Answer:
         configuration, dataset, clock = order["configuration"], self._with_outputs(order["handle"]), Clock()
         batch_size = max(EVALUATION_BATCH, _fit(configuration)[0])
@@ -360,7 +423,9 @@ class Orders:
             raise ConfigurationFailed(one_line(error), detail=tail(error)) from error
 
 
-ORDERS = ("hello", "data", "forget", "rest", "wake", "describe", "trial", "train", "evaluate", "predict")
+ORDERS = (
+    "hello", "data", "forget", "rest", "wake", "describe", "trial", "train", "train together", "evaluate", "predict"
+)  # fmt: skip
 
 
 class Clock:

@@ -112,13 +112,24 @@ class KerasProgram(abc.ABC):
     # --- the loops, by the engine ---
 
     @abc.abstractmethod
-    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int) -> None: ...
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, together: int = 0) -> None: ...
 
     @abc.abstractmethod
     def train(self, slab: Slab, batch_size: int) -> None: ...
 
     @abc.abstractmethod
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
+
+    trains_together = False
+
+    def taken(self) -> Any:
+        raise NotImplementedError
+
+    def put_back(self, taken: Any) -> None:
+        raise NotImplementedError
+
+    def train_together(self, many: list[Any], slab: Slab, batch_size: int) -> list[Any]:
+        raise NotImplementedError
 
     @abc.abstractmethod
     def predict(self, batch: Slab) -> list[np.ndarray]: ...
