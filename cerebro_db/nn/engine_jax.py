@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn.data import Dataset, Slab
 from cerebro_db.nn.program import KerasProgram
 
@@ -60,7 +61,16 @@ class JaxEngine:
         return [f"{device.platform.upper()}:{device.id}" for device in self._jax.devices()]
 
     def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> JaxProgram:
-        return JaxProgram(self._jax, configuration, layout, seed)
+        try:
+            return JaxProgram(self._jax, configuration, layout, seed)
+        except Exception as error:
+            if "requires the tensorflow module" not in str(error):
+                raise
+            # Keras' layers for images, RandomFlip for one; its advice would be to install what is there.
+            raise ConfigurationFailed(
+                "a layer of the architecture works with TensorFlow only",
+                hint='Train it with the engine tensorflow, or with "auto", which finds out for each architecture.',
+            ) from error
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return "RESOURCE_EXHAUSTED" in str(error)

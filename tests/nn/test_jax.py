@@ -316,3 +316,23 @@ def test_errors_are_one_line(engines: list[Trainer]) -> None:
     small = c.sequential(c.input_layer([8, 8, 1]), c.layer("Conv2D", "conv", filters=2, kernel_size=[9, 9]))
     told = {"configuration": c.configuration(small, CATEGORICAL), "layout": c.DIGITS}
     assert "zero or negative" in failure("ConfigurationFailed", engines[0], "describe", **told)
+    flipped = c.sequential(
+        c.input_layer([8, 8, 1]),
+        c.layer("RandomFlip", "flip"),
+        c.layer("Flatten", "flat"),
+        c.layer("Dense", "out", units=10),
+    )
+    told = {"configuration": c.configuration(flipped, CATEGORICAL), "layout": c.DIGITS}
+    assert "TensorFlow only" in failure("ConfigurationFailed", engines[0], "describe", **told)
+    assert engines[2]("describe", **told)["outputs"] == [[10]]
+
+
+def test_a_custom_loss(engines: list[Trainer]) -> None:
+    source = "def doubled(y_true, y_pred):\n    return 2 * keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)\n"
+    registered = {"name": "doubled", "version": 1, "kind": "loss", "source": source}
+    functions = [{**registered, "sha256": hashlib.sha256(source.encode()).hexdigest()}]
+    configuration = c.configuration(c.mlp(), "mse", steps_per_epoch=1, shuffle=False, metrics=[])
+    plain = engines[0].train(configuration, "digits")
+    configuration["compile"]["loss"] = "doubled@1"
+    custom = engines[0].train(configuration, "digits", functions=functions)
+    assert custom["loss"] == pytest.approx(2 * plain["loss"], rel=1e-5)
