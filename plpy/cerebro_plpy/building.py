@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -136,6 +137,8 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
 
     def look_at(seat: Seat, mine: list[tuple[str, str]]) -> Steps:
         found: dict[tuple[str, str], Any] = {}
+        with contextlib.suppress(Refused):  # a trainer that dies: the hop will see to it
+            yield from team.read(seat, run.source, seat.segment)  # while the framework is imported
         for kind, engine in mine:
             one = kinds[kind][0]
             order = {"work": "describe", "engine": engine, "configuration": one.definition, "layout": layout}
@@ -159,7 +162,7 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
         seats = [seat for seat in team.seats if team.engine(seat.segment) == engine] or team.seats
         for number, task in enumerate(mine):
             shares[seats[number % len(seats)].segment].append(task)
-    work = {segment: look_at(team.seats[segment], share) for segment, share in shares.items() if share}
+    work = {segment: look_at(team.seats[segment], share) for segment, share in shares.items()}
     answers = {task: found for part in team.run_all(work).values() for task, found in part.items()}
     groups: dict[str, list[str]] = {}
     for kind in kinds:  # of one program: those were compiled once

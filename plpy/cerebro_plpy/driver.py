@@ -31,7 +31,7 @@ from .team import CANCELLED, Refused, Seat, Steps, Team, failure_of, first_line
 HEARTBEAT_EVERY = 1.0  # seconds
 TELL_EVERY = 60.0  # seconds; a notice comes with every tenth of a run, too
 SICK_AFTER = 3  # configurations in a row whose trainer died on one segment: it is the segment's fault, not theirs
-FREE_AT_ONCE = 1 << 20  # an old state larger than this gives its space back as soon as it is replaced
+FREE_AT_ONCE = 1 << 20  # an old state larger than this is gone when the new one is committed
 
 
 class Driver:
@@ -216,9 +216,15 @@ class Driver:
                 saving,
                 len(units),
             ]
+        old = [
+            run.leaf(run.configurations[unit.configuration], unit.hop - 1)
+            for unit, trained in kept
+            if unit.hop > 1 and trained["state"]["bytes"] > FREE_AT_ONCE
+        ]
+        if old:
+            sql.append(emptied_sql(old).rstrip(";"))
         if kept:
             yield "; ".join([*sql, "COMMIT"]), values
-        emptied = []
         for unit, trained in kept:
             configuration, state = run.configurations[unit.configuration], trained["state"]
             configuration.hops, configuration.sha256 = unit.hop, state["sha256"]
@@ -226,10 +232,6 @@ class Driver:
             if "token" in state:
                 seat.held[unit.configuration] = (unit.hop, state["token"])
             self.done += trained["rows"]
-            if unit.hop > 1 and state["bytes"] > FREE_AT_ONCE:
-                emptied.append(run.leaf(configuration, unit.hop - 1))
-        if emptied:
-            yield emptied_sql(emptied), None
         return reasons
 
     def _saving(self, seat: Seat, unit: Train, place: int) -> list[str]:

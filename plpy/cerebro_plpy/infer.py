@@ -24,7 +24,7 @@ from cerebro_db.core.errors import (
 )
 from cerebro_db.core.names import Name, quote, split_list
 
-from . import engine, fit, functions, logins, predicting, segment, tables, variables
+from . import engine, fit, functions, limits, logins, predicting, segment, tables, variables
 from .db import Database, entry
 from .dialect import Dialect
 from .machine import cores
@@ -376,6 +376,11 @@ def predict_here(db: Database, model: Model, job: dict[str, Any], statement: Sta
         mine.prediction = prediction
         db.execute(statement.sql())
         db.execute(f"INSERT INTO {staged} {FETCH.format(dialect.made_on_segment('cerebro._predictions_out()', 0))}")
+    seconds, _ = limits.of(db)["waiting_seconds"]
+    if seconds and not chosen["gpus"]:
+        mine.rest(seconds)
+    else:
+        segment.close_mine()
     return staged
 
 

@@ -35,7 +35,7 @@ from .predicting import Prediction
 from .sessions import LISTEN_EVERY, PROGRESS
 from .trainer import Trainer
 
-CHUNK = 16 << 20  # bytes of model state per row
+CHUNK = 4 << 20  # bytes of model state per row
 LARGE_STATE = 64 << 20  # bytes; whether a smaller one fits into memory is not asked
 MEMORY_WITHIN = 10.0  # seconds
 LONGEST_REST = 86400  # seconds
@@ -391,6 +391,13 @@ def mine(db: Database) -> Segment:
     return _segment
 
 
+def close_mine() -> None:
+    global _segment
+    if _segment is not None:
+        _segment.close()
+        _segment = None
+
+
 @entry
 def worker_open(db: Database, options: str) -> str:
     return json.dumps(mine(db).open(json.loads(options)))
@@ -398,10 +405,7 @@ def worker_open(db: Database, options: str) -> str:
 
 @entry
 def worker_close(db: Database) -> None:
-    global _segment
-    if _segment is not None:
-        _segment.close()
-        _segment = None
+    close_mine()
 
 
 @entry

@@ -51,7 +51,7 @@ def keep(team: Team) -> bool:
         return False
     user = Owner.current(team.db)
     seconds, _ = limits.of(team.db)["waiting_seconds"]
-    if not seconds:
+    if not seconds or not user.enrolled:
         return False
     team.listen = lambda: None  # the work is done and on record: a cancel that comes now finds nothing to stop
     for seat in team.seats:

@@ -263,6 +263,25 @@ def test_they_do_not_wait_for_ever(place: Lab, session: Any, limits: Any) -> Non
     assert not {pid for pid, _ in again} & sessions
 
 
+@pytest.mark.needs_cluster
+@pytest.mark.parametrize("seconds", [1, 0])
+def test_the_trainer_of_ones_own_session_is_no_other(place: Lab, session: Any, limits: Any, seconds: int) -> None:
+    """A small table is predicted without workers, by a child of the session itself."""
+    assert place.home is not None
+    limits(max_waiting_seconds=seconds)
+    fit(place, session)
+    own = session.info.backend_pid
+    said = []
+    for table in ("said", "again"):
+        run(session, f"SELECT madlib_keras_predict('m', 'garden', 'id', 'sl, sw, pl, pw', '{table}', 'prob', false, 1)")
+        said.append(run(session, f"SELECT id, class_value, prob FROM {table} ORDER BY 1, 2"))
+        run(session, f"DROP TABLE {table}")
+        gone = lambda: not [pid for pid, parent in trainer_processes(place.home) if parent == own]  # type: ignore[arg-type]  # noqa: E731
+        eventually(gone, 30, "its trainer ends")
+        assert not folders(place, {own})
+    assert said[0] == said[1] and len(said[0]) == 90
+
+
 def test_an_administrator_can_do_without(place: Lab, session: Any, limits: Any) -> None:
     limits(max_waiting_seconds=0)
     _, workers = fit(place, session)
