@@ -11,7 +11,7 @@ import pytest
 
 from cerebro_db.core.engines import cheapest
 from cerebro_db.core.errors import Unsupported
-from tests.sql.lab import CROSS, Lab, flower_model
+from tests.sql.lab import CROSS, Lab, flower_model, layer, sequential
 
 FIT = "batch_size=16, epochs=1"
 BUILT = "SELECT mst_key, detail FROM event WHERE run = %s AND event = 'built' ORDER BY mst_key"
@@ -108,14 +108,22 @@ def test_a_deterministic_run_is_not_left_to_a_trial(flowers: Lab) -> None:
 
 def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
     """A trial that fails is no failure of the configuration, unless all of them fail."""
+    flipped = [
+        layer("Reshape", "square", target_shape=[2, 2, 1]),
+        layer("RandomFlip", "flip"),
+        layer("Flatten", "flat"),
+        layer("Dense", "out", units=3, activation="softmax"),
+    ]
+    picky = flowers.architecture(sequential([4], *flipped))
     wrong = flowers.architecture(flower_model(classes=4))
     good = flowers.architecture(flower_model(5))
     compiled = f"optimizer='SGD(lr=0.1)', {CROSS}"
-    flowers.selection("half", [(wrong, compiled, FIT), (good, compiled, FIT)])
+    flowers.selection("half", [(wrong, compiled, FIT), (good, compiled, FIT), (picky, compiled, FIT)])
     found = flowers.fit("train", "half_out", "half", 1, options={"engine": "auto"})
     status = flowers("SELECT status, reason, engine FROM leaderboard WHERE run = %s ORDER BY mst_key", found)
     assert status[0][0] == "failed" and "4 units" in status[0][1] and status[0][2] is None
     assert status[1][0] == "finished" and status[1][2] in ("tensorflow", "jax")
+    assert (status[2][0], status[2][2]) == ("finished", "tensorflow")
 
 
 def test_an_engine_that_is_not_known(flowers: Lab) -> None:
