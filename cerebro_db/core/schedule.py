@@ -31,6 +31,11 @@ def derived_seed(*parts: object) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
+def power_of_two(most: int) -> int:
+    """The largest one that is no more."""
+    return 1 << (most.bit_length() - 1)
+
+
 def visit_order(seed: int, place: int, segments: int) -> list[int]:
     """The segments in the order in which the ``place``-th configuration visits them, every epoch.
 
@@ -206,6 +211,7 @@ class Schedule:
 
         Only what waits for the same segment, and no more than leaves the other segments their share of all work:
         those who trained together arrive together, and a crowd would have them all idle but one.
+        And only 2, 4, 8, … at a time: for each number the step is compiled anew.
         A unit that has failed before trains alone, lest it drag others along again.
         """
         kind = self.plan.alike.get(unit.configuration)
@@ -227,7 +233,9 @@ class Schedule:
             if work <= room * ROUNDING and len(companions) + 1 < self.plan.most_together:
                 room -= work
                 companions.append(other)
-                self._begin(other)
+        del companions[power_of_two(len(companions) + 1) - 1 :]
+        for other in companions:
+            self._begin(other)
         return companions
 
     def succeeded(self, unit: Unit, seconds: float = 0.0) -> None:

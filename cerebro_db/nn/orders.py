@@ -11,7 +11,7 @@ import os
 import platform
 import resource
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,7 +30,7 @@ from cerebro_db.core.errors import (
     WrongState,
 )
 from cerebro_db.nn import functions, state_file
-from cerebro_db.nn.data import Dataset, SlabSize, row_order, slabs
+from cerebro_db.nn.data import Dataset, Slab, SlabSize, row_order, slabs
 from cerebro_db.nn.engine import Engine, Program, open_engine
 from cerebro_db.nn.explain import one_line, tail
 
@@ -42,6 +42,7 @@ PROGRESS_SECONDS = 0.25
 EVALUATION_BATCH = 256
 PREDICTION_BATCH_BYTES = 8 << 20
 TRIAL_SECONDS = 0.3
+REHEARSED, REHEARSALS = 32, 5  # batches, and how often they are tried
 
 Order = dict[str, Any]
 Answer = dict[str, Any]
@@ -54,7 +55,7 @@ class Ready:
         self.name = hashlib.sha256(key.encode()).hexdigest()[:16]
         self.program = program
         self.state_bytes = state_file.size(program)
-        self.speed = {"train": SlabSize(), "evaluate": SlabSize()}
+        self.speed: defaultdict[tuple[str, int], SlabSize] = defaultdict(SlabSize)  # what, and how many together
         self.token: str | None = None  # of the unit that left the state
         self.sha256: str | None = None
         self.batch_seconds: float | None = None  # once it was tried
@@ -81,7 +82,7 @@ class Orders:
             if kind != "hello" and self._engine is None:
                 raise WrongState("the first order to a trainer has to be hello")
             functions.learn(order.get("functions") or ())
-            return {"ok": getattr(self, kind.replace(" ", "_"))(order) or {}}
+            return {"ok": getattr(self, kind)(order) or {}}
         except CerebroError as error:
             return {"error": error.told()}
         except MemoryError as error:
@@ -136,12 +137,15 @@ class Orders:
         """Whether a trainer that rests is still there."""
 
     def describe(self, order: Order) -> Answer:
-        configuration = order["configuration"]
+        """What a configuration needs, and whether it, and others like it, could train together with some."""
+        configuration, layout = order["configuration"], order.get("layout")
         _fit(configuration)
-        ready = self._ready(configuration, order.get("layout"))
+        ready = self._ready(configuration, layout)
+        kinds = [_kind(each, layout) for each in (configuration, *order.get("others", []))]
         return {
             "parameters": ready.program.parameters,
             "state_bytes": ready.state_bytes,
+            "kinds": kinds if ready.program.trains_together else [None] * len(kinds),
             "inputs": ready.program.inputs,
             "outputs": ready.program.outputs,
         }
@@ -161,7 +165,7 @@ class Orders:
                 ready.program.initialise(configuration, seed)
                 ready.program.start_metrics()
                 ready.batch_seconds = self._seconds_per_batch(ready, dataset, batch_size)
-        answer = self.describe({"configuration": configuration, "layout": dataset.layout})
+        answer = self.describe({**order, "layout": dataset.layout})
         return {**answer, "program": ready.name, **clock.laps, "batch": ready.batch_seconds}
 
     def _seconds_per_batch(self, ready: Ready, dataset: Dataset, batch_size: int) -> float:
@@ -169,11 +173,11 @@ class Orders:
         rows, order = dataset.rows // batch_size * batch_size, row_order(dataset.rows, 0, 0)
         best, until = math.inf, time.monotonic() + TRIAL_SECONDS
         while rows:
-            for slab in slabs(dataset, rows, batch_size, ready.speed["train"], order):
+            for slab in slabs(dataset, rows, batch_size, ready.speed["train", 1], order):
                 started = time.monotonic()
                 ready.program.train(slab, batch_size)
                 now, batches = time.monotonic(), slab.rows // batch_size
-                ready.speed["train"].measured(batches, now - started)
+                ready.speed["train", 1].measured(batches, now - started)
                 best = min(best, (now - started) / batches)
                 self._listen()
                 if now > until:
@@ -181,101 +185,39 @@ class Orders:
         return 0.0  # less than a batch: building is all there is
 
     def train(self, order: Order) -> Answer:
-        configuration, dataset, clock = order["configuration"], self._with_outputs(order["handle"]), Clock()
-        batch_size, epochs, steps_limit, shuffle = _fit(configuration)
-        ready = self._ready(configuration, dataset.layout, int(order.get("seed") or 0))
-        program = ready.program
-        rows = min(dataset.rows, batch_size * (steps_limit or dataset.rows))
-        with self._configuration_errors():
-            program.prepare("train", dataset, batch_size, rows)
-        clock.lap("build")
-        self._load(ready, order)
-        clock.lap("load")
-        ready.forget_state()  # until the unit is complete
-        done, last_report = 0, time.monotonic()
-        with self._configuration_errors():
-            program.start_metrics()
-            for visit in range(epochs):
-                row_numbers = row_order(dataset.rows, order["shuffle_seed"], visit) if shuffle else None
-                for slab in slabs(dataset, rows, batch_size, ready.speed["train"], row_numbers):
-                    started = time.monotonic()
-                    program.train(slab, batch_size)
-                    now = time.monotonic()
-                    ready.speed["train"].measured(math.ceil(slab.rows / batch_size), now - started)
-                    done += slab.rows
-                    self._listen()
-                    if now - last_report >= PROGRESS_SECONDS:
-                        last_report = now
-                        self._progress({"rows": done, "of": rows * epochs, "loss": program.running_loss()})
-            metrics = program.metrics()
-        loss = metrics.pop("loss", math.nan)
-        clock.lap("train")
-        state = state_file.write(program, order["out"])
-        clock.lap("save")
-        self._units += 1
-        ready.token = state["token"] = f"{os.getpid()}.{self._units}"
-        ready.sha256 = state["sha256"]
-        return {
-            "rows": done,
-            "steps": epochs * math.ceil(rows / batch_size),
-            "loss": loss,
-            "metrics": metrics,
-            "finite": math.isfinite(loss),
-            "state": state,
-            "seconds": clock.laps,
-        }
-
-    def train_together(self, order: Order) -> Answer:
-        """Several configurations of one program in one pass over the rows; ``members`` are orders to train."""
+        """One configuration, or several alike that train together: each on the same rows, in an order of its own."""
         members, dataset, clock = order["members"], self._with_outputs(order["handle"]), Clock()
-        configuration = members[0]["configuration"]
-        batch_size, epochs, steps_limit, shuffle = _fit(configuration)
+        batch_size, epochs, steps_limit, shuffle = _fit(members[0]["configuration"])
         rows = min(dataset.rows, batch_size * (steps_limit or dataset.rows))
-        ready = self._ready(configuration, dataset.layout, int(members[0].get("seed") or 0))
+        ready = self._ready_for(members, dataset, batch_size, rows)
         program = ready.program
-        if not program.trains_together:
-            raise WrongState("this program trains one state at a time")
-        with self._configuration_errors():
-            program.prepare("train", dataset, batch_size, rows, len(members))
         clock.lap("build")
-        many = []
-        for member in members:
-            if self._ready(member["configuration"], dataset.layout) is not ready or _fit(
-                member["configuration"]
-            ) != _fit(configuration):
-                raise WrongState("only configurations of one program and one batch size can train together")
-            self._load(ready, member)
-            program.start_metrics()
-            many.append(program.taken())
-        ready.forget_state()
+        many = self._brought_in(ready, members)
         clock.lap("load")
-        done, last_report, speed = 0, time.monotonic(), SlabSize()
+        speed, done, last_report = ready.speed["train", len(members)], 0, time.monotonic()
         with self._configuration_errors():
             for visit in range(epochs):
-                # a line for each of them, as it would have alone
-                orders = np.stack(
-                    [
-                        row_order(dataset.rows, member["shuffle_seed"], visit) if shuffle else np.arange(dataset.rows)
-                        for member in members
-                    ]
-                )
-                for slab in slabs(dataset, rows, batch_size, speed, orders):
+                row_numbers = _row_orders(dataset.rows, members, visit, shuffle)
+                for slab in slabs(dataset, rows, batch_size, speed, row_numbers):
                     started = time.monotonic()
-                    many = program.train_together(many, slab, batch_size)
+                    many = _advanced(program, many, slab, batch_size)
                     now = time.monotonic()
                     speed.measured(math.ceil(slab.rows / batch_size), now - started)
                     done += slab.rows
                     self._listen()
                     if now - last_report >= PROGRESS_SECONDS:
                         last_report = now
-                        self._progress({"rows": done * len(members), "of": rows * epochs * len(members)})
+                        told = {"rows": done * len(members), "of": rows * epochs * len(members)}
+                        self._progress(told if many else {**told, "loss": program.running_loss()})
         clock.lap("train")
-        answers = []
-        for member, taken in zip(members, many):
-            program.put_back(taken)
-            metrics = program.metrics()
+        trained = []
+        for place, member in enumerate(members):
+            if many:
+                program.put_back(many[place])
+            with self._configuration_errors():
+                metrics = program.metrics()
             loss = metrics.pop("loss", math.nan)
-            answers.append(
+            trained.append(
                 {
                     "rows": done,
                     "steps": epochs * math.ceil(rows / batch_size),
@@ -286,7 +228,33 @@ class Orders:
                 }
             )
         clock.lap("save")
-        return {"members": answers, "seconds": clock.laps}
+        self._units += 1
+        last = trained[-1]["state"]
+        ready.token = last["token"] = f"{os.getpid()}.{self._units}"
+        ready.sha256 = last["sha256"]
+        return {"members": trained, "seconds": clock.laps}
+
+    def rehearse(self, order: Order) -> Answer:
+        """Seconds per batch and configuration, of one alone and of all that are named together."""
+        members, dataset = order["members"], self._with_outputs(order["handle"])
+        batch_size, _, steps_limit, _ = _fit(members[0]["configuration"])
+        rows = min(dataset.rows, batch_size * (steps_limit or dataset.rows))
+        batches = min(REHEARSED, rows // batch_size) or 1
+        seconds = []
+        for cast in (members[:1], members):
+            ready = self._ready_for(cast, dataset, batch_size, rows)
+            row_numbers = _row_orders(dataset.rows, [{"shuffle_seed": 0}] * len(cast), 0, True)
+            slab = Slab(dataset, row_numbers, 0, min(rows, batches * batch_size))
+            many = self._brought_in(ready, [{**member, "state": {"kind": "none"}} for member in cast])
+            best = math.inf
+            for _ in range(REHEARSALS):
+                started = time.monotonic()
+                with self._configuration_errors():
+                    many = _advanced(ready.program, many, slab, batch_size)
+                best = min(best, time.monotonic() - started)
+                self._listen()
+            seconds.append(best / batches / len(cast))
+        return {"alone": seconds[0], "together": seconds[1]}
 
     def evaluate(self, order: Order) -> Answer:
         configuration, dataset, clock = order["configuration"], self._with_outputs(order["handle"]), Clock()
@@ -300,11 +268,11 @@ class Orders:
         with self._configuration_errors(), self._reading(ready):
             ready.program.average()
             ready.program.start_metrics()
-            for slab in slabs(dataset, dataset.rows, batch_size, ready.speed["evaluate"]):
+            for slab in slabs(dataset, dataset.rows, batch_size, ready.speed["evaluate", 1]):
                 started = time.monotonic()
                 ready.program.evaluate(slab, batch_size)
                 batches = math.ceil(slab.rows / batch_size)
-                ready.speed["evaluate"].measured(batches, time.monotonic() - started)
+                ready.speed["evaluate", 1].measured(batches, time.monotonic() - started)
                 self._listen()
             metrics = ready.program.metrics()
         clock.lap("evaluate")
@@ -367,6 +335,29 @@ class Orders:
         self._programs[key].program.put_numbers(configuration)
         return self._programs[key]
 
+    def _ready_for(self, members: list[dict[str, Any]], dataset: Dataset, batch_size: int, rows: int) -> Ready:
+        """The program that all of them share, compiled for as many."""
+        kinds = {_kind(member["configuration"], dataset.layout) for member in members}
+        ready = self._ready(members[0]["configuration"], dataset.layout, int(members[0].get("seed") or 0))
+        together = len(members) if len(members) > 1 else 0
+        if together and (len(kinds) > 1 or not ready.program.trains_together):
+            raise InvalidArgument("these configurations cannot train together")
+        with self._configuration_errors():
+            ready.program.prepare("train", dataset, batch_size, rows, together)
+        return ready
+
+    def _brought_in(self, ready: Ready, members: list[dict[str, Any]]) -> list[Any]:
+        """The state of one is in the program's variables then; the states of several are what is returned."""
+        many = []
+        for member in members:
+            ready.program.put_numbers(member["configuration"])
+            self._load(ready, member)
+            ready.program.start_metrics()
+            if len(members) > 1:
+                many.append(ready.program.taken())
+        ready.forget_state()  # until the unit is complete
+        return many
+
     def _evict(self, room: int = 0) -> None:
         """Drop the programs that have not been used for longest; one that is not built yet needs ``room``, too."""
         held = sum(ready.state_bytes + GRAPH_BYTES for ready in self._programs.values()) + room
@@ -423,9 +414,7 @@ class Orders:
             raise ConfigurationFailed(one_line(error), detail=tail(error)) from error
 
 
-ORDERS = (
-    "hello", "data", "forget", "rest", "wake", "describe", "trial", "train", "train together", "evaluate", "predict"
-)  # fmt: skip
+ORDERS = ("hello", "data", "forget", "rest", "wake", "describe", "trial", "rehearse", "train", "evaluate", "predict")
 
 
 class Clock:
@@ -439,6 +428,29 @@ class Clock:
         now = time.monotonic()
         self.laps[name] = round(now - self._last, 6)
         self._last = now
+
+
+def _kind(configuration: dict[str, Any], layout: dict[str, Any] | None) -> str:
+    """The same for configurations that can train together: one compiled step, the same batches."""
+    from cerebro_db.nn.build import program_key
+
+    return hashlib.sha256(f"{program_key(configuration, layout)} {_fit(configuration)}".encode()).hexdigest()[:16]
+
+
+def _advanced(program: Program, many: list[Any], slab: Slab, batch_size: int) -> list[Any]:
+    """Train over a slab: several states if there are, else the one in the variables."""
+    if many:
+        return program.train_together(many, slab, batch_size)
+    program.train(slab, batch_size)
+    return many
+
+
+def _row_orders(rows: int, members: list[dict[str, Any]], visit: int, shuffle: bool) -> np.ndarray | None:
+    """The order of the rows for one, or a line for each of several."""
+    if len(members) == 1:
+        return row_order(rows, members[0]["shuffle_seed"], visit) if shuffle else None
+    lines = [row_order(rows, m["shuffle_seed"], visit) if shuffle else np.arange(rows) for m in members]
+    return np.stack(lines)
 
 
 def _fit(configuration: dict[str, Any]) -> tuple[int, int, int | None, bool]:

@@ -14,7 +14,7 @@ import psycopg2
 from cerebro_db.core.engines import AUTO, NAMES, cheapest
 from cerebro_db.core.errors import CerebroError, TrainerFailed
 
-from . import limits
+from . import limits, together
 from .db import Database
 from .dialect import lost_a_segment
 from .machine import megabytes, memory_available, memory_needed, room
@@ -35,6 +35,7 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
     """
     fresh = [configuration for configuration in run.configurations.values() if not configuration.built]
     choose_as_recorded(run, recorder, fresh)
+    kinds: dict[str, list[Configuration]] = {}
     if fresh:
         failed = {}
         for key, found in described_for_sure(team, run, fresh).items():
@@ -46,6 +47,8 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
                 mine.state_bytes, mine.engine = found["state_bytes"], found["engine"]
                 facts = {name: found[name] for name in BUILT if name in found}
                 note(recorder, run.id, "built", key, **facts)
+                if found["kind"] is not None:
+                    kinds.setdefault(found["kind"], []).append(mine)
         if len(failed) == len(run.configurations):
             key, error = next(iter(failed.items()))
             error.message = f"mst_key {key}: {error.message}"
@@ -56,6 +59,7 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
             keep_engines_in_use(db, run, team)
     require_room(recorder, run)
     say_needs(db, run)
+    together.settle(db, run, team, recorder, kinds)
 
 
 def choose_as_recorded(run: Run, recorder: Session, fresh: Sequence[Configuration]) -> None:
@@ -140,8 +144,14 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
         with contextlib.suppress(Refused):  # a trainer that dies: the hop will see to it
             yield from team.read(seat, run.source, seat.segment)  # while the framework is imported
         for kind, engine in mine:
-            one = kinds[kind][0]
-            order = {"work": "describe", "engine": engine, "configuration": one.definition, "layout": layout}
+            one, *others = kinds[kind]
+            order = {
+                "work": "describe",
+                "engine": engine,
+                "configuration": one.definition,
+                "others": [other.definition for other in others],
+                "layout": layout,
+            }
             more: dict[str, Any] = {}
             if not one.engine:
                 handle, _ = yield from team.read(seat, run.source, seat.segment)
@@ -179,7 +189,8 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
             found = answers[kind, best]
             if told(found):
                 found = {**found, "engine": best, **trial}
-            result.update({one.key: found for one in kinds[kind]})
+            for place, one in enumerate(kinds[kind]):
+                result[one.key] = {**found, "kind": found["kinds"][place]} if told(found) else found
     return result
 
 

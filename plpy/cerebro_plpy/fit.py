@@ -417,6 +417,7 @@ OPTIONS: dict[str, type] = {
     "nan": str,
     "replay": int,
     "hang_after": int,
+    "fuse": bool,
 }
 
 
@@ -445,6 +446,11 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
         raise InvalidArgument(f"{MODULE} error: option 'hang_after' must be a number of seconds, or 0 for no limit.")
     if not -(2**63) <= given.get("seed", 0) < 2**63:
         raise InvalidArgument(f"{MODULE} error: option 'seed' must fit a bigint.")
+    if given.get("fuse") and given.get("deterministic"):
+        raise InvalidArgument(
+            f"{MODULE} error: options 'deterministic' and 'fuse' exclude each other.",
+            hint="Models that train together have the numbers of single ones, but not their bits.",
+        )
     gpus = require_gpus(use_gpus, MODULE)
     deterministic = given.get("deterministic", False)
     return {
@@ -456,6 +462,8 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
         "hang_after": given.get("hang_after", HANG_AFTER),
         # A run that is told to be deterministic is so from the first call on.
         "seed": given.get("seed", 0 if deterministic else secrets.randbits(31)),
+        # Together, models have the numbers of single ones but not their bits.
+        "fuse": False if deterministic else given.get("fuse"),
         **({"replay": given["replay"]} if "replay" in given else {}),
     }
 

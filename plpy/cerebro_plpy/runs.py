@@ -18,6 +18,7 @@ from .sessions import Session
 STATES = "cerebro_state"
 MOST_HOPS = 2**31 - 1  # of one configuration
 TRAINING, VALIDATION = "training", "validation"
+MOST_TOGETHER = 16  # configurations in one pass over the rows
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Configuration:
     built: bool = False  # whether a trainer has built it once and found it fit for the data
     dist_key: int = 0  # where its state was written
     engine: str = ""  # that trains it; chosen when it is built, if the run leaves it open
+    alike: str | None = None  # the same as of those with which it trains together
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Run:
             epochs=self.epochs,
             evaluations=evaluations,
             evaluate_every=self.evaluate_every,
+            alike={c.key: c.alike for c in ordered if c.alike is not None},
+            most_together=MOST_TOGETHER,
         )
 
     def rows_of(self, configuration: Configuration) -> int:
@@ -227,6 +231,12 @@ def load(recorder: Session, run_id: int) -> Run:
     ):
         configuration = run.configurations[key]
         configuration.built, configuration.state_bytes, configuration.engine = True, state_bytes, engine
+    for key, alike in recorder.run(
+        "SELECT mst_key, detail ->> 'alike' FROM cerebro.event"
+        " WHERE run = %s AND owner = current_user AND event = 'trains together'",
+        (run_id,),
+    ):
+        run.configurations[key].alike = alike
     for configuration in run.configurations.values():
         configuration.dist_key = run.dist_keys[0]  # an initial state is put on the first segment
     for key, hops, sha256, state_bytes, segment in recorder.run(

@@ -249,18 +249,16 @@ class Segment:
         if kind == "dismiss":  # engines that a trial was lost by
             self.close_trainers(but=asked.get("but") or ())
             return {}
-        if kind not in ("train", "evaluate", "describe", "trial"):
+        if kind not in ("train", "rehearse", "evaluate", "describe", "trial"):
             raise InvalidArgument(f"a segment cannot {kind!r}")
-        members = asked.get("members") or [asked]
-        order: dict[str, Any] = {"order": kind}
-        for name in ("handle", "layout"):
-            if name in asked:
-                order[name] = asked[name]
-        parts = [self._member(kind, number, member) for number, member in enumerate(members)]
+        members = asked["members"] if kind in ("train", "rehearse") else [asked]
+        parts = [self._part(kind, place, member) for place, member in enumerate(members)]
         for part, state in zip(parts, asked.get("states", [])):
             part["state"] = self.state(state)
-        order.update(parts[0] if len(parts) == 1 else {"order": f"{kind} together", "members": parts})
-        order["functions"] = self.functions(members[0].get("configuration"))
+        order: dict[str, Any] = {name: asked[name] for name in ("handle", "layout", "others") if name in asked}
+        order.update({"members": parts} if members is asked.get("members") else parts[0])
+        # Those that train together have their losses and metrics in common.
+        order.update(order=kind, functions=self.functions(members[0].get("configuration")))
         trainer = self.running(asked.get("engine"))
         if asked.get("state_bytes"):
             self.require_memory(trainer, int(asked["state_bytes"]))
@@ -271,18 +269,16 @@ class Segment:
             raise
         finally:
             self.drop_arrived()
-        if kind == "train" and len(parts) == 1:
-            result = {"members": [result], "seconds": result.pop("seconds")}
         for member in result.get("members", []):
             member["state"].pop("path", None)
         return {**result, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
 
-    def _member(self, kind: str, number: int, asked: dict[str, Any]) -> dict[str, Any]:
-        """One configuration's part of an order."""
+    def _part(self, kind: str, place: int, asked: dict[str, Any]) -> dict[str, Any]:
+        """One configuration's part of an order; nothing that is asked names a path."""
         names = ("configuration", "seed", "shuffle_seed", "hop")
         part: dict[str, Any] = {name: asked[name] for name in names if name in asked}
         if kind == "train":
-            part["out"] = str(self._left(number))
+            part["out"] = str(self._left(place))
         return part
 
     def require_memory(self, trainer: Trainer, state_bytes: int) -> None:

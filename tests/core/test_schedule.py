@@ -298,7 +298,7 @@ def test_what_waits_anyway_trains_along_if_it_is_alike():
     schedule = Schedule(Plan(1, (1, 2, 3, 4, 5, 6), 1, 2, alike=kinds, most_together=3))
     first = schedule.take(0)
     others = schedule.companions(first)
-    assert [first, *others] == [Train(1, 1, 1, 0), Train(3, 1, 1, 0), Train(4, 1, 1, 0)]
+    assert [first, *others] == [Train(1, 1, 1, 0), Train(3, 1, 1, 0)], "three would be one more size to compile"
     with pytest.raises(RuntimeError):
         schedule.take(0)
     for unit in (first, *others):

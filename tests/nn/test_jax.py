@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import math
 import shutil
 from pathlib import Path
@@ -192,64 +191,6 @@ def test_configurations_share_a_program(engines: list[Trainer]) -> None:
     for state, variables in zip(states, alone):
         tensors = safetensors.numpy.load_file(state["path"])
         assert all(same([tensors[name] for name in sorted(tensors)], variables))
-
-
-def order_of(trainer: Trainer, configuration: c.Json, number: int, state: Any, unit: int) -> dict[str, Any]:
-    return {
-        "configuration": configuration,
-        "seed": SEED + number,
-        "shuffle_seed": SHUFFLE_SEEDS[unit] + number,
-        "state": state or {"kind": "none"},
-        "out": str(trainer.folder / f"member{number}.{next(NUMBERS)}"),
-    }
-
-
-def test_training_together_gives_the_same_numbers(engines: list[Trainer]) -> None:
-    """Each with its own state, numbers, seed and order of rows; one that diverges is no concern of the others."""
-    trainer = engines[1]
-    diverging = json.loads(json.dumps(PAIRS["Adam"][0]))
-    diverging["compile"]["optimizer"]["config"]["learning_rate"] = 1e30
-    three = [*PAIRS["Adam"], diverging]
-    alone: list[Any] = [None] * 3
-    together: list[Any] = [None] * 3
-    for unit, arrays in enumerate(partitions(c.DIGITS)[:UNITS]):
-        trainer.data("partition", c.DIGITS, **arrays)
-        members = []
-        for number, configuration in enumerate(three):
-            state = alone[number] and full(alone[number]["state"])
-            order = order_of(trainer, configuration, number, state, unit)
-            alone[number] = trainer("train", handle="partition", **order)
-            state = together[number] and full(together[number]["state"])
-            members.append(order_of(trainer, configuration, number, state, unit))
-        answer = trainer("train together", handle="partition", members=members)
-        together = answer["members"]
-        assert set(answer["seconds"]) == {"build", "load", "train", "save"}
-        assert [one["finite"] for one in together] == [one["finite"] for one in alone]
-        for one, other in zip(alone[:2], together):
-            assert one["loss"] == pytest.approx(other["loss"], rel=1e-3)
-            assert one["metrics"] == pytest.approx(other["metrics"], abs=0.03)
-            assert (one["rows"], one["steps"]) == (other["rows"], other["steps"])
-    assert not together[2]["finite"]
-    for one, other in zip(alone[:2], together):
-        ours, theirs = (safetensors.numpy.load_file(answer["state"]["path"]) for answer in (other, one))
-        assert ours.keys() == theirs.keys()
-        for name in ours:  # seeds and counters are equal, and all else nearly
-            assert ours[name].dtype == theirs[name].dtype
-            assert ours[name].astype("f8") == pytest.approx(theirs[name].astype("f8"), abs=2e-3)
-
-
-def test_what_cannot_train_together(engines: list[Trainer]) -> None:
-    adam, sgd = (c.configuration(c.mlp(), CATEGORICAL, optimizer) for optimizer in ("Adam", "SGD"))
-    larger = c.configuration(c.mlp(), CATEGORICAL, batch_size=32)
-    for one, other, text in ((adam, sgd, "one program"), (adam, larger, "one batch size")):
-        members = [
-            order_of(engines[0], configuration, number, None, 0) for number, configuration in enumerate((one, other))
-        ]
-        assert text in failure("WrongState", engines[0], "train together", handle="digits", members=members)
-    members = [order_of(engines[2], adam, number, None, 0) for number in range(2)]
-    assert "one state at a time" in failure(
-        "WrongState", engines[2], "train together", handle="digits", members=members
-    )
 
 
 def test_learning_evaluating_predicting(engines: list[Trainer]) -> None:

@@ -435,8 +435,8 @@ def test_ends(tmp_path: Path) -> None:
 
     orphaned.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
     endless = c.configuration(c.mlp(), CATEGORICAL, epochs=1_000_000)
-    order = {"configuration": endless, "handle": "digits", "state": {"kind": "none"}, "seed": 1, "shuffle_seed": 1}
-    orphaned.send({"order": "train", "out": str(tmp_path / "never"), "hop": 0, **order})
+    member = {"configuration": endless, "state": {"kind": "none"}, "shuffle_seed": 1, "out": str(tmp_path / "never")}
+    orphaned.send({"order": "train", "handle": "digits", "members": [member]})
     assert "progress" in orphaned.frame()
     assert orphaned.process.stdin is not None
     orphaned.process.stdin.close()  # the session is gone in the middle of a unit

@@ -92,7 +92,14 @@ class Trainer:
     ) -> Any:
         arguments = {"seed": 1, "shuffle_seed": 1, "out": str(self.folder / "out"), "hop": 0, **more}
         state = state or {"kind": "none"}
-        return self("train", configuration=configuration, handle=handle, state=state, **arguments)
+        answer = self("train", handle=handle, members=[{"configuration": configuration, "state": state, **arguments}])
+        (trained,) = answer["members"]
+        return {**trained, "seconds": answer["seconds"]}
+
+    def train_together(self, handle: str, *members: dict[str, Any]) -> list[dict[str, Any]]:
+        usual = {"seed": 1, "shuffle_seed": 1, "state": {"kind": "none"}}
+        told = [{**usual, "out": str(self.folder / f"out.{place}"), **m} for place, m in enumerate(members)]
+        return self("train", handle=handle, members=told)["members"]
 
     def close(self) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None

@@ -1,0 +1,120 @@
+"""Configurations that train together, through SQL: the numbers of single ones, the books of single ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import psycopg2
+import pytest
+
+from tests.sql.lab import CROSS, Json, Lab, eventually, flower_model, trainer_processes
+
+EPOCHS, SEGMENTS, SEED = 3, 2, 4
+TOGETHER: Json = {"engine": "jax", "seed": SEED, "fuse": True, "threads": 1}
+ALONE: Json = {**TOGETHER, "fuse": False}
+RATES = (0.1, 0.05, 0.01, 0.02, 0.03, 0.005)
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab) -> Iterator[Lab]:
+    """Six configurations that are alike, and one with other batches that is not."""
+    lab.iris(SEGMENTS)
+    model = lab.architecture(flower_model())
+    rows = [(model, f"optimizer=Adam(lr={rate}), {CROSS}", "batch_size=8, epochs=1") for rate in RATES]
+    lab.selection("mst", [*rows, (model, f"optimizer=Adam(lr=0.01), {CROSS}", "batch_size=16, epochs=1")])
+    yield lab
+
+
+def sizes(lab: Lab, run_id: int) -> list[int]:
+    """How many trained together, for each hop."""
+    found = lab("SELECT COALESCE((seconds ->> 'together')::int, 1) FROM hop WHERE run = %s", run_id)
+    return [size for (size,) in found]
+
+
+def require_same_numbers(lab: Lab, one: str, other: str) -> None:
+    mine, its = lab.weights(one), lab.weights(other)
+    assert mine.keys() == its.keys()
+    for key in mine:
+        found, expected = (np.frombuffer(weights[key], "<f4") for weights in (mine, its))
+        np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-4, err_msg=str(key))
+    query = "SELECT mst_key, training_loss_final::float FROM {}_info WHERE training_loss_final IS NOT NULL"
+    losses = [dict(lab(query.format(name))) for name in (one, other)]
+    assert losses[0] == {key: pytest.approx(loss, rel=1e-3) for key, loss in losses[1].items()}
+
+
+def test_the_numbers_and_the_books_are_those_of_single_ones(place: Lab) -> None:
+    alone = place.fit("train", "single", "mst", EPOCHS, validation_table="val", options=ALONE)
+    place.told()
+    fused = place.fit("train", "fused", "mst", EPOCHS, validation_table="val", options=TOGETHER)
+    assert any("6 configurations train up to 2 at a time" in line for line in place.told())
+    require_same_numbers(place, "fused", "single")
+    assert set(sizes(place, alone)) == {1}
+    assert set(sizes(place, fused)) <= {1, 2, 4} and max(sizes(place, fused)) > 1
+    books = "SELECT mst_key, hop, epoch, segment, rows, steps FROM hop WHERE run = %s ORDER BY 1, 2"
+    assert place(books, fused) == place(books, alone)
+    assert place("SELECT count(*) FROM attempt WHERE run = %s", fused) == [(7 * SEGMENTS * EPOCHS,)]
+    # mst_key 7 has other batches, and is never in company.
+    assert place("SELECT DISTINCT seconds ? 'together' FROM hop WHERE run = %s AND mst_key = 7", fused) == [(False,)]
+    place.require_no_orphans()
+
+
+def test_a_replay_settles_nothing_anew(place: Lab) -> None:
+    run_id = place.fit("train", "first", "mst", 1, options=TOGETHER)
+    again = place.fit("train", "second", "mst", 1, options={"replay": run_id})
+    settled = "SELECT mst_key, detail FROM event WHERE run = %s AND event = 'trains together' ORDER BY mst_key"
+    assert len(place(settled, run_id)) == len(RATES) and place(settled, again) == place(settled, run_id)
+    require_same_numbers(place, "second", "first")
+
+
+def test_a_rehearsal_decides_unless_it_is_said(place: Lab) -> None:
+    settled = (
+        "SELECT event, (detail ->> 'alone')::float, (detail ->> 'together')::float FROM event"
+        " WHERE run = %s AND event LIKE 'trains%%'"
+    )
+    assert not place(settled, place.fit("train", "told", "mst", 1, options=ALONE))
+    auto = {name: value for name, value in TOGETHER.items() if name != "fuse"}
+    run_id = place.fit("train", "decided", "mst", 1, options=auto)
+    found = place(settled, run_id)
+    assert len(found) == len(RATES)
+    for event, alone, together in found:
+        assert alone > 0 and (event == "trains together") == (together < 0.7 * alone)
+    assert (max(sizes(place, run_id)) > 1) == (found[0][0] == "trains together")
+
+
+def test_one_member_that_fails_fails_alone(place: Lab) -> None:
+    model = place.value("SELECT max(model_id) FROM arch")
+    rates = ("0.1", "1e30", "0.05", "0.01")
+    place.selection("wild", [(model, f"optimizer=SGD(lr={rate}), {CROSS}", "batch_size=8, epochs=1") for rate in rates])
+    run_id = place.fit("train", "tame", "wild", 2, options=TOGETHER)
+    failed = place("SELECT mst_key, reason FROM leaderboard WHERE run = %s AND status = 'failed'", run_id)
+    assert [key for key, _ in failed] == [2] and failed[0][1].startswith("the loss became")
+    place.fit("train", "tame_alone", "wild", 2, options=ALONE)
+    assert place.weights("tame").keys() == {1, 3, 4}
+    require_same_numbers(place, "tame", "tame_alone")
+
+
+@pytest.mark.needs_cluster
+def test_a_trainer_that_dies_takes_nothing_with_it(place: Lab) -> None:
+    """Killed while several train: each is tried again by itself, and the run ends as it would have."""
+    model = place.value("SELECT max(model_id) FROM arch")
+    long = [(model, f"optimizer=Adam(lr={rate}), {CROSS}", "batch_size=4, epochs=40") for rate in RATES]
+    place.selection("slow", long)
+    place.fit("train", "calm", "slow", 2, options=ALONE)
+    run_id = place.submit("train", "stormy", "slow", 2, options=TOGETHER)
+    under_way = "SELECT count(*) FROM attempt WHERE run = %s"
+    eventually(lambda: place.value(under_way, run_id) > 2 * len(RATES) // SEGMENTS, 120, "a second hop has begun")
+    for pid, _ in trainer_processes(place.home):
+        os.kill(pid, signal.SIGKILL)
+    assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
+    assert place.value("SELECT count(*) FROM event WHERE run = %s AND event = 'unit failed'", run_id) > 1
+    assert not place("SELECT 1 FROM leaderboard WHERE run = %s AND status = 'failed'", run_id)
+    require_same_numbers(place, "stormy", "calm")
+
+
+def test_what_excludes_each_other_is_said(place: Lab) -> None:
+    with pytest.raises(psycopg2.Error, match="'deterministic' and 'fuse' exclude each other") as caught:
+        place.fit("train", "never", "mst", 1, options={"deterministic": True, "fuse": True})
+    assert caught.value.diag.message_hint
