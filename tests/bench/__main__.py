@@ -24,7 +24,7 @@ from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import WORKS, Work
 
 GROWING = {work.name for work in WORKS["growth"]}
-CONTENDERS_OF = {"packing": other_work.PACKING, "predict": other_work.PREDICT}
+CONTENDERS_OF = {"packing": other_work.PACKING, "predict": other_work.PREDICT, "W5": other_work.BOUNDED}
 
 
 def say(text: str) -> None:
@@ -55,8 +55,9 @@ def compare(stage: Stage, contenders: Sequence[Contender], repeats: int, record:
 @contextlib.contextmanager
 def staged(work: Work, database: Database) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
-        database.work(work)
-        write_task(Path(folder), work, database.lab.dsn)
+        if CONTENDERS_OF.get(work.name) is not other_work.BOUNDED:  # they have their own server
+            database.work(work)
+            write_task(Path(folder), work, database.lab.dsn)
         yield Stage(work, database, Path(folder))
 
 

@@ -37,7 +37,7 @@ class Fitted:
     start: float  # seconds until the first unit
     end: float  # seconds after the last
     profile: dict[str, float] = field(default_factory=dict)  # seconds summed over the segments, by activity
-    units: dict[int, dict[str, float]] = field(default_factory=dict)  # of a configuration's hop, on the average
+    units: dict[int, dict[str, float]] = field(default_factory=dict)  # of a configuration's hops, see growth.py
     states: int = 0  # bytes of model states that it left
     models: int = 0  # bytes of the model tables
 
@@ -134,10 +134,11 @@ class Database:
             end=ended - last,
             profile=dict(spent),
             units={
-                key: {"train": train, "all": whole}
-                for key, train, whole in self.lab(
-                    "SELECT mst_key, avg(seconds_training), avg(seconds) FROM hop_timeline"
-                    " WHERE run = %s AND activity = 'train' GROUP BY mst_key ORDER BY mst_key",
+                key: {"train": train, "first": first, "later": later}
+                for key, train, first, later in self.lab(
+                    "SELECT mst_key, avg(seconds_training), avg(seconds - seconds_training) FILTER (WHERE hop = 1),"
+                    " avg(seconds - seconds_training) FILTER (WHERE hop > 1)"
+                    " FROM hop_timeline WHERE run = %s AND activity = 'train' GROUP BY mst_key ORDER BY mst_key",
                     run_id,
                 )
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,36 +46,38 @@ def table(figures: Figures) -> str:
 # --- more segments than there are processors ---------------------------------------------------------------
 
 
-def units(repeats: report.Repeats) -> dict[int, tuple[float, float]]:
-    """Of each configuration: the seconds of a unit that are spent on its rows, and those that are not."""
-    found: dict[int, tuple[float, float]] = {}
-    for one in report.of(repeats, "ours"):
-        for key, seconds in one.more["units"].items():
-            found[int(key)] = seconds["train"], seconds["all"] - seconds["train"]
-    return found
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one configuration's units, on the average."""
+
+    train: float  # in proportion to the rows
+    first: float  # all else, of its first unit: its initial state is made then
+    later: float  # all else, of the others
+
+    def of(self, unit: Unit, share: float) -> float:
+        return self.train * share + (self.first if unit.hop == 1 else self.later)
 
 
-def simulated(
-    costs: dict[int, tuple[float, float]], of_segments: int, segments: int, epochs: int
-) -> tuple[float, float]:
-    """The makespan on so many segments, and the least that any schedule could take. Each has its share of the rows."""
+def costs(repeats: report.Repeats) -> dict[int, Cost]:
+    last = report.of(repeats, "ours")[-1]
+    return {int(key): Cost(**seconds) for key, seconds in last.more["units"].items()}
 
-    def seconds(unit: Unit) -> float:
-        training, fixed = costs[unit.configuration]
-        return training * of_segments / segments + fixed
 
-    plan = Plan(1, tuple(costs), segments, epochs)
-    clock = Clock(seconds)
+def simulated(measured: dict[int, Cost], at: int, segments: int, epochs: int) -> tuple[float, float]:
+    """The makespan on so many segments, and the least that any schedule could take. Costs were measured ``at`` some."""
+    share = at / segments
+    plan = Plan(1, tuple(measured), segments, epochs)
+    clock = Clock(lambda unit: measured[unit.configuration].of(unit, share))
     orchestrator.run(Schedule(plan), clock)
-    visits = [training * of_segments / segments + fixed for training, fixed in costs.values()]
-    return clock.now, epochs * max(sum(visits), max(visits) * segments)
+    hops = epochs * segments
+    whole = [cost.first + (hops - 1) * cost.later + hops * cost.train * share for cost in measured.values()]
+    return clock.now, max(sum(whole) / segments, max(whole))
 
 
 def simulation(figures: Figures) -> list[tuple[int, float, float]]:
     """From the units of the work with most configurations: segments, makespan, lower bound."""
     work, repeats = max(figures, key=lambda one: len(one[0].configurations))
-    costs = units(repeats)
-    return [(segments, *simulated(costs, work.segments, segments, work.epochs)) for segments in (1, *SEGMENTS)]
+    return [(segments, *simulated(costs(repeats), work.segments, segments, work.epochs)) for segments in (1, *SEGMENTS)]
 
 
 def simulation_table(figures: Figures) -> str:
@@ -109,16 +112,23 @@ def draw(figures: Figures, path: Path) -> None:
     points = simulation(figures)
     panels[2].loglog([one[0] for one in points], [one[1] for one in points], "o-", label="simulated")
     panels[2].loglog([one[0] for one in points], [points[0][1] / one[0] for one in points], ":", color="grey")
-    panels[2].set(xlabel="segments", ylabel="training s")
-    panels[2].legend()
+    label(panels[2], "segments", [one[0] for one in points])
+    panels[2].set_ylabel("training s")
     figure.savefig(path, dpi=80)
     pyplot.close(figure)
 
 
-def panel(axes: Any, label: str, points: list[tuple[int, report.Repeats]]) -> None:
+def panel(axes: Any, what: str, points: list[tuple[int, report.Repeats]]) -> None:
     for figure, name in ((wall, "wall"), (cpu, "CPU")):
         axes.loglog([x for x, _ in points], [figure(repeats) for _, repeats in points], "o-", label=name)
     x, y = points[0][0], cpu(points[0][1])
     axes.loglog([one for one, _ in points], [y * one / x for one, _ in points], ":", color="grey")
-    axes.set(xlabel=label, ylabel="s")
+    label(axes, what, [x for x, _ in points])
+    axes.set_ylabel("s")
+
+
+def label(axes: Any, what: str, ticks: list[int]) -> None:
+    axes.set_xlabel(what)
+    axes.set_xticks(ticks, [f"{tick // 1000}k" if tick >= 1000 else f"{tick}" for tick in ticks])
+    axes.minorticks_off()
     axes.legend()

@@ -1,13 +1,19 @@
-"""Work that is no fit: packing rows, and predicting."""
+"""Work that the usual contenders do not do: packing rows, predicting, and training with little memory."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.bench.contenders import script
-from tests.bench.stage import Contender, Measured, Stage
+from tests.bench.bounded import GROUPS
+from tests.bench.contenders import call, script
+from tests.bench.meter import Taken
+from tests.bench.stage import Contender, Measured, Skipped, Stage
 from tests.sql.lab import run
 
 TIMES = 16  # the rows of W1
@@ -80,4 +86,29 @@ PREDICT: dict[str, Contender] = {
     "ours": predict,
     "keras-predict": script("Keras predict", "keras_predict", f"--times={TIMES}"),
     "keras-predict-1024": script("Keras predict, batches of 1024", "keras_predict", f"--times={TIMES}", "--batch=1024"),
+}
+
+
+# --- with little memory ----------------------------------------------------------------------------------
+
+LITTLE = 1000  # MB: the trainers' own, and about half of the rows
+
+
+def bounded(name: str, *arguments: str) -> Contender:
+    """On a server of its own, see bounded.py; what it takes to start that and to load the rows is not counted."""
+
+    def contend(stage: Stage) -> Iterator[Measured]:
+        if os.geteuid() != 0 or not shutil.which("unshare") or not os.access(GROUPS, os.W_OK):
+            raise Skipped(f"without {name}: only root can bound a server's memory, where there are control groups")
+        command = [sys.executable, "-m", "tests.bench.bounded", str(stage.folder), str(stage.work.rows), *arguments]
+        call(["unshare", "--mount", *command])
+        found = json.loads((stage.folder / "result.json").read_text())
+        yield Measured(name, Taken(**found["taken"]), found["start"], found["results"], found["more"])
+
+    return contend
+
+
+BOUNDED: dict[str, Contender] = {
+    "ours": bounded("ours, all rows cached"),
+    "little": bounded(f"ours, {LITTLE} MB for all", str(LITTLE)),
 }
