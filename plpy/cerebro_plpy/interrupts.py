@@ -35,6 +35,10 @@ _scanning = False
 def on_greenplum(plpy: Any) -> bool:
     global _greenplum
     if _greenplum is None:
+        if os.path.exists("internal.auto.conf"):  # a file of Greenplum's in the data folder, where we are
+            # A cancel may have come while the interpreter was made ready, and no statement may meet it. Writing to the
+            # log raises it, as an exception.
+            plpy.log("cerebro_db is used in this session")
         _greenplum = "Greenplum" in plpy.execute("SELECT pg_catalog.version() AS version")[0]["version"]
     return _greenplum
 

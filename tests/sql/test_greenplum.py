@@ -54,6 +54,18 @@ def packed(sql: Any) -> None:
     )
 
 
+def test_a_cancel_while_the_interpreter_is_made_ready(sql: Any, packed: None, server: str) -> None:
+    ((schema,),) = sql("SELECT current_schema()")
+    for moment in range(10, 130, 10):
+        with contextlib.closing(psycopg2.connect(server)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True
+            cursor.execute(f"SET search_path = {schema}, public, cerebro; SET statement_timeout = {moment}")
+            with contextlib.suppress(psycopg2.Error):
+                cursor.execute(f"SELECT training_preprocessor_dl('rows', 'early_{moment}', 'y', 'x')")
+            cursor.execute("RESET statement_timeout")
+            cursor.execute(f"SELECT training_preprocessor_dl('rows', 'late_{moment}', 'y', 'x')")
+
+
 def test_buffers_lie_where_their_keys_say(sql: Any, packed: None) -> None:
     ((layout,),) = sql("SELECT layout FROM packed_summary")
     ((primaries,),) = sql("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
@@ -112,7 +124,7 @@ def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> N
     heard = 0
     for moment in range(20):
         sql("DROP TABLE IF EXISTS again, again_summary")
-        sql("SET statement_timeout = %s", max(1, int(1000 * whole * moment / 20)))
+        sql("SET statement_timeout = %s", max(20, int(1000 * whole * moment / 20)))
         try:
             sql(pack)
         except psycopg2.Error as error:
