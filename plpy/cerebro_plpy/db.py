@@ -131,9 +131,9 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
             if error.errno not in NO_ROOM:
                 raise
             failure = _postgres_error(plpy, str(error), DiskFull.sqlstate, None, MAKE_ROOM)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             # How Greenplum lets Python code hear of a cancel: here, as soon as it is no longer held back.
-            failure = _postgres_error(plpy, interrupts.CANCELLED, "57014", None, None)
+            failure = _postgres_error(plpy, str(interrupt) or interrupts.CANCELLED, "57014", None, None)
         raise failure
 
     return call

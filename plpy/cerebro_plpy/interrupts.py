@@ -65,10 +65,21 @@ def look(plpy: Any, client: int | None = None) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {TERMINATE})
         plpy.execute("SELECT 1")  # ends this process
     if CANCEL in pending:
-        signal.sigwait({CANCEL})
-        raise KeyboardInterrupt(CANCELLED)
+        raise KeyboardInterrupt(let_in(plpy))
     if client is not None and is_closed(client):
         raise KeyboardInterrupt("connection to client lost")
+
+
+def let_in(plpy: Any) -> str:
+    """Take in the cancel that is held back, and tell why it came, in the database's words."""
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {CANCEL})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {CANCEL})
+    try:
+        plpy.log("cerebro_db is cancelled in this session")  # which raises it, as an exception
+    except plpy.Error as error:
+        return str(error)
+    return CANCELLED
 
 
 def is_closed(connection: int) -> bool:
