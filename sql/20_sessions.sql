@@ -79,3 +79,10 @@ LANGUAGE plpython3u AS $py$
 return api.worker_close(plpy)
 $py$;
 COMMENT ON FUNCTION cerebro._worker_close() IS 'Ends this session''s trainer and removes its files.';
+
+CREATE FUNCTION cerebro._gpus() RETURNS integer
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.gpus_here(plpy)
+$py$;
+COMMENT ON FUNCTION cerebro._gpus() IS 'How many GPUs the machine has on which this is evaluated: on Greenplum a segment''s.';

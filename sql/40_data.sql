@@ -32,7 +32,8 @@ num_classes: per output, room for classes that the table does not have; NULL cou
 segments: NULL takes the setting cerebro.segments, else one per GPU, else one per processor.
 seed: the same seed on the same rows gives the same packing, in whatever order they lie and on any server, PostgreSQL or
 Greenplum; NULL draws one, which the summary records.
-distribution_rules is there for MADlib''s sake.';
+distribution_rules, on Greenplum: all_segments, gpu_segments (those on hosts with GPUs), or a table whose column dbid
+names the segments to use. On PostgreSQL it is ignored.';
 
 CREATE FUNCTION cerebro.validation_preprocessor_dl(
     source_table text,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from .background import cancel, forget, wait
 from .convert import array_to_bytes, bytes_to_array
 from .doctor import doctor
+from .engine import gpus_here
 from .fit import fit_multiple_model, resume, submit
 from .functions import (
     delete_custom_function,

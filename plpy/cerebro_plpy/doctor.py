@@ -22,7 +22,7 @@ from . import engine, fit, inspection, logins, tables, trainer
 from .db import Database, entry
 from .dialect import is_greenplum
 from .interrupts import Listen, listener
-from .machine import gpus, megabytes
+from .machine import megabytes
 from .segment import SCRATCH
 from .team import Refused, Steps, Team, first_line
 
@@ -411,9 +411,9 @@ def segments_of(visit: Visit) -> int:
 
 def trainers(visit: Visit) -> Iterator[Row]:
     count = segments_of(visit)
-    there = gpus()
-    chosen = fit.choose_options(visit.db, None, count, use_gpus=there > 0)
     keys = engine.distribution_keys(visit.db, count)
+    there = engine.gpus_of_segments(visit.db, keys)
+    chosen = fit.choose_options(visit.db, None, keys, use_gpus=any(gpu is not None for gpu in there))
     team = Team(visit.db, tables.current_role(visit.db), keys, chosen)
     try:
         for seat in team.seats:
@@ -438,12 +438,12 @@ def trainers(visit: Visit) -> Iterator[Row]:
             yield Row(place, "trainer", PROBLEM, with_detail(answer), answer.hint or "Its log says why.")
         else:
             told[place] = answer
-            yield from segment_rows(place, answer, there)
+            yield from segment_rows(place, answer, there[segment])
     if told:
         yield from together(visit, told)
 
 
-def segment_rows(place: str, answer: dict[str, Any], gpus: int) -> Iterator[Row]:
+def segment_rows(place: str, answer: dict[str, Any], gpu: int | None) -> Iterator[Row]:
     hello = answer["hello"]
     versions = hello["versions"]
     found = f"{software(versions)}, numpy {versions['numpy']}, Python {versions['python']}"
@@ -455,7 +455,7 @@ def segment_rows(place: str, answer: dict[str, Any], gpus: int) -> Iterator[Row]
         yield Row(place, "trainer", OK, f"{found}; ready after {answer['seconds']:.1f} s")
     devices = hello["devices"]
     found = f"{', '.join(devices)}; {count_of(answer['threads'], 'thread')}"
-    if gpus and not any(device.startswith("GPU") for device in devices):
+    if gpu is not None and not any(device.startswith("GPU") for device in devices):
         advice = "TensorFlow sees no GPU: build and driver do not match, or lack what confinement denies."
         yield Row(place, "devices", WARNING, found, advice)
     else:

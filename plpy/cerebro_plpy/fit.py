@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from cerebro_db.core.errors import (
 from cerebro_db.core.names import Name
 from cerebro_db.core.schedule import derived_seed
 
-from . import background, functions, limits, logins, machine, results, runs, tables, trainer, waiting, warm
+from . import background, engine, functions, limits, logins, machine, results, runs, tables, trainer, waiting, warm
 from .db import Database, entry
 from .dialect import Dialect, lost_a_segment
 from .driver import drive, record_end
@@ -292,7 +292,8 @@ def check(
         warm.require_replaceable(db, output, MODULE)
     else:
         output = tables.new(db, output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table")
-    chosen = choose_options(db, options, len(source.layout["partitions"]), bool(use_gpus))
+    keys = [partition["key"] for partition in source.layout["partitions"]]
+    chosen = choose_options(db, options, keys, bool(use_gpus))
     rows, arch_table = read_selection(db, selection, functions.known(db, run=chosen.get("replay")))
     architectures = {
         model_id: read_architecture(db, arch_table, model_id) for model_id in sorted({row["model_id"] for row in rows})
@@ -421,7 +422,7 @@ OPTIONS: dict[str, type] = {
 }
 
 
-def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool) -> dict[str, Any]:
+def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus: bool) -> dict[str, Any]:
     """Everything that a run's results depend on besides its data and its configurations."""
     given = json.loads(text) if text else {}
     if not isinstance(given, dict):
@@ -451,12 +452,12 @@ def choose_options(db: Database, text: str | None, segments: int, use_gpus: bool
             f"{MODULE} error: options 'deterministic' and 'fuse' exclude each other.",
             hint="Models that train together have the numbers of single ones, but not their bits.",
         )
-    gpus = require_gpus(use_gpus, MODULE)
+    gpus = require_gpus(db, use_gpus, keys, MODULE)
     deterministic = given.get("deterministic", False)
     return {
         **choose_engine(given.get("engine", DEFAULT), deterministic),
         "deterministic": deterministic,
-        "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // segments)),
+        "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // len(keys))),
         "nan": given.get("nan", "stop"),
         "gpus": gpus,
         "hang_after": given.get("hang_after", HANG_AFTER),
@@ -500,11 +501,19 @@ def replayed(db: Database, run_id: int) -> dict[str, Any]:
     return {key: value for key, value in json.loads(found).items() if key in OPTIONS}
 
 
-def require_gpus(use_gpus: bool | None, module: str) -> int:
-    """How many GPUs trainers may use: none, unless the caller wants them."""
-    found = machine.gpus() if use_gpus else 0
-    if use_gpus and not found:
+def require_gpus(db: Database, use_gpus: bool | None, keys: Sequence[int], module: str) -> list[int | None]:
+    """The GPU of each segment, or an empty list if trainers may use none."""
+    if not use_gpus:
+        return []
+    found = engine.gpus_of_segments(db, keys)
+    without = found.count(None)
+    if without == len(found):
         raise InvalidArgument(f"{module} error: No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
+    if without:
+        db.notice(
+            f"{without} of {len(found)} segments have no GPU and use processors; distribution_rules => 'gpu_segments'"
+            " would leave them out when rows are packed"
+        )
     return found
 
 

@@ -111,12 +111,12 @@ def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
 # -- who does it -----------------------------------------------------------------------------------------
 
 
-def options(use_gpus: bool | None, module: str, trainers: int) -> dict[str, Any]:
+def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int]) -> dict[str, Any]:
     return {
         "engine": "tensorflow",
         "deterministic": False,
-        "threads": max(1, cores() // trainers),
-        "gpus": fit.require_gpus(use_gpus, module),
+        "threads": max(1, cores() // len(keys)),
+        "gpus": fit.require_gpus(db, use_gpus, keys, module),
     }
 
 
@@ -142,7 +142,7 @@ def own_segment(db: Database, chosen: dict[str, Any]) -> segment.Segment:
             "engine": chosen["engine"],
             "threads": chosen["threads"],
             "deterministic": chosen["deterministic"],
-            "gpu": 0 if chosen["gpus"] else None,
+            "gpu": chosen["gpus"][0] if chosen["gpus"] else None,
         }
     )
     return mine
@@ -167,8 +167,8 @@ def keras_evaluate(
     test = fit.packed(db, test_table, EVALUATE, argument="test_table")
     fit.require_same_shapes(model.layout, model.table.text, test, EVALUATE)
     parts = [number for number, part in enumerate(test.layout["partitions"]) if part["rows"]]
-    chosen = options(use_gpus, EVALUATE, len(parts))
     keys = [test.layout["partitions"][number]["key"] for number in parts]
+    chosen = options(db, use_gpus, EVALUATE, keys)
     fit.refuse_transaction(db, EVALUATE)
     with team_of(db, keys, chosen) as team:
         owner = tables.current_role(db)
@@ -240,7 +240,8 @@ def keras_predict(
     job = {"configuration": model.definition, "inputs": inputs}
     statement = Statement(test, quote(id_name), expressions)
     if seen_only_here(db, test) or (not Dialect.of(db).greenplum and size_of(db, test) < SMALL_TABLE):
-        staged = predict_here(db, model, job, statement, options(use_gpus, PREDICT, 1))
+        alone = options(db, use_gpus, PREDICT, engine.distribution_keys(db, 1))
+        staged = predict_here(db, model, job, statement, alone)
     else:
         staged = predict_on_segments(db, model, job, statement, use_gpus)
     write_predictions(db, model, staged, output, present[id_name], id_name, wanted)
@@ -418,7 +419,7 @@ def predict_on_segments(
     greenplum = Dialect.of(db).greenplum
     slices = [] if greenplum else statement.slices(db, parts)
     fit.refuse_transaction(db, PREDICT)
-    with team_of(db, keys, options(use_gpus, PREDICT, parts)) as team:
+    with team_of(db, keys, options(db, use_gpus, PREDICT, keys)) as team:
         ticket = secrets.token_hex(8)
         first = team.seats[0].session
         drop_forgotten(first)

@@ -50,7 +50,7 @@ def training_preprocessor_dl(
     _check_buffer_size(buffer_size, TRAINING)
     constant = _constant(normalizing_const)
     wanted = engine.segments_wanted(db, segments, TRAINING)
-    _check_distribution(db, distribution_rules)
+    rule = engine.distribution_rule(db, distribution_rules, TRAINING)
 
     dependents, independents = _columns(db, source, dependent_varname, independent_varname, TRAINING)
     ins = variables.inputs(independents, constant, TRAINING)
@@ -60,14 +60,14 @@ def training_preprocessor_dl(
     variables.find_shapes(db, source, ins + outs, TRAINING)
     _find_classes(db, source, outs, num_classes)
 
-    count = _segments(db, wanted, rows)
+    count = _segments(db, wanted, rule, rows)
     if seed is None:
         seed = db.value("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")  # obeys setseed()
     job = Packing(
         TRAINING, source, output, source_table or "", output_table or "", ins, outs,
         [column.name for column in independents], constant, rows,
-        _geometry(ins + outs, rows, count, buffer_size, TRAINING), engine.distribution_keys(db, count), seed,
-        [outs[i].shape[0] if n is None else n for i, n in enumerate(num_classes)] if num_classes else None,
+        _geometry(ins + outs, rows, count, buffer_size, TRAINING), engine.distribution_keys(db, count, rule), seed,
+        [outs[i].shape[0] if n is None else n for i, n in enumerate(num_classes)] if num_classes else None, rule,
     )  # fmt: skip
     _pack(db, job)
     _tell(db, job, begun)
@@ -88,7 +88,7 @@ def validation_preprocessor_dl(
     source = tables.filled(db, source_table, VALIDATION)
     output = _free_output(db, output_table, VALIDATION)
     _check_buffer_size(buffer_size, VALIDATION)
-    _check_distribution(db, distribution_rules)
+    rule = engine.distribution_rule(db, distribution_rules, VALIDATION)
     training = read_training(db, training_preprocessor_table, VALIDATION)
 
     dependents, independents = _columns(db, source, dependent_varname, independent_varname, VALIDATION)
@@ -112,8 +112,8 @@ def validation_preprocessor_dl(
     job = Packing(
         VALIDATION, source, output, source_table or "", output_table or "", ins, outs,
         [column.name for column in independents], training.constant, rows,
-        _geometry(ins + outs, rows, count, buffer_size, VALIDATION), engine.distribution_keys(db, count), None,
-        training.num_classes,
+        _geometry(ins + outs, rows, count, buffer_size, VALIDATION), engine.distribution_keys(db, count, rule), None,
+        training.num_classes, rule,
     )  # fmt: skip
     _pack(db, job)
     _tell(db, job, begun)
@@ -145,11 +145,6 @@ def _constant(value: float | None) -> float:
     return value
 
 
-def _check_distribution(db: Database, rules: str | None) -> None:
-    if rules is not None and rules.strip().lower() != "all_segments":
-        db.notice("distribution_rules is ignored: buffers go to all segments; the argument segments says how many")
-
-
 def _columns(
     db: Database, source: Relation, dependent: str | None, independent: str | None, module: str
 ) -> tuple[list[tables.Column], list[tables.Column]]:
@@ -162,9 +157,9 @@ def _columns(
     )
 
 
-def _segments(db: Database, wanted: int | None, rows: int) -> int:
+def _segments(db: Database, wanted: int | None, rule: engine.Rule, rows: int) -> int:
     if wanted is None:
-        return min(engine.default_segments(db), rows)
+        return min(rule.segments(db), rows)
     if wanted > rows:
         raise InvalidArgument(
             f"{TRAINING} error: {wanted} segments are too many for {rows} rows.",

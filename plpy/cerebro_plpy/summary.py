@@ -13,6 +13,7 @@ from cerebro_db.core.names import Name, quote
 from . import tables
 from .db import Database
 from .dialect import Dialect
+from .engine import ALL, Rule
 from .tables import Relation
 from .variables import Variable
 
@@ -37,6 +38,7 @@ class Packing:
     keys: list[int]
     seed: int | None = None
     num_classes: list[int] | None = None
+    rule: Rule = ALL
     partitions: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -65,8 +67,8 @@ def write_summary(db: Database, job: Packing) -> None:
         ("buffer_size", "integer", job.geometry.buffer_size),
         ("normalizing_const", "real", job.constant),
         ("num_classes", "integer[]", job.num_classes or [v.shape[0] for v in job.outputs if v.kind == "class"]),
-        ("distribution_rules", "text", "all_segments"),
-        ("__internal_gpu_config__", "text", "all_segments"),
+        ("distribution_rules", *_all_or(job.rule.dbids)),
+        ("__internal_gpu_config__", *_all_or(job.rule.contents)),
         ("row_count", "bigint", job.rows),
         ("segment_count", "integer", len(job.keys)),
         ("seed", "bigint", job.seed),
@@ -79,6 +81,10 @@ def write_summary(db: Database, job: Packing) -> None:
     types = ["text[]" if column.endswith("_class_values") else kind for column, kind, _ in columns]
     values = ", ".join(f"${place + 1}::{kind}" for place, (_, kind, _) in enumerate(columns))
     db.execute(f"INSERT INTO {name} VALUES ({values})", types, *(value for _, _, value in columns))
+
+
+def _all_or(some: list[int] | None) -> tuple[str, Any]:
+    return ("text", "all_segments") if some is None else ("integer[]", some)
 
 
 def _class_values(variable: Variable) -> tuple[str, list[str | None] | None]:

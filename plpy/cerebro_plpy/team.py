@@ -168,12 +168,12 @@ class Team:
 
     def opening(self, segment: int) -> dict[str, Any]:
         """What the trainer of a segment is started with."""
-        gpus = self.options.get("gpus") or 0
+        gpus = self.options.get("gpus")
         return {
             "engine": self.engine(segment),
             "threads": self.options["threads"],
             "deterministic": self.options["deterministic"],
-            "gpu": segment % gpus if gpus else None,
+            "gpu": gpus[segment] if gpus else None,
             "hang_after": self.options.get("hang_after", HANG_AFTER),
         }
 

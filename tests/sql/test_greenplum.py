@@ -115,6 +115,54 @@ def test_a_segment_can_have_several_trainers(sql: Any, packed: None) -> None:
     ]
 
 
+def test_a_table_says_which_segments_get_rows(sql: Any, packed: None) -> None:
+    primaries = sql(
+        "SELECT dbid, content FROM gp_segment_configuration WHERE role = 'p' AND content >= 0 ORDER BY content"
+    )
+    chosen = primaries[1:]
+    sql("CREATE TABLE some (dbid int)")
+    sql("INSERT INTO some SELECT unnest(%s)", [dbid for dbid, _ in chosen])
+    sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'some')")
+    assert sql("SELECT DISTINCT gp_segment_id FROM partly ORDER BY 1") == [(content,) for _, content in chosen]
+    assert sql("SELECT distribution_rules, __internal_gpu_config__, segment_count FROM partly_summary") == [
+        ([dbid for dbid, _ in chosen], [content for _, content in chosen], len(chosen))
+    ]
+    ((run,),) = sql("SELECT madlib_fit_multiple_model('partly', 'partial', 'mst', 1, validation_table => 'packed')")
+    assert sql("SELECT count(DISTINCT segment), sum(rows) FROM hop WHERE run = %s", run) == [(len(chosen), 2 * 900)]
+    # Validation rows may lie elsewhere than those trained on.
+    sql("SELECT validation_preprocessor_dl('rows', 'seen', 'y', 'x', 'partly', NULL, 'all_segments')")
+    sql("SELECT madlib_fit_multiple_model('partly', 'partial2', 'mst', 1, validation_table => 'seen')")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("VALUES (2), (2)", "contains duplicate dbids"),
+        ("VALUES (2), (77)", "invalid dbid:77 in the distribution rules table"),
+        ("VALUES (1)", "invalid dbid:1 in"),  # the coordinator
+        ("SELECT 2 WHERE false", "is empty"),
+    ],
+)
+def test_a_table_of_segments_that_makes_no_sense(sql: Any, packed: None, rows: str, message: str) -> None:
+    sql(f"CREATE TABLE some (dbid) AS {rows}")
+    with pytest.raises(psycopg2.Error, match=message):
+        sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'some')")
+    assert sql("SELECT to_regclass('partly')") == [(None,)]
+
+
+def test_rules_that_name_nothing(sql: Any, packed: None) -> None:
+    for rules, message in (("nowhere", r"segments_to_use table \(nowhere\) doesn't exist"), ("rows", "dbid")):
+        with pytest.raises(psycopg2.Error, match=message) as caught:
+            sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => %s)", rules)
+        assert caught.value.diag.message_hint
+    ((gpus,),) = sql("SELECT max(cerebro._gpus()) FROM gp_dist_random('gp_id')")
+    if not gpus:
+        with pytest.raises(psycopg2.Error, match="No GPUs configured on hosts"):
+            sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'gpu_segments')")
+        with pytest.raises(psycopg2.Error, match="No GPUs configured on host"):
+            sql("SELECT madlib_fit_multiple_model('packed', 'fast', 'mst', 1, use_gpus => true)")
+
+
 def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> None:
     """Greenplum's own handling of a cancel within Python left sessions that crashed the server at their next call."""
     pack = "SELECT training_preprocessor_dl('rows', 'again', 'y', 'x', seed => 1)"
