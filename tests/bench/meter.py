@@ -34,6 +34,7 @@ class Taken:
     cpu: float = 0.0
     memory: int = 0
     disk: int = 0
+    others: float = 0.0  # processors that somebody else kept busy meanwhile
 
 
 class Meter:
@@ -47,7 +48,7 @@ class Meter:
 
     def __enter__(self) -> Meter:
         self._disk = disk(self.folders)
-        self._cpu = cpu_of_all(self.server)
+        self._cpu, self._machine = cpu_of_all(self.server), cpu_of_machine()
         self._sampler = threading.Thread(target=self._sample)
         self._sampler.start()
         self._began = time.monotonic()
@@ -59,6 +60,9 @@ class Meter:
         self._sampler.join()
         bury_orphans(self.server)
         self.taken.cpu = cpu_of_all(self.server) - self._cpu
+        self.taken.others = max(0.0, cpu_of_machine() - self._machine - self.taken.cpu) / (
+            time.monotonic() - self._began
+        )
 
     def _sample(self) -> None:
         while not self._stop.wait(EVERY):
@@ -110,6 +114,13 @@ def cpu_of_all(server: int | None) -> float:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     living = [server, *descendants(server)] if server else []
     return ended.ru_utime + ended.ru_stime + sum(cpu(pid) for pid in living)
+
+
+def cpu_of_machine() -> float:
+    """Seconds that its processors were busy."""
+    with open("/proc/stat") as file:
+        user, nice, system, _idle, _waiting, interrupts, soft_interrupts = map(int, file.readline().split()[1:8])
+    return (user + nice + system + interrupts + soft_interrupts) / TICKS
 
 
 def cpu(pid: int) -> float:

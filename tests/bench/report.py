@@ -68,13 +68,25 @@ def overview(repeats: Repeats) -> str:
                 spread([one.taken.wall for one in mine], digits=1),
                 spread([one.start for one in mine], digits=1),
                 spread([one.taken.cpu for one in mine], digits=1),
+                spread([one.taken.others for one in mine]),
                 f"{max(one.taken.memory for one in mine) / 2**20:,.0f}",
                 f"{max(one.taken.disk for one in mine) / 2**20:,.0f}",
                 *([f"{reached[0]:.4f}", f"{reached[1]:.4f}"] if reached else ["", ""]),
                 "" if not reached else "yes" if same_work(reached, known) else "NO",
             ]
         )
-    head = ["", "wall s", "of it start", "CPU s", "memory MB", "disk MB", "median loss", "best accuracy", "same work"]
+    head = [
+        "",
+        "wall s",
+        "of it start",
+        "CPU s",
+        "others",
+        "memory MB",
+        "disk MB",
+        "median loss",
+        "best accuracy",
+        "same work",
+    ]
     return table(head, rows)
 
 
