@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -83,6 +84,9 @@ def installed(package: str) -> str | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = read(arguments)
+    # However it is ended, its servers end with it; of a background job the shell lets it ignore the first.
+    for ended in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ended, signal.default_int_handler)
     meter.adopt_orphans()
     asked.results.mkdir(parents=True, exist_ok=True)
     path = asked.results / time.strftime("%Y%m%d-%H%M%S.jsonl")
