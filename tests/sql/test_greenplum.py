@@ -120,9 +120,9 @@ def test_a_table_says_which_segments_get_rows(sql: Any, packed: None) -> None:
         "SELECT dbid, content FROM gp_segment_configuration WHERE role = 'p' AND content >= 0 ORDER BY content"
     )
     chosen = primaries[1:]
-    sql("CREATE TABLE some (dbid int)")
-    sql("INSERT INTO some SELECT unnest(%s)", [dbid for dbid, _ in chosen])
-    sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'some')")
+    sql("CREATE TABLE chosen (dbid int)")
+    sql("INSERT INTO chosen SELECT unnest(%s)", [dbid for dbid, _ in chosen])
+    sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'chosen')")
     assert sql("SELECT DISTINCT gp_segment_id FROM partly ORDER BY 1") == [(content,) for _, content in chosen]
     assert sql("SELECT distribution_rules, __internal_gpu_config__, segment_count FROM partly_summary") == [
         ([dbid for dbid, _ in chosen], [content for _, content in chosen], len(chosen))
@@ -144,9 +144,9 @@ def test_a_table_says_which_segments_get_rows(sql: Any, packed: None) -> None:
     ],
 )
 def test_a_table_of_segments_that_makes_no_sense(sql: Any, packed: None, rows: str, message: str) -> None:
-    sql(f"CREATE TABLE some (dbid) AS {rows}")
+    sql(f"CREATE TABLE chosen (dbid) AS {rows}")
     with pytest.raises(psycopg2.Error, match=message):
-        sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'some')")
+        sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'chosen')")
     assert sql("SELECT to_regclass('partly')") == [(None,)]
 
 
