@@ -24,6 +24,7 @@ def program_key(configuration: dict[str, Any], layout: dict[str, Any] | None) ->
     What is left out is a variable or an argument of it: a plain learning rate, the numbers that
     numbers.py knows, the batch size, the epochs, the limit on steps.
     """
+    allowlist.check_limits(configuration["architecture"])  # whoever walks through it later need not fear its depth
     shape, _ = numbers.apart(configuration)
     compile_, fit = dict(shape["compile"]), configuration.get("fit") or {}
     optimizer = compile_.get("optimizer")

@@ -58,6 +58,7 @@ class Meter:
         self.taken.wall = time.monotonic() - self._began
         self._stop.set()
         self._sampler.join()
+        self._look()  # at the least once, however short it was
         bury_orphans(self.server)
         self.taken.cpu = cpu_of_all(self.server) - self._cpu
         self.taken.others = max(0.0, cpu_of_machine() - self._machine - self.taken.cpu) / (
@@ -66,8 +67,11 @@ class Meter:
 
     def _sample(self) -> None:
         while not self._stop.wait(EVERY):
-            self.taken.memory = max(self.taken.memory, memory(descendants()) - self.idle)
-            self.taken.disk = max(self.taken.disk, disk(self.folders) - self._disk)
+            self._look()
+
+    def _look(self) -> None:
+        self.taken.memory = max(self.taken.memory, memory(descendants()) - self.idle)
+        self.taken.disk = max(self.taken.disk, disk(self.folders) - self._disk)
 
 
 def adopt_orphans() -> None:

@@ -90,9 +90,11 @@ class Trainer:
     def train(
         self, configuration: dict[str, Any], handle: str, state: dict[str, Any] | None = None, **more: Any
     ) -> Any:
+        functions = more.pop("functions", [])
         arguments = {"seed": 1, "shuffle_seed": 1, "out": str(self.folder / "out"), "hop": 0, **more}
         state = state or {"kind": "none"}
-        answer = self("train", handle=handle, members=[{"configuration": configuration, "state": state, **arguments}])
+        member = {"configuration": configuration, "state": state, **arguments}
+        answer = self("train", handle=handle, members=[member], functions=functions)
         (trained,) = answer["members"]
         return {**trained, "seconds": answer["seconds"]}
 

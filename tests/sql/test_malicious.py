@@ -137,7 +137,7 @@ ARCHITECTURES: dict[str, Any] = {
 # What could do harm in these is dropped or only a name.
 HARMLESS = {"compile_config with a lambda"}
 # These are data that Keras itself finds no sense in, or no memory for: the trainer says so.
-LATE = {"an expression as a size", "a negative size", "too many parameters by twos"}
+LATE = {"too many parameters by twos"}
 
 PARAMETERS = {
     "a lambda as loss": f"loss=lambda y, p: {TOUCH}, optimizer='SGD()'",

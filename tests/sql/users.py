@@ -26,8 +26,15 @@ class User:
     def __init__(self, name: str, password: str, dsn: str) -> None:
         self.name = name
         self.dsn = make_dsn(**{**parse_dsn(dsn), "user": name, "password": password})
-        self.connection: Any = connect(self.dsn)
-        self.connection.cursor().execute(sql.SQL("SET search_path = {}, cerebro").format(sql.Identifier(name)))
+        self.connection: Any = None
+        self.log_in()
+
+    def log_in(self) -> None:
+        """A session of their own; a new one if there was one."""
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = connect(self.dsn)
+        self.connection.cursor().execute(sql.SQL("SET search_path = {}, cerebro").format(sql.Identifier(self.name)))
 
     def __call__(self, statement: str, *values: Any) -> list[Any]:
         """The rows of one statement; a row of one column is that value."""
