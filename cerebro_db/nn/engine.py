@@ -37,6 +37,7 @@ class Program(Protocol):
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
     volatile: bool  # whether evaluating or predicting changes the state
     trains_together: bool  # whether it has what stands below under this name
+    together_below: float  # seconds that a batch of one alone takes, above which company never makes it cheaper
 
     def initialise(
         self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None

@@ -254,7 +254,9 @@ class Orders:
                 best = min(best, time.monotonic() - started)
                 self._listen()
             seconds.append(best / batches / len(cast))
-        return {"alone": seconds[0], "together": seconds[1]}
+            if seconds[0] > ready.program.together_below:
+                break  # to compile it for several would take longer than to know better
+        return {"alone": seconds[0], "together": seconds[-1]}
 
     def evaluate(self, order: Order) -> Answer:
         configuration, dataset, clock = order["configuration"], self._with_outputs(order["handle"]), Clock()

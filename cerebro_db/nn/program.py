@@ -121,6 +121,7 @@ class KerasProgram(abc.ABC):
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
 
     trains_together = False
+    together_below = math.inf
 
     def taken(self) -> Any:
         raise NotImplementedError

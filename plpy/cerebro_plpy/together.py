@@ -12,7 +12,7 @@ from .db import Database
 from .dialect import lost_a_segment
 from .runs import MOST_TOGETHER, Configuration, Run, note
 from .sessions import Session
-from .team import LOST, Refused, Steps, Team, failure_of
+from .team import LOST, Refused, Seat, Steps, Team, failure_of
 
 WORTH = 0.7  # of the cost of one alone: below it training together pays for what it keeps waiting (docs/scheduling.md)
 
@@ -58,19 +58,16 @@ def replayed(recorder: Session, run_id: int, cast: dict[str, list[Configuration]
 
 def rehearsed(team: Team, run: Run, cast: dict[str, list[Configuration]]) -> dict[str, dict[str, float]]:
     """For each kind what a batch costs a configuration, alone and together; a kind that cannot is left out."""
-    if not cast:
-        return {}
-    seat = team.seats[0]
 
-    def rehearse() -> Steps:
+    def rehearse(seat: Seat, kinds: list[str]) -> Steps:
         found = {}
         handle, _ = yield from team.read(seat, run.source, seat.segment)
-        for kind, members in cast.items():
+        for kind in kinds:
             order = {
                 "work": "rehearse",
-                "engine": members[0].engine,
+                "engine": cast[kind][0].engine,
                 "handle": handle,
-                "members": [{"configuration": one.definition, "seed": one.seed} for one in members],
+                "members": [{"configuration": one.definition, "seed": one.seed} for one in cast[kind]],
             }
             try:
                 answer = yield from team.order(seat, order)
@@ -79,8 +76,10 @@ def rehearsed(team: Team, run: Run, cast: dict[str, list[Configuration]]) -> dic
             found[kind] = {"alone": answer["alone"], "together": answer["together"]}
         return found
 
+    shares = {seat.segment: list(cast)[seat.segment :: len(team.seats)] for seat in team.seats}
+    work = {segment: rehearse(team.seats[segment], share) for segment, share in shares.items() if share}
     try:
-        return team.run_all({seat.segment: rehearse()})[seat.segment]
+        return {kind: seconds for part in team.run_all(work).values() for kind, seconds in part.items()}
     except psycopg2.Error as error:
         if error.pgcode not in LOST and not lost_a_segment(error):
             raise failure_of("a worker session", error) from error
