@@ -47,6 +47,7 @@ class Meter:
         self._stop = threading.Event()
 
     def __enter__(self) -> Meter:
+        bury_orphans(self.server)  # those of the one before
         self._disk = disk(self.folders)
         self._cpu, self._machine = cpu_of_all(self.server), cpu_of_machine()
         self._sampler = threading.Thread(target=self._sample)
@@ -114,9 +115,12 @@ def descendants(of: int | None = None) -> list[int]:
 
 
 def cpu_of_all(server: int | None) -> float:
-    """CPU seconds of the server's processes, and of all children of ours that have ended."""
+    """CPU seconds of the server's processes, and of all descendants of ours, those that have ended included.
+
+    A trainer whose session has ended is a child of ours until it has ended, too.
+    """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    living = [server, *descendants(server)] if server else []
+    living = {*descendants(), *([server, *descendants(server)] if server else [])}
     return ended.ru_utime + ended.ru_stime + sum(cpu(pid) for pid in living)
 
 
