@@ -121,16 +121,6 @@ CREATE TABLE cerebro.hop (
     weights_bytes  bigint           NOT NULL,
     seconds        jsonb            NOT NULL,
     CHECK (hop > 0),
-    -- With the views in mind, as above.
-    CHECK (isfinite(started_at) AND isfinite(finished_at) AND rows BETWEEN 0 AND 1e12::bigint),
-    CHECK (abs(loss) < 1e290 OR loss IN ('NaN', 'Infinity', '-Infinity')),
-    CHECK (abs(metric) < 1e290 OR metric IN ('NaN', 'Infinity', '-Infinity')),
-    CHECK (abs(COALESCE((seconds ->> 'data')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'load')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'train')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'evaluate')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'save')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'build')::double precision, 0)) < 1e12),
     PRIMARY KEY (run, owner, mst_key, hop)
 );
 COMMENT ON TABLE cerebro.hop IS 'Every committed hop: one configuration trained on one segment, and the state that came of it.';
@@ -151,19 +141,34 @@ CREATE TABLE cerebro.evaluation (
     metric      double precision,
     metrics     jsonb            NOT NULL,
     seconds     jsonb            NOT NULL,
-    -- With the views in mind, as above.
-    CHECK (isfinite(started_at) AND isfinite(finished_at) AND rows BETWEEN 0 AND 1e12::bigint),
-    CHECK (abs(loss) < 1e290 OR loss IN ('NaN', 'Infinity', '-Infinity')),
-    CHECK (abs(metric) < 1e290 OR metric IN ('NaN', 'Infinity', '-Infinity')),
-    CHECK (abs(COALESCE((seconds ->> 'data')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'load')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'train')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'evaluate')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'save')::double precision, 0)) < 1e12),
-    CHECK (abs(COALESCE((seconds ->> 'build')::double precision, 0)) < 1e12),
     PRIMARY KEY (run, owner, mst_key, epoch, dataset, part)
 );
 COMMENT ON TABLE cerebro.evaluation IS 'Every evaluation of one configuration on one part of a data set.';
+
+-- With the views in mind, as above.
+DO $computable$
+DECLARE
+    named text;
+    stage text;
+BEGIN
+    FOREACH named IN ARRAY ARRAY['hop', 'evaluation']
+    LOOP
+        EXECUTE format(
+            $sql$
+            ALTER TABLE cerebro.%I
+                ADD CHECK (isfinite(started_at) AND isfinite(finished_at) AND rows BETWEEN 0 AND 1e12::bigint),
+                ADD CHECK (abs(loss) < 1e290 OR loss IN ('NaN', 'Infinity', '-Infinity')),
+                ADD CHECK (abs(metric) < 1e290 OR metric IN ('NaN', 'Infinity', '-Infinity'))
+            $sql$, named);
+        FOREACH stage IN ARRAY ARRAY['data', 'build', 'load', 'train', 'evaluate', 'save']
+        LOOP
+            EXECUTE format(
+                'ALTER TABLE cerebro.%I ADD CHECK (abs(COALESCE((seconds ->> %L)::double precision, 0)) < 1e12)',
+                named, stage);
+        END LOOP;
+    END LOOP;
+END
+$computable$;
 
 CREATE TABLE cerebro.heartbeat (
     run        bigint      NOT NULL,

@@ -36,8 +36,7 @@ class Program(Protocol):
     weights: int  # how many of the variables are the model's weights
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
     volatile: bool  # whether evaluating or predicting changes the state
-    trains_together: bool  # whether it has what stands below under this name
-    together_below: float  # seconds that a batch of one alone takes, above which company never makes it cheaper
+    together: Together | None  # what trains several states at once, if it can
 
     def initialise(
         self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None
@@ -68,18 +67,22 @@ class Program(Protocol):
 
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
 
-    # Several states in one pass over the rows; each has the numbers that it has alone, within float tolerance.
+    def predict(self, batch: Slab) -> list[np.ndarray]:
+        """The model's outputs."""
+
+
+class Together(Protocol):
+    """Several states in one pass over the rows; each has the numbers that it has alone, within float tolerance."""
+
+    pays_below: float  # seconds that a batch of one alone takes, above which company never makes it cheaper
 
     def taken(self) -> Any:
         """A copy of what is in the variables now: state, numbers and metrics."""
 
     def put_back(self, taken: Any) -> None: ...
 
-    def train_together(self, many: list[Any], slab: Slab, batch_size: int) -> list[Any]:
+    def train(self, many: list[Any], slab: Slab, batch_size: int) -> list[Any]:
         """The slab's order has a line for each."""
-
-    def predict(self, batch: Slab) -> list[np.ndarray]:
-        """The model's outputs."""
 
 
 class Engine(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -83,18 +84,15 @@ class JaxEngine:
 class JaxProgram(KerasProgram):
     def __init__(self, jax: Any, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int) -> None:
         super().__init__(configuration, layout, seed)
-        self._jax = jax
+        self.jax = jax
         # Within a loop XLA has no fast convolutions on a CPU: 19 instead of 0.6 ms for the gradient of 16 × 32
         # filters of 3 × 3 on 32 images of 13 × 13. Coming back to Python after each batch costs far less.
         convolves = any("Conv" in type(layer).__name__ for layer in self.model._flatten_layers())
         self._loops = not convolves or jax.default_backend() != "cpu"
-        self.trains_together = self._loops  # several models' filters would be one grouped convolution, slow as well
-        if jax.default_backend() == "cpu":
-            self.together_below = SMALL_STEP
+        if self._loops:  # several models' filters would be one grouped convolution, slow as well
+            self.together = JaxTogether(self, SMALL_STEP if jax.default_backend() == "cpu" else math.inf)
         self._executables: dict[Any, Any] = {}
         self._predict = jax.jit(self._predict_batch)
-        self._stacked = jax.jit(lambda many: jax.tree.map(lambda *values: jax.numpy.stack(values), *many))
-        self._one_of = jax.jit(lambda stacked, number: jax.tree.map(lambda values: values[number], stacked))
         self._order: tuple[Any, Any] = (None, None)  # of the visit under way, and the same on the device
 
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, together: int = 0) -> None:
@@ -103,7 +101,7 @@ class JaxProgram(KerasProgram):
                 self._executable(what, dataset, size, batch_size, together)
 
     def train(self, slab: Slab, batch_size: int) -> None:
-        self._untouched = None
+        self.touched()
         self._visit("train", slab, batch_size)
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:
@@ -118,29 +116,13 @@ class JaxProgram(KerasProgram):
         outputs = self._predict(*_values([self.model.trainable_variables, self.model.non_trainable_variables]), padded)
         return [np.asarray(output, "float32")[: batch.rows] for output in outputs]
 
-    # --- several states at once ---
-
-    def taken(self) -> Taken:
-        fixed, carried = self._variables("train")
-        return _values(fixed), _values(carried)
-
-    def put_back(self, taken: Taken) -> None:
-        self._untouched = None
-        for variables, values in zip(self._variables("train"), taken):
-            _assign(variables, values)
-
-    def train_together(self, many: list[Taken], slab: Slab, batch_size: int) -> list[Taken]:
-        fixed, carried = self._stacked(many)
-        stacked = fixed, self._advanced("train", fixed, carried, slab, batch_size, len(many))
-        return [self._one_of(stacked, np.int32(number)) for number in range(len(many))]
-
     # --- a slab ---
 
     def _visit(self, what: str, slab: Slab, batch_size: int) -> None:
-        fixed, carried = self._variables(what)
-        _assign(carried, self._advanced(what, _values(fixed), _values(carried), slab, batch_size))
+        fixed, carried = self.fixed_and_carried(what)
+        _assign(carried, self.advanced(what, _values(fixed), _values(carried), slab, batch_size))
 
-    def _advanced(
+    def advanced(
         self, what: str, fixed: Values, carried: Values, slab: Slab, batch_size: int, together: int = 0
     ) -> Values:
         columns, order = self._columns(slab.dataset), self._row_numbers(slab.dataset, slab.order)
@@ -149,7 +131,7 @@ class JaxProgram(KerasProgram):
             carried = call(fixed, carried, columns, order, np.int32(start), np.int32(batches))
         return carried
 
-    def _variables(self, what: str) -> tuple[list[list[Any]], list[list[Any]]]:
+    def fixed_and_carried(self, what: str) -> tuple[list[list[Any]], list[list[Any]]]:
         """Those that stay as they are from batch to batch, and those that each batch changes."""
         model, numbers = self.model, [each for number in self._numbers for each in (number, number.complement)]
         others = [model.non_trainable_variables, model.metrics_variables]
@@ -171,8 +153,8 @@ class JaxProgram(KerasProgram):
         last = size != batch_size
         key = what, size, last, dataset.rows, together  # the number of batches is an argument
         if key not in self._executables:
-            jax, visit = self._jax, functools.partial(self._batches, what, size)
-            own = *map(_values, self._variables(what)), self._row_numbers(dataset, None)
+            jax, visit = self.jax, functools.partial(self._batches, what, size)
+            own = *map(_values, self.fixed_and_carried(what)), self._row_numbers(dataset, None)
             if together:
                 visit = jax.vmap(visit, in_axes=(0, 0, None, 0, None, None))
                 own = jax.tree.map(lambda value: jax.ShapeDtypeStruct((together, *value.shape), value.dtype), own)
@@ -184,14 +166,14 @@ class JaxProgram(KerasProgram):
 
     def _columns(self, dataset: Dataset) -> list[Any]:
         if dataset.on_device is None:  # on a CPU it is the mapped memory itself
-            dataset.on_device = [self._jax.device_put(column, may_alias=True) for column in dataset.columns]
+            dataset.on_device = [self.jax.device_put(column, may_alias=True) for column in dataset.columns]
         return dataset.on_device
 
     def _row_numbers(self, dataset: Dataset, order: np.ndarray | None) -> Any:
         if order is None:
-            return self._jax.numpy.arange(dataset.rows, dtype="int32")
+            return self.jax.numpy.arange(dataset.rows, dtype="int32")
         if self._order[0] is not order:
-            self._order = order, self._jax.numpy.asarray(order, "int32")
+            self._order = order, self.jax.numpy.asarray(order, "int32")
         return self._order[1]
 
     # --- what is compiled ---
@@ -200,7 +182,7 @@ class JaxProgram(KerasProgram):
         self, what: str, size: int, fixed: Values, carried: Values, columns: Any, order: Any, start: Any, batches: Any
     ) -> Values:
         """Some batches of ``size`` rows each, from ``start`` in the order."""
-        lax = self._jax.lax
+        lax = self.jax.lax
 
         def one(number: Any, carried: Values) -> Values:
             rows = lax.dynamic_slice(order, (start + number * size,), (size,))
@@ -208,7 +190,7 @@ class JaxProgram(KerasProgram):
             return step(fixed, carried, self.training_data(batch))
 
         step = self._train_step if what == "train" else self._test_step
-        with _standing_for(self._variables(what)[0][0], fixed[0]):
+        with _standing_for(self.fixed_and_carried(what)[0][0], fixed[0]):
             return lax.fori_loop(0, batches, one, carried) if self._loops else one(0, carried)
 
     def _train_step(self, fixed: Values, carried: Values, data: Any) -> Values:
@@ -226,6 +208,31 @@ class JaxProgram(KerasProgram):
 
         outputs, _ = self.model.stateless_call(trainable, others, self.model_inputs(columns), training=False)
         return keras.tree.flatten(outputs)
+
+
+class JaxTogether:
+    """Several states of a program, stacked, in its loop mapped over them."""
+
+    def __init__(self, program: JaxProgram, pays_below: float) -> None:
+        jax = program.jax
+        self.pays_below = pays_below
+        self._program = program
+        self._stacked = jax.jit(lambda many: jax.tree.map(lambda *values: jax.numpy.stack(values), *many))
+        self._one_of = jax.jit(lambda stacked, number: jax.tree.map(lambda values: values[number], stacked))
+
+    def taken(self) -> Taken:
+        fixed, carried = self._program.fixed_and_carried("train")
+        return _values(fixed), _values(carried)
+
+    def put_back(self, taken: Taken) -> None:
+        self._program.touched()
+        for variables, values in zip(self._program.fixed_and_carried("train"), taken):
+            _assign(variables, values)
+
+    def train(self, many: list[Taken], slab: Slab, batch_size: int) -> list[Taken]:
+        fixed, carried = self._stacked(many)
+        stacked = fixed, self._program.advanced("train", fixed, carried, slab, batch_size, len(many))
+        return [self._one_of(stacked, np.int32(number)) for number in range(len(many))]
 
 
 def _values(variables: list[list[Any]]) -> Values:

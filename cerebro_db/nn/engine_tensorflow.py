@@ -81,14 +81,14 @@ class TensorFlowProgram(KerasProgram):
             return
         # The array's memory becomes the variable's: assign() would copy all of it twice, and assigning slices would
         # for ever after copy the variable whenever it is read.
-        self._untouched = None
+        self.touched()
         self._state[index].value.assign(self._tf.experimental.dlpack.from_dlpack(value.__dlpack__()))
 
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, together: int = 0) -> None:
         self._functions[what].get_concrete_function()
 
     def train(self, slab: Slab, batch_size: int) -> None:
-        self._untouched = None
+        self.touched()
         self._functions["train"](slab.gathered(slab.dataset.columns), self._tf.constant(batch_size))
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:

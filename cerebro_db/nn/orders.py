@@ -145,7 +145,7 @@ class Orders:
         return {
             "parameters": ready.program.parameters,
             "state_bytes": ready.state_bytes,
-            "kinds": kinds if ready.program.trains_together else [None] * len(kinds),
+            "kinds": kinds if ready.program.together else [None] * len(kinds),
             "inputs": ready.program.inputs,
             "outputs": ready.program.outputs,
         }
@@ -212,8 +212,8 @@ class Orders:
         clock.lap("train")
         trained = []
         for place, member in enumerate(members):
-            if many:
-                program.put_back(many[place])
+            if program.together and many:
+                program.together.put_back(many[place])
             with self._configuration_errors():
                 metrics = program.metrics()
             loss = metrics.pop("loss", math.nan)
@@ -254,7 +254,7 @@ class Orders:
                 best = min(best, time.monotonic() - started)
                 self._listen()
             seconds.append(best / batches / len(cast))
-            if seconds[0] > ready.program.together_below:
+            if ready.program.together and seconds[0] > ready.program.together.pays_below:
                 break  # to compile it for several would take longer than to know better
         return {"alone": seconds[0], "together": seconds[-1]}
 
@@ -342,7 +342,7 @@ class Orders:
         kinds = {_kind(member["configuration"], dataset.layout) for member in members}
         ready = self._ready(members[0]["configuration"], dataset.layout, int(members[0].get("seed") or 0))
         together = len(members) if len(members) > 1 else 0
-        if together and (len(kinds) > 1 or not ready.program.trains_together):
+        if together and (len(kinds) > 1 or not ready.program.together):
             raise InvalidArgument("these configurations cannot train together")
         with self._configuration_errors():
             ready.program.prepare("train", dataset, batch_size, rows, together)
@@ -355,8 +355,8 @@ class Orders:
             ready.program.put_numbers(member["configuration"])
             self._load(ready, member)
             ready.program.start_metrics()
-            if len(members) > 1:
-                many.append(ready.program.taken())
+            if ready.program.together and len(members) > 1:
+                many.append(ready.program.together.taken())
         ready.forget_state()  # until the unit is complete
         return many
 
@@ -441,8 +441,8 @@ def _kind(configuration: dict[str, Any], layout: dict[str, Any] | None) -> str:
 
 def _advanced(program: Program, many: list[Any], slab: Slab, batch_size: int) -> list[Any]:
     """Train over a slab: several states if there are, else the one in the variables."""
-    if many:
-        return program.train_together(many, slab, batch_size)
+    if program.together and many:
+        return program.together.train(many, slab, batch_size)
     program.train(slab, batch_size)
     return many
 

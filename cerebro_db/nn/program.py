@@ -14,6 +14,7 @@ from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn import build, numbers
 from cerebro_db.nn.adapt import InputColumn, OutputColumn, input_column, output_column
 from cerebro_db.nn.data import Dataset, Slab
+from cerebro_db.nn.engine import Together
 
 LARGE = 1 << 20  # numbers
 
@@ -33,6 +34,8 @@ def large(variables: list[Any]) -> bool:
 
 class KerasProgram(abc.ABC):
     """A compiled model whose columns fit a layout.  An engine adds the loops over slabs."""
+
+    together: Together | None = None
 
     def __init__(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> None:
         self.layout = layout
@@ -86,16 +89,20 @@ class KerasProgram(abc.ABC):
     def put_numbers(self, configuration: dict[str, Any]) -> None:
         numbers.put(self._numbers, configuration)
 
+    def touched(self) -> None:
+        """The state is no longer the one that it was built with."""
+        self._untouched = None
+
     def get(self, index: int) -> np.ndarray:
         return np.asarray(self._state[index])
 
     def set(self, index: int, value: np.ndarray) -> None:
-        self._untouched = None
+        self.touched()
         self._state[index].assign(value)
 
     def average(self) -> None:
         if self.model.optimizer.use_ema:  # Keras' fit does this at its end; training goes on without
-            self._untouched = None
+            self.touched()
             self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
 
     # --- metrics ---
@@ -119,18 +126,6 @@ class KerasProgram(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
-
-    trains_together = False
-    together_below = math.inf
-
-    def taken(self) -> Any:
-        raise NotImplementedError
-
-    def put_back(self, taken: Any) -> None:
-        raise NotImplementedError
-
-    def train_together(self, many: list[Any], slab: Slab, batch_size: int) -> list[Any]:
-        raise NotImplementedError
 
     @abc.abstractmethod
     def predict(self, batch: Slab) -> list[np.ndarray]: ...

@@ -112,8 +112,9 @@ def described_for_sure(team: Team, run: Run, configurations: Sequence[Configurat
             found = described(team, run, missing)
         except psycopg2.Error as error:
             lost += 1
-            run.segments_lost |= lost_a_segment(error)
-            if lost >= MOST_TRIES or not (error.pgcode in LOST or run.segments_lost):
+            segment_lost = lost_a_segment(error)
+            run.segments_lost |= segment_lost
+            if lost >= MOST_TRIES or not (error.pgcode in LOST or segment_lost):
                 raise failure_of("a worker session", error) from error
             team.open()
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from functools import wraps
 from typing import Any, Callable
 
@@ -19,7 +20,6 @@ class Database:
     def __init__(self, plpy: Any) -> None:
         self.plpy = plpy
         self._plans: dict[tuple[str, Types], Any] = {}
-        self._cursors = 0
 
     def rows(self, sql: str, types: Types | list[str] = (), *values: Any) -> list[Row]:
         return list(self._run(sql, types, values))
@@ -54,8 +54,8 @@ class Database:
         interrupts.scan(self.plpy, plan, [sql, *labels] if labels else [sql, None])
 
     def cursor(self, sql: str, types: Types | list[str] = (), *values: Any) -> Cursor:
-        self._cursors += 1
-        return Cursor(self, f"cerebro_{self._cursors}", sql, types, values)
+        # Its name must not be that of a cursor of the user's, or of a function of ours that the query calls.
+        return Cursor(self, f"cerebro_{secrets.token_hex(6)}", sql, types, values)
 
     def savepoint(self) -> Any:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""

@@ -95,7 +95,7 @@ class Driver:
             if lost:
                 seat.held.clear()
             # Of several, whose fault it is shows when each is tried alone.
-            return self._ended(seat, str(refused.error.message), try_again=lost or len(units) > 1)
+            return self._ended(seat, [refused.error.message] * len(units), try_again=lost or len(units) > 1)
         except psycopg2.Error as error:
             if lost_a_segment(error):
                 self.run.segments_lost = True
@@ -103,19 +103,11 @@ class Driver:
                 raise failure_of(f"segment {seat.segment}", error) from error
             reason = first_line(error)
             self.team.replace(seat)
-            if all([self.committed(seat, unit) for unit in units]):  # all or none: it is one transaction
-                return self._succeeded(seat, [None] * len(units))
-            return self._ended(seat, reason, try_again=True)
+            return self._ended(seat, [None if self.committed(seat, unit) else reason for unit in units], try_again=True)
         if not finished:
             return []
         seat.failing.clear()
-        return self._succeeded(seat, reasons)
-
-    def _succeeded(self, seat: Seat, reasons: list[str | None]) -> list[Outcome]:
-        """The units have run; those with a reason have come to nothing all the same."""
-        units, seat.units = seat.units, []
-        share = (time.monotonic() - seat.since) / len(units)
-        return [Outcome(unit, seconds=share, error=reason) for unit, reason in zip(units, reasons)]
+        return self._ended(seat, reasons, try_again=False)
 
     def committed(self, seat: Seat, unit: Unit) -> bool:
         """Whether the log has a unit whose session was lost; it may have been lost on its way back from COMMIT."""
@@ -139,16 +131,20 @@ class Driver:
             self.done += rows
         return bool(found)
 
-    def _ended(self, seat: Seat, reason: str, *, try_again: bool) -> list[Outcome]:
+    def _ended(self, seat: Seat, reasons: Sequence[str | None], *, try_again: bool) -> list[Outcome]:
+        """The units are over; those with a reason have come to nothing."""
         units, seat.units = seat.units, []
-        if try_again:
+        if try_again and all(reasons):
             seat.failing.add(units[0].configuration)
             if len(seat.failing) >= SICK_AFTER:
                 raise TrainerFailed(
-                    f"segment {seat.segment} fails whatever it trains: {reason}",
+                    f"segment {seat.segment} fails whatever it trains: {reasons[0]}",
                     hint=f"SELECT * FROM cerebro.doctor() may tell why; then SELECT cerebro.resume({self.run.id}).",
                 )
-        return [Outcome(unit, error=reason, try_again=try_again) for unit in units]
+        share = (time.monotonic() - seat.since) / len(units)
+        return [
+            Outcome(unit, seconds=share, error=reason, try_again=try_again) for unit, reason in zip(units, reasons)
+        ]
 
     # -- the two kinds of units ---------------------------------------------------------------------
 

@@ -16,18 +16,21 @@ from .team import LOST, Refused, Seat, Steps, Team, failure_of
 
 WORTH = 0.7  # of the cost of one alone: below it training together pays for what it keeps waiting (docs/scheduling.md)
 
+SMALL_STATE = 64 << 20  # bytes; many large ones at once would need more memory than one at a time has been found to fit
+
 
 def settle(db: Database, run: Run, team: Team, recorder: Session, kinds: dict[str, list[Configuration]]) -> None:
     """Settle which configurations train together; of each kind those for whom a rehearsal says that it pays.
 
     Only what would have to wait for a segment anyway can join others: there must be more of a kind than segments.
+    Who is of a kind has a state of the same size.
     """
     if run.options.get("fuse") is False:
         return
     cast = {
         kind: members[: power_of_two(min(MOST_TOGETHER, -(-len(members) // run.segments)))]
         for kind, members in kinds.items()
-        if len(members) > run.segments
+        if len(members) > run.segments and members[0].state_bytes <= SMALL_STATE
     }
     found: dict[str, dict[str, Any]]
     if "replay" in run.options:

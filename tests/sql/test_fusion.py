@@ -114,6 +114,44 @@ def test_a_trainer_that_dies_takes_nothing_with_it(place: Lab) -> None:
     require_same_numbers(place, "stormy", "calm")
 
 
+@pytest.mark.needs_cluster
+def test_a_session_lost_on_its_way_back_from_commit(place: Lab) -> None:
+    """What was committed of several is done, and only the rest is tried again: here the one whose loss is not finite.
+
+    A commit that waits for a standby which never answers is done here, and not yet reported.
+    """
+    model = place.value("SELECT max(model_id) FROM arch")
+    rates = ("0.1", "1e30", "0.05", "0.01")
+    rows = [(model, f"optimizer=SGD(lr={rate}), {CROSS}", "batch_size=8, epochs=1") for rate in rates]
+    place.selection("lossy", rows)
+    place.fit("train", "unhurried", "lossy", 2, options=ALONE)
+    place("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    place("ALTER SYSTEM SET synchronous_commit = local")
+    place("SELECT pg_reload_conf()")
+    place(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF new.hop = 1 AND new.mst_key = 4 AND new.seconds ? 'together' THEN"
+        " PERFORM set_config('synchronous_commit', 'on', true); END IF; RETURN new; END $$"
+    )
+    place("CREATE TRIGGER dawdle AFTER INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION dawdle()")
+    try:
+        run_id = place.submit("train", "dawdling", "lossy", 2, options=TOGETHER)
+        waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        eventually(lambda: place(waits), 60, "the commit waits")
+        place(f"SELECT pg_terminate_backend(pid) FROM ({waits}) w")
+        assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
+    finally:
+        place("DROP TRIGGER dawdle ON cerebro.hop; DROP FUNCTION dawdle()")
+        place("ALTER SYSTEM RESET synchronous_standby_names")
+        place("ALTER SYSTEM RESET synchronous_commit")
+        place("SELECT pg_reload_conf()")
+    attempts = "SELECT count(*) FROM attempt WHERE run = %s AND hop = 1 AND mst_key = %s"
+    assert (place.value(attempts, run_id, 4), place.value(attempts, run_id, 2)) == (1, 2)
+    failed = place("SELECT mst_key, reason FROM leaderboard WHERE run = %s AND status = 'failed'", run_id)
+    assert [key for key, _ in failed] == [2] and failed[0][1].startswith("the loss became")
+    require_same_numbers(place, "dawdling", "unhurried")
+
+
 def test_what_excludes_each_other_is_said(place: Lab) -> None:
     with pytest.raises(psycopg2.Error, match="'deterministic' and 'fuse' exclude each other") as caught:
         place.fit("train", "never", "mst", 1, options={"deterministic": True, "fuse": True})
