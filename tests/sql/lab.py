@@ -178,8 +178,9 @@ class Lab:
             run_id,
         ):
             leaf = f'cerebro_state."{storage}_{key}_{hop % 2}"'
-            payloads = self(f"SELECT payload FROM {leaf} WHERE hop = {hop} ORDER BY start")
-            found[key] = b"".join(bytes(payload) for (payload,) in payloads)
+            # On Greenplum there is a copy on each segment where it was of use.
+            payloads = self(f"SELECT DISTINCT start, payload FROM {leaf} WHERE hop = {hop} ORDER BY start")
+            found[key] = b"".join(bytes(payload) for _, payload in payloads)
         return found
 
     def sessions(self) -> list[Row]:
