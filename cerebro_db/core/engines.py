@@ -1,8 +1,9 @@
-"""The engines that a trainer can use, and which one to take where that is left to us."""
+"""What a trainer computes with: the engines, which one to take where that is left to us, and which GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # The first one is the default. Each engine and the package that it takes.
@@ -23,3 +24,13 @@ def cheapest(trials: Mapping[str, Mapping[str, Any]], batch_sizes: Iterable[int]
         for engine, trial in trials.items()
     }
     return dict(sorted(seconds.items(), key=lambda item: item[1]))
+
+
+def in_turn(hosts: Sequence[str], gpus: Mapping[str, int]) -> list[int | None]:
+    """The GPU of each segment: those of one host share its GPUs in turn. None: its host has none."""
+    before: Counter[str] = Counter()
+    chosen: list[int | None] = []
+    for host in hosts:
+        chosen.append(before[host] % gpus[host] if gpus[host] else None)
+        before[host] += 1
+    return chosen

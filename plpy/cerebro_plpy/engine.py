@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cerebro_db.core.engines import in_turn
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedObject
 from cerebro_db.core.names import Name, quote
 
@@ -109,20 +109,14 @@ def _dbids_of(db: Database, text: str, primaries: dict[int, int], module: str) -
 
 
 def gpus_of_segments(db: Database, keys: Sequence[int]) -> list[int | None]:
-    """The GPU of each segment: those of one host share its GPUs in turn; None where the host has none."""
+    """The GPU of each segment; None where its host has none."""
     if not is_greenplum(db):
-        there = gpus()
-        return [place % there if there else None for place in range(len(keys))]
+        return in_turn(["here"] * len(keys), {"here": gpus()})
     counts, hosts = _gpus_by_content(db, keys), {row["content"]: row["host"] for row in _greenplum_segments(db)}
     contents = {row["key"]: row["content"] for row in _contents(db, keys)}
-    taken: Counter[str] = Counter()
-    chosen: list[int | None] = []
-    for key in keys:
-        content = contents[key]
-        count = counts[content]
-        chosen.append(taken[hosts[content]] % count if count else None)
-        taken[hosts[content]] += 1
-    return chosen
+    return in_turn(
+        [hosts[contents[key]] for key in keys], {hosts[content]: count for content, count in counts.items()}
+    )
 
 
 def _gpus_by_content(db: Database, keys: Sequence[int]) -> dict[int, int]:

@@ -1,0 +1,22 @@
+"""Which engine is the cheapest for a run, and which GPU a segment gets."""
+
+from __future__ import annotations
+
+from cerebro_db.core.engines import cheapest, in_turn
+
+
+def test_segments_of_one_host_share_its_gpus_in_turn():
+    assert in_turn(["a", "a", "a", "a"], {"a": 2}) == [0, 1, 0, 1]
+    assert in_turn(["a", "b", "a", "c", "b"], {"a": 4, "b": 1, "c": 0}) == [0, 0, 1, None, 0]
+    assert in_turn(["a", "a"], {"a": 0}) == [None, None]
+
+
+def test_what_is_compiled_counts_once_for_each_batch_size():
+    trials = {
+        "jax": {"build": 1.0, "compile": 2.0, "batch": 0.001},
+        "tensorflow": {"build": 0.1, "compile": 0.1, "batch": 0.003},
+    }
+    few, many = cheapest(trials, [32, 32], 1000), cheapest(trials, [32, 32], 2000)
+    assert list(few.items()) == [("tensorflow", 3.2), ("jax", 4.0)]
+    assert list(many.items()) == [("jax", 5.0), ("tensorflow", 6.2)]
+    assert list(cheapest(trials, [32, 64], 2000).items()) == [("tensorflow", 6.3), ("jax", 7.0)]
