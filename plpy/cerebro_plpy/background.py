@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import psycopg2
@@ -13,29 +14,24 @@ from . import logins, tables
 from .db import Database, entry
 from .interrupts import listener
 from .runs import STATES, no_such_run
-from .sessions import LISTEN_EVERY, Session
-
-# Sessions that drive runs.  They are never read again: a session goes on when the one that opened it is
-# gone, as long as it has nothing to send, and a driver told to be silent has nothing until its end.
-_drivers: list[Session] = []
+from .sessions import LISTEN_EVERY
 
 
 def start(db: Database, owner: str, run_id: int, epochs: int | None = None, retry_failed: bool = False) -> None:
     """Have a session of its own drive the run, which was noted as submitted; what it refuses at once is raised."""
-    session = logins.connect_as(db, owner, f"cerebro_db run {run_id}", listener(db.plpy))
-    # It outlives us while it drives, and ends when it has driven (from PostgreSQL 14 on; before, with us).
-    session.configure(client_connection_check_interval="0", statement_timeout="0", idle_session_timeout="5s")
-    session.run("SET client_min_messages = error")
-    session.send("SELECT cerebro.resume(%s, %s, %s)", (run_id, epochs, retry_failed))
-    try:
-        while not session.ready() and not under_way(db, run_id):
-            time.sleep(LISTEN_EVERY)
-    except psycopg2.Error as error:
-        session.close()
-        refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)
-        refused.sqlstate = error.pgcode or refused.sqlstate
-        raise refused from error
-    _drivers.append(session)
+    # A session goes on without a client as long as it has nothing to send, and this one, told to be silent, has nothing
+    # before its transaction has ended: then it finds nobody there, and ends.
+    with contextlib.closing(logins.connect_as(db, owner, f"cerebro_db run {run_id}", listener(db.plpy))) as session:
+        session.configure(client_connection_check_interval="0", statement_timeout="0")
+        session.run("SET client_min_messages = error")
+        session.send("SELECT cerebro.resume(%s, %s, %s)", (run_id, epochs, retry_failed))
+        try:
+            while not session.ready() and not under_way(db, run_id):
+                time.sleep(LISTEN_EVERY)
+        except psycopg2.Error as error:
+            refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)
+            refused.sqlstate = error.pgcode or refused.sqlstate
+            raise refused from error
 
 
 def under_way(db: Database, run_id: int) -> bool:
