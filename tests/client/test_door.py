@@ -30,7 +30,7 @@ IMPORTS = {"PYTHONPATH": str(Path(client.__file__).resolve().parents[2])}
 
 
 def test_all_that_names_a_database_will_do(server: str, iris: Any) -> None:
-    url = sqlalchemy.engine.make_url(server.replace("postgresql://", "postgresql+psycopg2://", 1))
+    url = sqlalchemy.URL.create("postgresql+psycopg2", query=psycopg2.extensions.parse_dsn(server))
     keywords = psycopg2.extensions.make_dsn(server, application_name="somebody")
     for target in (server, url, sqlalchemy.create_engine(url), iris, keywords):
         with connect(target) as cerebro:
