@@ -156,7 +156,10 @@ class Cerebro:
 
     def progress(self, run: int | Run | RunHandle) -> RunProgress:
         number = number_of(run)
-        return self._one(select(RunProgress).where(RunProgress.run == number), number)
+        asked = select(RunProgress).where(RunProgress.run == number)
+        found = self._one(asked, number)
+        # A session that ends while it is asked about may have had its last word just after.
+        return self._one(asked, number) if found.status == "interrupted" else found
 
     def follow(self, run: int | Run | RunHandle, every: float = 0.5) -> Iterator[RunProgress]:
         """The progress again and again until the run has ended; the last row says how."""

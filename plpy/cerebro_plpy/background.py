@@ -64,7 +64,12 @@ def require_own(db: Database, run_id: int) -> None:
 
 
 def status(db: Database, run_id: int) -> str:
-    found = db.value("SELECT status FROM cerebro.runs WHERE run = $1", ("bigint",), run_id)
+    for _ in range(2):
+        found = db.value("SELECT status FROM cerebro.runs WHERE run = $1", ("bigint",), run_id)
+        # Its session may have ended while the statement ran, and its last word be later than what the statement sees:
+        # the next one sees it.
+        if found != "interrupted":
+            break
     if found is None:
         raise no_such_run(run_id)
     return found

@@ -289,12 +289,15 @@ def _claim(recorder: Session, run_id: int, pid: int, epochs: int | None, retry_f
         recorder.run(
             "SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0::bigint))", (f"cerebro_db run {run_id}",)
         )
-        found = recorder.run(
-            "SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE run = %s AND owner = current_user",
-            (run_id,),
-        )
-        if not found:
-            raise no_such_run(run_id)
+        for _ in range(2):
+            found = recorder.run(
+                "SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE run = %s AND owner = current_user",
+                (run_id,),
+            )
+            if not found:
+                raise no_such_run(run_id)
+            if found[0][0] != "interrupted":  # else its last word may have come while that statement ran
+                break
         status, driver, planned, segments = found[0]
         # We drive nothing, or we were not here: a full disk may have kept us from writing how our last try ended.
         if status == "running" and driver != pid:

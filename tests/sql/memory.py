@@ -70,7 +70,6 @@ class Watch:
                         {
                             "answer": self.question(cursor),
                             "backends": [status(pid, "RssAnon") for pid in backends],
-                            "trainers": [status(pid, "RssAnon") for pid in trainers],
                         }
                     )
                 time.sleep(self.every)
