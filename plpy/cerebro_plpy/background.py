@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
+from typing import Any, Callable
 
 import psycopg2
 
@@ -12,9 +14,13 @@ from cerebro_db.core.names import quote
 
 from . import logins, tables
 from .db import Database, entry
+from .dialect import is_greenplum, lost_a_segment
 from .interrupts import listener
 from .runs import STATES, no_such_run
 from .sessions import LISTEN_EVERY
+from .team import failure_of
+
+Ask = Callable[[str, int], Any]  # a statement's only value, of which $1 is the run
 
 
 def start(db: Database, owner: str, run_id: int, epochs: int | None = None, retry_failed: bool = False) -> None:
@@ -64,8 +70,12 @@ def require_own(db: Database, run_id: int) -> None:
 
 
 def status(db: Database, run_id: int) -> str:
+    return status_by(asked_here(db), run_id)
+
+
+def status_by(ask: Ask, run_id: int) -> str:
     for _ in range(2):
-        found = db.value("SELECT status FROM cerebro.runs WHERE run = $1", ("bigint",), run_id)
+        found = ask("SELECT status FROM cerebro.runs WHERE run = $1", run_id)
         # Its session may have ended while the statement ran, and its last word be later than what the statement sees:
         # the next one sees it.
         if found != "interrupted":
@@ -73,6 +83,35 @@ def status(db: Database, run_id: int) -> str:
     if found is None:
         raise no_such_run(run_id)
     return found
+
+
+def asked_here(db: Database) -> Ask:
+    return lambda sql, run_id: db.value(sql, ("bigint",), run_id)
+
+
+@contextlib.contextmanager
+def asked_for_long(db: Database) -> Iterator[Ask]:
+    """Asks again and again: on Greenplum in a session of its own, which endures the loss of a segment.
+
+    Ours would lose its segments with it, between two statements, and that leaves Python damaged there.
+    """
+    if not is_greenplum(db):
+        yield asked_here(db)
+        return
+    try:
+        with contextlib.closing(
+            logins.connect_as(db, tables.current_role(db), "cerebro_db wait", listener(db.plpy))
+        ) as session:
+            session.endures = lost_a_segment
+
+            def ask(sql: str, run_id: int) -> Any:
+                session.listen()
+                rows = session.run(sql.replace("$1", "%s"), [run_id] * sql.count("$1"))
+                return rows[0][0] if rows else None
+
+            yield ask
+    except psycopg2.Error as error:
+        raise failure_of("the session that waits", error) from error
 
 
 @entry
@@ -84,19 +123,34 @@ def wait(db: Database, run_id: int, timeout: float | None) -> str:
             hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
         )
     deadline = time.monotonic() + timeout if timeout is not None else None
-    while True:
-        now = status(db, run_id)
-        if now == "finished" and tables_to_come(db, run_id):
-            now = "running"
-        if now not in ("created", "running") or (deadline is not None and time.monotonic() >= deadline):
-            return now
-        time.sleep(LISTEN_EVERY)  # the next statement listens for cancel
+    now = standing(asked_here(db), run_id)
+    if ended(now) or over(deadline):
+        return now
+    with asked_for_long(db) as ask:
+        while not ended(now) and not over(deadline):
+            time.sleep(LISTEN_EVERY)  # the next question listens for cancel
+            now = standing(ask, run_id)
+    return now
 
 
-def tables_to_come(db: Database, run_id: int) -> bool:
+def standing(ask: Ask, run_id: int) -> str:
+    """The run's status, to those who want its tables."""
+    now = status_by(ask, run_id)
+    return "running" if now == "finished" and tables_to_come(ask, run_id) else now
+
+
+def ended(status: str) -> bool:
+    return status not in ("created", "running")
+
+
+def over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def tables_to_come(ask: Ask, run_id: int) -> bool:
     """Whether a submitted run that is finished is still making its model tables."""
     return bool(
-        db.value(
+        ask(
             """
             SELECT 1
               FROM (SELECT max(event_id) FILTER (WHERE event = 'submitted') AS submitted,
@@ -109,7 +163,6 @@ def tables_to_come(db: Database, run_id: int) -> bool:
                AND driver.backend_start = (s.detail ->> 'backend_start')::timestamptz
              WHERE last.submitted IS NOT NULL AND last.started > COALESCE(last.made, 0)
             """,
-            ("bigint",),
             run_id,
         )
     )
