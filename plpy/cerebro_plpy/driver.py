@@ -49,7 +49,7 @@ class Driver:
         self.told = -1
         self.started = self.told_at = time.monotonic()
         self.done_before = self.done
-        self.most_seconds, _ = limits.of(db)["run_seconds"]
+        self.most_seconds, _ = limits.of_session(recorder)["run_seconds"]
 
     # -- ports ------------------------------------------------------------------------------------
 
