@@ -202,11 +202,20 @@ def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: N
         "SELECT a.worker_pid FROM cerebro.attempt a LEFT JOIN cerebro.hop h USING (run, mst_key, hop)"
         " WHERE a.run = %s AND a.hop > 2 AND h.run IS NULL"
     )
-    ((victim,), *_) = eventually(lambda: sql(unfinished, run), 120, "a hop is under way")
-    os.kill(victim, signal.SIGKILL)
     with contextlib.closing(psycopg2.connect(server)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
-        cursor.execute("SELECT cerebro.wait(%s, 180)", (run,))
+
+        def wait() -> None:
+            with contextlib.suppress(psycopg2.Error):  # the transaction has lost the segment
+                cursor.execute("SELECT cerebro.wait(%s, 180)", (run,))
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        eventually(lambda: sql("SELECT 1 FROM pg_stat_activity WHERE application_name = 'cerebro_db wait'"))
+        ((victim,), *_) = eventually(lambda: sql(unfinished, run), 120, "a hop is under way")
+        os.kill(victim, signal.SIGKILL)
+        waiter.join()
+        cursor.execute("SELECT cerebro.wait(%s, 180)", (run,))  # its Python is sound
         assert cursor.fetchone() == ("finished",)
     with pytest.raises(psycopg2.Error):  # this session has lost its processes there, too, and says so once
         sql("SELECT count(*) FROM packed")
