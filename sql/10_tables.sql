@@ -84,6 +84,8 @@ CREATE TABLE cerebro.event (
     CHECK (COALESCE((detail ->> 'parameters')::bigint, 0) >= 0),
     PRIMARY KEY (run, owner, event_id)
 );
+-- What an earlier trial of the engines has found.
+CREATE INDEX event_form ON cerebro.event (owner, (detail ->> 'form'), event_id) WHERE event = 'built';
 COMMENT ON TABLE cerebro.event IS 'What happened to a run and its configurations: created, started, finished, failed, cancelled, …';
 
 CREATE TABLE cerebro.attempt (

@@ -11,6 +11,7 @@ ENGINES = {"tensorflow": "tensorflow", "jax": "jax"}
 NAMES = {"tensorflow": "TensorFlow", "jax": "JAX"}
 DEFAULT = "tensorflow"
 AUTO = "auto"
+COMPILING = frozenset({"jax"})  # those that compile for longer than it takes to read what another has compiled
 
 
 def cheapest(trials: Mapping[str, Mapping[str, Any]], batch_sizes: Iterable[int], batches: float) -> dict[str, float]:

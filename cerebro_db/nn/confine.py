@@ -3,7 +3,7 @@
 A model is data and passes an allow-list, so nothing here should ever be needed.  Should a framework have a
 hole all the same, the trainer runs as the server's own account; this is what then stands between it and the
 database: no new privileges, no sockets (the server's own socket lets that account in), no hand on other
-processes, files written only in its scratch folder, and read only where programs and libraries are.  In the
+processes, files written only in folders of its own, and read only where programs and libraries are.  In the
 scratch folder, which the server's session reads and writes too, it makes plain files and folders only: no link
 that would lead the session elsewhere.
 
@@ -20,6 +20,7 @@ import resource
 import struct
 import sys
 import sysconfig
+from collections.abc import Sequence
 
 PR_SET_NO_NEW_PRIVS = 38
 PR_SET_SECCOMP = 22
@@ -27,8 +28,8 @@ SECCOMP_MODE_FILTER = 2
 LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def confine(scratch: str) -> list[str]:
-    """Give up what a trainer does not need, and say in words what was achieved."""
+def confine(*own: str) -> list[str]:
+    """Give up what a trainer does not need, and say in words what was achieved. ``own``: where it may write files."""
     achieved = []
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -36,7 +37,7 @@ def confine(scratch: str) -> list[str]:
     if LIBC is None or LIBC.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))) != 0:
         return achieved
     achieved.append("no new privileges")
-    for step in (lambda: only_these_files(scratch), without_system_calls):
+    for step in (lambda: only_these_files(own), without_system_calls):
         with contextlib.suppress(OSError, AttributeError):
             achieved += step()
     return achieved
@@ -59,7 +60,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 GPU = ("nvidia", "kfd", "dri", "infiniband")  # how the names of their devices begin
 
 
-def only_these_files(scratch: str) -> list[str]:
+def only_these_files(own: Sequence[str]) -> list[str]:
     libc = LIBC
     assert libc is not None
     version = libc.syscall(CREATE_RULESET, None, 0, VERSION)
@@ -81,14 +82,15 @@ def only_these_files(scratch: str) -> list[str]:
             allow(rules, path, (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled)
         # CUDA names its threads there; whose the entries are the kernel checks besides.
         allow(rules, f"/proc/{os.getpid()}/task", (READ | WRITE_FILE) & handled)
-        allow(rules, scratch, SCRATCH & handled)
+        for folder in own:
+            allow(rules, folder, SCRATCH & handled)
         if libc.syscall(RESTRICT_SELF, rules, 0) != 0:
             raise OSError(ctypes.get_errno(), "landlock_restrict_self")
     finally:
         os.close(rules)
-    achieved = ["writes files in its scratch folder only"]
+    achieved = ["writes files in its own folders only"]
     if elsewhere is not None and closed(elsewhere):
-        achieved.append("reads programs, libraries and its scratch folder only")
+        achieved.append("reads programs, libraries and its own folders only")
     return achieved
 
 

@@ -96,10 +96,13 @@ class Engine(Protocol):
     def is_out_of_memory(self, error: BaseException) -> bool: ...
 
 
-def open_engine(name: str, *, threads: int | None, deterministic: bool) -> Engine:
-    """Import the framework, and no other, and settle what can only be settled before its first use."""
+def open_engine(name: str, *, threads: int | None, deterministic: bool, compiled: str | None = None) -> Engine:
+    """Import the framework, and no other, and settle what can only be settled before its first use.
+
+    ``compiled``: a folder where what is compiled may be kept for other processes.
+    """
     if name not in ENGINES:
         raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
     for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]
-    return importlib.import_module(ENGINES[name]).open(threads, deterministic)
+    return importlib.import_module(ENGINES[name]).open(threads, deterministic, compiled)

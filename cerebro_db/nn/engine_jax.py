@@ -33,7 +33,7 @@ CARE = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": True
 SMALL_STEP = 25e-6  # seconds
 
 
-def open(threads: int | None, deterministic: bool) -> JaxEngine:
+def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxEngine:
     flags = [os.environ.get("XLA_FLAGS", ""), *(f"--{name}={str(value).lower()}" for name, value in HASTE.items())]
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
         os.environ["JAX_PLATFORMS"] = "cpu"
@@ -50,6 +50,10 @@ def open(threads: int | None, deterministic: bool) -> JaxEngine:
     import jax
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # what it costs is measured around a call
+    if compiled is not None:
+        # How many threads there are is compiled in, but not part of the name that JAX gives to what it keeps.
+        jax.config.update("jax_compilation_cache_dir", os.path.join(compiled, f"jax-{threads or 'all'}"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     return JaxEngine(jax)
 
 

@@ -18,7 +18,7 @@ from cerebro_db.nn.program import KerasProgram
 LARGEST_COPY = 16 << 20  # bytes; a larger tensor is not copied when it is loaded
 
 
-def open(threads: int | None, deterministic: bool) -> TensorFlowEngine:
+def open(threads: int | None, deterministic: bool, compiled: str | None) -> TensorFlowEngine:
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # several trainers may share a GPU
     # oneDNN's own allocator never gives memory back: 500 MB stayed of a model of 120 MB that was only built.
     os.environ["TF_ONEDNN_USE_SYSTEM_ALLOCATOR"] = "1"

@@ -118,7 +118,9 @@ class Orders:
             # framework does not check; either way only the trainer is hit.
             limit = int(order["memory_limit_mb"]) << 20
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-        self._engine = open_engine(engine, threads=threads, deterministic=bool(order.get("deterministic")))
+        self._engine = open_engine(
+            engine, threads=threads, deterministic=bool(order.get("deterministic")), compiled=order.get("compiled")
+        )
         versions = {"python": platform.python_version(), "numpy": np.__version__, **self._engine.versions()}
         return {"versions": versions, "devices": self._engine.devices(), "pid": os.getpid()}
 

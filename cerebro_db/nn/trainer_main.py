@@ -1,8 +1,8 @@
 """The trainer process: reads orders from standard input, obeys them one by one, ends at end-of-file.
 
-    python -I …/cerebro_db/nn/trainer_main.py [FOLDER]
+    python -I …/cerebro_db/nn/trainer_main.py [FOLDER [COMPILED]]
 
-With FOLDER it is confined (see confine.py), and that is the only place where it may write files.
+With FOLDER it is confined (see confine.py), and may write files only there, and where what it compiles is kept.
 Frames go out on what was standard output; anything that a library prints goes to standard error.
 The framework is imported by the ``hello`` order, because which one, and which GPU it may see, has to
 be known before.
@@ -83,7 +83,7 @@ def main() -> None:
     die_with_the_parent()
     be_the_first_to_go()
     frames = private_stdout()
-    confinement = confine(sys.argv[1]) if len(sys.argv) > 1 else []  # before any thread, and any framework
+    confinement = confine(*sys.argv[1:]) if len(sys.argv) > 1 else []  # before any thread, and any framework
 
     def progress(report: dict[str, Any]) -> None:
         write_frame(frames, {"progress": report})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.engines import AUTO, NAMES, cheapest
+from cerebro_db.core.engines import AUTO
 from cerebro_db.core.errors import CerebroError, TrainerFailed
 
-from . import limits, together
+from . import choosing, limits, together
 from .db import Database
 from .dialect import lost_a_segment
 from .machine import megabytes, memory_available, memory_needed, room
@@ -23,8 +22,7 @@ from .sessions import Session
 from .team import LOST, Refused, Seat, Steps, Team, failure_of
 
 MOST_TRIES = 3
-DEFAULT_BATCH = 32  # Keras'
-BUILT = ("parameters", "state_bytes", "engine", "trial")  # what is on record of a configuration
+BUILT = ("parameters", "state_bytes", "engine", "trial", "tried", "form")  # what is on record of a configuration
 
 
 def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
@@ -34,7 +32,6 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
     memory and disk the run will need.
     """
     fresh = [configuration for configuration in run.configurations.values() if not configuration.built]
-    choose_as_recorded(run, recorder, fresh)
     kinds: dict[str, list[Configuration]] = {}
     if fresh:
         failed = {}
@@ -45,7 +42,7 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
             else:
                 mine = run.configurations[key]
                 mine.state_bytes, mine.engine = found["state_bytes"], found["engine"]
-                facts = {name: found[name] for name in BUILT if name in found}
+                facts = {**{name: found[name] for name in BUILT if name in found}, **mine.trial}
                 note(recorder, run.id, "built", key, **facts)
                 if found["kind"] is not None:
                     kinds.setdefault(found["kind"], []).append(mine)
@@ -56,36 +53,10 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
         for key, error in failed.items():
             db.warning(f"mst_key {key} failed: {error.message}", hint=error.hint)
         if run.options["engine"] == AUTO:
-            keep_engines_in_use(db, run, team)
+            choosing.tell(db, run, team)
     require_room(recorder, run)
     say_needs(db, run)
     together.settle(db, run, team, recorder, kinds)
-
-
-def choose_as_recorded(run: Run, recorder: Session, fresh: Sequence[Configuration]) -> None:
-    """The engine of each configuration, where it need not be tried: it was named, or is that of the run replayed."""
-    chosen: dict[int, str] = {}
-    if run.options["engine"] == AUTO and "replay" in run.options:
-        chosen = dict(
-            recorder.run(
-                "SELECT c.place, e.detail ->> 'engine' FROM cerebro.event e"
-                " JOIN cerebro.configuration c USING (run, owner, mst_key)"
-                " WHERE run = %s AND owner = current_user AND event = 'built'",
-                (run.options["replay"],),
-            )
-        )
-    for configuration in fresh:
-        named = "" if run.options["engine"] == AUTO else run.options["engine"]
-        configuration.engine = chosen.get(configuration.place, named)
-
-
-def keep_engines_in_use(db: Database, run: Run, team: Team) -> None:
-    """After the trials: say what was chosen, and end the trainers that nobody needs."""
-    used = Counter(c.engine for c in run.configurations.values() if c.engine)
-    dismissal = {"work": "dismiss", "but": list(used)}
-    team.run_all({seat.segment: team.order(seat, dismissal) for seat in team.seats})
-    shares = [f"{number} with {NAMES[engine]}" for engine, number in used.most_common()]
-    db.notice(f"run {run.id}: of {len(run.configurations)} configurations, {' and '.join(shares)}")
 
 
 def require_room(recorder: Session, run: Run) -> None:
@@ -133,11 +104,7 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
     """For each configuration what a trainer says of it, or the error that it is."""
     kinds: dict[str, list[Configuration]] = {}
     for configuration in configurations:
-        # Configurations that differ only in the optimizer's numbers are built alike.
-        compiled = configuration.definition["compile"]
-        optimizer = {**compiled["optimizer"], "config": sorted(compiled["optimizer"].get("config") or {})}
-        kind = json.dumps([configuration.model_id, {**compiled, "optimizer": optimizer}], sort_keys=True)
-        kinds.setdefault(kind, []).append(configuration)
+        kinds.setdefault(choosing.form_of(run, configuration), []).append(configuration)
     layout = {side: run.source.layout[side] for side in ("inputs", "outputs")}
 
     def look_at(seat: Seat, mine: list[tuple[str, str]]) -> Steps:
@@ -185,11 +152,11 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
         for (kind, engine), found in answers.items():
             if kind in group:
                 by_engine.setdefault(engine, []).append(found)
-        best, trial = choice(run, [one for kind in group for one in kinds[kind]], by_engine)
+        best, trial = choosing.chosen(run, [one for kind in group for one in kinds[kind]], by_engine)
         for kind in group:
             found = answers[kind, best]
             if told(found):
-                found = {**found, "engine": best, **trial}
+                found = {**found, "engine": best, **trial, **({"form": kind} if trial else {})}
             for place, one in enumerate(kinds[kind]):
                 result[one.key] = {**found, "kind": found["kinds"][place]} if told(found) else found
     return result
@@ -198,21 +165,6 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
 def told(answer: Any) -> dict[str, Any]:
     """What a trainer said, if it is not an error."""
     return {} if isinstance(answer, CerebroError) else answer
-
-
-def choice(run: Run, alike: list[Configuration], answers: dict[str, list[Any]]) -> tuple[str, dict[str, Any]]:
-    """The engine that will train configurations of one program, and why if there was a choice."""
-    able = {engine: found for engine, found in answers.items() if all(map(told, found))}
-    if len(able) < 2:
-        return next(iter(able or answers)), {}
-    trials = {
-        engine: {name: max(one[name] for one in found) for name in ("build", "compile", "batch")}
-        for engine, found in able.items()
-    }
-    sizes = [one.definition["fit"].get("batch_size") or DEFAULT_BATCH for one in alike]
-    rows = [run.rows_of(one) * run.epochs / run.segments for one in alike]
-    trial = cheapest(trials, sizes, sum(mine / size for mine, size in zip(rows, sizes)))
-    return next(iter(trial)), {"trial": trial}
 
 
 def say_needs(db: Database, run: Run) -> None:

@@ -27,7 +27,21 @@ from cerebro_db.core.errors import (
 from cerebro_db.core.names import Name
 from cerebro_db.core.schedule import derived_seed
 
-from . import background, engine, functions, limits, logins, machine, results, runs, tables, trainer, waiting, warm
+from . import (
+    background,
+    choosing,
+    engine,
+    functions,
+    limits,
+    logins,
+    machine,
+    results,
+    runs,
+    tables,
+    trainer,
+    waiting,
+    warm,
+)
 from .db import Database, entry
 from .dialect import Dialect, lost_a_segment
 from .driver import drive, record_end
@@ -204,6 +218,7 @@ def carry_out(
         if retry_failed:
             runs.revive(recorder, run_id)
         run = runs.load(recorder, run_id)
+        choosing.choose(run, recorder)
         team = Team(db, owner, run.dist_keys, run.options, until_cancelled(recorder.listen, recorder, run_id))
     except BaseException as error:
         record_end(recorder, run_id, error)

@@ -38,7 +38,8 @@ class Configuration:
     state_bytes: int = 0
     built: bool = False  # whether a trainer has built it once and found it fit for the data
     dist_key: int = 0  # where its state was written
-    engine: str = ""  # that trains it; chosen when it is built, if the run leaves it open
+    engine: str = ""  # that trains it; if the run leaves it open, chosen when it is built at the latest
+    trial: dict[str, Any] = field(default_factory=dict)  # an earlier one that it was chosen by
     alike: str | None = None  # the same as of those with which it trains together
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cerebro_db.core.engines import DEFAULT, ENGINES
+from cerebro_db.core.engines import COMPILING, DEFAULT, ENGINES
 from cerebro_db.core.errors import (
     CerebroError,
     CorruptState,
@@ -28,7 +28,7 @@ from cerebro_db.core.errors import (
     WrongState,
 )
 
-from . import functions, inspection, machine
+from . import compiled, functions, inspection, machine
 from .db import Database, entry
 from .interrupts import listener
 from .predicting import Prediction
@@ -103,7 +103,7 @@ class Segment:
             # Anybody may call this: what is handed to a trainer is what we know, nothing else.
             if name not in OPTIONS or (value is not None and type(value) is not OPTIONS[name]):
                 raise InvalidArgument(f"a trainer cannot be opened with {name} = {json.dumps(value)[:80]}")
-        if options != self.options:
+        if {**options, "engine": None} != {**self.options, "engine": None}:
             self.close_trainers()
         self.wake()
         self.options = options
@@ -120,7 +120,10 @@ class Segment:
         if trainer is None or not trainer.alive:
             if trainer is not None:
                 trainer.kill()
-            trainer = self.trainers[engine] = Trainer(self.folder, {**self.options, "engine": engine}, self.listen)
+            options, kept = {**self.options, "engine": engine}, None
+            if engine in COMPILING:
+                kept = compiled.folder_of_user(Database(self.plpy), Path(os.getcwd()) / SCRATCH)
+            trainer = self.trainers[engine] = Trainer(self.folder, options, self.listen, kept)
             for dataset in self.datasets.values():
                 if dataset.order is not None:
                     trainer.order(dataset.order, self.listen)

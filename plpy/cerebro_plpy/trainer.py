@@ -71,14 +71,14 @@ def cpu_seconds(pid: int) -> float:
 class Trainer:
     """One running trainer process."""
 
-    def __init__(self, folder: Path, options: dict[str, Any], listen: Listen) -> None:
+    def __init__(self, folder: Path, options: dict[str, Any], listen: Listen, compiled: Path | None = None) -> None:
         self.options = options
         self._hang_after = float(options.get("hang_after", HANG_AFTER))
         self.log = folder / f"trainer-{options['engine']}.log"
         installed = installation()
         command = [installed["trainer_python"], "-I", "-B", str(INSTALLATION / "cerebro_db" / "nn" / "trainer_main.py")]
         if installed.get("confine", True):  # an administrator can do without, should a driver need more
-            command.append(str(folder))
+            command += [str(own) for own in (folder, compiled) if own is not None]
         environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(folder),
@@ -113,7 +113,8 @@ class Trainer:
         os.set_blocking(self._orders.fileno(), False)
         # The framework takes seconds to import; whoever orders first waits for what is left of them.
         self._hello: dict[str, Any] | None = None
-        self._send(wire.encode({"order": "hello", **options}), listen)
+        greeting = {"order": "hello", **options, "compiled": None if compiled is None else str(compiled)}
+        self._send(wire.encode(greeting), listen)
 
     @property
     def pid(self) -> int:

@@ -17,9 +17,9 @@ ATTEMPTS = r"""
 import ctypes, json, os, signal, socket, subprocess, sys
 from cerebro_db.nn.confine import confine
 
-scratch, outside, parent = sys.argv[1], sys.argv[2], os.getppid()
+scratch, compiled, outside, parent = *sys.argv[1:], os.getppid()
 libc = ctypes.CDLL(None, use_errno=True)
-answers = {"achieved": confine(scratch)}
+answers = {"achieved": confine(scratch, compiled)}
 
 def attempt(name, act):
     try:
@@ -49,6 +49,8 @@ attempt("make a file", lambda: write(outside + "/more"))
 attempt("remove a file", lambda: os.remove(outside + "/secret"))
 attempt("write in scratch", lambda: write(scratch + "/own"))
 attempt("read in scratch", lambda: open(scratch + "/own").read())
+attempt("write among compiled", lambda: write(compiled + "/own"))
+attempt("read among compiled", lambda: open(compiled + "/own").read())
 attempt("symbolic link", lambda: os.symlink(outside + "/secret", scratch + "/link"))
 attempt("hard link", lambda: os.link(outside + "/secret", scratch + "/link"))
 attempt("move in", lambda: os.rename(outside + "/secret", scratch + "/taken"))
@@ -70,11 +72,11 @@ print(json.dumps(answers))
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     if sys.platform != "linux":
         pytest.skip("Linux only")
-    scratch, outside = tmp_path_factory.mktemp("scratch"), tmp_path_factory.mktemp("outside")
+    scratch, compiled, outside = map(tmp_path_factory.mktemp, ("scratch", "compiled", "outside"))
     (outside / "secret").write_text("secret")
     # Its parent works in the folder that must be closed to it, as a database's session does.
     done = subprocess.run(
-        [sys.executable, "-c", ATTEMPTS, str(scratch), str(outside)],
+        [sys.executable, "-c", ATTEMPTS, *map(str, (scratch, compiled, outside))],
         cwd=scratch,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -109,7 +111,7 @@ def test_other_processes(answers: dict[str, Any]) -> None:
 
 
 def test_files(answers: dict[str, Any]) -> None:
-    has(answers, "writes files in its scratch folder only")
+    has(answers, "writes files in its own folders only")
     for attempt in ("overwrite", "make a file", "remove a file", "symbolic link", "pipe"):
         assert answers[attempt] == "PermissionError", attempt
     # From one folder to another: EXDEV.
@@ -118,5 +120,11 @@ def test_files(answers: dict[str, Any]) -> None:
         "OSError",
     )
     assert answers["read the secret"] == answers["list"] == answers["descriptors of the parent"] == "PermissionError"
-    for attempt in ("write in scratch", "read in scratch", "run a program"):
+    for attempt in (
+        "write in scratch",
+        "read in scratch",
+        "write among compiled",
+        "read among compiled",
+        "run a program",
+    ):
         assert answers[attempt] == "done", attempt

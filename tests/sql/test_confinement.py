@@ -82,4 +82,4 @@ def test_the_account_is_the_servers_so_the_data_folder_is_closed_to_it(trainer: 
     achieved = trainer["hello"]["confinement"]
     if not any(word.startswith("writes files") for word in achieved):
         pytest.skip("Landlock is not enabled")
-    assert "reads programs, libraries and its scratch folder only" in achieved
+    assert "reads programs, libraries and its own folders only" in achieved

@@ -100,6 +100,44 @@ def test_a_replay_takes_the_engines_of_the_run(flowers: Lab, automatic: int) -> 
     assert losses(flowers, again) == losses(flowers, automatic)[:4]
 
 
+def test_what_was_tried_once_is_not_tried_again(flowers: Lab, automatic: int) -> None:
+    """Whatever the learning rate and the number of iterations; what such a run would take is worked out anew."""
+    rates = [f"optimizer='Adam(lr={rate})', {CROSS}" for rate in (0.02, 0.03)]
+    models = flowers("SELECT DISTINCT model_id FROM mst ORDER BY model_id")
+    flowers.selection("alike", [(model, rate, FIT) for (model,) in models for rate in rates])
+    again = flowers.fit("train", "recalled", "alike", 2, options={"engine": "auto"})
+    before, told = flowers(BUILT, automatic), flowers(BUILT, again)
+    for (_, earlier), (_, detail) in zip(before, told):
+        assert detail["of_run"] == automatic and "tried" not in detail
+        assert detail["trial"] != earlier["trial"] and set(detail["trial"]) == {"tensorflow", "jax"}
+        assert detail["engine"] == min(detail["trial"], key=detail["trial"].get)
+    assert engines(flowers, again) == [detail["engine"] for _, detail in told]
+
+
+def test_a_trial_of_something_else_says_nothing(flowers: Lab, automatic: int) -> None:
+    """Another optimizer, another architecture, other inputs."""
+    model = flowers.value("SELECT min(model_id) FROM mst")
+    flowers.selection("other", [(model, f"optimizer='SGD(lr=0.1)', {CROSS}", FIT)])
+    found = flowers.fit("train", "other_out", "other", 1, options={"engine": "auto"})
+    ((_, detail),) = flowers(BUILT, found)
+    assert set(detail["tried"]) == {"tensorflow", "jax"} and "of_run" not in detail
+
+
+def test_events_that_a_user_made_up_harm_nothing(flowers: Lab, automatic: int) -> None:
+    (form,) = {detail["form"] for _, detail in flowers(BUILT, automatic) if detail["parameters"] < 100}
+    model = flowers.value("SELECT min(model_id) FROM mst")
+    flowers.selection("one", [(model, f"optimizer='Adam(lr=0.1)', {CROSS}", FIT)])
+    for nonsense in ("[]", '{"tensorflow": 1, "jax": {}}', '"fast"'):
+        flowers(
+            "INSERT INTO event (run, event, mst_key, detail) VALUES (%s, 'built', 99,"
+            " jsonb_build_object('form', %s, 'tried', %s::jsonb))", automatic, form, nonsense,
+        )  # fmt: skip
+        found = flowers.fit("train", "made_up", "one", 1, options={"engine": "auto"})
+        assert "tried" in flowers(BUILT, found)[0][1]
+        flowers("DELETE FROM event WHERE run = %s AND mst_key = 99", automatic)
+        flowers("DROP TABLE made_up, made_up_info, made_up_summary")
+
+
 def test_a_deterministic_run_is_not_left_to_a_trial(flowers: Lab) -> None:
     found = flowers.fit("train", "pinned", "mst", 1, options={"engine": "auto", "deterministic": True})
     assert engines(flowers, found) == ["tensorflow"] * 4

@@ -1,0 +1,95 @@
+"""What trainers compile is kept for the same user's next ones: nobody else's, bounded, and no reason to fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sql import users
+from tests.sql.lab import CROSS, Lab, flower_model
+
+
+def kept(lab: Lab, user: str | None = None) -> dict[str, int]:
+    """The files of a user, the current one's if none is named, and how large they are."""
+    number = lab.value("SELECT oid::bigint FROM pg_roles WHERE rolname = COALESCE(%s, current_user)", user)
+    folder = Path(lab.value("SHOW data_directory")) / "pgsql_tmp_cerebro" / f"compiled-{number}"
+    return {str(file): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab) -> Lab:
+    if "Greenplum" in lab.value("SELECT version()"):
+        pytest.skip("looks into the data folder of the one server")
+    lab.iris(2)
+    arch = lab.architecture(flower_model())
+    lab.selection("mst", [(arch, f"optimizer='Adam(lr=0.1)', {CROSS}", "batch_size=8, epochs=1")])
+    return lab
+
+
+def fit(place: Lab) -> list[float]:
+    """In a session of its own, hence with new trainers."""
+    with contextlib.closing(place.connect()) as session:
+        number = place.fit("train", "m", "mst", 1, on=session, options={"seed": 1, "engine": "jax"})
+    place("DROP TABLE m, m_info, m_summary")
+    return [loss for (loss,) in place("SELECT loss FROM hop WHERE run = %s ORDER BY hop", number)]
+
+
+def test_the_next_trainers_compile_nothing(place: Lab) -> None:
+    first, before = fit(place), kept(place)
+    assert before and all(os.stat(file).st_uid == os.geteuid() or os.geteuid() == 0 for file in before)
+    stamps = {file: os.stat(file).st_mtime_ns for file in before}
+    assert fit(place) == first, "what is kept has the numbers of what it was compiled from"
+    assert kept(place) == before
+    assert {file: os.stat(file).st_mtime_ns for file in before} == stamps
+
+
+def test_what_was_cut_short_is_compiled_again(place: Lab) -> None:
+    first = fit(place)
+    for file, size in kept(place).items():
+        os.truncate(file, size // 2)
+    assert fit(place) == first
+
+
+def test_nobody_is_given_anothers(place: Lab) -> None:
+    """Machine code is trusted by whoever runs it."""
+    before = kept(place)
+    with users.town(place.dsn) as town:
+        ann, bob = town.user("ann", "cerebro_user"), town.user("bob", "cerebro_user")
+        users.equip(ann)
+        users.fit(ann, options='{"engine": "jax"}')
+        assert kept(place, ann.name) and not kept(place, bob.name)
+        (trainer,) = ann("SELECT DISTINCT trainer_pid FROM cerebro.hop")
+        arguments = Path(f"/proc/{trainer}/cmdline").read_text().split("\0")
+        assert [Path(each).name for each in arguments if "compiled-" in each] == [
+            f"compiled-{town('SELECT oid::bigint FROM pg_roles WHERE rolname = %s', ann.name)[0]}"
+        ]
+    assert kept(place) == before
+
+
+def test_it_is_bounded(tmp_path: Path, monkeypatch: Any) -> None:
+    """What was compiled longest ago goes first, whoever it belongs to."""
+    from cerebro_plpy import compiled
+
+    monkeypatch.setattr(compiled, "MOST_BYTES", 250)
+    for age, name in enumerate(["compiled-1/jax-1/new", "compiled-2/jax-1/older", "compiled-1/jax-2/oldest"]):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bytes(100))
+        os.utime(file, (1000 - age, 1000 - age))
+    (tmp_path / "123-456").mkdir()
+    (tmp_path / "123-456" / "rows").write_bytes(bytes(1000))
+    compiled.make_room(tmp_path)
+    left = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    assert left == {"compiled-1/jax-1/new", "compiled-2/jax-1/older", "123-456/rows"}
+
+
+def test_an_administrator_can_do_without(tmp_path: Path, monkeypatch: Any) -> None:
+    from cerebro_plpy import compiled
+
+    monkeypatch.setattr(compiled, "installation", lambda: {"keep_compiled": False})
+    nobody: Any = None  # no database is asked
+    assert compiled.folder_of_user(nobody, tmp_path) is None and not list(tmp_path.iterdir())
