@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -85,6 +86,11 @@ def _is_greenplum(dsn: str | None) -> bool:
     with contextlib.closing(connect(dsn)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT version()")
         return "Greenplum" in cursor.fetchone()[0]
+
+
+def pytest_configure() -> None:
+    """A job in the background may have been told to ignore Ctrl-C, which tests send to themselves and to others."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

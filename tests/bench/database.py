@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -150,9 +151,14 @@ class Database:
             models=self.bytes_of(output, f"{output}_info", f"{output}_summary"),
         )
 
-    def forget(self, fitted: Fitted, output: str) -> None:
-        self.lab("SELECT forget(%s)", fitted.run)
+    def drop_models(self, output: str) -> None:
         self.lab(f"DROP TABLE {output}, {output}_info, {output}_summary")
+
+    def forget_what_is_kept(self) -> None:
+        """As before the first run: no trial of the engines on record, nothing compiled, no states."""
+        self.lab("SELECT forget(run) FROM runs")
+        for folder in self.cluster.data.glob("pgsql_tmp_cerebro/compiled-*"):
+            shutil.rmtree(folder)
 
 
 def compile_parameters(one: Configuration) -> str:
