@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.nn import arrays
 
 DTYPES = {"uint8": "<u1", "int16": "<i2", "int32": "<i4", "float32": "<f4"}
 LARGEST_SLAB = 32 << 20  # bytes, all variables together
@@ -27,10 +28,13 @@ GROWTH = 8  # at most, from one slab to the next
 class Dataset:
     """The inputs and outputs of one partition, as read-only arrays over mapped files."""
 
-    def __init__(self, layout: dict[str, Any], rows: int, files: dict[str, str]) -> None:
+    def __init__(self, layout: dict[str, Any], rows: int, files: dict[str, str], packed: bool = True) -> None:
         self.layout = layout
         self.rows = rows
-        self.inputs = [_mapped(variable, rows, files) for variable in layout["inputs"]]
+        self.inputs = [
+            _mapped(variable, rows, files) if packed else arrays.opened(files[variable["name"]], rows, variable)
+            for variable in layout["inputs"]
+        ]
         # data to predict on has no outputs
         with_outputs = all(variable["name"] in files for variable in layout["outputs"])
         self.outputs = [_mapped(variable, rows, files) for variable in layout["outputs"]] if with_outputs else []

@@ -29,7 +29,7 @@ from cerebro_db.core.errors import (
     UndefinedObject,
     WrongState,
 )
-from cerebro_db.nn import functions, state_file
+from cerebro_db.nn import answers, functions, state_file
 from cerebro_db.nn.data import Dataset, Slab, SlabSize, row_order, slabs
 from cerebro_db.nn.engine import Engine, Program, open_engine
 from cerebro_db.nn.explain import one_line, tail
@@ -284,7 +284,7 @@ class Orders:
         return {"rows": dataset.rows, "loss": loss, "metrics": metrics, "seconds": clock.laps}
 
     def predict(self, order: Order) -> Answer:
-        configuration, dataset = order["configuration"], self._dataset(order["handle"])
+        configuration, dataset = order["configuration"], self._to_predict(order)
         ready = self._ready(configuration, dataset.layout)
         row_bytes = sum(array.nbytes for array in dataset.inputs) // max(1, dataset.rows)
         batch_size = max(1, min(4 * EVALUATION_BATCH, PREDICTION_BATCH_BYTES // max(1, row_bytes)))
@@ -293,23 +293,23 @@ class Orders:
         self._load(ready, order)
         one_batch = SlabSize()
         one_batch.batches = 1
-        shapes: list[list[int]] = []
-        with contextlib.ExitStack() as stack:
-            files = [
-                stack.enter_context(open(f"{order['out']}.{number}", "wb"))
-                for number in range(len(ready.program.outputs))
-            ]
-            stack.enter_context(self._configuration_errors())
-            stack.enter_context(self._reading(ready))
+        found: list[list[np.ndarray]] = [[] for _ in ready.program.outputs]  # per output, batch by batch
+        with self._configuration_errors(), self._reading(ready):
             ready.program.average()
             for slab in slabs(dataset, dataset.rows, batch_size, one_batch):
-                predicted = ready.program.predict(slab)
-                shapes = [list(array.shape[1:]) for array in predicted]
-                for file, array in zip(files, predicted):
-                    file.write(np.ascontiguousarray(array, "<f4").tobytes())
+                for batches, batch in zip(found, ready.program.predict(slab)):
+                    batches.append(batch)
                 self._listen()
-        known = [[size or 0 for size in shape] for shape in ready.program.outputs]
-        return {"rows": dataset.rows, "outputs": [{"shape": shape} for shape in shapes or known]}
+        outputs = []
+        for number, (batches, shape) in enumerate(zip(found, ready.program.outputs)):
+            values = np.concatenate(batches) if batches else np.empty((0, *(size or 0 for size in shape)), "f4")
+            path, best = f"{order['out']}.{number}", order.get("best")
+            outputs.append(
+                answers.write_best(path, values, best["labels"][number], best["ranks"])
+                if best
+                else answers.write(path, values)
+            )
+        return {"rows": dataset.rows, "outputs": outputs}
 
     # --- their parts ---
 
@@ -317,6 +317,11 @@ class Orders:
         if handle not in self._datasets:
             raise UndefinedObject(f"the trainer has no data {handle!r}")
         return self._datasets[handle]
+
+    def _to_predict(self, order: Order) -> Dataset:
+        if "handle" in order:
+            return self._dataset(order["handle"])
+        return Dataset({"inputs": order["inputs"], "outputs": []}, order["rows"], order["files"], packed=False)
 
     def _with_outputs(self, handle: str) -> Dataset:
         dataset = self._dataset(handle)
@@ -384,11 +389,14 @@ class Orders:
             return
         if kind == "full" and ready.sha256 is not None and ready.sha256 == state["sha256"]:
             return  # it is in the variables already
+        if kind == "weights" and ready.token is not None and ready.token == state.get("token"):
+            return  # since the last order that named them so
         ready.forget_state()
         if kind in ("none", "weights"):
             weights = state_file.read_weights(ready.program, state["path"]) if kind == "weights" else None
             with self._configuration_errors():
                 ready.program.initialise(order["configuration"], int(order.get("seed") or 0), weights)
+            ready.token = state.get("token") if kind == "weights" else None
         elif kind == "full":
             state_file.read(ready.program, state["path"], state["sha256"])
             ready.sha256 = state["sha256"]

@@ -1,0 +1,74 @@
+"""Rows as PostgreSQL holds them in memory, mapped: arrays one after the other (``cerebro._array_bytes`` gives them).
+
+An array begins with words of four bytes: the number of dimensions, where its elements begin if there is a map of NULLs
+(else 0), their type, the sizes and the lower bounds; then come the elements, of four bytes each. All in the machine's
+own order, so that arrays of one shape are a matrix of which some columns are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.core.errors import BadData
+
+TYPES = {"float32": 700, "int32": 23}  # PostgreSQL's number of the elements' type
+START = 4  # an array's own length, which is left out, counts where it says how far its elements are
+
+Shape = tuple[int, ...]
+
+
+def opened(path: str, rows: int, variable: dict[str, Any]) -> np.ndarray:
+    """The values of so many arrays, of the shape that the variable has; BadData if they are not what it needs."""
+    payload = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
+    values = _elements(payload, rows, variable)
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all():
+            raise _unusable(variable, "values that are NaN or infinite")
+        if variable.get("factor", 1.0) != 1.0:
+            return values * np.float32(variable["factor"])
+    return values
+
+
+def _elements(payload: np.ndarray, rows: int, variable: dict[str, Any]) -> np.ndarray:
+    shape, dtype = tuple(variable["shape"]), np.dtype(variable["dtype"])
+    beginning = np.array([len(shape), 0, TYPES[variable["dtype"]], *shape], "i4").view(np.uint8)
+    header = len(beginning) + 4 * len(shape)  # lower bounds may be what they like
+    length = header + 4 * math.prod(shape)
+    if payload.size == rows * length:
+        arrays = payload.reshape(rows, length)
+        if (arrays[:, : len(beginning)] == beginning).all():
+            within = np.empty((1, *shape), dtype).strides[1:]
+            return np.ndarray((rows, *shape), dtype, payload, header, (length, *within))
+    return _one_by_one(payload, rows, variable, shape, dtype)
+
+
+def _one_by_one(payload: np.ndarray, rows: int, variable: dict[str, Any], shape: Shape, dtype: np.dtype) -> np.ndarray:
+    """Where some array is not like the others: it cannot be used, or has a map of NULLs without one in it."""
+    values, size, start = np.empty((rows, math.prod(shape)), dtype), math.prod(shape), 0
+    for row in range(rows):
+        if start >= payload.size:  # who put them together left the missing ones out
+            raise _unusable(variable, "a NULL")
+        dimensions, distance, _ = payload[start : start + 12].view("i4")
+        found = tuple(payload[start + 12 : start + 12 + 4 * dimensions].view("i4").tolist())
+        if found != shape:
+            raise _unusable(variable, f"an array of shape {list(found)} where the model was trained on {list(shape)}")
+        header = 12 + 8 * len(shape)
+        if distance:
+            present = np.unpackbits(payload[start + header : start + header + (size + 7) // 8], bitorder="little")
+            if not present[:size].all():
+                raise _unusable(variable, "an array with NULL elements")
+            header = distance - START
+        start += header
+        values[row] = payload[start : start + 4 * size].view(dtype)
+        start += 4 * size
+    return values.reshape(rows, *shape)
+
+
+def _unusable(variable: dict[str, Any], what: str) -> BadData:
+    return BadData(
+        f"column '{variable['name']}' has {what}.",
+        hint="independent_varname must name what the model was trained on, in the same order.",
+    )
