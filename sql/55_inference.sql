@@ -1,20 +1,37 @@
 -- Trained models on other rows.
 
-CREATE TYPE cerebro._prediction AS (id text, output integer, probabilities real[]);
+-- Rows go to the trainer, and answers come back, many at a time, as bytes that nobody looks at on the way: an element
+-- that passes through a function of its own takes longer than to predict with it.
 
-CREATE FUNCTION cerebro._row_in(id text, variables bytea[]) RETURNS integer
+-- What a model says of a chunk of rows, at one of its outputs: all numbers, or each row's class of some rank.
+CREATE TYPE cerebro._prediction AS (output integer, rank integer, classes bytea, numbers bytea);
+
+CREATE FUNCTION cerebro._predict(rows bigint, variables bytea[]) RETURNS cerebro._prediction[]
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.row_in(plpy, *args)
+return api.predict_chunk(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro._row_in(text, bytea[]) IS 'Takes one row to be predicted.';
+COMMENT ON FUNCTION cerebro._predict(bigint, bytea[]) IS
+'What the model says of so many rows; per input, the bytes of their arrays one after the other.';
 
-CREATE FUNCTION cerebro._predictions_out() RETURNS SETOF cerebro._prediction
-LANGUAGE plpython3u AS $py$
-@cerebro@
-return api.predictions_out(plpy)
-$py$;
-COMMENT ON FUNCTION cerebro._predictions_out() IS 'What the model says about the rows that came in.';
+-- An array is bytes after its length, as bytea is, so a function that copies the one copies the other.
+CREATE FUNCTION cerebro._array_bytes(anyarray) RETURNS bytea
+LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
+COMMENT ON FUNCTION cerebro._array_bytes(anyarray) IS 'An array as it lies in memory, header and elements.';
+
+CREATE FUNCTION cerebro._bytes_array(bytea) RETURNS real[]
+LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
+COMMENT ON FUNCTION cerebro._bytes_array(bytea) IS
+'What _array_bytes makes of a real[], as that again; the server believes it, so nobody may call it.';
+
+CREATE FUNCTION cerebro._reals(numbers bytea) RETURNS real[]
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $sql$
+SELECT CASE WHEN octet_length($1) % 4 = 0 THEN
+       -- the header is that of an array of that many numbers
+       cerebro._bytes_array(substring(cerebro._array_bytes(array_fill(0::real, ARRAY[octet_length($1) / 4])) FOR 20) || $1)
+       END
+$sql$;
+COMMENT ON FUNCTION cerebro._reals(bytea) IS 'Numbers of four bytes each, as an array.';
 
 CREATE FUNCTION cerebro.madlib_keras_evaluate(
     model_table  text,

@@ -6,7 +6,7 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA cerebro FROM PUBLIC;
 REVOKE ALL ON TYPE cerebro._chunk, cerebro._prediction FROM PUBLIC;
 GRANT USAGE ON TYPE cerebro._chunk, cerebro._prediction TO cerebro_user;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA cerebro TO cerebro_user;
-REVOKE ALL ON FUNCTION cerebro._enrol(name), cerebro._setup_logins() FROM cerebro_user;
+REVOKE ALL ON FUNCTION cerebro._enrol(name), cerebro._setup_logins(), cerebro._bytes_array(bytea) FROM cerebro_user;
 GRANT EXECUTE ON FUNCTION cerebro._enrol(name) TO cerebro_enrol;
 GRANT EXECUTE ON FUNCTION cerebro._sessions() TO cerebro_monitor;
 

@@ -230,6 +230,11 @@ class Segment:
         """Where a training leaves a state."""
         return self.folder / f"state.out.{int(member)}"
 
+    def end_prediction(self) -> None:
+        prediction, self.prediction = self.prediction, None
+        if prediction is not None:
+            prediction.close()
+
     # -- work -------------------------------------------------------------------------------------
 
     def work(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -251,6 +256,9 @@ class Segment:
             return self.inspect()
         if kind == "predict":
             self.prediction = Prediction(self, asked)
+            return {}
+        if kind == "predicted":
+            self.end_prediction()
             return {}
         if kind == "dismiss":  # engines that a trial was lost by
             self.close_trainers(but=asked.get("but") or ())

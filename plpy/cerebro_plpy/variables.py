@@ -47,11 +47,14 @@ class Variable:
         """What is read per row: the array's binary form, or the label's text."""
         if self.kind == "class":
             return label_text(alias(self.columns[0]), self.label_type)
+        return f"pg_catalog.array_send({self.array(alias)})"
+
+    def array(self, alias: Callable[[Column], str]) -> str:
+        """All numbers of a row, as an array of one type."""
         element = "real" if self.dtype == "float32" else "integer"
         if len(self.columns) == 1 and self.columns[0].element:
-            return f"pg_catalog.array_send({alias(self.columns[0])}::{element}[])"
-        parts = [_number(alias(column), column, element) for column in self.columns]
-        return f"pg_catalog.array_send(ARRAY[{', '.join(parts)}])"
+            return f"{alias(self.columns[0])}::{element}[]"
+        return f"ARRAY[{', '.join(_number(alias(column), column, element) for column in self.columns)}]"
 
     def hash(self, alias: Callable[[Column], str], seed: str) -> str:
         """A number of 64 bits made of a row's values and of another number."""

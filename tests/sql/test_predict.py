@@ -1,0 +1,256 @@
+"""madlib_keras_predict on many rows, wide rows, odd rows and odd names: what models of given weights say is known.
+
+Kinds of predictions and types of ids are in test_fit.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+from tests.nn import configurations as c
+from tests.sql.lab import CROSS, Lab, layer, run, sequential, trainer_processes
+
+MANY = 150_000  # rows: some chunks on each segment
+WIDE = 120_000  # numbers in a row: so large that blocks full of them would be too much
+STILL = "optimizer='SGD(lr=0.0)'"  # training that leaves the weights as they are
+
+
+@pytest.fixture(scope="module")
+def weights() -> np.ndarray:
+    return np.random.default_rng(3).normal(size=(3, 3)).astype("f4")  # two lines for x, one for the bias
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab, weights: np.ndarray) -> Lab:
+    """A model of two numbers and three classes, and many rows."""
+    kinds = {"id": "int", "x": "real[]", "kind": "text"}
+    lab.table("seen", kinds, [(n, [n / 10, 1 - n / 10], "abc"[n % 3]) for n in range(12)])
+    lab.pack("seen", "seen_packed", "kind", "x", segments=2, seed=1)
+    model = lab.architecture(sequential([2], layer("Dense", "out", units=3, activation="softmax")), weights.tobytes())
+    lab.selection("mst", [(model, f"{STILL}, {CROSS}", "batch_size=6")])
+    lab.fit("seen_packed", "model", "mst", 1)
+    lab(f"CREATE TABLE points AS SELECT n AS id, ARRAY[sin(n), cos(n)]::real[] AS x FROM generate_series(1, {MANY}) n")
+    return lab
+
+
+def softmax(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    scores = np.exp(x @ weights[:2] + weights[2])
+    return scores / scores.sum(1, keepdims=True)
+
+
+def predict(lab: Lab, test: str, kind: str = "response", model: str = "model", x: str = "x", **more: Any) -> None:
+    lab("DROP TABLE IF EXISTS said")
+    lab(
+        f"SELECT madlib_keras_predict(%s, %s, %s, %s, 'said', {kind!r}, false, 1)", model, test, more.get("id", "id"), x
+    )
+
+
+# -- many rows -------------------------------------------------------------------------------------------
+
+
+WAYS = {
+    "a table": "TABLE points",
+    "an uneven table": "SELECT id, x FROM points; DELETE FROM {name} WHERE id BETWEEN 20000 AND 90000",
+    "a view": None,
+    "a temporary table": "TABLE points",
+    "a materialized view": "TABLE points",
+    "a table with heirs": "SELECT id, x FROM points WHERE id <= 60000; CREATE TABLE heir () INHERITS ({name});"
+    " INSERT INTO heir SELECT id, x FROM points WHERE id > 60000",
+    "a table with a policy": "TABLE points; ALTER TABLE {name} ENABLE ROW LEVEL SECURITY",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_row_is_predicted_once(place: Lab, weights: np.ndarray, way: str) -> None:
+    kind = {"a view": "VIEW", "a temporary table": "TEMP TABLE", "a materialized view": "MATERIALIZED VIEW"}.get(way)
+    made = f"CREATE {kind or 'TABLE'} these AS {WAYS[way] or 'SELECT id, x FROM points ORDER BY x'}"
+    place(made.format(name="these"))
+    try:
+        predict(place, "these")
+        rows = np.array(place("SELECT id, x[1], x[2] FROM these ORDER BY id"))
+        said = place("SELECT id, class_name, class_value, prob FROM said ORDER BY id")
+    finally:
+        place(f"DROP {kind.replace('TEMP ', '') if kind else 'TABLE'} these CASCADE")
+    assert [row[0] for row in said] == rows[:, 0].astype(int).tolist()
+    expected = softmax(rows[:, 1:].astype("f4"), weights)
+    assert {row[1] for row in said} == {"kind"}
+    best = np.sort(expected, 1)
+    clear = best[:, 2] - best[:, 1] > 1e-5
+    told = np.array(["abc".index(row[2]) for row in said])
+    assert (told == expected.argmax(1))[clear].all() and clear.mean() > 0.99
+    assert np.allclose([row[3] for row in said], expected.max(1), rtol=1e-5)
+
+
+def test_rows_that_this_transaction_changed(place: Lab, weights: np.ndarray) -> None:
+    with contextlib.closing(place.connect()) as session:
+        run(session, "BEGIN; CREATE TEMP TABLE mine AS TABLE points; UPDATE mine SET x = '{0, 0}' WHERE id > 10")
+        run(session, "SELECT madlib_keras_predict('model', 'mine', 'id', 'x', 'mine_said', 'prob', false, 1)")
+        found = run(session, "SELECT count(*), count(DISTINCT (class_value, prob)) FROM mine_said WHERE id > 10")
+        run(session, "ROLLBACK")
+    assert found == [(3 * (MANY - 10), 3)]
+
+
+def test_wide_rows(place: Lab) -> None:
+    """They are read so few at a time that there is room, whichever blocks they are in."""
+    place(
+        "CREATE TABLE wide AS SELECT n AS id, array_agg(random()::real) AS x, n::real AS y"
+        f" FROM generate_series(1, 40) n, generate_series(1, {WIDE}) GROUP BY n"
+    )
+    place("CREATE TABLE few_wide AS SELECT * FROM wide WHERE id <= 4")
+    place.pack("few_wide", "wide_packed", "y", "x", segments=2, seed=1)
+    mean = np.append(np.full(WIDE, 1 / WIDE), 5).astype("f4")
+    model = place.architecture(sequential([WIDE], layer("Dense", "out", units=1)), mean.tobytes(), table="wide_arch")
+    place.selection("wide_mst", [(model, f"{STILL}, loss='mse'", "batch_size=2")], arch="wide_arch")
+    place.fit("wide_packed", "wide_model", "wide_mst", 1)
+    predict(place, "wide", model="wide_model")
+    found = place("SELECT estimated_y, (SELECT avg(e) FROM unnest(x) e) + 5 FROM said JOIN wide USING (id) ORDER BY id")
+    assert len(found) == 40
+    assert [one for one, _ in found] == pytest.approx([other for _, other in found], rel=1e-4)
+    place("DROP TABLE wide, wide_packed")
+
+
+# -- several inputs and outputs, and regression --------------------------------------------------------------
+
+
+def test_numbers_of_several_outputs(place: Lab) -> None:
+    """One number, and several, from an array and plain columns."""
+    random = np.random.default_rng(4)
+    rows = [
+        (n, random.normal(size=(2, 2)).tolist(), *random.normal(size=2).tolist(), 1.0, [1.0, 2.0]) for n in range(50)
+    ]
+    kinds = {"id": "int", "m": "real[]", "a": "real", "b": "float8", "price": "real", "spot": "real[]"}
+    place.table("lots", kinds, rows)
+    place.pack("lots", "lots_packed", "price, spot", "m, a, b", segments=2, seed=1)
+    both = c.functional(
+        [
+            (c.input_layer([2, 2], name="m"), []),
+            (c.input_layer([2], name="features"), []),
+            (c.layer("Flatten", "flat"), ["m"]),
+            (c.layer("Dense", "price", units=1), ["features"]),
+            (c.layer("Dense", "spot", units=2), ["flat"]),
+        ],
+        ["m", "features"],
+        ["price", "spot"],
+    )
+    price, spot = random.normal(size=3).astype("f4"), random.normal(size=(5, 2)).astype("f4")
+    model = place.architecture(both, price.tobytes() + spot.tobytes(), table="lots_arch")
+    place.selection("lots_mst", [(model, f"{STILL}, loss=['mse', 'mse']", "batch_size=9")], arch="lots_arch")
+    place.fit("lots_packed", "lots_model", "lots_mst", 1)
+    predict(place, "lots", model="lots_model", x="m, a, b")
+    assert place.columns("said") == [
+        ("id", "integer"), ("estimated_price", "double precision"), ("estimated_spot", "double precision[]"),
+    ]  # fmt: skip
+    m = np.array([np.ravel(row[1]) for row in rows])
+    features = np.array([row[2:4] for row in rows])
+    said = place("SELECT * FROM said ORDER BY id")
+    assert [row[0] for row in said] == list(range(50))
+    assert np.allclose([row[1] for row in said], features @ price[:2] + price[2], atol=1e-5)
+    assert np.allclose([row[2] for row in said], m @ spot[:4] + spot[4], atol=1e-5)
+
+
+def test_equal_probabilities_are_ranked_in_the_order_of_the_classes(place: Lab) -> None:
+    place("CREATE TABLE level AS SELECT * FROM model")
+    place(
+        "CREATE TABLE level_info AS SELECT * FROM model_info; CREATE TABLE level_summary AS SELECT * FROM model_summary"
+    )
+    place("UPDATE level SET model_weights = %s", bytes(36))
+    for kind, ranks in (("prob", 3), ("response", 1)):
+        predict(place, "seen", kind, model="level")
+        rank = "rank" if kind == "prob" else "1"
+        told = place(f"SELECT id, class_value, prob, {rank} FROM said ORDER BY id, class_value")
+        assert told == [(n, "abc"[k], pytest.approx(1 / 3), k + 1) for n in range(12) for k in range(ranks)]
+
+
+# -- odd rows --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("'{1, 2, 3}'", "shape [3] where the model was trained on [2]"),
+        ("'{{1, 2}}'", "shape [1, 2]"),
+        ("'{}'", "shape []"),
+        ("'{1, NULL}'", "NULL elements"),
+        ("'{1, NaN}'", "NaN or infinite"),
+        ("'{-Infinity, 1}'", "NaN or infinite"),
+        ("NULL", "have a NULL in id, x"),
+    ],
+)
+@pytest.mark.parametrize("many", [False, True], ids=["here", "on segments"])
+def test_a_row_that_cannot_be_used(place: Lab, value: str, says: str, many: bool) -> None:
+    source, bad = ("points", MANY - 7) if many else ("seen", 5)
+    place(f"CREATE TABLE odd AS SELECT id, x FROM {source}")
+    place(f"UPDATE odd SET x = {value}::real[] WHERE id = {bad}")
+    own = place.db.info.backend_pid
+    try:
+        with pytest.raises(psycopg2.Error) as error:
+            predict(place, "odd")
+        assert says in error.value.diag.message_primary and "madlib_keras_predict" in error.value.diag.message_primary
+        assert error.value.pgcode == "22000" and error.value.diag.message_hint
+        assert not place(
+            "SELECT 1 FROM pg_class WHERE relnamespace = 'cerebro_state'::regnamespace AND relname LIKE 'predict%%'"
+        )
+        if place.home is not None and not many and value != "NULL":  # no other one rests, nor was it looked at before
+            assert own not in [parent for _, parent in trainer_processes(place.home)]
+    finally:
+        place("DROP TABLE odd")
+    predict(place, "seen")
+    assert place.value("SELECT count(*) FROM said") == 12
+
+
+def test_arrays_that_only_look_odd(place: Lab, weights: np.ndarray) -> None:
+    """Bounds of their own, a NULL that is there no more."""
+    place("CREATE TABLE looks AS SELECT id, x FROM seen")
+    place("UPDATE looks SET x = ('[0:1]={' || x[1] || ',' || x[2] || '}')::real[] WHERE id = 3")
+    place("UPDATE looks SET x = ARRAY[NULL, x[2]] WHERE id = 4; UPDATE looks SET x[1] = 0.4 WHERE id = 4")
+    predict(place, "looks", "prob")
+    first = place("SELECT * FROM said ORDER BY id, rank")
+    predict(place, "seen", "prob")
+    assert place("SELECT * FROM said ORDER BY id, rank") == first and len(first) == 36
+
+
+def test_a_row_for_each_row_whose_id_is_not_its_own(place: Lab) -> None:
+    place("CREATE TABLE twins AS SELECT id / 2 AS id, x FROM seen")
+    predict(place, "twins")
+    assert place("SELECT id, count(*) FROM said GROUP BY id ORDER BY id") == [(n, 2) for n in range(6)]
+
+
+def test_names_that_our_queries_use_too(place: Lab) -> None:
+    predict(place, "points", "prob")
+    expected = place("SELECT id, class_value, prob FROM said ORDER BY id, rank")
+    place("CREATE TABLE b AS SELECT id AS block, x AS rows, 1 AS turn, 2 AS c, 3 AS ids, 4 AS id FROM points")
+    place("CREATE VIEW s AS SELECT block AS turn, rows AS c0, ids AS id, ids AS block FROM b")
+    for test, identity, x in (("b", "block", "rows"), ("s", "turn", "c0")):
+        predict(place, test, "prob", x=x, id=identity)
+        assert place(f"SELECT {identity}, class_value, prob FROM said ORDER BY {identity}, rank") == expected
+    place("DROP VIEW s; DROP TABLE b")
+
+
+# -- bytes as arrays -----------------------------------------------------------------------------------------
+
+
+def test_bytes_become_numbers(place: Lab) -> None:
+    numbers = [0.0, -0.0, 1.5, 3.4e38, 1e-45, float("inf"), float("nan")]
+    found = place.value("SELECT _reals(%s)", struct.pack(f"={len(numbers)}f", *numbers))
+    assert np.array_equal(np.array(found, "f4"), np.array(numbers, "f4"), equal_nan=True)
+    assert place("SELECT _reals(''), _reals('\\x0102'), cardinality(_reals(repeat('1234', 99999)::bytea))") == [
+        ([], None, 99999)
+    ]
+    assert place.value("SELECT _bytes_array(_array_bytes('{1,2}'::real[]))") == [1, 2]
+
+
+def test_an_array_is_made_of_what_is_one_only(place: Lab) -> None:
+    """The server would believe any bytes."""
+    with contextlib.closing(place.connect()) as session:
+        run(session, "SET ROLE cerebro_user")
+        assert run(session, "SELECT cerebro._reals('\\x00000000')") == [([0.0],)]
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            run(session, "SELECT cerebro._bytes_array('\\x00000000')")
+        with pytest.raises(psycopg2.Error, match="no prediction is under way"):
+            run(session, "SELECT cerebro._predict(1, ARRAY['\\x00'::bytea])")
