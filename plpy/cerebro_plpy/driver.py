@@ -340,11 +340,11 @@ class Driver:
             )
         if now - self.beat_at < HEARTBEAT_EVERY and not last:
             return
-        self.beat_at = now
         done = min(self.done + self.rows_under_way(), self.total)
         if last:
             self.recorder_idle()
-        if self.recorder.work is None:
+        if self.recorder.work is None:  # else in a moment: it asks about something else
+            self.beat_at = now
             self.recorder.begin(self._heartbeat(done))
         tenth = 10 * done // max(self.total, 1)
         if (self.told < tenth < 10 or now - self.told_at > TELL_EVERY) and done > self.done_before and not last:

@@ -124,7 +124,8 @@ def workers(lab: Lab, application: str = "cerebro_db segment %") -> list[int]:
 
 def stopped_after(lab: Lab, run_id: int, least: int) -> None:
     under_way(lab, run_id, least)
-    lab("SELECT pg_cancel_backend(driver_pid) FROM runs WHERE run = %s", run_id)
+    driver = lab.value("SELECT driver_pid FROM runs WHERE run = %s", run_id)
+    lab("SELECT pg_cancel_backend(%s)", driver)  # not in one: Greenplum would ask a segment's process to do it
     assert lab.value("SELECT wait(%s, 30)", run_id) == "cancelled"
 
 
