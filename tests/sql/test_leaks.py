@@ -10,7 +10,8 @@ import pytest
 from tests.sql.lab import Lab, flower_model
 from tests.sql.memory import Watch, compiled, status
 
-CONFIGURATIONS, EPOCHS, WARM = 10, 52, 20
+CONFIGURATIONS, EPOCHS = 10, 52
+WARM, FEW = 20, 120  # hops, between which memory is what it should stay
 
 
 @pytest.mark.same_machine
@@ -38,10 +39,9 @@ def test_five_hundred_hops_in_one_session(lab: Lab) -> None:
         for one in watch.samples
         if one["answer"]["hops"] >= WARM and one["backends"] and one["answer"]["worker"] and one["answer"]["trainer"]
     ]
-    first, end = samples[0], samples[-1]
-    assert first["hops"] < 2 * WARM + 40 and end["hops"] > 500, json.dumps([first, end])
+    early = [one for one in samples if one["hops"] < FEW]
+    later = [one for one in samples if one["hops"] >= FEW]
+    assert early and later[-1]["hops"] > 500, json.dumps(samples[:1] + samples[-1:])
     for whose in ("session", "worker", "trainer"):
-        most = max(one[whose] for one in samples[1:])
-        assert most < 1.05 * first[whose], (
-            f"{whose}: {first[whose] >> 10} kB after {first['hops']} hops, then {most >> 10} kB"
-        )
+        first, most = (max(one[whose] for one in some) for some in (early, later))
+        assert most < 1.05 * first, f"{whose}: {first >> 10} kB in the first {FEW} hops, then {most >> 10} kB"
