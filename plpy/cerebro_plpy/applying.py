@@ -8,9 +8,10 @@ from typing import Any
 
 import psycopg2
 
-from . import fit, limits, segment, tables
+from . import limits, segment, tables
 from .db import Database
 from .machine import cores
+from .options import require_gpus
 from .team import Refused, Seat, Steps, Team, failure_of
 from .trained import Model
 
@@ -20,7 +21,7 @@ def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int
         "engine": "tensorflow",
         "deterministic": False,
         "threads": max(1, cores() // len(keys)),
-        "gpus": fit.require_gpus(db, use_gpus, keys, module),
+        "gpus": require_gpus(db, use_gpus, keys, module),
     }
 
 

@@ -18,11 +18,12 @@ from cerebro_db import __version__
 from cerebro_db.core.engines import DEFAULT, NAMES
 from cerebro_db.core.errors import CerebroError
 
-from . import engine, fit, inspection, logins, tables, trainer
+from . import engine, inspection, logins, tables, trainer
 from .db import Database, entry
 from .dialect import is_greenplum
 from .interrupts import Listen, listener
 from .machine import megabytes
+from .options import choose_options
 from .segment import SCRATCH
 from .team import Refused, Steps, Team, first_line
 
@@ -413,7 +414,7 @@ def trainers(visit: Visit) -> Iterator[Row]:
     count = segments_of(visit)
     keys = engine.distribution_keys(visit.db, count)
     there = engine.gpus_of_segments(visit.db, keys)
-    chosen = fit.choose_options(visit.db, None, keys, use_gpus=any(gpu is not None for gpu in there))
+    chosen = choose_options(visit.db, None, keys, use_gpus=any(gpu is not None for gpu in there))
     team = Team(visit.db, tables.current_role(visit.db), keys, chosen)
     try:
         for seat in team.seats:

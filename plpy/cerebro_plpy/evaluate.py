@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import secrets
 
-from . import fit, tables
+from . import packed, tables
 from .applying import options, send_weights, team_of
+from .asked import refuse_transaction
 from .db import Database, entry
 from .dialect import Dialect
+from .fit import opened_recorder
 from .team import Seat, Steps
 from .trained import read_model
 
@@ -21,16 +23,16 @@ def keras_evaluate(
 ) -> None:
     model = read_model(db, model_table, mst_key, EVALUATE)
     output = tables.new(db, output_table, EVALUATE)
-    test = fit.packed(db, test_table, EVALUATE, argument="test_table")
-    fit.require_same_shapes(model.layout, model.table.text, test, EVALUATE)
+    test = packed.read(db, test_table, EVALUATE, argument="test_table")
+    packed.require_same_shapes(model.layout, model.table.text, test, EVALUATE)
     parts = [number for number, part in enumerate(test.layout["partitions"]) if part["rows"]]
     keys = [test.layout["partitions"][number]["key"] for number in parts]
     chosen = options(db, use_gpus, EVALUATE, keys)
-    fit.refuse_transaction(db, EVALUATE)
+    refuse_transaction(db, EVALUATE)
     with team_of(db, keys, chosen) as team:
         owner = tables.current_role(db)
-        with fit.opened_recorder(db, owner) as recorder:
-            fit.see_committed(recorder, [test], EVALUATE)
+        with opened_recorder(db, owner) as recorder:
+            packed.see_committed(recorder, [test], EVALUATE)
         data, ticket = test.dataset, secrets.token_hex(8)
 
         def on(seat: Seat, number: int) -> Steps:

@@ -10,8 +10,9 @@ from cerebro_db.core import packing
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, WrongState
 from cerebro_db.core.names import quote, split_list
 
-from . import engine, fit, logins, predictions, segment, tables, variables
+from . import engine, logins, predictions, segment, tables, variables
 from .applying import options, own_segment, send_weights, team_of
+from .asked import refuse_transaction
 from .chunks import Source
 from .db import Database, entry
 from .dialect import Dialect
@@ -224,7 +225,7 @@ def predict_on_segments(db: Database, model: Model, job: dict[str, Any], source:
     keys = engine.distribution_keys(db, parts)
     greenplum = Dialect.of(db).greenplum
     shares = [source.share_of_dealt(dealt, key) for key in keys] if greenplum else source.shares(db, keys)
-    fit.refuse_transaction(db, PREDICT)
+    refuse_transaction(db, PREDICT)
     with team_of(db, keys, options(db, use_gpus, PREDICT, keys)) as team:
         ticket = secrets.token_hex(8)
         first = team.seats[0].session

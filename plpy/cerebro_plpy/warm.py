@@ -21,7 +21,7 @@ from .segment import CHUNK
 from .sessions import Session
 
 if TYPE_CHECKING:
-    from .fit import Asked
+    from .asked import Asked
 
 
 @dataclass(frozen=True)

@@ -174,13 +174,13 @@ def test_an_engine_that_is_not_known(flowers: Lab) -> None:
 
 def test_an_engine_that_is_not_installed(monkeypatch: Any) -> None:
     """An environment without any: the one of the tests, asked in isolation from its packages."""
-    from cerebro_plpy import fit, trainer
+    from cerebro_plpy import options, trainer
 
     bare = sys._base_executable  # type: ignore[attr-defined]
     monkeypatch.setattr(trainer, "installation", lambda: {"trainer_python": bare})
     assert trainer.engines() == []
     with pytest.raises(Unsupported, match="'jax' is not installed") as caught:
-        fit.choose_engine("jax", False)
+        options.choose_engine("jax", False)
     assert "docker/install.sh" in (caught.value.hint or "")
 
 
