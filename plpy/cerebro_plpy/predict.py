@@ -237,11 +237,15 @@ def predict_on_segments(db: Database, model: Model, job: dict[str, Any], source:
             yield from send_weights(db, team, seat, model, ticket)
             yield from team.order(seat, {**job, "work": "predict", "state": {"kind": "weights", "ticket": ticket}})
             yield predictions.stage(staged, shares[seat.segment]), None
+            if not greenplum:
+                yield "COMMIT", None
             yield from team.order(seat, {"work": "predicted"})
 
         try:
             if greenplum:
                 first.run(source.dealt(dealt, keys))
+            else:
+                see_the_same(team.seats)
             team.run_all({seat.segment: on(seat) for seat in team.seats})
             if greenplum:
                 first.run(f"DROP TABLE {dealt}")
@@ -254,11 +258,23 @@ def predict_on_segments(db: Database, model: Model, job: dict[str, Any], source:
     return staged
 
 
+def see_the_same(seats: list[Seat]) -> None:
+    """Begins a transaction in each session, all of one snapshot: a row that somebody changes meanwhile moves, from the
+    share of one session into another's."""
+    begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+    first, *others = (seat.session for seat in seats)
+    first.run(begin)
+    ((snapshot,),) = first.run("SELECT pg_catalog.pg_export_snapshot()")
+    for session in others:
+        session.run(begin)
+        session.run(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+
+
 # -- the UDF that rows go through ------------------------------------------------------------------------
 
 
 @entry
-def predict_chunk(db: Database, rows: int, payloads: list[bytes]) -> list[Answer]:
+def predict_chunk(db: Database, rows: int, payloads: list[bytes | None]) -> list[Answer]:
     prediction = segment.mine(db).prediction
     if prediction is None:
         raise WrongState("no prediction is under way in this session")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -94,6 +96,30 @@ def test_rows_that_this_transaction_changed(place: Lab, weights: np.ndarray) -> 
         found = run(session, "SELECT count(*), count(DISTINCT (class_value, prob)) FROM mine_said WHERE id > 10")
         run(session, "ROLLBACK")
     assert found == [(3 * (MANY - 10), 3)]
+
+
+def test_rows_that_others_change_meanwhile(place: Lab) -> None:
+    """They move from one session's share of the blocks into another's."""
+    place("CREATE TABLE moving AS TABLE points; CREATE INDEX ON moving (id)")
+    ended = threading.Event()
+
+    def change(first: int) -> None:
+        with contextlib.closing(place.connect()) as session:
+            for number in range(first, MANY // 3):
+                if ended.is_set():
+                    return
+                run(session, "UPDATE moving SET x = x WHERE id = %s", number)
+
+    with ThreadPoolExecutor(3) as others:
+        try:
+            begun = [others.submit(change, 10000 * number) for number in range(3)]
+            for _ in range(6):
+                predict(place, "moving")
+                assert place("SELECT count(*), count(DISTINCT id) FROM said") == [(MANY, MANY)]
+        finally:
+            ended.set()
+    assert all(one.exception() is None for one in begun)
+    place("DROP TABLE moving")
 
 
 def test_wide_rows(place: Lab) -> None:
@@ -202,6 +228,16 @@ def test_a_row_that_cannot_be_used(place: Lab, value: str, says: str, many: bool
         place("DROP TABLE odd")
     predict(place, "seen")
     assert place.value("SELECT count(*) FROM said") == 12
+
+
+def test_a_null_that_was_not_there_when_they_were_counted(place: Lab) -> None:
+    place("CREATE SEQUENCE looked; CREATE FUNCTION fading(real[]) RETURNS real[] LANGUAGE sql AS"
+          " $$ SELECT CASE WHEN nextval('looked') < 3 THEN $1 END $$")  # fmt: skip
+    place("CREATE VIEW fade AS SELECT id, fading(x) AS x FROM seen WHERE id = 1")
+    with pytest.raises(psycopg2.Error, match="madlib_keras_predict: column 'x' has a NULL") as error:
+        predict(place, "fade")
+    assert error.value.pgcode == "22000"
+    place("DROP VIEW fade; DROP FUNCTION fading(real[]); DROP SEQUENCE looked")
 
 
 def test_arrays_that_only_look_odd(place: Lab, weights: np.ndarray) -> None:
