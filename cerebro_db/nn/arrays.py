@@ -8,6 +8,7 @@ own order, so that arrays of one shape are a matrix of which some columns are le
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ Shape = tuple[int, ...]
 
 def opened(path: str, rows: int, variable: dict[str, Any]) -> np.ndarray:
     """The values of so many arrays, of the shape that the variable has; BadData if they are not what it needs."""
+    if not os.path.getsize(path):  # nothing can be mapped
+        raise _unusable(variable, "a NULL")
     payload = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
     values = _elements(payload, rows, variable)
     if values.dtype.kind == "f":

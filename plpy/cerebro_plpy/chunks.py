@@ -37,7 +37,7 @@ class Source:
     def shares(self, db: Database, keys: Sequence[int]) -> list[str]:
         """Queries for the chunks of all rows, dealt over so many sessions: __dist_key__, rows, ids, variables."""
         if blocks := self._blocks(db):
-            step = max(1, min(self._most_blocks, self.at_a_time * blocks // self.rows, blocks // len(keys)))
+            step = max(1, min(self._most_blocks, self.at_a_time * blocks // max(1, self.rows), blocks // len(keys)))
             starts = [blocks // step * part // len(keys) * step for part in range(len(keys))]
             # To the end as it is when the query begins: rows may have moved there.
             end = f"pg_relation_size({self.table.oid}::oid) / current_setting('block_size')::bigint"

@@ -30,11 +30,11 @@ class Prediction:
             "state": {**segment.state(job["state"]), "token": job["state"]["ticket"]},
         }
 
-    def predict(self, rows: int, variables: list[bytes]) -> list[Answer]:
-        """Of so many rows, the bytes of their arrays one after the other; per input."""
+    def predict(self, rows: int, variables: list[bytes | None]) -> list[Answer]:
+        """Of so many rows, the bytes of their arrays one after the other, but for those that are NULL; per input."""
         files = {variable["name"]: str(self._path(f"in.{n}")) for n, variable in enumerate(self.order["inputs"])}
         for path, payload in zip(files.values(), variables):
-            Path(path).write_bytes(payload)
+            Path(path).write_bytes(payload or b"")
         order = {**self.order, "rows": rows, "files": files, "out": str(self._path("out"))}
         try:
             outputs = self.segment.running().order(order, self.segment.listen)["outputs"]

@@ -89,6 +89,11 @@ def test_what_cannot_be_used(tmp_path: Path, what: str, place: int) -> None:
     assert "column 'x'" in error.value.message and says in error.value.message
 
 
+def test_nothing_but_a_null(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="'x' has a NULL"):
+        read(tmp_path, [b""])
+
+
 def test_two_wrongs_of_the_right_length(tmp_path: Path) -> None:
     """One array is as much longer as another is shorter."""
     sent = [array(VALUES[0]), array(np.ones((1, 3), "f4")), array(np.ones((3, 3), "f4"))]
