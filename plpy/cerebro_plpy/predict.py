@@ -166,11 +166,13 @@ def class_values(model: Model, known: dict[str, Any]) -> list[str]:
 
 
 def seen_only_here(db: Database, test: Relation) -> bool:
-    """Whether the table is temporary or made in this transaction, so that no other session can see it."""
+    """Whether the table is temporary, or made or changed in this transaction, so that no other session sees what it has
+    here.  Of what inherits from it nothing is known: once this transaction has written, it counts as changed."""
     return test.temporary or bool(
         db.value(
-            "SELECT xmin::text::bigint = (txid_current_if_assigned() % 4294967296) FROM pg_catalog.pg_class"
-            " WHERE oid = $1::oid",
+            "SELECT txid_current_if_assigned() IS NOT NULL AND (age(c.xmin) <= 0 OR c.relhassubclass"
+            " OR pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)"
+            " + pg_stat_get_xact_tuples_deleted(c.oid) > 0) FROM pg_catalog.pg_class c WHERE c.oid = $1::oid",
             ("bigint",),
             test.oid,
         )
