@@ -63,16 +63,18 @@ def recall(run: Run, recorder: Session, fresh: Sequence[Configuration]) -> None:
     for configuration in fresh:
         forms.setdefault(form_of(run, configuration), []).append(configuration)
     earlier = recorder.run(
-        "SELECT DISTINCT ON (detail ->> 'form') detail ->> 'form', detail -> 'tried', run FROM cerebro.event"
+        "SELECT DISTINCT ON (detail ->> 'form') detail ->> 'form', detail ->> 'tried', run FROM cerebro.event"
         " WHERE owner = current_user AND event = 'built' AND detail ->> 'form' = ANY (%s)"
         " ORDER BY detail ->> 'form', event_id DESC",
         (list(forms),),
     )
-    for form, figures, run_id in earlier:
+    for form, tried, run_id in earlier:
         # An engine may have been installed since. And users can write events of their own.
-        with contextlib.suppress(KeyError, TypeError, AttributeError):
+        with contextlib.suppress(LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
+            figures = json.loads(tried)
             if set(figures) == set(run.options["among"]):
                 trial = weighed(run, forms[form], figures)
+                json.dumps(trial, allow_nan=False)
                 for configuration in forms[form]:
                     configuration.engine, configuration.trial = next(iter(trial)), {"trial": trial, "of_run": run_id}
 

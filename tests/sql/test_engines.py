@@ -127,7 +127,10 @@ def test_events_that_a_user_made_up_harm_nothing(flowers: Lab, automatic: int) -
     (form,) = {detail["form"] for _, detail in flowers(BUILT, automatic) if detail["parameters"] < 100}
     model = flowers.value("SELECT min(model_id) FROM mst")
     flowers.selection("one", [(model, f"optimizer='Adam(lr=0.1)', {CROSS}", FIT)])
-    for nonsense in ("[]", '{"tensorflow": 1, "jax": {}}', '"fast"'):
+    each = '{"build": N, "compile": N, "batch": N}'
+    figures = f'{{"tensorflow": {each}, "jax": {each}}}'
+    large = (figures.replace("N", number) for number in ("1e400", f"1{400 * '0'}.5", "1e9999"))
+    for nonsense in ("[]", '{"tensorflow": 1, "jax": {}}', '"fast"', *large):
         flowers(
             "INSERT INTO event (run, event, mst_key, detail) VALUES (%s, 'built', 99,"
             " jsonb_build_object('form', %s, 'tried', %s::jsonb))", automatic, form, nonsense,
