@@ -11,19 +11,22 @@ ENGINES = {"tensorflow": "tensorflow", "jax": "jax"}
 NAMES = {"tensorflow": "TensorFlow", "jax": "JAX"}
 DEFAULT = "tensorflow"
 AUTO = "auto"
-COMPILING = frozenset({"jax"})  # those that compile for longer than it takes to read what another has compiled
+# Those that compile, for each batch size, and for longer than it takes to read what another trainer has compiled.
+COMPILING = frozenset({"jax"})
 
 
-def cheapest(trials: Mapping[str, Mapping[str, Any]], batch_sizes: Iterable[int], batches: float) -> dict[str, float]:
+def cheapest(
+    trials: Mapping[str, Mapping[str, Any]], batch_sizes: Iterable[int], batches: float, segments: int = 1
+) -> dict[str, float]:
     """What each engine that was tried would take for all that a segment has to do, in seconds; the best one first.
 
-    An engine is built once and compiled for each batch size.
+    Segments share what an engine compiles.
     """
     sizes = len(set(batch_sizes))
-    seconds = {
-        engine: round(trial["build"] + trial["compile"] * sizes + trial["batch"] * batches, 3)
-        for engine, trial in trials.items()
-    }
+    seconds = {}
+    for engine, trial in trials.items():
+        compiled = max(1.0, sizes / segments) if engine in COMPILING else 1.0
+        seconds[engine] = round(trial["build"] + trial["compile"] * compiled + trial["batch"] * batches, 3)
     return dict(sorted(seconds.items(), key=lambda item: item[1]))
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import psycopg2
 
+from cerebro_db.core.engines import DEFAULT
+
 from . import limits, segment, tables
 from .db import Database
 from .machine import cores
@@ -18,7 +20,7 @@ from .trained import Model
 
 def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int]) -> dict[str, Any]:
     return {
-        "engine": "tensorflow",
+        "engine": DEFAULT,
         "deterministic": False,
         "threads": max(1, cores() // len(keys)),
         "gpus": require_gpus(db, use_gpus, keys, module),

@@ -22,7 +22,8 @@ from .sessions import Session
 from .team import LOST, Refused, Seat, Steps, Team, failure_of
 
 MOST_TRIES = 3
-BUILT = ("parameters", "state_bytes", "engine", "trial", "tried", "form")  # what is on record of a configuration
+# What is on record of a configuration.
+BUILT = ("parameters", "state_bytes", "engine", "trial", "tried", "form", "program")
 
 
 def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
@@ -105,6 +106,7 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
     kinds: dict[str, list[Configuration]] = {}
     for configuration in configurations:
         kinds.setdefault(choosing.form_of(run, configuration), []).append(configuration)
+    kinds = {kind: choosing.typical_first(alike) for kind, alike in kinds.items()}  # it is the one that is tried
     layout = {side: run.source.layout[side] for side in ("inputs", "outputs")}
 
     def look_at(seat: Seat, mine: list[tuple[str, str]]) -> Steps:
@@ -147,7 +149,7 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
         programs = [found["program"] for (its, _), found in answers.items() if its == kind and "program" in told(found)]
         groups.setdefault(programs[0] if programs else kind, []).append(kind)
     result = {}
-    for group in groups.values():
+    for program, group in groups.items():
         by_engine: dict[str, list[Any]] = {}
         for (kind, engine), found in answers.items():
             if kind in group:
@@ -156,7 +158,7 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
         for kind in group:
             found = answers[kind, best]
             if told(found):
-                found = {**found, "engine": best, **trial, **({"form": kind} if trial else {})}
+                found = {**found, "engine": best, **trial, **({"form": kind, "program": program} if trial else {})}
             for place, one in enumerate(kinds[kind]):
                 result[one.key] = {**found, "kind": found["kinds"][place]} if told(found) else found
     return result

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -63,17 +64,21 @@ def recall(run: Run, recorder: Session, fresh: Sequence[Configuration]) -> None:
     for configuration in fresh:
         forms.setdefault(form_of(run, configuration), []).append(configuration)
     earlier = recorder.run(
-        "SELECT DISTINCT ON (detail ->> 'form') detail ->> 'form', detail ->> 'tried', run FROM cerebro.event"
+        "SELECT DISTINCT ON (detail ->> 'form') detail ->> 'form', detail ->> 'program', detail ->> 'tried', run"
+        " FROM cerebro.event"
         " WHERE owner = current_user AND event = 'built' AND detail ->> 'form' = ANY (%s)"
         " ORDER BY detail ->> 'form', event_id DESC",
         (list(forms),),
     )
-    for form, tried, run_id in earlier:
+    alike: dict[str, list[Configuration]] = {}  # of one program, which is compiled once for all of them
+    for form, program, _, _ in earlier:
+        alike.setdefault(program, []).extend(forms[form])
+    for form, program, tried, run_id in earlier:
         # An engine may have been installed since. And users can write events of their own.
         with contextlib.suppress(LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
             figures = json.loads(tried)
             if set(figures) == set(run.options["among"]):
-                trial = weighed(run, forms[form], figures)
+                trial = weighed(run, alike[program], figures)
                 json.dumps(trial, allow_nan=False)
                 for configuration in forms[form]:
                     configuration.engine, configuration.trial = next(iter(trial)), {"trial": trial, "of_run": run_id}
@@ -104,9 +109,19 @@ def chosen(run: Run, alike: Sequence[Configuration], answers: dict[str, list[Any
 
 def weighed(run: Run, alike: Sequence[Configuration], figures: Figures) -> dict[str, float]:
     """What each engine would take for all that a segment has to do with these configurations; the best first."""
-    sizes = [one.definition["fit"].get("batch_size") or DEFAULT_BATCH for one in alike]
     rows = [run.rows_of(one) * run.epochs / run.segments for one in alike]
-    return cheapest(figures, sizes, sum(mine / size for mine, size in zip(rows, sizes)))
+    batches = sum(mine / batch_size(one) for mine, one in zip(rows, alike))
+    return cheapest(figures, map(batch_size, alike), batches, run.segments)
+
+
+def batch_size(configuration: Configuration) -> int:
+    return configuration.definition["fit"].get("batch_size") or DEFAULT_BATCH
+
+
+def typical_first(alike: Sequence[Configuration]) -> list[Configuration]:
+    """First who has a batch size with which, if all had it, there would be as many batches as there are."""
+    typical = len(alike) / sum(1 / batch_size(one) for one in alike)
+    return sorted(alike, key=lambda one: abs(math.log(batch_size(one) / typical)))
 
 
 def tell(db: Database, run: Run, team: Team) -> None:

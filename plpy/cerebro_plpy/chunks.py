@@ -40,7 +40,7 @@ class Source:
             step = max(1, min(self._most_blocks, self.at_a_time * blocks // max(1, self.rows), blocks // len(keys)))
             starts = [blocks // step * part // len(keys) * step for part in range(len(keys))]
             # To the end as it is when the query begins: rows may have moved there.
-            end = f"pg_relation_size({self.table.oid}::oid) / current_setting('block_size')::bigint"
+            end = f"pg_catalog.pg_relation_size({self.table.oid}::oid) / current_setting('block_size')::bigint"
             stretches = zip(keys, starts, [*map(str, starts[1:]), end])
             return [self._in_blocks(key, start, until, step) for key, start, until in stretches]
         turn = f"abs(hashtext({self.identity}::text)::bigint) % {len(keys)}"
@@ -53,7 +53,7 @@ class Source:
             return 0
         return int(
             db.value(
-                "SELECT GREATEST(1, pg_relation_size(c.oid) / current_setting('block_size')::bigint)"
+                "SELECT GREATEST(1, pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::bigint)"
                 " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam"
                 " WHERE c.oid = $1::oid AND c.relkind IN ('r', 'm') AND a.amname = 'heap'"
                 " AND NOT c.relrowsecurity AND NOT c.relhassubclass"
@@ -73,8 +73,8 @@ class Source:
         return (
             f"SELECT {int(key)} AS __dist_key__, c.* FROM generate_series({start}, {until} - 1, {step}) AS b (block)"
             f" CROSS JOIN LATERAL (SELECT {gathered(f'{self.identity}::text', self._arrays({}))}"
-            f" FROM {self.table.sql} AS s WHERE s.ctid >= format('(%s,0)', b.block)::tid"
-            f" AND s.ctid < format('(%s,0)', b.block + {step})::tid) c WHERE c.rows > 0"
+            f" FROM {self.table.sql} AS s WHERE s.ctid >= pg_catalog.format('(%s,0)', b.block)::tid"
+            f" AND s.ctid < pg_catalog.format('(%s,0)', b.block + {step})::tid) c WHERE c.rows > 0"
         )
 
     def _in_turns(self, key: int, condition: str) -> str:

@@ -11,7 +11,7 @@ def test_segments_of_one_host_share_its_gpus_in_turn():
     assert in_turn(["a", "a"], {"a": 0}) == [None, None]
 
 
-def test_what_is_compiled_counts_once_for_each_batch_size():
+def test_what_xla_compiles_counts_once_for_each_batch_size():
     trials = {
         "jax": {"build": 1.0, "compile": 2.0, "batch": 0.001},
         "tensorflow": {"build": 0.1, "compile": 0.1, "batch": 0.003},
@@ -19,4 +19,15 @@ def test_what_is_compiled_counts_once_for_each_batch_size():
     few, many = cheapest(trials, [32, 32], 1000), cheapest(trials, [32, 32], 2000)
     assert list(few.items()) == [("tensorflow", 3.2), ("jax", 4.0)]
     assert list(many.items()) == [("jax", 5.0), ("tensorflow", 6.2)]
-    assert list(cheapest(trials, [32, 64], 2000).items()) == [("tensorflow", 6.3), ("jax", 7.0)]
+    assert list(cheapest(trials, [32, 64], 2000).items()) == [("tensorflow", 6.2), ("jax", 7.0)]
+
+
+def test_segments_compile_for_each_other():
+    trials = {
+        "jax": {"build": 1.0, "compile": 2.0, "batch": 0.001},
+        "tensorflow": {"build": 0.1, "compile": 0.1, "batch": 0.003},
+    }
+    sizes = [32, 64, 128, 256]
+    assert cheapest(trials, sizes, 3000, segments=1) == {"tensorflow": 9.2, "jax": 12.0}
+    assert cheapest(trials, sizes, 3000, segments=2) == {"jax": 8.0, "tensorflow": 9.2}
+    assert cheapest(trials, sizes, 3000, segments=4) == cheapest(trials, sizes, 3000, segments=8)

@@ -11,7 +11,7 @@ import pytest
 
 from cerebro_db.core.engines import cheapest
 from cerebro_db.core.errors import Unsupported
-from tests.sql.lab import CROSS, Lab, flower_model, layer, sequential
+from tests.sql.lab import CROSS, Json, Lab, flower_model, layer, sequential
 
 FIT = "batch_size=16, epochs=1"
 BUILT = "SELECT mst_key, detail FROM event WHERE run = %s AND event = 'built' ORDER BY mst_key"
@@ -112,6 +112,23 @@ def test_what_was_tried_once_is_not_tried_again(flowers: Lab, automatic: int) ->
         assert detail["trial"] != earlier["trial"] and set(detail["trial"]) == {"tensorflow", "jax"}
         assert detail["engine"] == min(detail["trial"], key=detail["trial"].get)
     assert engines(flowers, again) == [detail["engine"] for _, detail in told]
+
+
+def test_what_is_compiled_once_is_weighed_once(flowers: Lab) -> None:
+    """Penalties that differ are numbers of one program: an engine that compiles long is no worse for their number."""
+
+    def penalised(l2: float) -> Json:
+        penalty = {"module": "keras.regularizers", "class_name": "L2", "config": {"l2": l2}, "registered_name": None}
+        return sequential([4], layer("Dense", "out", units=3, activation="softmax", kernel_regularizer=penalty))
+
+    models = [flowers.architecture(penalised(l2)) for l2 in (0.1, 0.01, 0.001)]
+    flowers.selection("penalties", [(model, f"optimizer='Adam(lr=0.1)', {CROSS}", FIT) for model in models])
+    first, second = (
+        flowers(BUILT, flowers.fit("train", output, "penalties", 1, options={"engine": "auto"}))
+        for output in ("penalties_1", "penalties_2")
+    )
+    assert len({detail["program"] for _, detail in first}) == 1 and len({detail["form"] for _, detail in first}) == 3
+    assert [detail["trial"] for _, detail in second] == [detail["trial"] for _, detail in first]
 
 
 def test_a_trial_of_something_else_says_nothing(flowers: Lab, automatic: int) -> None:
