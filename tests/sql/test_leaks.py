@@ -11,6 +11,7 @@ from tests.sql.lab import Lab, flower_model
 from tests.sql.memory import Watch, compiled, status
 
 CONFIGURATIONS, EPOCHS = 10, 52
+MB = 1 << 20
 WARM, FEW = 20, 120  # hops, between which memory is what it should stay
 
 
@@ -44,4 +45,6 @@ def test_five_hundred_hops_in_one_session(lab: Lab) -> None:
     assert early and later[-1]["hops"] > 500, json.dumps(samples[:1] + samples[-1:])
     for whose in ("session", "worker", "trainer"):
         first, most = (max(one[whose] for one in some) for some in (early, later))
-        assert most < 1.05 * first, f"{whose}: {first >> 10} kB in the first {FEW} hops, then {most >> 10} kB"
+        # Of a small process the twentieth part is less than a cache of the server's may grow by.
+        grown = f"{whose}: {first >> 10} kB in the first {FEW} hops, then {most >> 10} kB"
+        assert most < max(1.05 * first, first + MB), grown

@@ -249,6 +249,8 @@ def test_a_row_that_cannot_be_used(place: Lab, value: str, says: str, many: bool
 
 
 def test_a_null_that_was_not_there_when_they_were_counted(place: Lab) -> None:
+    if "Greenplum" in place.value("SELECT version()"):
+        pytest.skip("how often the rows of a view are computed is another matter there")
     place("CREATE SEQUENCE looked; CREATE FUNCTION fading(real[]) RETURNS real[] LANGUAGE sql AS"
           " $$ SELECT CASE WHEN nextval('looked') < 3 THEN $1 END $$")  # fmt: skip
     place("CREATE VIEW fade AS SELECT id, fading(x) AS x FROM seen WHERE id = 1")
