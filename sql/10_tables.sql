@@ -84,8 +84,6 @@ CREATE TABLE cerebro.event (
     CHECK (COALESCE((detail ->> 'parameters')::bigint, 0) >= 0),
     PRIMARY KEY (run, owner, event_id)
 );
--- What an earlier trial of the engines has found.
-CREATE INDEX event_form ON cerebro.event (owner, (detail ->> 'form'), event_id) WHERE event = 'built';
 COMMENT ON TABLE cerebro.event IS 'What happened to a run and its configurations: created, started, finished, failed, cancelled, …';
 
 CREATE TABLE cerebro.attempt (
@@ -162,7 +160,7 @@ BEGIN
                 ADD CHECK (abs(loss) < 1e290 OR loss IN ('NaN', 'Infinity', '-Infinity')),
                 ADD CHECK (abs(metric) < 1e290 OR metric IN ('NaN', 'Infinity', '-Infinity'))
             $sql$, named);
-        FOREACH stage IN ARRAY ARRAY['data', 'build', 'load', 'train', 'evaluate', 'save']
+        FOREACH stage IN ARRAY ARRAY['data', 'build', 'load', 'train', 'evaluate', 'save', 'behind']
         LOOP
             EXECUTE format(
                 'ALTER TABLE cerebro.%I ADD CHECK (abs(COALESCE((seconds ->> %L)::double precision, 0)) < 1e12)',

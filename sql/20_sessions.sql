@@ -65,13 +65,13 @@ COMMENT ON FUNCTION cerebro._work(text) IS 'Has this session''s trainer do one p
 
 CREATE TYPE cerebro._chunk AS (start bigint, payload bytea);
 
-CREATE FUNCTION cerebro._state_out(member integer) RETURNS SETOF cerebro._chunk
+CREATE FUNCTION cerebro._state_out(unit integer, member integer) RETURNS SETOF cerebro._chunk
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.state_out(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro._state_out(integer) IS
-    'A model state that the last training left, in chunks; of those that trained together the one at that place, from 0 on.';
+COMMENT ON FUNCTION cerebro._state_out(integer, integer) IS
+    'A model state that a training of this session left, in chunks; of those that trained together the one at that place, from 0 on.';
 
 CREATE FUNCTION cerebro._worker_close() RETURNS void
 LANGUAGE plpython3u AS $py$

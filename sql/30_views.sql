@@ -222,7 +222,7 @@ SELECT r.run,
 COMMENT ON VIEW cerebro.run_progress IS 'How far each run is, how fast, and how long it will still take; live from any session.';
 
 CREATE VIEW cerebro.hop_timeline WITH (security_barrier) AS
-SELECT u.*
+SELECT u.*, built.engine
   FROM (SELECT h.run, h.owner, h.segment, 'train' AS activity, h.mst_key, h.epoch, h.hop,
                NULL AS dataset, NULL::integer AS part,
                h.started_at, h.finished_at,
@@ -233,6 +233,8 @@ SELECT u.*
                COALESCE((h.seconds ->> 'train')::double precision, 0) AS seconds_training,
                COALESCE((h.seconds ->> 'save')::double precision, 0) AS seconds_state_out,
                COALESCE((h.seconds ->> 'build')::double precision, 0) AS seconds_building,
+               -- Storing the state while the segment's trainer was at the next unit.
+               COALESCE((h.seconds ->> 'behind')::double precision, 0) AS seconds_behind,
                h.worker_pid, h.trainer_pid
           FROM cerebro.hop h
          UNION ALL
@@ -246,10 +248,15 @@ SELECT u.*
                COALESCE((e.seconds ->> 'evaluate')::double precision, 0),
                0,
                COALESCE((e.seconds ->> 'build')::double precision, 0),
+               0,
                e.worker_pid, NULL
           FROM cerebro.evaluation e) u
+  LEFT JOIN (SELECT run, owner, mst_key, max(detail ->> 'engine') AS engine
+               FROM cerebro.event
+              WHERE event = 'built'
+              GROUP BY run, owner, mst_key) built USING (run, owner, mst_key)
  WHERE u.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
-COMMENT ON VIEW cerebro.hop_timeline IS 'What every segment did and when: each hop and each evaluation, with the parts of its time.';
+COMMENT ON VIEW cerebro.hop_timeline IS 'What every segment did and when: each hop and each evaluation, with the parts of its time and the engine.';
 
 CREATE VIEW cerebro.segments_now WITH (security_barrier) AS
 SELECT DISTINCT ON (a.run, a.owner, a.segment)
@@ -272,7 +279,7 @@ COMMENT ON VIEW cerebro.segments_now IS
 CREATE VIEW cerebro.run_time WITH (security_barrier) AS
 WITH spent AS (
     SELECT run, owner,
-           sum(seconds) AS busy,
+           sum(seconds - seconds_behind) AS busy,
            sum(seconds_training) FILTER (WHERE activity = 'train') AS training,
            sum(seconds_training) FILTER (WHERE activity = 'evaluate') AS validation,
            sum(seconds_reading) AS reading,

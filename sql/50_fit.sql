@@ -23,11 +23,18 @@ COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(text, text, text, integer,
  Each configuration visits each segment once per iteration; its whole state hops with it.
  Leaves MODEL_OUTPUT_TABLE, _info and _summary, and _weights where a model is too large for one value. Follow it from another session: SELECT * FROM cerebro.run_progress.
  options: seed (number), deterministic (true/false), threads (per segment),
- engine (tensorflow, jax, or auto: both are tried for each architecture, but for deterministic runs),
+ engine (tensorflow, jax, torch where it is installed, or auto: of the first two the likelier one; where there is much
+ to do both are tried for each architecture, but for deterministic runs),
  fuse (whether configurations that are alike train together, several in one pass, with the engine jax; if not said: where
  a short rehearsal finds that it pays; never with deterministic, since the numbers are those of single ones but not the bits),
  replay (a run whose numbers to have again: bit for bit, but within rounding for what trained together),
  hang_after (seconds that a trainer which neither reports nor computes is given; 300, 0: no limit),
+ read_ahead (whether segments fetch the next state and store the last one while they train; if not said: where states
+ are large and it takes long, compared with training),
+ cache_mb (of each table''s rows a segment has at most so many megabytes in memory, or else all on disk, where the system
+ keeps what it has room for; if not said: in memory as long as half of the machine''s is available),
+ precision (mixed_bfloat16, mixed_float16 or float32, for all layers but the outputs, which stay float32, as do all
+ weights; if not said: as the architecture says),
  nan (stop: a configuration whose loss is not finite fails, alone; keep: it goes on).
  Rows are always cached by the trainers; use_caching is accepted for MADlib''s sake.';
 

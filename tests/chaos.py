@@ -217,7 +217,8 @@ class Chaos:
         name = f"wild_{number}_{chance.randrange(1 << 30)}"
         wanted, seen = min(most_events, chance.randint(2, 8)), {}
         began = time.monotonic()
-        self.run = self.lab.submit("train", name, "mst", EPOCHS, validation_table="val", options=OPTIONS)
+        options = {**OPTIONS, "read_ahead": number % 2 == 0}
+        self.run = self.lab.submit("train", name, "mst", EPOCHS, validation_table="val", options=options)
         done = 0
         while done < wanted:
             # Some while the trainers start, most while they work.

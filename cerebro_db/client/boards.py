@@ -119,9 +119,10 @@ def gantt(activities: Sequence[SegmentActivity], segments: int, width: int) -> R
     zero = min(activity.started_at for activity in activities)
     stretches: list[list[drawing.Stretch]] = [[] for _ in range(segments)]
     for one in activities:
-        begin, end = (one.started_at - zero).total_seconds(), (one.finished_at - zero).total_seconds()
+        begin = (one.started_at - zero).total_seconds()
+        end = begin + one.seconds - one.seconds_behind  # while its state was stored, the segment was at the next one
         stretches[one.segment].append(drawing.Stretch(begin, end, (one.activity, one.mst_key)))
-    whole = max(stretch.end for line in stretches for stretch in line)
+    whole = (max(activity.finished_at for activity in activities) - zero).total_seconds()
     marks = Marks([activity.mst_key for activity in activities])
     label = len(f"segment {segments - 1}") + 2
     room = max(10, width - label)

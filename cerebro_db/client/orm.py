@@ -187,7 +187,8 @@ class LearningCurvePoint(View):
 
 
 class SegmentActivity(View):
-    """One thing that one segment did: a hop (train) or an evaluation. It does one at a time."""
+    """One thing that one segment did: a hop (train) or an evaluation. It does one at a time, but may be at the next
+    one in the last seconds_behind, in which the state is stored."""
 
     __tablename__ = "hop_timeline"
 
@@ -211,8 +212,10 @@ class SegmentActivity(View):
     seconds_training: Mapped[float]
     seconds_state_out: Mapped[float]
     seconds_building: Mapped[float]
+    seconds_behind: Mapped[float]
     worker_pid: Mapped[int] = mapped_column(Integer)
     trainer_pid: Mapped[int | None] = mapped_column(Integer)
+    engine: Mapped[str | None]
 
 
 class SegmentNow(View):

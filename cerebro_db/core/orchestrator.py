@@ -28,8 +28,11 @@ class Ports(Protocol):
     def start(self, units: Sequence[Unit]) -> None:
         """Begin a unit on its segment, or several visits that train together, and return at once.
 
-        Of several each has an outcome of its own.
+        Of several each has an outcome of its own.  A segment that reads ahead begins them after what it does.
         """
+
+    def reads_ahead(self, segment: int) -> bool:
+        """Whether a busy segment could make ready what comes next."""
 
     def wait(self) -> list[Outcome]:
         """Block a short while, at most until something ended.  Raises when the run is cancelled.
@@ -47,19 +50,16 @@ class Ports(Protocol):
 
 def run(schedule: Schedule, ports: Ports) -> None:
     """Drive an experiment from wherever its schedule stands to its end."""
-    idle = set(range(schedule.plan.segments)) - set(schedule.busy)
     while not schedule.finished:
-        for segment in sorted(idle):
-            unit = schedule.take(segment)
-            if unit is not None:
-                idle.discard(segment)
-                ports.start([unit, *schedule.companions(unit)])
+        for segment in range(schedule.plan.segments):
+            if segment not in schedule.busy or ports.reads_ahead(segment):
+                unit = schedule.take(segment)
+                if unit is not None:
+                    ports.start([unit, *schedule.companions(unit)])
         if not schedule.busy:
             raise RuntimeError("no unit is runnable and none is under way: the schedule is stuck")
         for outcome in ports.wait():
             settle(schedule, ports, outcome)
-            if outcome.unit.segment not in schedule.busy:
-                idle.add(outcome.unit.segment)
 
 
 def settle(schedule: Schedule, ports: Ports, outcome: Outcome) -> None:

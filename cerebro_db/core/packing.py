@@ -1,10 +1,11 @@
 """How rows become buffers: how many, how large, on which segment, and the bytes themselves.
 
-PostgreSQL hands an array over in its binary form (``array_send``): a header of big-endian words -
-number of dimensions, whether a NULL may be inside, element type, and per dimension its size and lower
-bound - and then per element its length and its value.  All elements of our casts are four bytes long,
-so values are every second word.  Everything here works on whole buffers by slices, translations and
-byte swaps: there is no numpy in the server's Python, and a loop over elements would be fifty times slower.
+PostgreSQL hands an array over as it lies in memory (``cerebro._array_bytes``): a header of words of four
+bytes - the number of dimensions, how far its elements are if there is a map of NULLs (else 0), their type,
+the sizes and the lower bounds - that map, and the elements, four bytes each after our casts.  Machines that
+this runs on are little-endian, as buffers are, so elements are copied as they come.  Everything here works on
+whole buffers by slices and translations: there is no numpy in the server's Python, and a loop over elements
+would be fifty times slower.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ITEM_BYTES = {"uint8": 1, "int16": 2, "int32": 4, "float32": 4}
 INTEGERS = ("uint8", "int16", "int32")  # from narrow to wide
 
 _SIGN = bytes(128) + b"\xff" * 128  # byte -> the byte that extends its sign
-_NULL = b"\xff\xff\xff\xff"  # the length of a NULL element
+_LENGTH = 4  # an array's own, which is left out, counts where it says how far its elements are
 
 
 class Unusable(Exception):
@@ -85,9 +86,9 @@ def default_rows_per_buffer(bytes_per_row: int, rows: int, segments: int) -> int
 
 
 def shape_of(value: bytes) -> tuple[int, ...]:
-    """The shape of an ``array_send`` value; ``()`` of an empty array."""
-    (dimensions,) = struct.unpack_from(">i", value)
-    return struct.unpack_from(">" + "ixxxx" * dimensions, value, 12)
+    """The shape of an array; ``()`` of an empty one."""
+    (dimensions,) = struct.unpack_from("<i", value)
+    return struct.unpack_from(f"<{dimensions}i", value, 12)
 
 
 def elements(shape: Sequence[int]) -> int:
@@ -107,7 +108,7 @@ class ArrayEncoder:
         self.factor = factor
         self._header_size = 12 + 8 * len(self.shape)
         self._header: bytes | None = None
-        self._words = array("I")  # big-endian whatever the machine: they are bytes to us
+        self._elements = bytearray()
 
     def add(self, values: Sequence[bytes]) -> None:
         if self._header is None:
@@ -116,54 +117,46 @@ class ArrayEncoder:
         # The same header means the same number of elements, none of them NULL: hence the same length.
         if not all(value.startswith(header) for value in values):
             values = [value if value.startswith(header) else self._checked(value) for value in values]
-        pairs = array("I", b"".join([value[start:] for value in values]))
-        self._words.extend(pairs[1::2])
+        self._elements += b"".join([value[start:] for value in values])
 
     def take(self) -> bytes:
-        words, self._words = self._words, array("I")
-        if self.dtype == "float32":
-            return _floats(words, self.factor)
-        return _integers(words.tobytes(), self.dtype)
+        taken, self._elements = bytes(self._elements), bytearray()
+        return _floats(taken, self.factor) if self.dtype == "float32" else _integers(taken, self.dtype)
 
     def _checked(self, value: bytes) -> bytes:
         """A value whose header differs harmlessly (lower bounds, NULLs no more there), or Unusable."""
         shape = shape_of(value)
         if shape != self.shape:
             raise Unusable("shape", shape)
-        if value[4:8] != bytes(4) and has_null(value):
+        (distance,) = struct.unpack_from("<i", value, 4)
+        if distance and has_null(value):
             raise Unusable("null")
-        header = bytearray(value[: self._header_size])
-        header[4:8] = bytes(4)
-        return (self._header or bytes(header)) + value[self._header_size :]
+        header = self._header or value[:4] + bytes(4) + value[8 : self._header_size]
+        return header + value[distance - _LENGTH if distance else self._header_size :]
 
 
 def has_null(value: bytes) -> bool:
-    """Whether an element of an ``array_send`` value is NULL."""
-    position = 12 + 8 * len(shape_of(value))
-    while position < len(value):
-        length = value[position : position + 4]
-        if length == _NULL:
-            return True
-        position += 4 + int.from_bytes(length, "big")
-    return False
+    """Whether an element is NULL in an array that has a map of them: a bit per element, 0 for a NULL."""
+    shape = shape_of(value)
+    count, start = elements(shape), 12 + 8 * len(shape)
+    present = int.from_bytes(value[start : start + (count + 7) // 8], "little")
+    return ~present & ((1 << count) - 1) != 0
 
 
-def _floats(words: array, factor: float) -> bytes:
-    big = words.tobytes()
-    if not _all_finite(big):
+def _floats(values: bytes, factor: float) -> bytes:
+    if not _all_finite(values):
         raise Unusable("finite")
-    words.byteswap()
     if factor == 1.0:
-        return words.tobytes()
+        return values
     # The product of two float32 is exact in double precision, so it is rounded once, as float32 does.
-    return array("f", map(float32(factor).__mul__, array("f", words.tobytes()))).tobytes()
+    return array("f", map(float32(factor).__mul__, array("f", values))).tobytes()
 
 
-def _all_finite(big: bytes) -> bool:
-    top = big[0::4]
+def _all_finite(values: bytes) -> bool:
+    top = values[3::4]
     if not top.count(0x7F) + top.count(0xFF):
         return True  # all below 1.7e38
-    return not any(high & 0x7F == 0x7F and low & 0x80 for high, low in zip(top, big[1::4]))
+    return not any(high & 0x7F == 0x7F and low & 0x80 for high, low in zip(top, values[2::4]))
 
 
 def float32(value: float) -> float:
@@ -172,24 +165,18 @@ def float32(value: float) -> float:
     return float(rounded)
 
 
-def _integers(big: bytes, dtype: str) -> bytes:
-    needed = narrowest(big)
+def _integers(values: bytes, dtype: str) -> bytes:
+    needed = narrowest(values)
     if INTEGERS.index(needed) > INTEGERS.index(dtype):
         raise TooWide(needed)
     if dtype == "uint8":
-        return big[3::4]
-    if dtype == "int16":
-        halves = array("H", big)[1::2]
-        halves.byteswap()
-        return halves.tobytes()
-    words = array("I", big)
-    words.byteswap()
-    return words.tobytes()
+        return values[0::4]
+    return array("H", values)[0::2].tobytes() if dtype == "int16" else values
 
 
-def narrowest(big: bytes) -> str:
-    """The narrowest dtype that holds these big-endian int32."""
-    top, upper, middle = big[0::4], big[1::4], big[2::4]
+def narrowest(values: bytes) -> str:
+    """The narrowest dtype that holds these int32."""
+    middle, upper, top = values[1::4], values[2::4], values[3::4]
     if not (top.strip(b"\0") or upper.strip(b"\0") or middle.strip(b"\0")):
         return "uint8"
     return "int16" if top == upper == middle.translate(_SIGN) else "int32"

@@ -16,11 +16,12 @@ The rules that hold at any moment:
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Union
+from typing import Any, Union
 
 ROUNDING = 1 + 1e-9  # equal shares are equal, however they were added up
 
@@ -36,8 +37,8 @@ def power_of_two(most: int) -> int:
     return 1 << (most.bit_length() - 1)
 
 
-def visit_order(seed: int, place: int, segments: int) -> list[int]:
-    """The segments in the order in which the ``place``-th configuration visits them, every epoch.
+def visit_order(seed: int, enters: int, segments: int) -> list[int]:
+    """The segments in the order in which a configuration that enters the ring there visits them, every epoch.
 
     One random ring per run, which every configuration enters at a point of its own: configurations
     of equal cost never want the same segment at the same time, and of mixed cost rarely.  A new ring
@@ -46,7 +47,16 @@ def visit_order(seed: int, place: int, segments: int) -> list[int]:
     """
     ring = list(range(segments))
     random.Random(derived_seed(seed, "ring")).shuffle(ring)
-    return [ring[(place + step) % segments] for step in range(segments)]
+    return [ring[(enters + step) % segments] for step in range(segments)]
+
+
+def entries(costs: Mapping[int, Any], taken: Container[int] = ()) -> dict[int, int]:
+    """Where each configuration enters the ring: those that cost most first, one after the other, where nobody does yet.
+
+    So those of one cost begin on as many segments as there are; all of a costly kind on one would make the others wait.
+    """
+    costliest_first = sorted(costs, key=lambda key: costs[key], reverse=True)
+    return dict(zip(costliest_first, (entry for entry in itertools.count() if entry not in taken)))
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,7 @@ class Plan:
     # Data set -> for each part of it that has rows, the segment that evaluates it.
     evaluations: dict[str, dict[int, int]] = field(default_factory=dict)
     evaluate_every: int = 0  # epochs; 0: only after the last
+    enters: dict[int, int] = field(default_factory=dict)  # where on the ring; those without: at their place here
     # Configurations that may train together have the same word here; those without one train alone.
     alike: dict[int, str] = field(default_factory=dict)
     most_together: int = 1
@@ -115,7 +126,7 @@ class Plan:
 class Progress:
     """Where one configuration stands.  While it is active, it has units waiting or under way."""
 
-    place: int
+    enters: int
     hops: int = 0
     status: Status = Status.ACTIVE
     reason: str | None = None
@@ -131,15 +142,15 @@ class Schedule:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.progress = {key: Progress(place) for place, key in enumerate(plan.configurations)}
+        self.progress = {
+            key: Progress(plan.enters.get(key, place)) for place, key in enumerate(plan.configurations)
+        }
         self.busy: dict[int, set[Unit]] = {}
         self._active = set(plan.configurations)
         # The same units as in Progress.waiting, by segment: 1,000 configurations are not searched for each hop.
         self._waiting: list[dict[Unit, None]] = [{} for _ in range(plan.segments)]
         self._seconds, self._units = 0.0, 0  # of all configurations
-        self._orders = {
-            key: visit_order(plan.seed, place, plan.segments) for place, key in enumerate(plan.configurations)
-        }
+        self._orders = {key: visit_order(plan.seed, mine.enters, plan.segments) for key, mine in self.progress.items()}
         for key in plan.configurations:
             self._go_on(key)
 
@@ -197,9 +208,7 @@ class Schedule:
     # -- moves -----------------------------------------------------------------------------------
 
     def take(self, segment: int) -> Unit | None:
-        """Begin the most urgent unit of an idle segment, if there is one."""
-        if segment in self.busy:
-            raise RuntimeError(f"segment {segment} is busy")
+        """Begin the most urgent unit of a segment, if there is one."""
         if not self._waiting[segment]:
             return None
         unit = max(self._waiting[segment], key=self._urgency)
@@ -322,4 +331,4 @@ class Schedule:
         configuration waits for all parts, each behind a whole visit.  The last evaluation holds up nothing.
         """
         holds_up = isinstance(unit, Evaluate) and unit.epoch < self.plan.epochs
-        return holds_up, self.remaining(unit.configuration), -self.progress[unit.configuration].place
+        return holds_up, self.remaining(unit.configuration), -self.progress[unit.configuration].enters

@@ -58,8 +58,11 @@ def build_model(
         raise ConfigurationFailed("the compile parameters name no optimizer")
     if parameters.get("loss") is None:
         raise ConfigurationFailed("the compile parameters name no loss")
+    optimizer = _optimizer(parameters["optimizer"])
+    if _policy(configuration["architecture"]) == "mixed_float16":  # Keras does so too where a model knows its policy
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
     model.compile(
-        optimizer=_optimizer(parameters["optimizer"]),
+        optimizer=optimizer,
         loss=_each(parameters["loss"], keras.losses.get),
         loss_weights=parameters.get("loss_weights"),
         metrics=_each(parameters.get("metrics"), keras.metrics.get),
@@ -116,12 +119,31 @@ def memory() -> int:
 
 
 def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
-    model = _architecture(architecture)
+    shape = [None, *layout["inputs"][0]["shape"]] if layout is not None and len(layout["inputs"]) == 1 else None
+    model = _architecture(_with_input(architecture, shape))
     if not model.built:
-        if layout is None or len(layout["inputs"]) != 1:
+        if shape is None:
             raise ConfigurationFailed("the architecture does not say the shape of its input")
-        model.build((None, *layout["inputs"][0]["shape"]))
+        model.build(tuple(shape))
     return model
+
+
+def _with_input(model: dict[str, Any], shape: list[Any] | None) -> dict[str, Any]:
+    """A Sequential that has no input gets one of float32 if its layers compute in fewer bits: Keras would make one of
+    what the first layer computes in, and rows would be rounded to that, numbers of words for one."""
+    if model["class_name"] != "Sequential":
+        return model
+    config = model["config"]
+    shape = config.get("build_input_shape") or shape
+    first, *others = config["layers"]
+    if first["class_name"] == "Sequential":
+        layers = [_with_input(first, shape), *others]
+    elif shape and str(_policy(first)).startswith("mixed_"):
+        rows = {"batch_shape": shape, "dtype": "float32"}
+        layers = [{"module": "keras.layers", "class_name": "InputLayer", "config": rows}, first, *others]
+    else:
+        return model
+    return {**model, "config": {**config, "layers": layers}}
 
 
 def _architecture(architecture: dict[str, Any]) -> Any:
@@ -131,6 +153,12 @@ def _architecture(architecture: dict[str, Any]) -> Any:
     if class_name == "Sequential":
         return keras.Sequential.from_config({"name": "sequential", **config})
     return keras.Model.from_config(config)
+
+
+def _policy(node: dict[str, Any]) -> str | None:
+    """What a layer is said to compute in, or a model itself, for which Keras leaves it out when it reads one."""
+    policy = node["config"].get("dtype")
+    return policy["config"].get("name") if isinstance(policy, dict) else policy
 
 
 def _optimizer(optimizer: Any) -> Any:
@@ -144,8 +172,6 @@ def _optimizer(optimizer: Any) -> Any:
         arguments["learning_rate"] = keras.optimizers.schedules.deserialize(rate)
     elif rate is not None and _is_number(rate):
         arguments["learning_rate"] = float(rate)
-    if isinstance(arguments.get("inner_optimizer"), dict):
-        arguments["inner_optimizer"] = _optimizer(arguments["inner_optimizer"])
     # the class itself: deserialize() would bury "unexpected argument 'lr'" under three other messages
     found = getattr(keras.optimizers, optimizer["class_name"], None)
     if not (isinstance(found, type) and issubclass(found, keras.optimizers.Optimizer)):

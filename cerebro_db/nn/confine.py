@@ -3,8 +3,8 @@
 A model is data and passes an allow-list, so nothing here should ever be needed.  Should a framework have a
 hole all the same, the trainer runs as the server's own account; this is what then stands between it and the
 database: no new privileges, no sockets (the server's own socket lets that account in), no hand on other
-processes, files written only in folders of its own, and read only where programs and libraries are.  In the
-scratch folder, which the server's session reads and writes too, it makes plain files and folders only: no link
+processes, files written only in folders of its own, and read only where programs and libraries are.  In its
+scratch folders, which the server's session reads and writes too, it makes plain files and folders only: no link
 that would lead the session elsewhere.
 
 All of it lasts for the process and its children, and cannot be taken back.

@@ -18,11 +18,15 @@ import numpy as np
 from cerebro_db.core.errors import Unsupported
 from cerebro_db.nn.data import Dataset, Slab
 
-ENGINES = {"tensorflow": "cerebro_db.nn.engine_tensorflow", "jax": "cerebro_db.nn.engine_jax"}
+ENGINES = {name: f"cerebro_db.nn.engine_{name}" for name in ("tensorflow", "jax", "torch")}
 # What is imported merely because it is installed, and a trainer never uses: a third of the time to start one
 # (1.6 instead of 2.7 s of CPU).
-NOT_NEEDED = ("PIL", "h5py", "matplotlib", "pandas", "sklearn", "tensorboard", "torch")
-NOT_NEEDED_BY = {"tensorflow": ("scipy", "jax"), "jax": ("tensorflow",)}
+NOT_NEEDED = ("PIL", "h5py", "matplotlib", "pandas", "sklearn", "tensorboard")
+NOT_NEEDED_BY = {
+    "tensorflow": ("scipy", "jax", "torch"),
+    "jax": ("tensorflow", "torch"),
+    "torch": ("scipy", "tensorflow", "jax"),
+}
 
 Configuration = dict[str, Any]
 

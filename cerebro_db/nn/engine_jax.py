@@ -10,14 +10,18 @@ import contextlib
 import functools
 import math
 import os
+import re
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn.data import Dataset, Slab
-from cerebro_db.nn.program import KerasProgram
+from cerebro_db.nn.program import KerasProgram, without_tensorflow
+
+UNREADABLE = re.compile("Error reading persistent compilation cache")  # how JAX's warning begins
 
 Values = list[list[Any]]
 Taken = tuple[Values, Values]  # what stays as it is from batch to batch (numbers), and what each batch changes
@@ -49,12 +53,39 @@ def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxE
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
     import jax
 
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # what it costs is measured around a call
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # a thread of its own would only be waited for
     if compiled is not None:
         # How many threads there are is compiled in, but not part of the name that JAX gives to what it keeps.
-        jax.config.update("jax_compilation_cache_dir", os.path.join(compiled, f"jax-{threads or 'all'}"))
+        kept = os.path.join(compiled, f"jax-{threads or 'all'}")
+        jax.config.update("jax_compilation_cache_dir", kept)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        _mend_when_warned(kept)
     return JaxEngine(jax)
+
+
+def _mend_when_warned(kept: str) -> None:
+    """A trainer that was killed, or had no room, leaves a file cut short.  JAX warns, compiles, and leaves that file as
+    it is, because there is one of that name: for every later trainer again.  It warns before it compiles, so a file
+    that is removed then is written anew."""
+    show = warnings.showwarning
+
+    def shown(*warning: Any, **more: Any) -> None:
+        if UNREADABLE.match(str(warning[0])):
+            _remove_unreadable(kept)
+        show(*warning, **more)
+
+    warnings.filterwarnings("always", UNREADABLE.pattern)
+    warnings.showwarning = shown
+
+
+def _remove_unreadable(kept: str) -> None:
+    from jax._src.compilation_cache import decompress_executable
+
+    for file in Path(kept).glob("*-cache"):
+        try:
+            decompress_executable(file.read_bytes())
+        except Exception:  # each way to compress has errors of its own
+            file.unlink(missing_ok=True)
 
 
 class JaxEngine:
@@ -70,16 +101,8 @@ class JaxEngine:
         return [f"{device.platform.upper()}:{device.id}" for device in self._jax.devices()]
 
     def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> JaxProgram:
-        try:
+        with without_tensorflow():
             return JaxProgram(self._jax, configuration, layout, seed)
-        except Exception as error:
-            if "requires the tensorflow module" not in str(error):
-                raise
-            # Keras' layers for images, RandomFlip for one; its advice would be to install what is there.
-            raise ConfigurationFailed(
-                "a layer of the architecture works with TensorFlow only",
-                hint='Train it with the engine tensorflow, or with "auto", which finds out for each architecture.',
-            ) from error
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return "RESOURCE_EXHAUSTED" in str(error)
@@ -133,7 +156,9 @@ class JaxProgram(KerasProgram):
         for start, batches, size in self._calls(slab.start, slab.end, batch_size):
             call = self._executable(what, slab.dataset, size, batch_size, together)
             carried = call(fixed, carried, columns, order, np.int32(start), np.int32(batches))
-        return carried
+        # What it costs is measured around a call, and now and then one comes back before it has begun: arguments on
+        # their way to the device make XLA put it off, whatever it was told.
+        return self.jax.block_until_ready(carried)
 
     def fixed_and_carried(self, what: str) -> tuple[list[list[Any]], list[list[Any]]]:
         """Those that stay as they are from batch to batch, and those that each batch changes."""

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 Configuration = dict[str, Any]
+Places = list[tuple[Any, str]]  # objects and the names of their attributes
 
 REGULARIZERS = {"L1": ("l1",), "L2": ("l2",), "L1L2": ("l1", "l2")}
 OF_EVERY_OPTIMIZER = ("clipnorm", "clipvalue", "weight_decay")
@@ -54,28 +55,55 @@ def apart(configuration: Configuration) -> tuple[Configuration, list[float]]:
     }, numbers
 
 
-def install(model: Any, configuration: Configuration) -> list[Any]:
-    """Put variables where a model that was built from ``apart(…)``'s architecture has numbers; in their order."""
-    from cerebro_db.nn.number import Number
+class Plain:
+    """A number as such, where Keras reads it anew at each step: nothing is compiled that would keep its old value."""
 
-    numbers = apart(configuration)[1]
-    variables = [Number(number) for number in numbers]
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def put(self, number: float) -> None:
+        _put_in(self._places, number)
+
+
+def install(model: Any, configuration: Configuration, as_variables: bool) -> list[Any]:
+    """Put the numbers into a model that was built from ``apart(…)``'s architecture; what holds them, in their order."""
+    holders: list[Any] = []
+    for number, places in zip(apart(configuration)[1], _places(model, configuration)):
+        if as_variables:
+            from cerebro_db.nn.number import Number
+
+            holders.append(Number(number))
+            _put_in(places, holders[-1])
+        else:
+            holders.append(Plain(places))
+            holders[-1].put(number)
+    return holders
+
+
+def _places(model: Any, configuration: Configuration) -> list[Places]:
+    """Whose attributes hold each number."""
+    found: list[Places] = [[] for _ in apart(configuration)[1]]
     for regularizer in _regularizers(model):
         for name in REGULARIZERS.get(type(regularizer).__name__, ()):
             position = float(getattr(regularizer, name))
-            if position in range(1, len(numbers) + 1):
-                setattr(regularizer, name, variables[int(position) - 1])
-    names = _shared_names(configuration["compile"].get("optimizer")) if numbers else []
-    for name, variable in zip(reversed(names), reversed(variables)):  # they are the last ones
-        # not by Keras' own __setattr__: it would make the variable a part of the optimizer's state
-        object.__setattr__(model.optimizer, name, variable)
-    return variables
+            if position in range(1, len(found) + 1):
+                found[int(position) - 1].append((regularizer, name))
+    names = _shared_names(configuration["compile"].get("optimizer")) if found else []
+    for name, places in zip(reversed(names), reversed(found)):  # they are the last ones
+        places.append((model.optimizer, name))
+    return found
 
 
-def put(variables: Sequence[Any], configuration: Configuration) -> None:
-    if variables:
-        for variable, number in zip(variables, apart(configuration)[1]):
-            variable.put(number)
+def _put_in(places: Places, value: Any) -> None:
+    for owner, name in places:
+        # not by Keras' own __setattr__: it would make a variable a part of the optimizer's state
+        object.__setattr__(owner, name, value)
+
+
+def put(holders: Sequence[Any], configuration: Configuration) -> None:
+    if holders:
+        for holder, number in zip(holders, apart(configuration)[1]):
+            holder.put(number)
 
 
 def _regularizers_apart(part: Any, numbers: list[float]) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import gc
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,16 +33,32 @@ def large(variables: list[Any]) -> bool:
     return sum(math.prod(variable.shape) for variable in variables) > LARGE
 
 
+@contextlib.contextmanager
+def without_tensorflow() -> Iterator[None]:
+    """Keras' layers for images, RandomFlip for one, take TensorFlow whatever the engine is; it would advise to install
+    what is there."""
+    try:
+        yield
+    except Exception as error:
+        if "requires the tensorflow module" not in str(error):
+            raise
+        raise ConfigurationFailed(
+            "a layer of the architecture works with TensorFlow only",
+            hint='Train it with the engine tensorflow, or with "auto", which finds out for each architecture.',
+        ) from error
+
+
 class KerasProgram(abc.ABC):
     """A compiled model whose columns fit a layout.  An engine adds the loops over slabs."""
 
     together: Together | None = None
+    compiles = True  # so that what may change has to be a variable
 
     def __init__(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> None:
         self.layout = layout
         shape, _ = numbers.apart(configuration)
         self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
-        self._numbers = numbers.install(self.model, configuration)
+        self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
         self._untouched: tuple[Any, int] | None = (configuration["compile"]["optimizer"], seed)
         self._state = whole_state(self.model)
         self.weights = len(self.model.weights)
@@ -53,7 +70,9 @@ class KerasProgram(abc.ABC):
         self.parameters = int(self.model.count_params())
         self.inputs = [list(tensor.shape[1:]) for tensor in self.model.inputs]
         self.outputs = [list(tensor.shape[1:]) for tensor in self.model.outputs]
-        self.volatile = bool(self.model.optimizer.use_ema) or any(
+        optimizer = self.model.optimizer
+        self._averages = bool(getattr(optimizer, "inner_optimizer", optimizer).use_ema)  # float16's wraps another
+        self.volatile = self._averages or any(
             getattr(layer, "stateful", False) for layer in self.model._flatten_layers(include_self=False)
         )
         self.input_columns: list[InputColumn] = []
@@ -101,7 +120,7 @@ class KerasProgram(abc.ABC):
         self._state[index].assign(value)
 
     def average(self) -> None:
-        if self.model.optimizer.use_ema:  # Keras' fit does this at its end; training goes on without
+        if self._averages:  # Keras' fit does this at its end; training goes on without
             self.touched()
             self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
 
@@ -237,5 +256,7 @@ def _sample_weights(target: Any, table: np.ndarray) -> Any:
 
 def _plain(value: Any) -> Any:
     """A float, or a list of floats of a metric with a value per class."""
-    array = np.asarray(value, "float64")
+    from keras import ops
+
+    array = ops.convert_to_numpy(value).astype("float64")
     return array.item() if array.ndim == 0 else array.tolist()

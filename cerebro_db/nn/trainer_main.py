@@ -1,8 +1,8 @@
 """The trainer process: reads orders from standard input, obeys them one by one, ends at end-of-file.
 
-    python -I …/cerebro_db/nn/trainer_main.py [FOLDER [COMPILED]]
+    python -I …/cerebro_db/nn/trainer_main.py [FOLDER…]
 
-With FOLDER it is confined (see confine.py), and may write files only there, and where what it compiles is kept.
+With any FOLDER it is confined (see confine.py), and may write files only in these.
 Frames go out on what was standard output; anything that a library prints goes to standard error.
 The framework is imported by the ``hello`` order, because which one, and which GPU it may see, has to
 be known before.
@@ -63,7 +63,7 @@ def session_is_gone() -> bool:
     return any(event & select.POLLHUP and not event & select.POLLIN for _, event in poll.poll(0))
 
 
-def rest(seconds: float, folder: str) -> None:
+def rest(seconds: float, folders: list[str]) -> None:
     """Wait for another call's order.  If none comes, or the session goes, nobody else tidies up: the files, which may
     be in memory, are removed before this process ends."""
     die_with_the_parent(0)
@@ -72,8 +72,11 @@ def rest(seconds: float, folder: str) -> None:
     if any(event & select.POLLIN for _, event in poll.poll(1000 * seconds)):
         die_with_the_parent()
         return
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
+    paths: list[str] = []
+    for folder in folders:
+        with contextlib.suppress(OSError):  # one may be gone
+            paths += [os.path.join(folder, name) for name in os.listdir(folder)]
+    for path in paths:
         with contextlib.suppress(OSError):
             shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
     os._exit(0)
@@ -101,7 +104,7 @@ def main() -> None:
                 answer["ok"]["confinement"] = confinement
             write_frame(frames, answer)
             if order.get("order") == "rest" and "ok" in answer:
-                rest(order["seconds"], order["folder"])
+                rest(order["seconds"], order["folders"])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from cerebro_db.core import models, params
 from cerebro_db.core.custom import Known
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.names import Name
+from cerebro_db.core.precision import computed_in
 
 from . import functions, limits, packed, runs, tables, waiting, warm
 from .db import Database
@@ -114,6 +115,9 @@ def check(
     architectures = {
         model_id: read_architecture(db, arch_table, model_id) for model_id in sorted({row["model_id"] for row in rows})
     }
+    if "precision" in chosen:
+        for architecture in architectures.values():
+            architecture.translated = computed_in(architecture.translated, chosen["precision"])
     for row in rows:
         row["compile"] = models.for_outputs(row["compile"], architectures[row["model_id"]].translated)
     segments = len(source.layout["partitions"])

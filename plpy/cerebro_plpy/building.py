@@ -12,18 +12,22 @@ import psycopg2
 
 from cerebro_db.core.engines import AUTO
 from cerebro_db.core.errors import CerebroError, TrainerFailed
+from cerebro_db.core.schedule import entries
 
 from . import choosing, limits, together
 from .db import Database
 from .dialect import lost_a_segment
 from .machine import megabytes, memory_available, memory_needed, room
-from .runs import STATES, Configuration, Run, note
+from .runs import STATES, Configuration, Run, built_in, note, note_each
 from .sessions import Session
 from .team import LOST, Refused, Seat, Steps, Team, failure_of
 
 MOST_TRIES = 3
 # What is on record of a configuration.
-BUILT = ("parameters", "state_bytes", "engine", "trial", "tried", "form", "program")
+BUILT = (
+    "parameters", "state_bytes", "engine",
+    "trial", "tried", "untried", "refused", "of_run", "form", "program",
+)  # fmt: skip
 
 
 def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
@@ -35,7 +39,8 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
     fresh = [configuration for configuration in run.configurations.values() if not configuration.built]
     kinds: dict[str, list[Configuration]] = {}
     if fresh:
-        failed = {}
+        failed: dict[int, CerebroError] = {}
+        built: dict[int, dict[str, Any]] = {}
         for key, found in described_for_sure(team, run, fresh).items():
             if isinstance(found, CerebroError):
                 failed[key] = found
@@ -43,10 +48,13 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
             else:
                 mine = run.configurations[key]
                 mine.state_bytes, mine.engine = found["state_bytes"], found["engine"]
-                facts = {**{name: found[name] for name in BUILT if name in found}, **mine.trial}
-                note(recorder, run.id, "built", key, **facts)
+                built[key] = {**{name: found[name] for name in BUILT if name in found}, **mine.trial}
                 if found["kind"] is not None:
                     kinds.setdefault(found["kind"], []).append(mine)
+        if built:
+            enter(run, recorder, {key: facts["parameters"] for key, facts in built.items()})
+            entered = {key: {**facts, "enters": run.configurations[key].enters} for key, facts in built.items()}
+            note_each(recorder, run.id, "built", entered)
         if len(failed) == len(run.configurations):
             key, error = next(iter(failed.items()))
             error.message = f"mst_key {key}: {error.message}"
@@ -58,6 +66,21 @@ def build_once(db: Database, run: Run, team: Team, recorder: Session) -> None:
     require_room(recorder, run)
     say_needs(db, run)
     together.settle(db, run, team, recorder, kinds)
+
+
+def enter(run: Run, recorder: Session, parameters: dict[int, int]) -> None:
+    """Where the configurations that were built just now enter the ring; with those that did before, nothing changes."""
+    earlier = built_in(recorder, run.options["replay"]) if "replay" in run.options else {}
+    costs = {}
+    for key, mine in run.configurations.items():
+        if key in parameters and mine.place in earlier:
+            _, mine.enters = earlier[mine.place]
+        elif key in parameters:
+            # Of one architecture the one with more batches takes longer.
+            costs[key] = (parameters[key], run.rows_of(mine) / choosing.batch_size(mine))
+    taken = {mine.enters for mine in run.configurations.values() if mine.enters is not None}
+    for key, entry in entries(costs, taken).items():
+        run.configurations[key].enters = entry
 
 
 def require_room(recorder: Session, run: Run) -> None:
@@ -108,6 +131,8 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
         kinds.setdefault(choosing.form_of(run, configuration), []).append(configuration)
     kinds = {kind: choosing.typical_first(alike) for kind, alike in kinds.items()}  # it is the one that is tried
     layout = {side: run.source.layout[side] for side in ("inputs", "outputs")}
+    engines = {kind: alike[0].engine for kind, alike in kinds.items() if alike[0].engine}
+    answers: dict[tuple[str, str], Any] = {}
 
     def look_at(seat: Seat, mine: list[tuple[str, str]]) -> Steps:
         found: dict[tuple[str, str], Any] = {}
@@ -115,52 +140,57 @@ def described(team: Team, run: Run, configurations: Sequence[Configuration]) -> 
             yield from team.read(seat, run.source, seat.segment)  # while the framework is imported
         for kind, engine in mine:
             one, *others = kinds[kind]
-            order = {
+            order: dict[str, Any] = {
                 "work": "describe",
                 "engine": engine,
                 "configuration": one.definition,
                 "others": [other.definition for other in others],
                 "layout": layout,
             }
-            more: dict[str, Any] = {}
-            if not one.engine:
-                handle, _ = yield from team.read(seat, run.source, seat.segment)
-                more = {"work": "trial", "handle": handle, "seed": one.seed}
             try:
-                found[kind, engine] = yield from team.order(seat, {**order, **more})
+                if kind not in engines:
+                    handle, _ = yield from team.read(seat, run.source, seat.segment)
+                    order.update(work="trial", handle=handle, seed=one.seed)
+                found[kind, engine] = yield from team.order(seat, order)
             except Refused as refused:
                 found[kind, engine] = refused.error
         return found
 
-    tasks: dict[str, list[tuple[str, str]]] = {}
-    for kind, alike in kinds.items():
-        for engine in [alike[0].engine] if alike[0].engine else run.options["among"]:
-            tasks.setdefault(engine, []).append((kind, engine))
-    shares: dict[int, list[tuple[str, str]]] = {seat.segment: [] for seat in team.seats}
-    for engine, mine in tasks.items():
-        # Where trainers were started with that engine, if there are any: the engines are tried at the same time.
-        seats = [seat for seat in team.seats if team.engine(seat.segment) == engine] or team.seats
-        for number, task in enumerate(mine):
-            shares[seats[number % len(seats)].segment].append(task)
-    work = {segment: look_at(team.seats[segment], share) for segment, share in shares.items()}
-    answers = {task: found for part in team.run_all(work).values() for task, found in part.items()}
-    groups: dict[str, list[str]] = {}
-    for kind in kinds:  # of one program: those were compiled once
-        programs = [found["program"] for (its, _), found in answers.items() if its == kind and "program" in told(found)]
-        groups.setdefault(programs[0] if programs else kind, []).append(kind)
+    def ask(tasks: list[tuple[str, str]]) -> None:
+        if not tasks:
+            return
+        shares: dict[int, list[tuple[str, str]]] = {seat.segment: [] for seat in team.seats}
+        for engine in {engine: None for _, engine in tasks}:
+            # Where trainers were started with that engine, if there are any: the others would start one more.
+            seats = [seat for seat in team.seats if team.engine(seat.segment) == engine] or team.seats
+            for number, task in enumerate(task for task in tasks if task[1] == engine):
+                shares[seats[number % len(seats)].segment].append(task)
+        # Who has nothing to try reads the rows meanwhile.
+        work = {
+            segment: look_at(team.seats[segment], share)
+            for segment, share in shares.items()
+            if share or not team.seats[segment].looked_at
+        }
+        for found in team.run_all(work).values():
+            answers.update(found)
+
+    undecided = {kind: alike for kind, alike in kinds.items() if kind not in engines}
+    reasons: dict[str, dict[str, Any]] = {}
+    first = choosing.first_tried(run)
+    known = {kind for kind, alike in undecided.items() if alike[0].earlier and first in alike[0].earlier.figures}
+    ask([(kind, engines.get(kind, first)) for kind in kinds if kind not in known])
+    ask(choosing.still_to_try(run, choosing.programs_of(run, undecided, answers)))
+    for kind, (engine, why) in choosing.chosen(run, choosing.programs_of(run, undecided, answers)).items():
+        engines[kind], reasons[kind] = engine, why
+    ask([(kind, engine) for kind, engine in engines.items() if (kind, engine) not in answers])
     result = {}
-    for program, group in groups.items():
-        by_engine: dict[str, list[Any]] = {}
-        for (kind, engine), found in answers.items():
-            if kind in group:
-                by_engine.setdefault(engine, []).append(found)
-        best, trial = choosing.chosen(run, [one for kind in group for one in kinds[kind]], by_engine)
-        for kind in group:
-            found = answers[kind, best]
+    for kind, engine in engines.items():
+        found = answers[kind, engine]
+        for place, one in enumerate(kinds[kind]):
             if told(found):
-                found = {**found, "engine": best, **trial, **({"form": kind, "program": program} if trial else {})}
-            for place, one in enumerate(kinds[kind]):
-                result[one.key] = {**found, "kind": found["kinds"][place]} if told(found) else found
+                result[one.key] = {**found, "engine": engine, "kind": found["kinds"][place], **reasons.get(kind, {})}
+            else:
+                result[one.key] = found
     return result
 
 

@@ -24,14 +24,21 @@ from . import limits
 from .building import build_once
 from .db import Database
 from .dialect import lost_a_segment
-from .runs import Configuration, Run, emptied_sql, note, schedule_of, shuffle_seed
+from .machine import cores
+from .runs import MOST_TOGETHER, Configuration, DataSet, Run, emptied_sql, note, schedule_of, shuffle_seed
 from .sessions import LISTEN_EVERY, Session, wait_any
 from .team import CANCELLED, Refused, Seat, Steps, Team, failure_of, first_line
+from .turns import Turn, TurnSteps
 
 HEARTBEAT_EVERY = 1.0  # seconds
 TELL_EVERY = 60.0  # seconds; a notice comes with every tenth of a run, too
 SICK_AFTER = 3  # configurations in a row whose trainer died on one segment: it is the segment's fault, not theirs
 FREE_AT_ONCE = 1 << 20  # an old state larger than this is gone when the new one is committed
+# Segments read ahead and store behind where that takes more than this share of the time of training: to choose the next
+# unit early costs the schedule some freedom. And where a unit's states may have so many bytes: less is fetched and
+# stored in milliseconds; of more a segment should not hold two in memory.
+AHEAD_ABOVE = 0.2
+AHEAD_FROM, AHEAD_TO = 1 << 20, 256 << 20
 
 
 class Driver:
@@ -50,20 +57,39 @@ class Driver:
         self.started = self.told_at = time.monotonic()
         self.done_before = self.done
         self.most_seconds, _ = limits.of_session(recorder)["run_seconds"]
+        largest = max(c.state_bytes * (MOST_TOGETHER if c.alike else 1) for c in run.configurations.values())
+        # Trainers that keep all processors busy are only held up by what goes on beside them.
+        room = run.options["threads"] > 1 or cores() > run.segments or bool(run.options.get("gpus"))
+        self.may_read_ahead = room and AHEAD_FROM <= largest <= AHEAD_TO
+        self.training = self.moving = 0.0  # seconds of all hops so far: at the rows, and on fetching and storing states
 
     # -- ports ------------------------------------------------------------------------------------
 
     def start(self, units: Sequence[Unit]) -> None:
         seat = self.team.seats[units[0].segment]
-        seat.units, seat.since = list(units), time.monotonic()
-        first = units[0]
-        if isinstance(first, Evaluate):
-            seat.session.begin(self.evaluate(seat, first))
-        else:
-            seat.session.begin(self.train(seat, [unit for unit in units if isinstance(unit, Train)]))
+        turn = Turn(list(units), time.monotonic(), begun=not seat.turns.under_way)
+        self._begin(seat, turn)
+
+    def _begin(self, seat: Seat, turn: Turn) -> None:
+        turn.steps, turn.statement = self._steps(seat, turn), None
+        seat.turns.under_way.append(turn)
+        if seat.session.work is None:
+            seat.session.begin(seat.turns.work())
+
+    def reads_ahead(self, segment: int) -> bool:
+        turns = self.team.seats[segment].turns
+        return self.ahead and len(turns.under_way) == 1 and turns.computing is not None and turns.computing.shares
+
+    @property
+    def ahead(self) -> bool:
+        """Whether to read ahead; it has no influence on what comes of it."""
+        wanted = self.run.options.get("read_ahead")
+        if wanted is None:
+            return self.may_read_ahead and self.moving > AHEAD_ABOVE * self.training
+        return bool(wanted)
 
     def wait(self) -> list[Outcome]:
-        busy = [seat for seat in self.team.seats if seat.units]
+        busy = [seat for seat in self.team.seats if seat.turns.under_way]
         wait_any([seat.session for seat in busy], LISTEN_EVERY)
         self.team.listen()
         outcomes = [outcome for seat in busy for outcome in self._look(seat)]
@@ -82,32 +108,64 @@ class Driver:
 
     # -- within -----------------------------------------------------------------------------------
 
-    def _look(self, seat: Seat) -> list[Outcome]:
-        """What became of a segment's units, if they have ended."""
-        units = seat.units
+    def _steps(self, seat: Seat, turn: Turn) -> TurnSteps:
+        """For each unit the reason if it must stop, else None: it is committed.  And what the trainer has refused."""
+        first = turn.units[0]
         try:
-            finished, reasons = seat.session.advance()
+            if isinstance(first, Evaluate):
+                reasons = yield from self.evaluate(seat, turn, first)
+            else:
+                reasons = yield from self.train(seat, turn, [unit for unit in turn.units if isinstance(unit, Train)])
+            return reasons, None
         except Refused as refused:
-            seat.session.work = None
-            if refused.kind == "DiskFull":
-                raise refused.error from refused  # no configuration's fault
-            lost = refused.kind in ("TrainerFailed", "CorruptState")
-            if lost:
-                seat.held.clear()
-            # Of several, whose fault it is shows when each is tried alone.
-            return self._ended(seat, [refused.error.message] * len(units), try_again=lost or len(units) > 1)
+            return [], refused
+
+    def _look(self, seat: Seat) -> list[Outcome]:
+        """What became of a segment's units, of those that have ended."""
+        lost, turns = None, seat.turns
+        try:
+            seat.session.advance()
         except psycopg2.Error as error:
-            if lost_a_segment(error):
-                self.run.segments_lost = True
-            elif not seat.session.lost and error.pgcode != CANCELLED:
-                raise failure_of(f"segment {seat.segment}", error) from error
-            reason = first_line(error)
-            self.team.replace(seat)
-            return self._ended(seat, [None if self.committed(seat, unit) else reason for unit in units], try_again=True)
-        if not finished:
-            return []
-        seat.failing.clear()
-        return self._ended(seat, reasons, try_again=False)
+            lost = error
+        over, turns.over = turns.over, []
+        outcomes = [outcome for turn in over for outcome in self._settled(seat, turn)]
+        return outcomes if lost is None else outcomes + self._after_loss(seat, lost)
+
+    def _settled(self, seat: Seat, turn: Turn) -> list[Outcome]:
+        reasons, refused = turn.result
+        if refused is None:
+            seat.failing.clear()
+            return _ended(turn, reasons, try_again=False)
+        if refused.kind == "DiskFull":
+            raise refused.error from refused  # no configuration's fault
+        lost = refused.kind in ("TrainerFailed", "CorruptState")
+        if lost:
+            seat.held.clear()
+        # Of several, whose fault it is shows when each is tried alone.
+        try_again, reason = lost or len(turn.units) > 1, refused.error.message
+        if try_again:
+            self._suspect(seat, turn, reason)
+        return _ended(turn, [reason] * len(turn.units), try_again=try_again)
+
+    def _after_loss(self, seat: Seat, error: psycopg2.Error) -> list[Outcome]:
+        """A session is gone, and what it was doing."""
+        if lost_a_segment(error):
+            self.run.segments_lost = True
+        elif not seat.session.lost and error.pgcode != CANCELLED:
+            raise failure_of(f"segment {seat.segment}", error) from error
+        reason, asked, abandoned = first_line(error), seat.turns.asked, seat.turns.abandon()
+        self.team.replace(seat)
+        outcomes = []
+        for turn in abandoned:
+            if turn is asked:
+                reasons = [None if self.committed(seat, unit) else reason for unit in turn.units]
+                outcomes += _ended(turn, reasons, try_again=True)
+                if all(reasons):
+                    self._suspect(seat, turn, reason)
+            else:  # the session was lost at another's statement
+                turn.started, turn.begun, turn.rows = time.monotonic(), True, 0
+                self._begin(seat, turn)
+        return outcomes
 
     def committed(self, seat: Seat, unit: Unit) -> bool:
         """Whether the log has a unit whose session was lost; it may have been lost on its way back from COMMIT."""
@@ -131,37 +189,20 @@ class Driver:
             self.done += rows
         return bool(found)
 
-    def _ended(self, seat: Seat, reasons: Sequence[str | None], *, try_again: bool) -> list[Outcome]:
-        """The units are over; those with a reason have come to nothing."""
-        units, seat.units = seat.units, []
-        if try_again and all(reasons):
-            seat.failing.add(units[0].configuration)
-            if len(seat.failing) >= SICK_AFTER:
-                raise TrainerFailed(
-                    f"segment {seat.segment} fails whatever it trains: {reasons[0]}",
-                    hint=f"SELECT * FROM cerebro.doctor() may tell why; then SELECT cerebro.resume({self.run.id}).",
-                )
-        share = (time.monotonic() - seat.since) / len(units)
-        return [
-            Outcome(unit, seconds=share, error=reason, try_again=try_again) for unit, reason in zip(units, reasons)
-        ]
+    def _suspect(self, seat: Seat, turn: Turn, reason: str) -> None:
+        """A trainer or a session has died at this; with others before, it is the segment that fails."""
+        seat.failing.add(turn.units[0].configuration)
+        if len(seat.failing) >= SICK_AFTER:
+            raise TrainerFailed(
+                f"segment {seat.segment} fails whatever it trains: {reason}",
+                hint=f"SELECT * FROM cerebro.doctor() may tell why; then SELECT cerebro.resume({self.run.id}).",
+            )
 
     # -- the two kinds of units ---------------------------------------------------------------------
 
-    def train(self, seat: Seat, units: list[Train]) -> Steps:
+    def train(self, seat: Seat, turn: Turn, units: list[Train]) -> TurnSteps:
         """A hop, or several that train together.  For each the reason if it must stop, else None: it is committed."""
         run = self.run
-        started_at = yield (
-            "INSERT INTO cerebro.attempt (run, mst_key, hop, segment, worker_pid) VALUES "
-            + ", ".join(["(%s, %s, %s, %s, %s)"] * len(units))
-            + " RETURNING started_at",
-            [
-                value
-                for unit in units
-                for value in (run.id, unit.configuration, unit.hop, unit.segment, seat.worker_pid)
-            ],
-        )
-        handle, reading = yield from self.team.read(seat, run.source, units[0].segment)
         members, states = [], []
         for unit in units:
             configuration = run.configurations[unit.configuration]
@@ -175,8 +216,26 @@ class Driver:
             )
             states.append((configuration, unit.hop - 1))
         engine = run.configurations[units[0].configuration].engine
-        order = {"work": "train", "engine": engine, "handle": handle, "members": members}
-        result, loading = yield from self.with_states(seat, states, order)
+        order = {"work": "train", "engine": engine, "members": members}
+        ahead = yield from self.fetch_ahead(seat, turn, states)
+        with seat.turns.computes(turn):
+            seat.session.progress = None
+            started_at = yield (
+                "INSERT INTO cerebro.attempt (run, mst_key, hop, segment, worker_pid) VALUES "
+                + ", ".join(["(%s, %s, %s, %s, %s)"] * len(units))
+                + " RETURNING started_at",
+                [
+                    value
+                    for unit in units
+                    for value in (run.id, unit.configuration, unit.hop, unit.segment, seat.worker_pid)
+                ],
+            )
+            seat.turns.since = started_at[0][0]
+            result, seconds = yield from self.compute(seat, turn, (run.source, units[0].segment), states, ahead, order)
+        turn.rows = sum(trained["rows"] for trained in result["members"])
+        while seat.turns.followed(turn) and seat.turns.since is None:
+            yield None  # who comes next has the trainer compute before this one stores
+        behind = seat.turns.since  # when that was
         reasons: list[str | None] = []
         sql, values = ["BEGIN"], []
         kept = []
@@ -186,10 +245,9 @@ class Driver:
                 continue
             reasons.append(None)
             kept.append((unit, trained))
-            seconds = {"data": reading, **result["seconds"], "load": result["seconds"].get("load", 0.0) + loading}
             share = {stage: round(spent / len(units), 6) for stage, spent in seconds.items()}
             saving = share.pop("save", 0.0)
-            sql += self._saving(seat, unit, place)
+            sql += self._saving(seat, unit, result["unit"], place, behind=behind is not None)
             values += [
                 run.id,
                 unit.configuration,
@@ -210,6 +268,7 @@ class Driver:
                 trained["state"]["weights_bytes"],
                 json.dumps({**share, "together": len(units)} if len(units) > 1 else share),
                 saving,
+                *([] if behind is None else [behind]),
                 len(units),
             ]
         old = [
@@ -220,82 +279,135 @@ class Driver:
         if old:
             sql.append(emptied_sql(old).rstrip(";"))
         if kept:
+            before = time.monotonic()
             yield "; ".join([*sql, "COMMIT"]), values
+            if not turn.shares:
+                self.moving += time.monotonic() - before
         for unit, trained in kept:
             configuration, state = run.configurations[unit.configuration], trained["state"]
             configuration.hops, configuration.sha256 = unit.hop, state["sha256"]
             configuration.state_bytes, configuration.dist_key = state["bytes"], seat.dist_key
-            if "token" in state:
+            if "token" in state and behind is None:
                 seat.held[unit.configuration] = (unit.hop, state["token"])
             self.done += trained["rows"]
         return reasons
 
-    def _saving(self, seat: Seat, unit: Train, place: int) -> list[str]:
-        """The statements that store the state of one who trained, and its record."""
+    def _saving(self, seat: Seat, unit: Train, left_by: int, place: int, *, behind: bool) -> list[str]:
+        """The statements that store the state of one who trained, and its record.
+
+        That is part of saving, or it is ``behind``: the segment's trainer is at the next one's since some moment.
+        """
         configuration = self.run.configurations[unit.configuration]
         leaf, dialect = self.run.leaf(configuration, unit.hop), self.team.dialect
+        join = ", 'behind'," if behind else "+"
+        took = f"extract(epoch FROM clock.finished_at - {'%s' if behind else 'now()'}) / %s"
         return [
             self.run.empty_leaf_sql(dialect, configuration, unit.hop).rstrip(";"),
             f"INSERT INTO {leaf} (__dist_key__, hop, start, payload)"
             f" SELECT s.__dist_key__, {int(unit.hop)}, (s.made).start, (s.made).payload"
-            f" FROM ({dialect.made_on_segment(f'cerebro._state_out({int(place)})', seat.dist_key)}) s",
+            f" FROM ({dialect.made_on_segment(f'cerebro._state_out({int(left_by)}, {int(place)})', seat.dist_key)}) s",
             "INSERT INTO cerebro.hop (run, mst_key, hop, epoch, segment, started_at, worker_pid, trainer_pid, rows,"
-            "  steps, loss, metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
+            "  steps, loss, metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds,"
+            "  finished_at)"
             " SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
-            "  %s::jsonb || jsonb_build_object('save', %s + extract(epoch FROM clock_timestamp() - now()) / %s)",
+            f"  %s::jsonb || jsonb_build_object('save', %s {join} {took}), clock.finished_at"
+            " FROM (SELECT clock_timestamp() AS finished_at) clock",
         ]
 
-    def evaluate(self, seat: Seat, unit: Evaluate) -> Steps:
+    def evaluate(self, seat: Seat, turn: Turn, unit: Evaluate) -> TurnSteps:
         """Returns one None, as ``train`` does: an evaluation has no reason to stop."""
         run, configuration = self.run, self.run.configurations[unit.configuration]
-        rows = yield "SELECT clock_timestamp()", None
-        started_at = rows[0][0]
-        handle, reading = yield from self.team.read(seat, run.data(unit.dataset), unit.part)
-        order: dict[str, Any] = {"work": "evaluate", "engine": configuration.engine, "handle": handle}
-        order["configuration"] = configuration.definition
-        result, loading = yield from self.with_states(seat, [(configuration, unit.hop)], order)
-        seconds = {**result["seconds"], "data": reading}
-        seconds["load"] = seconds.get("load", 0.0) + loading
-        yield (
-            "INSERT INTO cerebro.evaluation (run, mst_key, epoch, dataset, part, segment, started_at, worker_pid, rows,"
-            " loss, metric, metrics, seconds) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (
-                run.id,
-                unit.configuration,
-                unit.epoch,
-                unit.dataset,
-                unit.part,
-                unit.segment,
-                started_at,
-                result["worker_pid"],
-                result["rows"],
-                result["loss"],
-                first_metric(result["metrics"]),
-                plain_json(result["metrics"]),
-                json.dumps(seconds),
-            ),
-        )
+        order = {"work": "evaluate", "engine": configuration.engine, "configuration": configuration.definition}
+        states = [(configuration, unit.hop)]
+        ahead = yield from self.fetch_ahead(seat, turn, states)
+        with seat.turns.computes(turn):
+            seat.session.progress = None
+            ((started_at,),) = yield "SELECT clock_timestamp()", None
+            seat.turns.since = started_at
+            part = run.data(unit.dataset), unit.part
+            result, seconds = yield from self.compute(seat, turn, part, states, ahead, order)
+            yield (
+                "INSERT INTO cerebro.evaluation (run, mst_key, epoch, dataset, part, segment, started_at, worker_pid,"
+                " rows, loss, metric, metrics, seconds) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                (
+                    run.id,
+                    unit.configuration,
+                    unit.epoch,
+                    unit.dataset,
+                    unit.part,
+                    unit.segment,
+                    started_at,
+                    result["worker_pid"],
+                    result["rows"],
+                    result["loss"],
+                    first_metric(result["metrics"]),
+                    plain_json(result["metrics"]),
+                    json.dumps(seconds),
+                ),
+            )
         return [None]
 
-    def with_states(self, seat: Seat, wanted: list[tuple[Configuration, int]], order: dict[str, Any]) -> Steps:
-        """Give an order that needs states, each of a configuration after a hop: (result, seconds spent on fetching)."""
-        order = {**order, "state_bytes": sum(configuration.state_bytes for configuration, _ in wanted)}
-        if len(wanted) == 1:
+    def fetch_ahead(self, seat: Seat, turn: Turn, wanted: list[tuple[Configuration, int]]) -> TurnSteps:
+        """The states that were fetched while the trainer was another's, if it was; it is free then."""
+        if turn.begun:
+            return None
+        states = yield from self.fetch_all(seat, wanted)
+        while seat.turns.computing is not None:
+            yield None
+        turn.begun, turn.started = True, time.monotonic()
+        return states
+
+    def compute(
+        self,
+        seat: Seat,
+        turn: Turn,
+        partition: tuple[DataSet, int],
+        wanted: list[tuple[Configuration, int]],
+        states: list[Any] | None,
+        order: dict[str, Any],
+    ) -> Steps:
+        """Give an order that needs rows, and states, each of a configuration after a hop: (result, its seconds).
+
+        The states were fetched already, or they are now, unless the trainer still holds the only one.
+        """
+        try:
+            handle, reading = yield from self.team.read(seat, *partition)
+        except Refused:
+            tickets = [state["ticket"] for state in states or [] if "ticket" in state]
+            if tickets:
+                yield from self.team.order(seat, {"work": "drop", "tickets": tickets})
+            raise
+        turn.shares = self.ahead or states is not None
+        give = self.team.order_and_share if turn.shares else self.team.order
+        state_bytes = sum(configuration.state_bytes for configuration, _ in wanted)
+        order = {**order, "handle": handle, "state_bytes": state_bytes}
+        result, fetching = None, 0.0
+        if states is None and len(wanted) == 1:
             ((configuration, hop),) = wanted
             held = seat.held.get(configuration.key)
             if held is not None and held[0] == hop:
                 try:
-                    state = {"kind": "held", "token": held[1]}
-                    return (yield from self.team.order(seat, {**order, "states": [state]})), 0.0
+                    result = yield from give(seat, {**order, "states": [{"kind": "held", "token": held[1]}]})
                 except Refused as refused:
                     if refused.kind != "WrongState":
                         raise
                     del seat.held[configuration.key]
-        started, states = time.monotonic(), []
+        if result is None:
+            started = time.monotonic()
+            if states is None:
+                states = yield from self.fetch_all(seat, wanted)
+            fetching = time.monotonic() - started
+            result = yield from give(seat, {**order, "states": states})
+        if not turn.shares:  # else it would be waiting for others, too
+            self.moving += fetching
+            self.training += result["seconds"].get("train", 0.0) + result["seconds"].get("evaluate", 0.0)
+        return result, {"data": reading, **result["seconds"], "load": result["seconds"].get("load", 0.0) + fetching}
+
+    def fetch_all(self, seat: Seat, wanted: list[tuple[Configuration, int]]) -> Steps:
+        states = []
         for configuration, hop in wanted:
             states.append((yield from self.fetch(seat, configuration, hop)))
-        fetching = time.monotonic() - started
-        return (yield from self.team.order(seat, {**order, "states": states})), fetching
+        return states
 
     def fetch(self, seat: Seat, configuration: Configuration, hop: int) -> Steps:
         """Bring the state after a hop to a segment; how an order names it there."""
@@ -321,11 +433,13 @@ class Driver:
     # -- telling others -----------------------------------------------------------------------------
 
     def rows_under_way(self) -> int:
-        return sum(
-            int(seat.session.progress.get("rows", 0))
-            for seat in self.team.seats
-            if seat.session.progress and any(isinstance(unit, Train) for unit in seat.units)
-        )
+        rows = 0
+        for seat in self.team.seats:
+            rows += sum(turn.rows for turn in seat.turns.under_way)
+            computing = seat.turns.computing
+            if computing is not None and isinstance(computing.units[0], Train):
+                rows += int((seat.session.progress or {}).get("rows", 0))
+        return rows
 
     def beat(self, *, last: bool = False) -> None:
         """Once a second: say how far we are."""
@@ -371,6 +485,14 @@ class Driver:
         """The recorder, once what it was writing is written."""
         self.recorder.finish()
         return self.recorder
+
+
+def _ended(turn: Turn, reasons: Sequence[str | None], *, try_again: bool) -> list[Outcome]:
+    """The units are over; those with a reason have come to nothing."""
+    share = (time.monotonic() - turn.started) / len(turn.units)
+    return [
+        Outcome(unit, seconds=share, error=reason, try_again=try_again) for unit, reason in zip(turn.units, reasons)
+    ]
 
 
 def drive(db: Database, run: Run, team: Team, recorder: Session) -> None:

@@ -37,6 +37,16 @@ def memory_available() -> int | None:
     return min(found, default=None)
 
 
+def memory_total() -> int | None:
+    """The machine's memory, or the container's if that is less."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with contextlib.suppress(OSError, ValueError):
+        found.append(int((CGROUP / "memory.max").read_text()))
+    return min(found, default=None)
+
+
 def memory_needed(state_bytes: int) -> int:
     """Of a trainer that trains a model with a state of so many bytes: gradients and what is on its way, besides."""
     return FRAMEWORK + 3 * state_bytes

@@ -7,8 +7,9 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from cerebro_db.core.engines import AUTO, DEFAULT, ENGINES
+from cerebro_db.core.engines import AUTO, DEFAULT, ENGINES, OPTIONAL, TRIED
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
+from cerebro_db.core.precision import PRECISIONS
 
 from . import engine, machine, trainer
 from .db import Database
@@ -25,6 +26,9 @@ OPTIONS: dict[str, type] = {
     "replay": int,
     "hang_after": int,
     "fuse": bool,
+    "read_ahead": bool,
+    "cache_mb": int,
+    "precision": str,
 }
 
 
@@ -47,10 +51,17 @@ def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus
         given = {**replayed(db, given["replay"]), **{k: v for k, v in given.items() if k != "seed"}}
     if given.get("nan", "stop") not in ("stop", "keep"):
         raise InvalidArgument(f"{MODULE} error: option 'nan' must be 'stop' or 'keep'.")
+    if given.get("precision", PRECISIONS[0]) not in PRECISIONS:
+        raise InvalidArgument(
+            f"{MODULE} error: option 'precision' cannot be {json.dumps(given['precision'])}.",
+            hint=f"It is one of {', '.join(PRECISIONS)}; without it layers compute as their architecture says.",
+        )
     if not 1 <= given.get("threads", 1) <= MOST_THREADS:
         raise InvalidArgument(f"{MODULE} error: option 'threads' must be between 1 and {MOST_THREADS}.")
     if not 0 <= given.get("hang_after", 0) < 2**31:
         raise InvalidArgument(f"{MODULE} error: option 'hang_after' must be a number of seconds, or 0 for no limit.")
+    if not 0 <= (given.get("cache_mb") or 0) < 2**31:  # a run to replay may have left it open
+        raise InvalidArgument(f"{MODULE} error: option 'cache_mb' must be a number of megabytes.")
     if not -(2**63) <= given.get("seed", 0) < 2**63:
         raise InvalidArgument(f"{MODULE} error: option 'seed' must fit a bigint.")
     if given.get("fuse") and given.get("deterministic"):
@@ -71,7 +82,9 @@ def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus
         "seed": given.get("seed", 0 if deterministic else secrets.randbits(31)),
         # Together, models have the numbers of single ones but not their bits.
         "fuse": False if deterministic else given.get("fuse"),
-        **({"replay": given["replay"]} if "replay" in given else {}),
+        "read_ahead": given.get("read_ahead"),
+        "cache_mb": given.get("cache_mb"),
+        **{key: given[key] for key in ("precision", "replay") if key in given},
     }
 
 
@@ -80,18 +93,23 @@ def choose_engine(engine: str, deterministic: bool) -> dict[str, Any]:
     if engine not in (*ENGINES, AUTO):
         raise Unsupported(
             f"{MODULE} error: there is no engine '{engine}'.",
-            hint=f"The engines are: {', '.join(ENGINES)}; {AUTO} has them tried for each architecture.",
+            hint=f"The engines are: {', '.join(ENGINES)}; {AUTO} takes {' or '.join(TRIED)} for each architecture: the"
+            " likelier one, and where there is enough to do it tries the other, too.",
         )
     if engine == DEFAULT or (engine == AUTO and deterministic):  # a trial would depend on the load
         return {"engine": DEFAULT}
     installed = trainer.engines()
     if engine == AUTO:
-        return {"engine": AUTO, "among": installed} if len(installed) > 1 else {"engine": installed[0]}
+        among = [one for one in TRIED if one in installed]
+        return {"engine": AUTO, "among": among} if len(among) > 1 else {"engine": (among or installed)[0]}
     if engine not in installed:
+        package, python = ENGINES[engine], trainer.installation()["trainer_python"]
+        pinned = OPTIONAL.get(engine)
+        how = f"{python} -m pip install {pinned}, on every host" if pinned else "docker/install.sh does"
         raise Unsupported(
             f"{MODULE} error: the engine '{engine}' is not installed where the trainers are.",
-            hint=f"Use one of: {', '.join(installed)}; or have the package {ENGINES[engine]} installed into the"
-            " trainer's environment (docker/install.sh does).",
+            hint=f"Use one of: {', '.join(installed)}; or have the package {package} installed into the"
+            f" trainer's environment ({how}).",
         )
     return {"engine": engine}
 

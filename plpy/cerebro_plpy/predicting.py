@@ -20,6 +20,7 @@ class Prediction:
 
     def __init__(self, segment: Segment, job: dict[str, Any]) -> None:
         self.segment = segment
+        self.ticket: str = job["state"]["ticket"]
         self.order = {
             "order": "predict",
             "configuration": job["configuration"],
@@ -27,7 +28,7 @@ class Prediction:
             "inputs": job["inputs"],
             "best": job["best"],
             # The trainer has it after the first chunk, and knows it by that name.
-            "state": {**segment.state(job["state"]), "token": job["state"]["ticket"]},
+            "state": {**segment.state(job["state"]), "token": self.ticket},
         }
 
     def predict(self, rows: int, variables: list[bytes | None]) -> list[Answer]:
@@ -54,7 +55,7 @@ class Prediction:
             yield output, rank, classes, numbers
 
     def close(self) -> None:
-        self.segment.drop_arrived()
+        self.segment.drop_arrived([self.ticket])
         for path in self.segment.folder.glob("predict.*"):
             path.unlink()
 

@@ -16,7 +16,7 @@ from cerebro_db.core.names import Name, quote
 from . import tables
 from .db import Database, entry
 from .dialect import Dialect
-from .runs import leaf_name, no_such_run
+from .runs import WHOLE_PAGES, leaf_name, no_such_run
 from .segment import CHUNK
 
 MODULE = "materialize"
@@ -94,7 +94,7 @@ def _make_models(db: Database, dialect: Dialect, run: dict[str, Any], models: li
                 chunks = name.suffixed("_weights")
                 db.execute(
                     f"CREATE TABLE {chunks.sql} (mst_key integer, start bigint, payload bytea, __dist_key__ integer)"
-                    f" {dialect.distributed_by('__dist_key__')}"
+                    f" {WHOLE_PAGES} {dialect.distributed_by('__dist_key__')}"
                 )
                 db.execute(f"ALTER TABLE {chunks.sql} ALTER COLUMN payload SET STORAGE EXTERNAL")
             db.execute(f"INSERT INTO {chunks.sql} {weight_chunks(model['mst_key'], rows, first, size)}")
@@ -123,8 +123,8 @@ def weight_pieces(db: Database, models: str, chunks: str | None, key: int) -> It
     """The weights of one model of a fit's tables; a piece is all of them that Python ever holds."""
     if chunks is not None:
         cursor = db.cursor(f"SELECT payload FROM {chunks} WHERE mst_key = $1 ORDER BY start", ("integer",), key)
-        while batch := cursor.fetch(1):
-            yield batch[0]["payload"]
+        while batch := cursor.fetch(16):  # 128 kB, of runs from before 4 MB
+            yield b"".join(row["payload"] for row in batch)
         cursor.close()
         return
     size = db.value(f"SELECT octet_length(model_weights) FROM {models} WHERE mst_key = $1", ("integer",), key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,23 @@ from .sessions import Session
 STATES = "cerebro_state"
 MOST_HOPS = 2**31 - 1  # of one configuration
 TRAINING, VALIDATION = "training", "validation"
+# Bytes of a model's state per row, and what has a row of them stay in one piece in its page: of 100 MB that takes half
+# the time to store that rows of 256 kB take, which are cut up and indexed. (Larger rows still are.)
+ROW = 8096
+WHOLE_PAGES = "WITH (toast_tuple_target = 8160)"
 MOST_TOGETHER = 16  # configurations in one pass over the rows
+
+
+Figures = dict[str, dict[str, float]]  # of a trial, by engine: seconds to build, compile and train a batch
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What an earlier run has found out of something built alike."""
+
+    run: int
+    figures: Figures
+    program: str
 
 
 @dataclass
@@ -40,6 +56,8 @@ class Configuration:
     dist_key: int = 0  # where its state was written
     engine: str = ""  # that trains it; if the run leaves it open, chosen when it is built at the latest
     trial: dict[str, Any] = field(default_factory=dict)  # an earlier one that it was chosen by
+    earlier: Earlier | None = None  # trials of some engines only; what they are worth shows when the run is built
+    enters: int | None = None  # where on the ring; settled when it is built, for its visits follow from it
     alike: str | None = None  # the same as of those with which it trains together
 
 
@@ -108,6 +126,7 @@ class Run:
             epochs=self.epochs,
             evaluations=evaluations,
             evaluate_every=self.evaluate_every,
+            enters={c.key: c.enters for c in ordered if c.enters is not None},
             alike={c.key: c.alike for c in ordered if c.alike is not None},
             most_together=MOST_TOGETHER,
         )
@@ -155,7 +174,7 @@ def emptied_sql(tables: Sequence[str], otherwise: str = "NULL") -> str:
 def create_leaf_sql(dialect: Dialect, table: str) -> str:
     return (
         f"CREATE TABLE {table} (__dist_key__ integer NOT NULL, hop integer NOT NULL, start bigint NOT NULL,"
-        f" payload bytea NOT NULL) {dialect.distributed_by('__dist_key__')};"
+        f" payload bytea NOT NULL) {WHOLE_PAGES} {dialect.distributed_by('__dist_key__')};"
         f" ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL;"
     )
 
@@ -225,13 +244,15 @@ def load(recorder: Session, run_id: int) -> Run:
     ):
         definition = {"architecture": architectures[model_id], "compile": compile_, "fit": fit}
         run.configurations[key] = Configuration(key, place, model_id, compiled, fitted, definition, *more)
-    for key, state_bytes, engine in recorder.run(
-        "SELECT mst_key, (detail ->> 'state_bytes')::bigint, detail ->> 'engine' FROM cerebro.event"
-        " WHERE run = %s AND owner = current_user AND event = 'built'",
+    for key, state_bytes, engine, enters in recorder.run(
+        "SELECT mst_key, (detail ->> 'state_bytes')::bigint, detail ->> 'engine', (detail ->> 'enters')::integer"
+        " FROM cerebro.event WHERE run = %s AND owner = current_user AND event = 'built'",
         (run_id,),
     ):
         configuration = run.configurations[key]
         configuration.built, configuration.state_bytes, configuration.engine = True, state_bytes, engine
+        # Runs of earlier versions have no such record: in them a configuration entered at its place.
+        configuration.enters = configuration.place if enters is None else enters
     for key, alike in recorder.run(
         "SELECT mst_key, detail ->> 'alike' FROM cerebro.event"
         " WHERE run = %s AND owner = current_user AND event = 'trains together'",
@@ -249,6 +270,17 @@ def load(recorder: Session, run_id: int) -> Run:
         configuration.hops, configuration.sha256, configuration.state_bytes = hops, sha256, state_bytes
         configuration.dist_key = run.dist_keys[segment]
     return run
+
+
+def built_in(recorder: Session, run_id: int) -> dict[int, tuple[str, int]]:
+    """By place: the engine that a configuration was built with, and where it enters the ring."""
+    found = recorder.run(
+        "SELECT c.place, e.detail ->> 'engine', COALESCE((e.detail ->> 'enters')::integer, c.place)"
+        " FROM cerebro.event e JOIN cerebro.configuration c USING (run, owner, mst_key)"
+        " WHERE run = %s AND owner = current_user AND event = 'built'",
+        (run_id,),
+    )
+    return {place: (engine, enters) for place, engine, enters in found}
 
 
 def schedule_of(recorder: Session, run: Run) -> Schedule:
@@ -361,7 +393,13 @@ def no_such_run(run_id: int | None) -> UndefinedObject:
 
 
 def note(recorder: Session, run_id: int, event: str, key: int | None = None, **detail: Any) -> None:
+    note_each(recorder, run_id, event, {key: detail})
+
+
+def note_each(recorder: Session, run_id: int, event: str, details: Mapping[Any, dict[str, Any]]) -> None:
+    """The same event of several configurations: all of them are on record, or none."""
     recorder.run(
-        "INSERT INTO cerebro.event (run, event, mst_key, detail) VALUES (%s, %s, %s, %s)",
-        (run_id, event, key, json.dumps(detail)),
+        "INSERT INTO cerebro.event (run, event, mst_key, detail) VALUES "
+        + ", ".join(["(%s, %s, %s, %s)"] * len(details)),
+        [value for key, detail in details.items() for value in (run_id, event, key, json.dumps(detail))],
     )

@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from cerebro_db.core.engines import COMPILING, DEFAULT, ENGINES
 from cerebro_db.core.errors import (
@@ -32,13 +34,13 @@ from . import compiled, functions, inspection, machine
 from .db import Database, entry
 from .interrupts import listener
 from .predicting import Prediction
+from .runs import ROW
 from .sessions import LISTEN_EVERY, PROGRESS
 from .trainer import Trainer
 
 CHUNK = 4 << 20  # bytes of a model's weights in one statement
-# Bytes of a model's state per row. PL/Python copies a row several times, and memory of megabytes is new each time: of
-# 100 MB, rows of 256 kB take a third of the time to hand out that rows of 4 MB take (0.10 and 0.30 s of CPU).
-ROW = 256 << 10
+RESERVE = 64 << 20  # bytes that rows leave free where they lie
+STATE_BUFFER = 1 << 20
 LARGE_STATE = 64 << 20  # bytes; whether a smaller one fits into memory is not asked
 MEMORY_WITHIN = 10.0  # seconds
 LONGEST_REST = 86400  # seconds
@@ -50,27 +52,60 @@ OPTIONS = {  # of a trainer
     "gpu": int,
     "memory_limit_mb": int,
     "hang_after": int,
+    "cache_mb": int,
 }
 
 
 class Dataset:
-    """The packed rows of one segment, as files: one per variable."""
+    """The packed rows of one segment, as files: one per variable.
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700)
-        self.folder = folder
+    In memory; all of them on disk where they would take too much of it, whence the system reads again what it drops.
+    """
+
+    def __init__(self, name: str, memory: Path, disk: Path, most: int | None) -> None:
+        self.folder, self.on_disk, self.most = memory / name, disk / name, most
+        self.folder.mkdir(mode=0o700)
         self.files: dict[str, Any] = {}
         self.digest = hashlib.sha256()
         self.bytes = 0
         self.order: dict[str, Any] | None = None  # what told the trainer of it, once complete
 
     def add(self, variable: str, payload: bytes) -> None:
+        size = len(payload)
+        if self.folder != self.on_disk and not self._fits(size):
+            self._require_disk(self.bytes + size)
+            self._move()
+        elif self.folder == self.on_disk:
+            self._require_disk(size)
         file = self.files.get(variable)
         if file is None:
             file = self.files[variable] = open(self.folder / str(len(self.files)), "wb")  # noqa: SIM115
         file.write(payload)
         self.digest.update(payload)
-        self.bytes += len(payload)
+        self.bytes += size
+
+    def _fits(self, size: int) -> bool:
+        """Whether so many bytes more may be in memory.  The other segments of the host ask at the same time."""
+        if (machine.room(self.folder) or 0) < size + RESERVE:
+            return False
+        if self.most is not None:
+            return self.bytes + size <= self.most
+        available, total = machine.memory_available(), machine.memory_total()
+        return available is None or total is None or available - size > total // 2
+
+    def _require_disk(self, size: int) -> None:
+        """The write-ahead log may lie there, too, and without room for it the server ends."""
+        room = machine.room(self.on_disk.parent)
+        if room is not None and room < size + RESERVE:
+            raise DiskFull(f"{room >> 20:,} MB left in {self.on_disk.parent} for rows that do not fit into memory")
+
+    def _move(self) -> None:
+        self.on_disk.mkdir(mode=0o700)
+        for variable, file in self.files.items():
+            file.close()
+            self.files[variable] = open(shutil.move(file.name, self.on_disk), "ab")  # noqa: SIM115
+        self.folder.rmdir()
+        self.folder = self.on_disk
 
     def close(self) -> dict[str, str]:
         for file in self.files.values():
@@ -79,7 +114,17 @@ class Dataset:
 
     def drop(self) -> None:
         self.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.folder, self.on_disk):  # both, if it was being moved
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class UnderWay:
+    """What a trainer was told to do and has not been asked for yet."""
+
+    trainer: Trainer
+    tickets: list[str]  # of the states that it needs
+    unit: int
 
 
 class Segment:
@@ -88,13 +133,16 @@ class Segment:
     def __init__(self, plpy: Any) -> None:
         self.plpy = plpy
         self.listen = listener(plpy)
-        self.folder = scratch_folder()
+        self.folder, self.on_disk = scratch_folders()
         self.trainers: dict[str, Trainer] = {}  # by engine
         self.resting = False
         self.options: dict[str, Any] = {}
         self.datasets: dict[str, Dataset] = {}
-        self.arrived: dict[str, Path] = {}  # ticket -> the file of a state that came in for the next piece of work
+        self.arrived: dict[str, BinaryIO] = {}  # ticket -> a state that came in for the next piece of work
         self.said = 0.0
+        self.unit = 0  # how often training was ordered
+        self.left: dict[int, list[Path]] = {}  # by unit: the states that it leaves
+        self.under_way: UnderWay | None = None  # what the trainer has begun and nobody has asked for yet
         self.prediction: Prediction | None = None
 
     # -- the trainer ------------------------------------------------------------------------------
@@ -126,7 +174,7 @@ class Segment:
             options, kept = {**self.options, "engine": engine}, None
             if engine in COMPILING:
                 kept = compiled.folder_of_user(Database(self.plpy), Path(os.getcwd()) / SCRATCH)
-            trainer = self.trainers[engine] = Trainer(self.folder, options, self.listen, kept)
+            trainer = self.trainers[engine] = Trainer(self.folders, options, self.listen, kept)
             for dataset in self.datasets.values():
                 if dataset.order is not None:
                     trainer.order(dataset.order, self.listen)
@@ -134,8 +182,10 @@ class Segment:
 
     def rest(self, seconds: int) -> dict[str, Any]:
         """No work until another call: the trainer waits for one so long, and then ends and takes its files away."""
+        self._drop_left(before=math.inf)
+        self.drop_arrived(list(self.arrived))
         for trainer in self.living():
-            trainer.order({"order": "rest", "seconds": seconds, "folder": str(self.folder)}, self.listen)
+            trainer.order({"order": "rest", "seconds": seconds, "folders": list(map(str, self.folders))}, self.listen)
             self.resting = True
         return {}
 
@@ -165,14 +215,25 @@ class Segment:
         for dataset in self.datasets.values():
             dataset.drop()
         self.datasets.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def folders(self) -> list[Path]:
+        return list(dict.fromkeys((self.folder, self.on_disk)))
 
     # -- data and state ---------------------------------------------------------------------------
 
     def data_in(self, handle: str, variable: str, payload: bytes) -> int:
         dataset = self.datasets.get(handle)
         if dataset is None:
-            dataset = self.datasets[handle] = Dataset(self.folder / f"data-{secrets.token_hex(4)}")
+            most = self.options.get("cache_mb")
+            dataset = self.datasets[handle] = Dataset(
+                f"data-{secrets.token_hex(4)}",
+                self.folder,
+                self.on_disk,
+                None if most is None else most << 20,
+            )
         dataset.add(variable, payload)
         return len(payload)
 
@@ -205,20 +266,20 @@ class Segment:
         return {}
 
     def state_in(self, ticket: str, start: int, payload: bytes) -> int:
-        fresh = ticket not in self.arrived
-        path = self.arrived.setdefault(ticket, self.folder / f"state.in.{len(self.arrived)}")
-        with open(path, "wb" if fresh else "r+b") as file:
+        file = self.arrived.get(ticket)
+        if file is None:  # it stays open: to open it for each row would take longer than all the rest
+            file = open(self.folder / f"state.in.{secrets.token_hex(4)}", "wb", buffering=STATE_BUFFER)  # noqa: SIM115
+            self.arrived[ticket] = file
+        if file.tell() != start:
             file.seek(start)
-            file.write(payload)
+        file.write(payload)
         return len(payload)
 
-    def drop_arrived(self) -> None:
-        for path in self.arrived.values():
-            path.unlink(missing_ok=True)  # it may take as much memory as the model
-        self.arrived.clear()
-
-    def state_out(self, member: int) -> Iterator[tuple[int, bytes]]:
-        path = self._left(member)
+    def state_out(self, unit: int, member: int) -> Iterator[tuple[int, bytes]]:
+        try:
+            path = self.left[unit][member]
+        except LookupError:
+            raise WrongState(f"training {unit} has left no state {member}") from None
         with open(path, "rb") as file:
             start = 0
             while chunk := file.read(ROW):
@@ -226,9 +287,18 @@ class Segment:
                 start += len(chunk)
         path.unlink(missing_ok=True)  # it may be in memory, and as large as the model
 
-    def _left(self, member: int) -> Path:
-        """Where a training leaves a state."""
-        return self.folder / f"state.out.{int(member)}"
+    def _leaves(self, members: int) -> list[Path]:
+        """Where the training that is about to begin leaves its states; what the last one has left may not be stored
+        yet, what was left before that nobody wanted."""
+        self.unit += 1
+        self._drop_left(before=self.unit - 1)
+        self.left[self.unit] = [self.folder / f"state.out.{self.unit}.{place}" for place in range(members)]
+        return self.left[self.unit]
+
+    def _drop_left(self, before: float) -> None:
+        for unit in [unit for unit in self.left if unit < before]:
+            for path in self.left.pop(unit):
+                path.unlink(missing_ok=True)
 
     def end_prediction(self) -> None:
         prediction, self.prediction = self.prediction, None
@@ -237,7 +307,7 @@ class Segment:
 
     # -- work -------------------------------------------------------------------------------------
 
-    def work(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def work(self, asked: dict[str, Any]) -> dict[str, Any] | None:
         if not isinstance(asked, dict):
             raise InvalidArgument("work is a JSON object")
         kind = asked.pop("work", None)
@@ -260,13 +330,30 @@ class Segment:
         if kind == "predicted":
             self.end_prediction()
             return {}
+        if kind == "result":
+            return self.result(asked.get("seconds"))
+        if kind == "drop":  # states that came in for nothing
+            self.drop_arrived([str(ticket) for ticket in asked["tickets"]])
+            return {}
         if kind == "dismiss":  # engines that a trial was lost by
             self.close_trainers(but=asked.get("but") or ())
             return {}
         if kind not in ("train", "rehearse", "evaluate", "describe", "trial"):
             raise InvalidArgument(f"a segment cannot {kind!r}")
         members = asked["members"] if kind in ("train", "rehearse") else [asked]
-        parts = [self._part(kind, place, member) for place, member in enumerate(members)]
+        tickets = [state["ticket"] for state in asked.get("states", []) if "ticket" in state]
+        with self._dropped_if_it_fails(tickets):
+            trainer, order = self._order(kind, members, asked)
+            trainer.begin(order, self.listen)
+        self.under_way = UnderWay(trainer, tickets, self.unit)
+        return {} if asked.get("wait") is False else self.result(None)
+
+    def _order(self, kind: str, members: list[Any], asked: dict[str, Any]) -> tuple[Trainer, dict[str, Any]]:
+        """For a trainer that has room for it: nothing that is asked names a path."""
+        parts = [_part(member) for member in members]
+        if kind == "train":
+            for part, path in zip(parts, self._leaves(len(members))):
+                part["out"] = str(path)
         for part, state in zip(parts, asked.get("states", [])):
             part["state"] = self.state(state)
         order: dict[str, Any] = {name: asked[name] for name in ("handle", "layout", "others") if name in asked}
@@ -276,24 +363,43 @@ class Segment:
         trainer = self.running(asked.get("engine"))
         if asked.get("state_bytes"):
             self.require_memory(trainer, int(asked["state_bytes"]))
-        try:
-            result = trainer.order(order, self.listen, self._report)
-        except DiskFull as full:
-            full.message += f" ({(machine.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"
-            raise
-        finally:
-            self.drop_arrived()
+        return trainer, order
+
+    def result(self, seconds: float | None) -> dict[str, Any] | None:
+        """Of what the trainer has begun; None if it is still at it after so many seconds."""
+        mine = self.under_way
+        if mine is None:
+            raise WrongState("the trainer was given nothing to do")
+        if type(seconds) not in (int, float, type(None)):
+            raise InvalidArgument(f"nobody can wait for {json.dumps(seconds)[:80]} seconds")
+        self.under_way = None
+        with self._dropped_if_it_fails(mine.tickets):
+            result = mine.trainer.result(seconds, self.listen, self._report)
+        if result is None:
+            self.under_way = mine
+            return None
+        self.drop_arrived(mine.tickets)
         for member in result.get("members", []):
             member["state"].pop("path", None)
-        return {**result, "trainer_pid": trainer.pid, "worker_pid": os.getpid()}
+        return {**result, "unit": mine.unit, "trainer_pid": mine.trainer.pid, "worker_pid": os.getpid()}
 
-    def _part(self, kind: str, place: int, asked: dict[str, Any]) -> dict[str, Any]:
-        """One configuration's part of an order; nothing that is asked names a path."""
-        names = ("configuration", "seed", "shuffle_seed", "hop")
-        part: dict[str, Any] = {name: asked[name] for name in names if name in asked}
-        if kind == "train":
-            part["out"] = str(self._left(place))
-        return part
+    @contextlib.contextmanager
+    def _dropped_if_it_fails(self, tickets: Sequence[str]) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.drop_arrived(tickets)
+            if isinstance(error, DiskFull):
+                error.message += f" ({(machine.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"
+            raise
+
+    def drop_arrived(self, tickets: Sequence[str]) -> None:
+        for ticket in tickets:
+            file = self.arrived.pop(ticket, None)
+            if file is not None:
+                with contextlib.suppress(OSError):  # what is written last may find no room
+                    file.close()
+                Path(file.name).unlink(missing_ok=True)  # it may take as much memory as the model
 
     def require_memory(self, trainer: Trainer, state_bytes: int) -> None:
         """A large model that cannot fit is told so, rather than killed; others may be giving memory back just now."""
@@ -337,13 +443,14 @@ class Segment:
     def state(self, asked: dict[str, Any]) -> dict[str, Any]:
         state: dict[str, Any] = {name: asked[name] for name in ("kind", "sha256", "token") if name in asked}
         if state.get("kind") in ("full", "weights"):
-            path = self.arrived.get(asked.get("ticket") or "")
-            if path is None:
+            file = self.arrived.get(asked.get("ticket") or "")
+            if file is None:
                 raise CorruptState(
                     "the model's state is not there",
                     hint="Its table in the schema cerebro_state was emptied or dropped by hand.",
                 )
-            state["path"] = str(path)
+            file.flush()
+            state["path"] = file.name
         return state
 
     def _report(self, progress: dict[str, Any]) -> None:
@@ -353,8 +460,13 @@ class Segment:
             self.plpy.notice(PROGRESS + json.dumps(progress))
 
 
-def scratch_folder() -> Path:
-    """A folder of this process's own, in memory if there is plenty, else in the data folder.
+def _part(asked: dict[str, Any]) -> dict[str, Any]:
+    """One configuration's part of an order; nothing that is asked names a path."""
+    return {name: asked[name] for name in ("configuration", "seed", "shuffle_seed", "hop") if name in asked}
+
+
+def scratch_folders() -> tuple[Path, Path]:
+    """Folders of this process's own, in memory and on disk; where there is little memory, both are the one on disk.
 
     Containers give /dev/shm 64 MB; a mapped file in the data folder serves as well.  Folders of
     processes that are gone are removed on the way.
@@ -375,10 +487,11 @@ def scratch_folder() -> Path:
             pid, _, start = leftover.name.partition("-")
             if pid.isdigit() and process_start(int(pid)) != start:
                 shutil.rmtree(leftover, ignore_errors=True)
-    folder = bases[0] / owner
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
-    return folder
+    folders = [base / owner for base in bases]
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+    return folders[0], folders[-1]
 
 
 def process_start(pid: int) -> str:
@@ -429,8 +542,8 @@ def state_in(db: Database, ticket: str, start: int, payload: bytes) -> int:
 
 
 @entry
-def state_out(db: Database, member: int) -> Iterator[tuple[int, bytes]]:
-    return mine(db).state_out(member)
+def state_out(db: Database, unit: int, member: int) -> Iterator[tuple[int, bytes]]:
+    return mine(db).state_out(unit, member)
 
 
 @entry

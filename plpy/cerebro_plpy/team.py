@@ -14,7 +14,6 @@ import psycopg2
 
 from cerebro_db.core.errors import MAKE_ROOM, Cancelled, CerebroError, CorruptState, OutOfResources, from_told
 from cerebro_db.core.names import quote
-from cerebro_db.core.schedule import Unit
 
 from . import limits, logins, waiting
 from .db import Database
@@ -23,11 +22,13 @@ from .interrupts import Listen, listener
 from .runs import STATES, DataSet
 from .sessions import ENDURE, LISTEN_EVERY, Rows, Session, Statement, wait_any
 from .trainer import HANG_AFTER
+from .turns import Patient, Turns
 
 CANCELLED = "57014"
 LOST = (None, CANCELLED, "57P01", "57P02", "57P03")  # what a session says, if anything, that somebody has ended
 CANCEL_EVERY = 1.0  # seconds between two looks for a cancel that was asked for elsewhere
 LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
+PATIENCE = 0.1  # seconds that a session waits for a trainer, when there may be something else to do
 
 Steps = Generator[Statement, Rows, Any]
 Versions = Optional[list[tuple[Any, ...]]]  # of rows, as the system columns have them; None: it has none
@@ -54,8 +55,7 @@ class Seat:
     cached: dict[str, Versions] = field(default_factory=dict)  # handle -> which versions of the rows it holds
     looked_at: set[str] = field(default_factory=set)  # handles of which this call knows that they are those rows
     held: dict[int, tuple[int, str]] = field(default_factory=dict)  # configuration -> (hop, token)
-    units: list[Unit] = field(default_factory=list)  # under way: one, or several that train together
-    since: float = 0.0
+    turns: Turns = field(default_factory=Turns)
     failing: set[int] = field(default_factory=set)  # configurations whose trainer died here, none done since
 
     def forget(self) -> None:
@@ -175,12 +175,13 @@ class Team:
             "deterministic": self.options["deterministic"],
             "gpu": gpus[segment] if gpus else None,
             "hang_after": self.options.get("hang_after", HANG_AFTER),
+            "cache_mb": self.options.get("cache_mb"),
         }
 
     def engine(self, segment: int) -> str:
-        """The one that a segment's trainer starts with: where it is still to be chosen, segments try different ones."""
-        among = self.options.get("among") or [self.options["engine"]]
-        return among[segment % len(among)]
+        """The one that a segment's trainer starts with; where the run needs several, segments start different ones."""
+        first = self.options.get("start_with") or [self.options["engine"]]
+        return first[segment % len(first)]
 
     def open_trainer(self, segment: int) -> Statement:
         """Sees to it that a segment has its trainer, and tells which processes they are."""
@@ -194,14 +195,22 @@ class Team:
         seat.forget()
         seat.session, seat.worker_pid, seat.trainer_pid = self._open_in_time(seat.segment)
 
-    def order(self, seat: Seat, asked: dict[str, Any]) -> Steps:
+    def order(self, seat: Seat, asked: dict[str, Any], *, kind: type[tuple[Any, ...]] = tuple) -> Steps:
         """Have a trainer do something; its answer, or Refused."""
         where = self.dialect.on_segment(seat.dist_key)
-        rows = yield f"SELECT cerebro._work(%s) {where}", (json.dumps(asked),)
+        rows = yield kind((f"SELECT cerebro._work(%s) {where}", (json.dumps(asked),)))
         reply = json.loads(rows[0][0])
         if "error" in reply:
             raise Refused(reply["error"])
         return reply["ok"]
+
+    def order_and_share(self, seat: Seat, asked: dict[str, Any]) -> Steps:
+        """As ``order``, but others may use the session while the trainer is at it."""
+        yield from self.order(seat, {**asked, "wait": False})
+        while True:
+            answer = yield from self.order(seat, {"work": "result", "seconds": PATIENCE}, kind=Patient)
+            if answer is not None:
+                return answer
 
     def read(self, seat: Seat, data: DataSet, number: int) -> Steps:
         """See to it that a partition's rows are in the trainer's cache: (handle, seconds it took)."""

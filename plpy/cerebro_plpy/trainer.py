@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
@@ -71,14 +72,17 @@ def cpu_seconds(pid: int) -> float:
 class Trainer:
     """One running trainer process."""
 
-    def __init__(self, folder: Path, options: dict[str, Any], listen: Listen, compiled: Path | None = None) -> None:
+    def __init__(
+        self, folders: Sequence[Path], options: dict[str, Any], listen: Listen, compiled: Path | None = None
+    ) -> None:
+        folder = folders[0]
         self.options = options
         self._hang_after = float(options.get("hang_after", HANG_AFTER))
         self.log = folder / f"trainer-{options['engine']}.log"
         installed = installation()
         command = [installed["trainer_python"], "-I", "-B", str(INSTALLATION / "cerebro_db" / "nn" / "trainer_main.py")]
         if installed.get("confine", True):  # an administrator can do without, should a driver need more
-            command += [str(own) for own in (folder, compiled) if own is not None]
+            command += [str(own) for own in (*folders, compiled) if own is not None]
         environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(folder),
@@ -110,6 +114,7 @@ class Trainer:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._orders, self._answers = self._process.stdin, self._process.stdout
         self._decoder = wire.Decoder()
+        self._busy = False  # at an order
         os.set_blocking(self._orders.fileno(), False)
         # The framework takes seconds to import; whoever orders first waits for what is left of them.
         self._hello: dict[str, Any] | None = None
@@ -131,16 +136,36 @@ class Trainer:
         on_progress: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
         """Send an order and wait for its closing frame, listening all the while."""
+        self.begin(message, listen)
+        answer = self.result(None, listen, on_progress)
+        assert answer is not None
+        return answer
+
+    def begin(self, message: dict[str, Any], listen: Listen) -> None:
+        """Send an order."""
         self.hello(listen)
+        if self._busy:  # the next answer would be the last order's
+            self.kill()
+            raise TrainerFailed("the trainer was given an order while it was at another, and was ended")
+        self._busy = True
         with self._killed_unless_answered():
             self._send(wire.encode(message), listen)
-            return self._answer(listen, on_progress)
+
+    def result(
+        self, seconds: float | None, listen: Listen, on_progress: Callable[[dict[str, Any]], None] | None = None
+    ) -> dict[str, Any] | None:
+        """The closing frame of what was begun; None if it has not come after so many seconds."""
+        with self._killed_unless_answered():
+            answer = self._answer(listen, on_progress, seconds)
+        self._busy = answer is None
+        return answer
 
     def hello(self, listen: Listen) -> dict[str, Any]:
         """What the trainer said of itself when it was ready."""
         if self._hello is None:
             with self._killed_unless_answered():
                 self._hello = self._answer(listen)
+        assert self._hello is not None
         return self._hello
 
     def _require_life(self) -> None:
@@ -162,7 +187,13 @@ class Trainer:
         self._alive_at = time.monotonic()
         self._cpu_then = cpu_seconds(self.pid) if cpu is None else cpu
 
-    def _answer(self, listen: Listen, on_progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    def _answer(
+        self,
+        listen: Listen,
+        on_progress: Callable[[dict[str, Any]], None] | None = None,
+        seconds: float | None = None,
+    ) -> dict[str, Any] | None:
+        until = math.inf if seconds is None else time.monotonic() + seconds
         while True:
             for reply in self._receive(listen):
                 if "progress" in reply:
@@ -171,7 +202,10 @@ class Trainer:
                 elif "ok" in reply:
                     return reply["ok"]
                 else:
+                    self._busy = False
                     raise from_told(reply.get("error") or {})
+            if time.monotonic() >= until:
+                return None
 
     @contextlib.contextmanager
     def _killed_unless_answered(self) -> Iterator[None]:

@@ -44,10 +44,10 @@ class Variable:
     indices: dict[str, int] = field(default_factory=dict)  # every spelling of a label -> its class
 
     def expression(self, alias: Callable[[Column], str]) -> str:
-        """What is read per row: the array's binary form, or the label's text."""
+        """What is read per row: the array's bytes, or the label's text."""
         if self.kind == "class":
             return label_text(alias(self.columns[0]), self.label_type)
-        return f"pg_catalog.array_send({self.array(alias)})"
+        return f"cerebro._array_bytes({self.array(alias)})"
 
     def array(self, alias: Callable[[Column], str]) -> str:
         """All numbers of a row, as an array of one type."""
@@ -76,7 +76,7 @@ class Variable:
 
     @property
     def wire_bytes_per_row(self) -> int:
-        return 100 if self.kind == "class" else 20 + 8 * packing.elements(self.shape)
+        return 100 if self.kind == "class" else 20 + 4 * packing.elements(self.shape)
 
     def describe(self) -> dict[str, Any]:
         """Its part of the layout."""
@@ -173,7 +173,7 @@ def find_shapes(db: Database, source: Relation, variables: list[Variable], modul
             variable.shape = (len(variable.columns),)
     if not arrays:
         return
-    sent = [f"pg_catalog.array_send({quote(variable.columns[0].name)})" for variable in arrays]
+    sent = [f"cerebro._array_bytes({quote(variable.columns[0].name)})" for variable in arrays]
     picked = ", ".join(f"pg_catalog.encode({value}, 'hex') AS v{index}" for index, value in enumerate(sent))
     (row,) = db.scan(f"SELECT {picked} FROM {source.sql} LIMIT 1")
     for index, variable in enumerate(arrays):

@@ -101,6 +101,14 @@ def script(name: str, module: str, *arguments: str, needs: str | None = None) ->
     return contend
 
 
+def loop_jax(stage: Stage) -> Iterator[Measured]:
+    """As with ours: first with nothing compiled, then with what the first left."""
+    shutil.rmtree(stage.folder / "compiled", ignore_errors=True)
+    for name in ("(b2) bare loop, JAX, nothing kept", "(b2) bare loop, JAX"):
+        yield from script(name, "scan_loop", needs="jax")(stage)
+        stage.settle()
+
+
 @functools.cache
 def python_with(package: str) -> str | None:
     """The interpreter that has a package: this one, or that of the suite's own environment."""
@@ -123,13 +131,14 @@ OURS = {
     "ours": ours("ours"),
     "ours-jax": ours("ours, jax", engine="jax"),
     "ours-auto": ours("ours, auto", engine="auto"),
+    "ours-one-by-one": ours("ours, nothing read ahead", read_ahead=False),
 }
 RIVALS = {
     "keras": script("(a) Keras", "keras_queue"),
     "tuned": script("(b) Keras, tuned", "keras_queue", "--tuned"),
     "loop": script("(b2) bare loop", "graph_loop"),
     "loop-shared": script("(b2) bare loop, traced once", "graph_loop", "--shared"),
-    "loop-jax": script("(b2) bare loop, JAX", "scan_loop", needs="jax"),
+    "loop-jax": loop_jax,
     "ray": script("(c) Ray Tune", "ray_tune", needs="ray"),
     "optuna": script("(d) Optuna", "optuna_processes", needs="optuna"),
     "task-parallel": script("(e) task-parallel", "modes", "--task-parallel"),

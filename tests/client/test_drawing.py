@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from cerebro_db.client import drawing
+from cerebro_db.client import boards, drawing
 from cerebro_db.client.differences import differences
 from cerebro_db.client.drawing import Stretch
 
@@ -54,6 +57,20 @@ def test_a_column_of_the_time_line_shows_what_took_most_of_it() -> None:
 def test_a_time_line_fits(spans: list[list[float]], width: int) -> None:
     stretches = [Stretch(begin, end, ("train", key)) for key, (begin, end) in enumerate(spans)]
     assert len(drawing.timeline(stretches, 0, 100, width)) == width
+
+
+def test_a_state_stored_behind_takes_none_of_the_next_ones_time() -> None:
+    zero = datetime(2026, 1, 1)
+
+    def one(key: int, begin: float, end: float, behind: float = 0.0) -> Any:
+        started, finished = zero + timedelta(seconds=begin), zero + timedelta(seconds=end)
+        times = {"started_at": started, "finished_at": finished, "seconds": end - begin, "seconds_behind": behind}
+        return SimpleNamespace(segment=0, activity="train", mst_key=key, **times)
+
+    console = Console(width=21, color_system=None)
+    with console.capture() as captured:
+        console.print(boards.gantt([one(1, 0, 9, behind=5), one(2, 4, 8, behind=1), one(3, 7, 10)], 1, 21))
+    assert captured.get().splitlines()[:2] == ["segment 0  AAAABBBCCC", "           0 s 10.0 s"]
 
 
 def test_more_configurations_than_letters() -> None:

@@ -16,7 +16,7 @@ from statistics import mean
 
 from cerebro_db.core import orchestrator
 from cerebro_db.core.orchestrator import Outcome
-from cerebro_db.core.schedule import Evaluate, Plan, Schedule, Status, Train, Unit, derived_seed, visit_order
+from cerebro_db.core.schedule import Evaluate, Plan, Schedule, Status, Train, Unit, derived_seed, entries, visit_order
 
 MOST_TRIES = 3
 
@@ -30,12 +30,15 @@ def initial(key: int) -> int:
     return hash((key, 0))
 
 
+def order_of(plan: Plan, key: int) -> list[int]:
+    return visit_order(plan.seed, plan.enters.get(key, plan.configurations.index(key)), plan.segments)
+
+
 def undisturbed(plan: Plan, key: int) -> list[int]:
     """The states of a configuration that one process trains, all by itself: before and after each hop."""
     states = [initial(key)]
-    order = visit_order(plan.seed, plan.configurations.index(key), plan.segments)
     for epoch in range(1, plan.epochs + 1):
-        for segment in order:
+        for segment in order_of(plan, key):
             states.append(trained(states[-1], epoch, segment))
     return states
 
@@ -93,8 +96,9 @@ class FakePorts:
         faults: Faults | None = None,
         chance: random.Random | None = None,
         thorough: bool = True,
+        ahead: bool = False,
     ) -> None:
-        self.plan, self.log, self.seconds = plan, log, seconds
+        self.plan, self.log, self.seconds, self.ahead = plan, log, seconds, ahead
         self.faults, self.chance = faults or Faults(), chance or random.Random(0)
         self.thorough = thorough
         self.now = 0.0
@@ -103,30 +107,31 @@ class FakePorts:
         self.attempts: dict[Unit, int] = {}
         self.gone: set[int] = set()  # configurations that were given up before our eyes
         self.together = 0  # how many trained in one pass, at most
-        self._segments: dict[int, set[Unit]] = {}
+        self._free_at: dict[int, list[float]] = {}  # busy segment -> when each of what it was given ends
         self._under_way: dict[int, set[Unit]] = {key: set() for key in plan.configurations}
         # When, tie-break, what trains together, and the states that they began with.
         self._ends: list[tuple[float, int, list[Unit], list[int]]] = []
-        self._orders = {
-            key: visit_order(plan.seed, place, plan.segments) for place, key in enumerate(plan.configurations)
-        }
+        self._orders = {key: order_of(plan, key) for key in plan.configurations}
 
     # -- ports --------------------------------------------------------------------------------------
 
     def start(self, units: Sequence[Unit]) -> None:
         self._event()
         segment = units[0].segment
-        assert segment not in self._segments, f"segment {segment} is double-booked"
+        assert segment not in self._free_at or self.reads_ahead(segment), f"segment {segment} is double-booked"
         states = [self._started(unit) for unit in units]
-        self._segments[segment] = set(units)
         assert len(units) <= self.plan.most_together and {unit.segment for unit in units} == {segment}
         if len(units) > 1:
             assert all(isinstance(unit, Train) and self.attempts[unit] == 1 for unit in units)
             (kind,) = {self.plan.alike[unit.configuration] for unit in units}
             assert len({unit.configuration for unit in units}) == len(units) and kind
         self.together = max(self.together, len(units))
-        ends = self.now + max(self.seconds(unit) for unit in units)
-        heapq.heappush(self._ends, (ends, len(self.trace), list(units), states))
+        queue = self._free_at.setdefault(segment, [])
+        queue.append(max([self.now, *queue]) + max(self.seconds(unit) for unit in units))
+        heapq.heappush(self._ends, (queue[-1], len(self.trace), list(units), states))
+
+    def reads_ahead(self, segment: int) -> bool:
+        return self.ahead and len(self._free_at[segment]) == 1
 
     def _started(self, unit: Unit) -> int:
         key, mine = unit.configuration, self._under_way[unit.configuration]
@@ -197,7 +202,10 @@ class FakePorts:
             raise Crash
 
     def _end(self, units: list[Unit], states: list[int]) -> list[Outcome]:
-        del self._segments[units[0].segment]
+        segment = units[0].segment
+        self._free_at[segment].pop(0)
+        if not self._free_at[segment]:
+            del self._free_at[segment]
         for unit in units:
             self._under_way[unit.configuration].remove(unit)
         faults = self._commit_all(units, states, [self._fault(unit) for unit in units])
@@ -259,7 +267,7 @@ class FakePorts:
                 hops = len(self.log.states[key]) - 1
                 more = not mine and hops < self.plan.epochs * self.plan.segments
                 wanted = [self._orders[key][hops % self.plan.segments]] if more else []
-            assert all(segment in self._segments for segment in wanted), f"{key} waits for an idle segment"
+            assert all(segment in self._free_at for segment in wanted), f"{key} waits for an idle segment"
 
 
 # -- experiments ----------------------------------------------------------------------------------------
@@ -280,6 +288,7 @@ def random_plan(chance: random.Random, *, most: int = 6) -> Plan:
         epochs=chance.randint(1, 3),
         evaluations=evaluations,
         evaluate_every=chance.randint(0, 2),
+        enters=chance.choice(({}, entries({key: chance.randint(1, 3) for key in configurations}, {0, 2}))),
         alike={key: chance.choice("ab") for key in configurations if chance.random() < 0.8},
         most_together=chance.choice((1, 1, 2, 4)),
     )
@@ -349,6 +358,7 @@ class Experiment:
             faults=faults,
             chance=chance,
             thorough=thorough and self.seed % 4 == 0,  # to look for idle segments takes as long as all the rest
+            ahead=self.seed % 2 == 1,
         )
         schedule = log.schedule(plan, self.make)
         try:
@@ -408,12 +418,26 @@ def hops_of_a_failure(plan: Plan, faults: Faults, key: int) -> int | None:
 # -- which order keeps the segments busy? -----------------------------------------------------------------
 
 
+class AsListed(Schedule):
+    """One ring, which each enters at its place in the selection, whatever it costs."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(replace(plan, enters={}))
+
+
+class Misjudged(Schedule):
+    """One ring, which those enter first that cost least."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(replace(plan, enters={key: -entry for key, entry in plan.enters.items()}))
+
+
 class RedrawnPerEpoch(Schedule):
     """A new ring in every epoch."""
 
     def next_visit(self, key: int) -> Train:
-        visit, place = super().next_visit(key), self.progress[key].place
-        order = visit_order(derived_seed(self.plan.seed, visit.epoch), place, self.plan.segments)
+        visit, enters = super().next_visit(key), self.progress[key].enters
+        order = visit_order(derived_seed(self.plan.seed, visit.epoch), enters, self.plan.segments)
         return replace(visit, segment=order[(visit.hop - 1) % self.plan.segments])
 
 
@@ -489,6 +513,9 @@ class Clock:
         self.now, _, units, took = heapq.heappop(self.ends)
         return [Outcome(unit, seconds=took / len(units)) for unit in units]
 
+    def reads_ahead(self, segment: int) -> bool:
+        return False
+
     def gave_up(self, configuration: int, reason: str) -> None: ...
 
     def trying_again(self, unit: Unit, reason: str) -> None: ...
@@ -501,7 +528,14 @@ WORKLOADS: dict[str, Callable[[random.Random, int], list[float]]] = {
     # As a grid lists them: one architecture after the other.
     "three sizes": lambda chance, count: [(1.0, 3.0, 10.0)[3 * place // count] for place in range(count)],
 }
-ORDERS = {"one ring": Schedule, "redrawn": RedrawnPerEpoch, "independent": Independent, "dynamic": Dynamic}
+ORDERS = {
+    "one ring": Schedule,
+    "misjudged": Misjudged,
+    "as listed": AsListed,
+    "redrawn": RedrawnPerEpoch,
+    "independent": Independent,
+    "dynamic": Dynamic,
+}
 URGENCIES = {
     "before training": Schedule,
     "the last ones too": AllEvaluationsFirst,
@@ -535,7 +569,8 @@ def makespan(
     costs = WORKLOADS[workload](random.Random(derived_seed(seed, workload, count)), count)
     parts = {"validation": {segment: segment for segment in range(segments)}} if share else {}
     alike = {key: "any" if workload == "mixed" else str(cost) for key, cost in enumerate(costs)}
-    plan = Plan(seed, tuple(range(count)), segments, epochs, parts, 1, alike, together)
+    enters = entries(dict(enumerate(costs)))
+    plan = Plan(seed, tuple(range(count)), segments, epochs, parts, 1, enters, alike, together)
     clock = Clock(lambda unit: costs[unit.configuration] * (share if isinstance(unit, Evaluate) else 1.0), part)
     orchestrator.run(make(plan), clock)
     busiest_segment = epochs * sum(costs) * (1 + share)

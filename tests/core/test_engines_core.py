@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.engines import cheapest, in_turn
+from pathlib import Path
+
+from cerebro_db.core.engines import OPTIONAL, cheapest, in_turn, likelier
+
+
+def test_optional_packages_are_named_as_they_are_pinned():
+    pinned = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text()
+    assert all(f'{engine} = ["{package}"]' in pinned for engine, package in OPTIONAL.items())
 
 
 def test_segments_of_one_host_share_its_gpus_in_turn():
@@ -31,3 +38,14 @@ def test_segments_compile_for_each_other():
     assert cheapest(trials, sizes, 3000, segments=1) == {"tensorflow": 9.2, "jax": 12.0}
     assert cheapest(trials, sizes, 3000, segments=2) == {"jax": 8.0, "tensorflow": 9.2}
     assert cheapest(trials, sizes, 3000, segments=4) == cheapest(trials, sizes, 3000, segments=8)
+
+
+def test_convolutions_are_tried_with_tensorflow_first():
+    dense = {"class_name": "Dense", "config": {"name": "Conv", "units": 3}}
+    convolution = {"class_name": "DepthwiseConv2D", "config": {"kernel_size": [3, 3]}}
+    flat = {"class_name": "Sequential", "config": {"layers": [dense, dense]}}
+    deep = {"class_name": "Functional", "config": {"layers": [dense, {"class_name": "TimeDistributed", "config": {
+        "layer": {"class_name": "Sequential", "config": {"layers": [convolution]}}}}]}}  # fmt: skip
+    assert likelier([flat, flat], gpus=False) == "jax"
+    assert likelier([flat, deep], gpus=False) == "tensorflow"
+    assert likelier([flat], gpus=True) == "tensorflow"

@@ -15,6 +15,7 @@ from fakes import (
     SEGMENTS,
     URGENCIES,
     WORKLOADS,
+    AsListed,
     Clock,
     Crash,
     Dynamic,
@@ -24,8 +25,10 @@ from fakes import (
     Faults,
     Independent,
     Log,
+    Misjudged,
     counts,
     makespan,
+    order_of,
     random_plan,
     random_seconds,
     undisturbed,
@@ -35,7 +38,7 @@ from hypothesis import strategies as st
 
 from cerebro_db.core import orchestrator
 from cerebro_db.core.orchestrator import Outcome
-from cerebro_db.core.schedule import Evaluate, Plan, Schedule, Status, Train, visit_order
+from cerebro_db.core.schedule import Evaluate, Plan, Schedule, Status, Train
 
 EXPERIMENTS = int(os.environ.get("CEREBRO_EXPERIMENTS", "20000"))
 SHARES = 8  # so that pytest-xdist can spread them
@@ -172,9 +175,9 @@ def test_the_same_seed_and_the_same_durations_give_the_same_schedule(seed):
     plan = random_plan(random.Random(seed), most=9)
     one, other = (drive(plan, random_seconds(random.Random(seed), plan)) for _ in range(2))
     assert one.trace == other.trace
-    for place, key in enumerate(plan.configurations):
+    for key in plan.configurations:
         visits = [unit.segment for _, unit in one.trace if isinstance(unit, Train) and unit.configuration == key]
-        assert visits == visit_order(plan.seed, place, plan.segments) * plan.epochs
+        assert visits == order_of(plan, key) * plan.epochs
 
 
 @settings(deadline=None, max_examples=300)
@@ -284,6 +287,21 @@ def test_the_ring_keeps_segments_busy(workload):
             assert took <= 1.15, (segments, count)
             if segments <= 8:
                 assert took <= 1.10 * makespan(Dynamic, workload, segments, count), (segments, count)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_who_enters_by_cost_waits_no_longer_even_if_the_costs_are_misjudged(workload):
+    """What counts is that those of one kind are spread, not which kind is said to cost most."""
+    for segments in (2, 4, 8):
+        for count in counts(segments):
+            as_listed = makespan(AsListed, workload, segments, count)
+            for make in (Schedule, Misjudged):
+                assert makespan(make, workload, segments, count) <= 1.03 * as_listed, (segments, count)
+
+
+def test_two_slow_ones_among_eight_do_not_begin_on_the_same_segment():
+    assert makespan(AsListed, "two-speed", 2, 8) > 1.03
+    assert makespan(Schedule, "two-speed", 2, 8) == 1.0
 
 
 def test_the_simulation_tells_good_orders_from_bad():

@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 from cerebro_db.core import packing
 
 
-def send(values, shape, kind="f", lower=1, null_flag=False):
-    """What ``array_send`` makes of an array; None is a NULL element."""
-    head = struct.pack(">iii", len(shape), int(null_flag or None in values), 700 if kind == "f" else 23)
-    head += b"".join(struct.pack(">ii", size, lower) for size in shape)
-    return head + b"".join(
-        struct.pack(">i", -1) if value is None else struct.pack(f">i{kind}", 4, value) for value in values
-    )
+def held(values, shape, kind="f", lower=1, null_map=False):
+    """An array as PostgreSQL holds it in memory, after its length; None is a NULL element."""
+    bits = sum(1 << place for place, value in enumerate(values) if value is not None)
+    header = 12 + 8 * len(shape)
+    there, distance = b"", 0
+    if null_map or None in values:
+        distance = -(-(4 + header + (len(values) + 7) // 8) // 8) * 8  # elements begin at a multiple of eight
+        there = bits.to_bytes(distance - 4 - header, "little")
+    head = struct.pack("<iii", len(shape), distance, 700 if kind == "f" else 23)
+    head += struct.pack(f"<{len(shape)}i", *shape) + struct.pack("<i", lower) * len(shape) + there
+    return head + b"".join(struct.pack(f"<{kind}", value) for value in values if value is not None)
 
 
 @given(st.integers(1, 5000), st.integers(1, 40), st.integers(1, 600))
@@ -47,8 +51,8 @@ def test_the_default_fills_a_buffer_but_leaves_no_segment_without():
 
 
 def test_a_shape_is_read():
-    assert packing.shape_of(send([1.0] * 6, (2, 3))) == (2, 3)
-    assert packing.shape_of(struct.pack(">iii", 0, 0, 700)) == ()
+    assert packing.shape_of(held([1.0] * 6, (2, 3))) == (2, 3)
+    assert packing.shape_of(struct.pack("<iii", 0, 0, 700)) == ()
 
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -57,7 +61,7 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 @given(st.lists(st.lists(finite, min_size=6, max_size=6), min_size=1, max_size=20))
 def test_floats_come_back_as_they_were(rows):
     encoder = packing.ArrayEncoder((2, 3), "float32")
-    encoder.add([send(row, (2, 3)) for row in rows])
+    encoder.add([held(row, (2, 3)) for row in rows])
     assert encoder.take() == struct.pack(f"<{6 * len(rows)}f", *[value for row in rows for value in row])
 
 
@@ -69,7 +73,7 @@ def test_a_factor_multiplies_as_float32_does(values, constant):
     numpy = pytest.importorskip("numpy")
     factor = packing.float32(1 / constant)
     encoder = packing.ArrayEncoder((len(values),), "float32", factor)
-    encoder.add([send(values, (len(values),))])
+    encoder.add([held(values, (len(values),))])
     expected = numpy.asarray(values, "<f4") * numpy.float32(factor)
     assert encoder.take() == expected.tobytes()
 
@@ -81,16 +85,16 @@ def test_a_factor_multiplies_as_float32_does(values, constant):
 def test_integers_come_back_up_to_the_ends_of_their_range(dtype, code, low, high):
     values = [low, high, 0, 1] + [random.Random(1).randint(low, high) for _ in range(96)]
     encoder = packing.ArrayEncoder((10,), dtype)
-    encoder.add([send(values[at : at + 10], (10,), "i") for at in range(0, 100, 10)])
+    encoder.add([held(values[at : at + 10], (10,), "i") for at in range(0, 100, 10)])
     assert encoder.take() == struct.pack(f"<100{code}", *values)
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=8))
 def test_the_narrowest_type_that_fits_is_found(values):
-    big = struct.pack(f">{len(values)}i", *values)
+    packed = struct.pack(f"<{len(values)}i", *values)
     low, high = min(values), max(values)
     fits = "uint8" if low >= 0 and high < 256 else "int16" if low >= -(2**15) and high < 2**15 else "int32"
-    assert packing.narrowest(big) == fits
+    assert packing.narrowest(packed) == fits
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,7 @@ def test_the_narrowest_type_that_fits_is_found(values):
 )
 def test_a_value_that_does_not_fit_says_what_does(value, dtype, needed):
     encoder = packing.ArrayEncoder((2,), dtype)
-    encoder.add([send([0, value], (2,), "i")])
+    encoder.add([held([0, value], (2,), "i")])
     with pytest.raises(packing.TooWide) as error:
         encoder.take()
     assert error.value.dtype == needed
@@ -108,7 +112,7 @@ def test_a_value_that_does_not_fit_says_what_does(value, dtype, needed):
 def test_harmless_differences_of_headers_are_overlooked():
     encoder = packing.ArrayEncoder((2,), "float32")
     encoder.add(
-        [send([1.0, 2.0], (2,), lower=0, null_flag=True), send([3.0, 4.0], (2,)), send([5.0, 6.0], (2,), lower=7)]
+        [held([1.0, 2.0], (2,), lower=0, null_map=True), held([3.0, 4.0], (2,)), held([5.0, 6.0], (2,), lower=7)]
     )
     assert encoder.take() == struct.pack("<6f", 1, 2, 3, 4, 5, 6)
 
@@ -117,16 +121,16 @@ def test_harmless_differences_of_headers_are_overlooked():
 @pytest.mark.parametrize(
     ("value", "what", "shape"),
     [
-        (send([1.0, None], (2,)), "null", ()),
-        (send([1.0, 2.0, 3.0], (3,)), "shape", (3,)),
-        (send([1.0, 2.0], (2, 1)), "shape", (2, 1)),
-        (struct.pack(">iii", 0, 0, 700), "shape", ()),
+        (held([1.0, None], (2,)), "null", ()),
+        (held([1.0, 2.0, 3.0], (3,)), "shape", (3,)),
+        (held([1.0, 2.0], (2, 1)), "shape", (2, 1)),
+        (struct.pack("<iii", 0, 0, 700), "shape", ()),
     ],
 )
 def test_what_cannot_be_packed_is_named(value, what, shape, first):
     encoder = packing.ArrayEncoder((2,), "float32")
     if not first:
-        encoder.add([send([1.0, 2.0], (2,))])
+        encoder.add([held([1.0, 2.0], (2,))])
     with pytest.raises(packing.Unusable) as error:
         encoder.add([value])
     assert (error.value.what, error.value.shape) == (what, shape)
@@ -135,7 +139,7 @@ def test_what_cannot_be_packed_is_named(value, what, shape, first):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_values_that_are_no_numbers_are_refused(value):
     encoder = packing.ArrayEncoder((3,), "float32")
-    encoder.add([send([3.4028234663852886e38, -3e38, value], (3,))])
+    encoder.add([held([3.4028234663852886e38, -3e38, value], (3,))])
     with pytest.raises(packing.Unusable) as error:
         encoder.take()
     assert error.value.what == "finite"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import pytest
-from fakes import Clock, Independent, RedrawnPerEpoch, evaluations_of
+from fakes import Clock, Independent, RedrawnPerEpoch, evaluations_of, order_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cerebro_db.core import orchestrator
-from cerebro_db.core.schedule import Evaluate, Plan, Schedule, Status, Train, Unit, visit_order
+from cerebro_db.core.schedule import Evaluate, Plan, Schedule, Status, Train, Unit, entries, visit_order
 
 quick = settings(deadline=None, suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 2**31 - 1)
@@ -26,13 +27,15 @@ def plans(draw, most_units=80):
     epochs = draw(st.integers(1, min(5, max(1, most_units // (segments * count)))))
     seed, parts = draw(seeds), draw(st.integers(0, 5))
     places = random.Random(seed).choices(range(segments), k=parts)
+    configurations = range(7, 7 + count)
     return Plan(
         seed=seed,
-        configurations=tuple(range(7, 7 + count)),
+        configurations=tuple(configurations),
         segments=segments,
         epochs=epochs,
         evaluations={"training": dict(enumerate(places[:2])), "validation": dict(enumerate(places[2:]))},
         evaluate_every=draw(st.integers(0, 3)),
+        enters=draw(st.sampled_from([{}, entries({key: key % 3 for key in configurations if key % 4})])),
     )
 
 
@@ -54,7 +57,7 @@ class Walk:
         """Until the end, or until the log has ``most`` units."""
         plan, chance, busy = self.plan, self.chance, {}
         stopped = set()
-        orders = {key: visit_order(plan.seed, place, plan.segments) for place, key in enumerate(plan.configurations)}
+        orders = {key: order_of(plan, key) for key in plan.configurations}
         hops = {key: 0 for key in plan.configurations}
         evaluated = set()
         for unit in self.done:
@@ -114,13 +117,13 @@ class Walk:
     def check_all_done(self, without: frozenset[int] = frozenset()) -> None:
         """Each configuration met each segment once per epoch and was evaluated when it should be: once."""
         plan = self.plan
-        for place, key in enumerate(plan.configurations):
+        for key in plan.configurations:
             if key in without:
                 continue
             mine = [unit for unit in self.done if unit.configuration == key]
             visits = [(unit.epoch, unit.segment) for unit in mine if isinstance(unit, Train)]
-            order = visit_order(plan.seed, place, plan.segments)
-            assert visits == [(epoch, segment) for epoch in range(1, plan.epochs + 1) for segment in order]
+            epochs = range(1, plan.epochs + 1)
+            assert visits == [(epoch, segment) for epoch in epochs for segment in order_of(plan, key)]
             evaluations = [unit for unit in mine if isinstance(unit, Evaluate)]
             assert len(evaluations) == len(set(evaluations))
             assert set(evaluations) == set(evaluations_of(plan, key, plan.epochs * plan.segments))
@@ -147,6 +150,23 @@ def test_another_seed_gives_another_ring():
     rings = {tuple(visit_order(seed, 0, 8)) for seed in range(1000)}
     assert len(rings) > 950
     assert len({visit_order(seed, 0, 8)[0] for seed in range(1000)}) == 8
+
+
+@settings(quick, max_examples=500)
+@given(st.dictionaries(st.integers(0, 99), st.integers(0, 3), max_size=40), st.sets(st.integers(0, 50)), seeds)
+def test_those_of_one_cost_begin_on_as_many_segments_as_there_are(costs, taken, seed):
+    segments = random.Random(seed).randint(1, 8)
+    found = entries(costs)
+    assert sorted(found.values()) == list(range(len(costs)))
+    assert [costs[key] for key in sorted(found, key=found.get)] == sorted(costs.values(), reverse=True)
+    for cost in set(costs.values()):
+        begin = Counter(visit_order(seed, found[key], segments)[0] for key in costs if costs[key] == cost)
+        assert len(begin) == min(segments, sum(begin.values())) and max(begin.values()) - min(begin.values()) <= 1
+    # The same again, with equals in the order in which they came; and where somebody is already there is no room.
+    assert entries(costs) == found
+    assert entries(dict.fromkeys(costs, 1)) == {key: entry for entry, key in enumerate(costs)}
+    later = entries(costs, taken)
+    assert not taken & set(later.values()) and sorted(later, key=later.get) == sorted(found, key=found.get)
 
 
 # -- the rules, whatever happens when -------------------------------------------------------------------
@@ -203,9 +223,7 @@ def test_a_finished_run_can_be_given_more_epochs(plan, seed, more):
     walk = Walk(plan, random.Random(seed))
     walk.go(Schedule(plan))
     before = len(walk.done)
-    walk.plan = Plan(
-        plan.seed, plan.configurations, plan.segments, plan.epochs + more, plan.evaluations, plan.evaluate_every
-    )
+    walk.plan = replace(plan, epochs=plan.epochs + more)
     walk.go(walk.restored())
     hops = [unit for unit in walk.done[before:] if isinstance(unit, Train)]
     assert len(hops) == more * plan.segments * len(plan.configurations)
@@ -299,8 +317,6 @@ def test_what_waits_anyway_trains_along_if_it_is_alike():
     first = schedule.take(0)
     others = schedule.companions(first)
     assert [first, *others] == [Train(1, 1, 1, 0), Train(3, 1, 1, 0)], "three would be one more size to compile"
-    with pytest.raises(RuntimeError):
-        schedule.take(0)
     for unit in (first, *others):
         assert 0 in schedule.busy
         schedule.succeeded(unit, 1.0)
@@ -365,12 +381,12 @@ def test_a_log_that_does_not_fit_the_plan_is_refused():
         schedule.restore(1, 1)
 
 
-def test_a_segment_does_one_thing_at_a_time():
+def test_a_unit_is_taken_once_and_ends_once():
     schedule = Schedule(Plan(1, (1, 2), 1, 1))
-    unit = schedule.take(0)
-    with pytest.raises(RuntimeError):
-        schedule.take(0)
+    unit, next_one = schedule.take(0), schedule.take(0)
+    assert unit != next_one and schedule.busy == {0: {unit, next_one}} and schedule.take(0) is None
     schedule.succeeded(unit)
+    assert schedule.busy == {0: {next_one}}
     with pytest.raises(RuntimeError):
         schedule.succeeded(unit)
 

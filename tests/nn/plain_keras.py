@@ -1,7 +1,7 @@
 """What the hops are compared with: Keras' own model.fit, in one process, on the same rows in the same order.
 
-Run as a script with a JSON file of cases; writes each case's final variables to an .npz beside it.
-Shares no code with the trainer.
+Run as a script with a JSON file of cases, and "torch" for Keras on PyTorch; writes each case's final variables to an
+.npz beside it. Shares no code with the trainer.
 """
 
 from __future__ import annotations
@@ -13,15 +13,23 @@ from pathlib import Path
 from typing import Any
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
+os.environ["KERAS_BACKEND"] = "torch" if "torch" in sys.argv[2:] else "tensorflow"
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-tf.config.threading.set_intra_op_parallelism_threads(1)
-tf.config.threading.set_inter_op_parallelism_threads(1)
-tf.config.experimental.enable_op_determinism()
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+if keras.backend.backend() == "torch":
+    import torch
+
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+else:
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.experimental.enable_op_determinism()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def replay(case: dict[str, Any]) -> list[np.ndarray]:
@@ -31,6 +39,8 @@ def replay(case: dict[str, Any]) -> list[np.ndarray]:
     model = getattr(keras, {"Sequential": "Sequential", "Functional": "Model"}[architecture["class_name"]]).from_config(
         architecture["config"]
     )
+    # The layers have their own; the model's own, which Keras leaves out of what it reads, has the loss scaled.
+    model.dtype_policy = keras.dtype_policies.get(architecture["config"].get("dtype") or "float32")
     optimizer = keras.saving.deserialize_keras_object({"module": "keras.optimizers", **parameters["optimizer"]})
     model.compile(optimizer, loss=parameters["loss"], metrics=parameters["metrics"])
     fit = dict(configuration["fit"])

@@ -13,6 +13,8 @@ import pytest
 import safetensors.numpy
 from sklearn.datasets import load_digits
 
+from cerebro_db.core.precision import computed_in
+
 from . import configurations as c
 from .trainer_client import Trainer, full
 
@@ -46,6 +48,18 @@ CASES: dict[str, tuple[c.Json, c.Json]] = {
             c.two_by_two(), ["mse", "categorical_crossentropy"], "Nadam", learning_rate=0.01, metrics=[["mae"], ["acc"]]
         ),
         c.TWO_BY_TWO,
+    ),
+    "mixed_bfloat16, CNN": (
+        c.configuration(
+            computed_in(c.cnn(), "mixed_bfloat16"), "categorical_crossentropy", "RMSprop", learning_rate=0.005
+        ),
+        c.DIGITS,
+    ),
+    "mixed_float16, loss scaled": (
+        c.configuration(
+            computed_in(c.noisy_mlp(), "mixed_float16"), "categorical_crossentropy", learning_rate=0.01, clipnorm=1.0
+        ),
+        c.DIGITS,
     ),
 }
 
@@ -143,6 +157,16 @@ def test_hops_change_no_bit(trainers: list[Trainer], replays: Any, name: str) ->
     hopped = hop(trainers, name)
     assert all(same(hopped, plain(replays, name)))
     assert len(hopped) > 6
+
+
+def test_mixed_precision_is_in_what_is_computed_and_not_in_what_is_kept(trainers: list[Trainer]) -> None:
+    full_precision, mixed, scaled = (
+        hop(trainers, name) for name in ("CNN, RMSprop", "mixed_bfloat16, CNN", "mixed_float16, loss scaled")
+    )
+    assert not any(same(full_precision, mixed)[:4]), "the weights"
+    assert {array.dtype.name for array in (*mixed, *scaled)} == {"float32", "int64"}  # seeds and counters
+    scales = [array for array in scaled if array.shape == () and array.dtype == "float32" and array > 1000]
+    assert len(scales) == 1, "the loss' scale is part of the state"
 
 
 def test_weights_alone_do_not_do(trainers: list[Trainer], replays: Any) -> None:

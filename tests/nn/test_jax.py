@@ -123,7 +123,7 @@ WITHOUT_CHANCE = {
         ),
         c.SENTENCES,
     ),
-    **{name: case for name, case in CASES.items() if "weights" in name or "CNN" in name or "two" in name},
+    **{name: case for name, case in CASES.items() if "weights" in name or name.startswith("CNN") or "two" in name},
 }
 
 
@@ -277,3 +277,15 @@ def test_a_custom_loss(engines: list[Trainer]) -> None:
     configuration["compile"]["loss"] = "doubled@1"
     custom = engines[0].train(configuration, "digits", functions=functions)
     assert custom["loss"] == pytest.approx(2 * plain["loss"], rel=1e-5)
+
+
+def test_nothing_is_measured_before_it_has_run(engines: list[Trainer]) -> None:
+    """A call that comes back early would make its engine seem a hundred times as fast, about one in thirty times."""
+    layout = {"inputs": [c.column("x", [64])], "outputs": [c.target("y", [2])]}
+    rows = np.random.default_rng(1).normal(size=(30000, 64)).astype("float32")
+    engines[0].data("many", layout, x=rows, y=c.one_hot((rows[:, 0] > 0).astype(int), 2))
+    dense = [c.layer("Dense", name, units=units, activation="relu") for name, units in (("a", 128), ("b", 64))]
+    model = c.sequential(c.input_layer([64]), *dense, c.layer("Dense", "out", units=2, activation="softmax"))
+    members = [{"configuration": c.configuration(model, "categorical_crossentropy", batch_size=128), "seed": SEED}]
+    found = [engines[0]("rehearse", handle="many", members=members)["alone"] for _ in range(100)]
+    assert min(found) > np.median(found) / 15  # a busy machine makes some several times as slow

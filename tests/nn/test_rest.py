@@ -22,7 +22,7 @@ def test_it_wakes(tmp_path: Path) -> None:
     folder = filled(tmp_path / "scratch")
     trainer = Trainer(tmp_path)
     try:
-        trainer("rest", seconds=2, folder=str(folder))
+        trainer("rest", seconds=2, folders=[str(folder)])
         trainer("wake")
         time.sleep(2.5)  # the rest is over, nothing of it goes on
         trainer("wake")
@@ -36,7 +36,7 @@ def test_it_waits_in_vain(tmp_path: Path) -> None:
     folder = filled(tmp_path / "scratch")
     trainer = Trainer(tmp_path)
     try:
-        trainer("rest", seconds=1, folder=str(folder))
+        trainer("rest", seconds=1, folders=[str(tmp_path / "gone"), str(folder)])
         assert trainer.process.wait(30) == 0
         assert list(folder.iterdir()) == []
         with pytest.raises((Gone, BrokenPipeError)):
@@ -49,7 +49,7 @@ def test_its_session_goes(tmp_path: Path) -> None:
     folder = filled(tmp_path / "scratch")
     trainer = Trainer(tmp_path)
     try:
-        trainer("rest", seconds=600, folder=str(folder))
+        trainer("rest", seconds=600, folders=[str(folder)])
         assert trainer.process.stdin is not None
         trainer.process.stdin.close()
         assert trainer.process.wait(30) == 0

@@ -14,6 +14,8 @@ import pytest
 import safetensors.numpy
 from sklearn.datasets import load_digits
 
+from cerebro_db.core.precision import computed_in
+
 from . import configurations as c
 from .trainer_client import Gone, OrderFailed, Trainer, full
 
@@ -103,6 +105,27 @@ def test_prediction_needs_no_outputs(trainer: Trainer) -> None:
     arguments = {"configuration": configuration, "handle": "unlabelled", "state": state}
     assert trainer("predict", out=out, **arguments)["rows"] == 5
     failure("WrongState", trainer, "evaluate", **arguments)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_precision_does_not_round_rows(trainer: Trainer, nested: bool) -> None:
+    """Of a model that does not say what it takes, too: above 256 bfloat16 has every second whole number only."""
+    normal = {"module": "keras.initializers", "class_name": "RandomNormal", "config": {"stddev": 1.0}}
+    sizes = {"input_dim": 5000, "output_dim": 4, "embeddings_initializer": normal}
+    words = [c.layer("Embedding", "embed", **sizes), c.layer("Flatten", "flat")]
+    model = c.sequential(*([c.sequential(*words)] if nested else words), c.layer("Dense", "out", units=3))
+    layout = {"inputs": [c.column("word", [1], "int32")], "outputs": [c.target("value", [3], "real", "float32")]}
+    numbers = np.arange(4000, 4100)
+    trainer.data("numbers", layout, word=numbers[:, None], value=np.zeros((100, 3)))
+    exact = c.configuration(model, "mse", metrics=[])
+    found = []
+    state = full(trainer.train(exact, "numbers")["state"])
+    for architecture in (model, computed_in(model, "mixed_bfloat16")):
+        out, asked = str(trainer.folder / "numbers.out"), {**exact, "architecture": architecture}
+        trainer("predict", configuration=asked, handle="numbers", state=state, out=out)
+        found.append(np.fromfile(out + ".0", "f4").reshape(100, 3))
+    assert np.allclose(*found, atol=0.1)
+    assert not np.array_equal(*found)
 
 
 def test_no_rows(trainer: Trainer) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,32 @@ def flower_model(units: int = 8, classes: int = 3) -> Json:
         layer("Dense", "hidden", units=units, activation="relu"),
         layer("Dense", "out", units=classes, activation="softmax"),
     )
+
+
+@contextlib.contextmanager
+def commits_that_wait(lab: Lab, when: str) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+    """The commit of a hop whose row (``new``) fulfils a condition waits for a standby that never answers: it is done,
+    and not yet reported.  Gives what waits until a session is there, and what ends it."""
+    lab("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    lab("ALTER SYSTEM SET synchronous_commit = local")
+    lab("SELECT pg_reload_conf()")
+    lab(
+        f"CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF {when} THEN"
+        " PERFORM set_config('synchronous_commit', 'on', true); END IF; RETURN new; END $$"
+    )
+    lab("CREATE TRIGGER dawdle AFTER INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION dawdle()")
+    waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+    try:
+        yield (
+            lambda: eventually(lambda: lab(waits), 60, "the commit waits"),
+            lambda: lab(f"SELECT pg_terminate_backend(pid) FROM ({waits}) w"),
+        )
+    finally:
+        lab("DROP TRIGGER dawdle ON cerebro.hop; DROP FUNCTION dawdle()")
+        lab("ALTER SYSTEM RESET synchronous_standby_names")
+        lab("ALTER SYSTEM RESET synchronous_commit")
+        lab("SELECT pg_reload_conf()")
 
 
 def eventually(question: Callable[[], Any], within: float = 30.0, what: str = "") -> Any:

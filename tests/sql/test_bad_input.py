@@ -130,6 +130,7 @@ BAD_FITS: list[tuple[dict[str, Any], str, str]] = [
     ({"options": {"hang_after": 1.5}}, "22023", "hang_after"),
     ({"options": {"hang_after": "long"}}, "22023", "hang_after"),
     ({"options": {"nan": "perhaps"}}, "22023", "nan"),
+    ({"options": {"precision": "float8"}}, "22023", "float8"),
     ({"options": {"engine": "abacus"}}, "0A000", "abacus"),
     ({"options": {"replay": 10**9}}, "42704", "replay"),
     ({"options": [1]}, "22023", "JSON object"),

@@ -52,3 +52,23 @@ def test_who_is_unknown_is_refused() -> None:
     done = bench("--contenders", "horovod")
     assert done.returncode == 2
     assert "there is no 'horovod'; there are ours, " in done.stderr
+
+
+UNHEEDED = """
+import signal, subprocess, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+burn = "import time; began = time.process_time()\\nwhile time.process_time() - began < 2: pass\\ntime.sleep(1)"
+child = subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE)
+if sys.argv[1] == "wait":
+    child.wait()
+"""
+
+
+@pytest.mark.parametrize("then", ["wait", "leave"])
+def test_a_child_whose_end_its_parent_ignores_is_metered(then: str) -> None:
+    """Ray's are. The kernel adds its time to nobody's; if its parent ends first, we adopt it and count it once."""
+    program = "import subprocess, sys\nfrom tests.bench import meter\nmeter.adopt_orphans()\nwith meter.Meter() as m:\n"
+    program += f"    subprocess.run([sys.executable, '-c', {UNHEEDED!r}, {then!r}])\nprint(m.taken.cpu)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=CLONE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert 1.9 < float(done.stdout) < 3.5, "its two seconds, once"

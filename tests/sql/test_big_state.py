@@ -55,8 +55,11 @@ def state_hash(lab: Lab, run: int) -> dict[int, tuple[bool, str]]:
     ):
         digest = hashlib.sha256()
         leaf = f'cerebro_state."{storage}_{key}_{hop % 2}"'
-        for (start,) in lab(f"SELECT start FROM {leaf} WHERE hop = {hop} ORDER BY start"):
-            digest.update(lab.value(f"SELECT payload FROM {leaf} WHERE hop = {hop} AND start = {start}"))
+        with contextlib.closing(lab.connect()) as connection, connection.cursor("pieces", withhold=True) as pieces:
+            pieces.itersize = 1000  # rows of 8 kB
+            pieces.execute(f"SELECT payload FROM {leaf} WHERE hop = {hop} ORDER BY start")
+            for (payload,) in pieces:
+                digest.update(payload)
         found[key] = (digest.hexdigest() == said, said)
     return found
 

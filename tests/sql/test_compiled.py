@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,15 @@ from tests.sql import users
 from tests.sql.lab import CROSS, Lab, flower_model
 
 
-def kept(lab: Lab, user: str | None = None) -> dict[str, int]:
-    """The files of a user, the current one's if none is named, and how large they are."""
+def folder_of(lab: Lab, user: str | None = None) -> Path:
+    """A user's, the current one's if none is named."""
     number = lab.value("SELECT oid::bigint FROM pg_roles WHERE rolname = COALESCE(%s, current_user)", user)
-    folder = Path(lab.value("SHOW data_directory")) / "pgsql_tmp_cerebro" / f"compiled-{number}"
-    return {str(file): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    return Path(lab.value("SHOW data_directory")) / "pgsql_tmp_cerebro" / f"compiled-{number}"
+
+
+def kept(lab: Lab, user: str | None = None) -> dict[str, int]:
+    """The files in it, and how large they are."""
+    return {str(file): file.stat().st_size for file in folder_of(lab, user).rglob("*") if file.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +46,24 @@ def fit(place: Lab) -> list[float]:
 
 def test_the_next_trainers_compile_nothing(place: Lab) -> None:
     first, before = fit(place), kept(place)
-    assert before and all(os.stat(file).st_uid == os.geteuid() or os.geteuid() == 0 for file in before)
+    assert before and stat.S_IMODE(folder_of(place).stat().st_mode) == 0o700
     stamps = {file: os.stat(file).st_mtime_ns for file in before}
     assert fit(place) == first, "what is kept has the numbers of what it was compiled from"
     assert kept(place) == before
     assert {file: os.stat(file).st_mtime_ns for file in before} == stamps
 
 
-def test_what_was_cut_short_is_compiled_again(place: Lab) -> None:
+def test_what_was_cut_short_is_compiled_again_and_kept_whole(place: Lab) -> None:
+    """A trainer that is killed while it writes leaves such a file, and so does a full disk."""
     first = fit(place)
-    for file, size in kept(place).items():
-        os.truncate(file, size // 2)
+    for number, (file, size) in enumerate(kept(place).items()):
+        os.truncate(file, size * (number % 3) // 3)
     assert fit(place) == first
+    whole = {file: os.stat(file).st_mtime_ns for file in kept(place)}
+    for file in whole:
+        zlib.decompress(Path(file).read_bytes())
+    assert fit(place) == first
+    assert {file: os.stat(file).st_mtime_ns for file in kept(place)} == whole, "the next trainers compile nothing"
 
 
 def test_nobody_is_given_anothers(place: Lab) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg2
 import pytest
 
 from cerebro_db.core.engines import cheapest
-from cerebro_db.core.errors import Unsupported
-from tests.sql.lab import CROSS, Json, Lab, flower_model, layer, sequential
+from cerebro_db.core.errors import ConfigurationFailed, TrainerFailed, Unsupported
+from tests.sql.lab import CROSS, Json, Lab, eventually, flower_model, layer, sequential
 
 FIT = "batch_size=16, epochs=1"
 BUILT = "SELECT mst_key, detail FROM event WHERE run = %s AND event = 'built' ORDER BY mst_key"
@@ -50,6 +53,11 @@ def test_jax_trains(flowers: Lab, jax: int) -> None:
     assert best[0] < 1.0 and best[1] == 3
 
 
+def test_the_time_line_says_who_trained(flowers: Lab, jax: int) -> None:
+    done = flowers("SELECT DISTINCT activity, engine FROM hop_timeline WHERE run = %s ORDER BY 1", jax)
+    assert done == [("evaluate", "jax"), ("train", "jax")]
+
+
 def test_its_models_predict_as_any(flowers: Lab, jax: int) -> None:
     key = flowers.value("SELECT mst_key FROM leaderboard WHERE run = %s AND rank = 1", jax)
     flowers(
@@ -67,22 +75,103 @@ def test_hops_and_a_replay_change_no_bit(flowers: Lab, jax: int) -> None:
     assert losses(flowers, again) == losses(flowers, jax)
 
 
+def test_torch_trains_and_a_replay_changes_no_bit(flowers: Lab) -> None:
+    if importlib.util.find_spec("torch") is None:  # the trainers of these tests have the environment of the tests
+        pytest.skip("the optional package torch is not installed")
+    options = {"engine": "torch", "seed": 5}
+    first = flowers.fit("train", "with_torch", "mst", 2, validation_table="val", options=options)
+    assert engines(flowers, first) == ["torch"] * 4
+    found = losses(flowers, first)
+    assert len(found) == 8 and all(map(math.isfinite, found)) and sum(found[4:]) < sum(found[:4])
+    again = flowers.fit("train", "torch_again", "mst", 1, validation_table="val", options={"replay": first})
+    assert losses(flowers, again) == found[:4]
+    flowers("SELECT resume(%s, epochs => 2)", again)
+    assert engines(flowers, again) == ["torch"] * 4
+    assert flowers.weights("torch_again") == flowers.weights("with_torch") and losses(flowers, again) == found
+    # Evaluating and predicting are TensorFlow's.
+    key, loss = flowers("SELECT mst_key, validation_loss FROM leaderboard WHERE run = %s AND rank = 1", first)[0]
+    flowers("SELECT madlib_keras_evaluate('with_torch', 'val', 'torch_evaluated', false, %s)", key)
+    assert flowers.value("SELECT loss FROM torch_evaluated") == pytest.approx(loss, rel=1e-4)
+    rows = "'garden', 'id', 'sl, sw, pl, pw'"
+    flowers(f"SELECT madlib_keras_predict('with_torch', {rows}, 'torch_told', 'response', false, %s)", key)
+    right = flowers.value("SELECT avg((g.species = t.class_value)::int) FROM garden g JOIN torch_told t USING (id)")
+    assert right > 0.6
+
+
 @pytest.fixture(scope="module")
 def automatic(flowers: Lab) -> int:
     return flowers.fit("train", "by_trial", "mst", 1, options={"engine": "auto", "seed": 5})
 
 
-def test_auto_chooses_by_trial_and_says_so(flowers: Lab, automatic: int) -> None:
+def test_a_short_run_tries_the_likelier_engine_only_and_says_so(flowers: Lab, automatic: int) -> None:
     told = flowers(BUILT, automatic)
     assert [key for key, _ in told] == [1, 2, 3, 4]
     for _, detail in told:
-        assert set(detail["trial"]) == {"tensorflow", "jax"}
-        assert detail["engine"] == min(detail["trial"], key=detail["trial"].get)
+        assert set(detail["trial"]) == set(detail["tried"]) == {"jax"} and detail["engine"] == "jax"
+        assert set(detail["untried"]) == {"tensorflow"} and "of training to do" in detail["untried"]["tensorflow"]
     # those of one program are chosen for together, whatever the learning rate
-    assert told[0][1] == told[1][1] and told[2][1] == told[3][1]
-    assert told[0][1]["trial"] != told[2][1]["trial"]
+    first, second, third, fourth = (detail["trial"] for _, detail in told)
+    assert first == second and third == fourth
+    assert told[0][1]["program"] != told[2][1]["program"]
     assert engines(flowers, automatic) == [detail["engine"] for _, detail in told]
     assert flowers.value("SELECT options ->> 'engine' FROM run WHERE run = %s", automatic) == "auto"
+
+
+def test_convolutions_are_tried_with_tensorflow(flowers: Lab) -> None:
+    """And whatever else the run has, too."""
+    convolving = flowers.architecture(
+        sequential(
+            [4],
+            layer("Reshape", "line", target_shape=[4, 1]),
+            layer("Conv1D", "convolution", filters=2, kernel_size=2),
+            layer("Flatten", "flat"),
+            layer("Dense", "out", units=3, activation="softmax"),
+        )
+    )
+    dense = flowers.architecture(flower_model(6))
+    compiled = f"optimizer='Adam(lr=0.1)', {CROSS}"
+    flowers.selection("convolutions", [(dense, compiled, FIT), (convolving, compiled, FIT)])
+    found = flowers.fit("train", "convolved", "convolutions", 1, options={"engine": "auto"})
+    assert [list(detail["tried"]) for _, detail in flowers(BUILT, found)] == [["tensorflow"]] * 2
+    assert engines(flowers, found) == ["tensorflow"] * 2
+
+
+def built_of_a_long_run(lab: Lab, output: str, selection: str) -> list[tuple[int, Json]]:
+    """What is settled before the first hop of a run that has much to do, and is ended then."""
+    run = lab.submit("train", output, selection, 10**8, options={"engine": "auto"})
+    hop = "SELECT 1 FROM attempt WHERE run = %s"
+    eventually(lambda: lab(hop, run), 120, "a first hop has begun")
+    lab("SELECT cancel(%s)", run)
+    assert lab.value("SELECT wait(%s)", run) == "cancelled"
+    return lab(BUILT, run)
+
+
+def test_where_there_is_much_to_do_both_are_tried(flowers: Lab) -> None:
+    model = flowers.architecture(flower_model(9))
+    flowers.selection("nine", [(model, f"optimizer='Adam(lr={rate})', {CROSS}", FIT) for rate in (0.1, 0.01)])
+    (_, first), (_, second) = built_of_a_long_run(flowers, "much", "nine")
+    assert set(first["tried"]) == set(first["trial"]) == {"tensorflow", "jax"} and "untried" not in first
+    assert first["engine"] == min(first["trial"], key=first["trial"].get)
+    assert second["trial"] == first["trial"]
+    # What both have shown is on record, for a short run, too.
+    again = flowers.fit("train", "little", "nine", 1, options={"engine": "auto"})
+    for _, detail in flowers(BUILT, again):
+        assert set(detail["trial"]) == {"tensorflow", "jax"} and "of_run" in detail and "tried" not in detail
+
+
+def test_of_what_is_on_record_only_the_missing_engine_is_tried(flowers: Lab) -> None:
+    model = flowers.architecture(flower_model(10))
+    flowers.selection("ten", [(model, f"optimizer='Adam(lr=0.1)', {CROSS}", FIT)])
+    short = flowers.fit("train", "ten_1", "ten", 1, options={"engine": "auto"})
+    slow = {"build": 1.0, "compile": 1.0, "batch": 1000.0}
+    flowers(
+        "UPDATE event SET detail = jsonb_set(detail, '{tried,jax}', %s) WHERE run = %s AND event = 'built'",
+        json.dumps(slow), short,
+    )  # fmt: skip
+    again = flowers.fit("train", "ten_2", "ten", 1, options={"engine": "auto"})
+    ((_, detail),) = flowers(BUILT, again)
+    assert detail["tried"]["jax"] == slow and set(detail["tried"]) == {"tensorflow", "jax"}
+    assert detail["engine"] == "tensorflow" and engines(flowers, again) == ["tensorflow"]
 
 
 def test_a_resumed_run_keeps_its_engines(flowers: Lab, automatic: int) -> None:
@@ -109,8 +198,8 @@ def test_what_was_tried_once_is_not_tried_again(flowers: Lab, automatic: int) ->
     before, told = flowers(BUILT, automatic), flowers(BUILT, again)
     for (_, earlier), (_, detail) in zip(before, told):
         assert detail["of_run"] == automatic and "tried" not in detail
-        assert detail["trial"] != earlier["trial"] and set(detail["trial"]) == {"tensorflow", "jax"}
-        assert detail["engine"] == min(detail["trial"], key=detail["trial"].get)
+        assert detail["trial"]["jax"] >= earlier["trial"]["jax"] and set(detail["trial"]) == {"jax"}
+        assert detail["engine"] == "jax" and set(detail["untried"]) == {"tensorflow"}
     assert engines(flowers, again) == [detail["engine"] for _, detail in told]
 
 
@@ -137,7 +226,7 @@ def test_a_trial_of_something_else_says_nothing(flowers: Lab, automatic: int) ->
     flowers.selection("other", [(model, f"optimizer='SGD(lr=0.1)', {CROSS}", FIT)])
     found = flowers.fit("train", "other_out", "other", 1, options={"engine": "auto"})
     ((_, detail),) = flowers(BUILT, found)
-    assert set(detail["tried"]) == {"tensorflow", "jax"} and "of_run" not in detail
+    assert set(detail["tried"]) == {"jax"} and "of_run" not in detail
 
 
 def test_events_that_a_user_made_up_harm_nothing(flowers: Lab, automatic: int) -> None:
@@ -147,7 +236,7 @@ def test_events_that_a_user_made_up_harm_nothing(flowers: Lab, automatic: int) -
     each = '{"build": N, "compile": N, "batch": N}'
     figures = f'{{"tensorflow": {each}, "jax": {each}}}'
     large = (figures.replace("N", number) for number in ("1e400", f"1{400 * '0'}.5", "1e9999"))
-    for nonsense in ("[]", '{"tensorflow": 1, "jax": {}}', '"fast"', *large):
+    for nonsense in ("[]", '{"tensorflow": 1, "jax": {}}', '{"jax": {}}', '{"jax": [1]}', '"jax"', *large):
         flowers(
             "INSERT INTO event (run, event, mst_key, detail) VALUES (%s, 'built', 99,"
             " jsonb_build_object('form', %s, 'tried', %s::jsonb))", automatic, form, nonsense,
@@ -180,15 +269,44 @@ def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
     found = flowers.fit("train", "half_out", "half", 1, options={"engine": "auto"})
     status = flowers("SELECT status, reason, engine FROM leaderboard WHERE run = %s ORDER BY mst_key", found)
     assert status[0][0] == "failed" and "4 units" in status[0][1] and status[0][2] is None
-    assert status[1][0] == "finished" and status[1][2] in ("tensorflow", "jax")
+    assert (status[1][0], status[1][2]) == ("finished", "jax")
     assert (status[2][0], status[2][2]) == ("finished", "tensorflow")
+    refused = {key: detail.get("refused") for key, detail in flowers(BUILT, found)}
+    assert refused[2] is None and list(refused[3]) == ["jax"]
+    done = flowers("SELECT DISTINCT mst_key, engine FROM hop_timeline WHERE run = %s ORDER BY 1", found)
+    assert done == [(2, status[1][2]), (3, "tensorflow")]
+    # A later run knows.
+    flowers.selection("refused", [(picky, compiled, FIT)])
+    ((_, detail),) = flowers(BUILT, flowers.fit("train", "refused_out", "refused", 1, options={"engine": "auto"}))
+    assert detail["of_run"] == found and "tried" not in detail and "untried" not in detail
+    assert detail["engine"] == "tensorflow" and list(detail["refused"]) == ["jax"]
+
+
+def test_a_trainer_that_crashes_refuses_nothing() -> None:
+    from cerebro_plpy import choosing
+
+    run: Any = SimpleNamespace(options={"among": ["tensorflow", "jax"]}, epochs=1, segments=1, rows_of=lambda one: 64)
+    kinds: Any = {"kind": [SimpleNamespace(earlier=None, definition={"fit": {}})]}
+    figures = {"program": "alike", "build": 1.0, "compile": 1.0, "batch": 1.0}
+    crash, refusal = TrainerFailed("it died"), ConfigurationFailed("it cannot")
+
+    def chosen(tensorflow: Any, jax: Any) -> tuple[str, Json]:
+        programs = choosing.programs_of(run, kinds, {("kind", "jax"): jax, ("kind", "tensorflow"): tensorflow})
+        assert choosing.still_to_try(run, programs) == []
+        return choosing.chosen(run, programs)["kind"]
+
+    engine, why = chosen(figures, crash)
+    assert engine == "tensorflow" and why["untried"] == {"jax": "it died"} and "refused" not in why
+    engine, why = chosen(figures, refusal)
+    assert engine == "tensorflow" and why["refused"] == {"jax": "it cannot"} and "untried" not in why
+    assert chosen(crash, refusal)[0] == "tensorflow", "it may do better when it is asked again"
 
 
 def test_an_engine_that_is_not_known(flowers: Lab) -> None:
     with pytest.raises(psycopg2.Error) as caught:
         flowers.fit("train", "never", "mst", 1, options={"engine": "abacus"})
     assert "there is no engine 'abacus'" in str(caught.value)
-    assert "tensorflow, jax; auto" in caught.value.diag.message_hint
+    assert "tensorflow, jax, torch; auto takes tensorflow or jax" in caught.value.diag.message_hint
     assert "never" not in flowers.tables()
 
 
@@ -202,6 +320,12 @@ def test_an_engine_that_is_not_installed(monkeypatch: Any) -> None:
     with pytest.raises(Unsupported, match="'jax' is not installed") as caught:
         options.choose_engine("jax", False)
     assert "docker/install.sh" in (caught.value.hint or "")
+    with pytest.raises(Unsupported, match="'torch' is not installed") as caught:
+        options.choose_engine("torch", False)
+    assert f"{bare} -m pip install torch==" in (caught.value.hint or "")
+    monkeypatch.setattr(trainer, "engines", lambda: ["tensorflow", "jax", "torch"])
+    assert options.choose_engine("auto", False)["among"] == ["tensorflow", "jax"]
+    assert options.choose_engine("torch", True) == {"engine": "torch"}
 
 
 def test_building_counts_as_well() -> None:

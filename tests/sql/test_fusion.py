@@ -10,7 +10,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.sql.lab import CROSS, Json, Lab, eventually, flower_model, trainer_processes
+from tests.sql.lab import CROSS, Json, Lab, commits_that_wait, eventually, flower_model, trainer_processes
 
 EPOCHS, SEGMENTS, SEED = 3, 2, 4
 TOGETHER: Json = {"engine": "jax", "seed": SEED, "fuse": True, "threads": 1}
@@ -125,26 +125,12 @@ def test_a_session_lost_on_its_way_back_from_commit(place: Lab) -> None:
     rows = [(model, f"optimizer=SGD(lr={rate}), {CROSS}", "batch_size=8, epochs=1") for rate in rates]
     place.selection("lossy", rows)
     place.fit("train", "unhurried", "lossy", 2, options=ALONE)
-    place("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-    place("ALTER SYSTEM SET synchronous_commit = local")
-    place("SELECT pg_reload_conf()")
-    place(
-        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        " IF new.hop = 1 AND new.mst_key = 4 AND new.seconds ? 'together' THEN"
-        " PERFORM set_config('synchronous_commit', 'on', true); END IF; RETURN new; END $$"
-    )
-    place("CREATE TRIGGER dawdle AFTER INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION dawdle()")
-    try:
+    together = "new.hop = 1 AND new.mst_key = 4 AND new.seconds ? 'together'"
+    with commits_that_wait(place, together) as (one_waits, end_it):
         run_id = place.submit("train", "dawdling", "lossy", 2, options=TOGETHER)
-        waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        eventually(lambda: place(waits), 60, "the commit waits")
-        place(f"SELECT pg_terminate_backend(pid) FROM ({waits}) w")
+        one_waits()
+        end_it()
         assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
-    finally:
-        place("DROP TRIGGER dawdle ON cerebro.hop; DROP FUNCTION dawdle()")
-        place("ALTER SYSTEM RESET synchronous_standby_names")
-        place("ALTER SYSTEM RESET synchronous_commit")
-        place("SELECT pg_reload_conf()")
     attempts = "SELECT count(*) FROM attempt WHERE run = %s AND hop = 1 AND mst_key = %s"
     assert (place.value(attempts, run_id, 4), place.value(attempts, run_id, 2)) == (1, 2)
     failed = place("SELECT mst_key, reason FROM leaderboard WHERE run = %s AND status = 'failed'", run_id)

@@ -223,6 +223,26 @@ def test_arrays_keep_the_narrowest_integer_or_become_float32(sql, values, dtype)
     assert np.array_equal(x[y.argmax(axis=1).argsort()].astype("f4"), expected)
 
 
+def test_however_an_array_is_stored_it_is_packed_alike(sql):
+    """Lower bounds, a map of NULLs without one in it, compressed, out of line, of another type: the same bytes."""
+    numbers = "(SELECT array_agg(j * i % 251 ORDER BY j) FROM generate_series(1, 3000) j)::real[]"
+    sql(f"CREATE TABLE plain AS SELECT i AS y, {numbers} AS x FROM generate_series(1, 30) i")
+    sql("ALTER TABLE plain ALTER x SET STORAGE external")
+    sql(f"CREATE TABLE odd AS SELECT i AS y, {numbers} AS x FROM generate_series(1, 30) i")
+    sql("UPDATE odd SET x[7] = NULL WHERE y % 3 = 0")
+    sql("UPDATE odd SET x[7] = 7 * y % 251 WHERE y % 3 = 0")
+    sql("UPDATE odd SET x = ('[-1:2998]=' || x::text)::real[] WHERE y % 3 = 1")
+    sql("CREATE TABLE wide AS SELECT y, x::float8[] FROM odd")
+    hashes = []
+    for table in ("plain", "odd", "wide"):
+        pack(sql, table, f"{table}_packed", dependent="y", independent="x", segments=2, seed=4)
+        x, y = rows_of(sql, f"{table}_packed")
+        order = y.argmax(axis=1).argsort()
+        hashes.append(hashlib.sha256(x[order].tobytes()).digest())
+    expected = np.asarray([row[0] for row in sql("SELECT x FROM plain ORDER BY y")], "f4")
+    assert hashes == [hashlib.sha256(expected.tobytes()).digest()] * 3
+
+
 def test_a_normalizing_constant_divides_as_float32(sql):
     sql("CREATE TABLE t AS SELECT ARRAY[i, i / 7.0]::real[] AS x, i AS y FROM generate_series(0, 99) i")
     pack(sql, "t", dependent="y", independent="x", segments=1, normalizing_const=255)

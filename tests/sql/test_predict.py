@@ -6,6 +6,8 @@ Kinds of predictions and types of ids are in test_fit.py.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ import psycopg2
 import pytest
 
 from tests.nn import configurations as c
-from tests.sql.lab import CROSS, Lab, layer, run, sequential, trainer_processes
+from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential, trainer_processes
 
 MANY = 150_000  # rows: some chunks on each segment
 WIDE = 120_000  # numbers in a row: so large that blocks full of them would be too much
@@ -138,6 +140,46 @@ def test_rows_that_others_change_meanwhile(place: Lab) -> None:
             ended.set()
     assert all(one.exception() is None for one in begun)
     place("DROP TABLE moving")
+
+
+MIDWAY = {
+    "the caller is cancelled": "cancel",
+    "a worker is ended": "terminat",
+    "kill -9 of a trainer": "the trainer was killed",
+}
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=[pytest.mark.needs_cluster] if "kill" in how else []) for how in MIDWAY]
+)
+def test_what_is_ended_midway_leaves_nothing(place: Lab, how: str) -> None:
+    """Between two chunks a trainer that was killed is replaced, and all rows are predicted all the same."""
+    place("CREATE TABLE more AS SELECT n * 8 + p.id % 8 AS id, p.x FROM points p, generate_series(1, 8) n")
+    begun = (
+        "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%%cerebro._predict(%%'"
+        " AND application_name LIKE 'cerebro_db segment%%'"
+    )
+    with contextlib.closing(place.connect()) as session, ThreadPoolExecutor(1) as thread:
+        call = "SELECT madlib_keras_predict('model', 'more', 'id', 'x', 'never', 'response', false, 1)"
+        ended = thread.submit(run, session, call)
+        (worker,), *_ = eventually(lambda: place(begun), 60, "rows are predicted")
+        if how == "the caller is cancelled":
+            session.cancel()
+        elif how == "a worker is ended":
+            place("SELECT pg_terminate_backend(%s)", worker)
+        else:
+            os.kill(place.trainers()[0][0], signal.SIGKILL)
+        error = ended.exception(60)
+        if "kill" not in how or error is not None:
+            assert isinstance(error, psycopg2.Error) and MIDWAY[how] in str(error)
+            assert "never" not in place.tables()
+        staged = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'cerebro_state'::regnamespace"
+        eventually(lambda: not place(f"{staged} AND c.relname LIKE 'predict%%'"), 15, "what was staged is gone")
+        place.require_no_orphans()
+        if error is not None:
+            run(session, call)
+    assert place.value("SELECT count(*) FROM never") == 8 * MANY
+    place("DROP TABLE more, never")
 
 
 def test_wide_rows(place: Lab) -> None:

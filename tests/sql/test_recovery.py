@@ -19,7 +19,7 @@ import psycopg2
 import pytest
 
 from cerebro_db.client.cluster import Cluster
-from tests.sql.lab import CROSS, Lab, eventually, fit_statement, flower_model, run, trainer_processes
+from tests.sql.lab import CROSS, Lab, commits_that_wait, eventually, fit_statement, flower_model, run, trainer_processes
 
 SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 6, 2
 LONG = 1000  # epochs, of runs that are stopped and never finished
@@ -358,30 +358,13 @@ def test_a_crash_and_an_immediate_stop(place: Lab, calm: Calm, cluster: Cluster)
 
 @pytest.mark.needs_cluster
 def test_a_session_lost_on_its_way_back_from_commit(place: Lab, calm: Calm) -> None:
-    """The hop is committed, but nobody tells the driver: it asks the log, and neither fails nor trains it again.
-
-    A commit that waits for a standby which never answers is at exactly that point: done here, not yet reported.
-    """
-    place("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-    place("ALTER SYSTEM SET synchronous_commit = local")
-    place("SELECT pg_reload_conf()")
-    place(
-        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.mst_key = 1 AND new.hop = 3 THEN"
-        " PERFORM set_config('synchronous_commit', 'on', true); END IF; RETURN new; END $$"
-    )
-    place("CREATE TRIGGER dawdle AFTER INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION dawdle()")
-    try:
+    """The hop is committed, but nobody tells the driver: it asks the log, and neither fails nor trains it again."""
+    with commits_that_wait(place, "new.mst_key = 1 AND new.hop = 3") as (one_waits, end_it):
         run_id = submitted(place, "dawdling")
-        waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        eventually(lambda: place(waits), 60, "the commit waits")
+        one_waits()
         assert hops_of(place, run_id, 1) == 2, "what waits is not seen yet"
-        place(f"SELECT pg_terminate_backend(pid) FROM ({waits}) w")
+        end_it()
         assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
-    finally:
-        place("DROP TRIGGER dawdle ON cerebro.hop; DROP FUNCTION dawdle()")
-        place("ALTER SYSTEM RESET synchronous_standby_names")
-        place("ALTER SYSTEM RESET synchronous_commit")
-        place("SELECT pg_reload_conf()")
     same_bits(place, run_id, calm, "dawdling")
     assert place.value("SELECT count(*) FROM attempt WHERE run = %s AND mst_key = 1 AND hop = 3", run_id) == 1
     assert not place("SELECT 1 FROM event WHERE run = %s AND event = 'unit failed'", run_id)

@@ -1,6 +1,9 @@
 """(b2) The bare loop on JAX: a jitted scan over an epoch's batches around Keras' own step, compiled once for each
 architecture and batch size; the data in memory, one thread for each process. Convolutions are not scanned: within a
 loop XLA has no fast ones on a CPU, so a jitted step is called from Python.
+
+What is compiled is kept in a folder that the processes share, and the next call finds. What runs once or twice (initial
+values, an epoch's last batch, validation) is compiled in a hurry, which takes less time than it costs.
 """
 
 from __future__ import annotations
@@ -18,12 +21,16 @@ def prepare(given: Task) -> Callable[[Json], Result]:
     os.environ.update(
         KERAS_BACKEND="jax",
         JAX_PLATFORMS="cpu",
-        XLA_FLAGS="--xla_cpu_multi_thread_eigen=false",
+        XLA_FLAGS="--xla_cpu_multi_thread_eigen=false"
+        " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
         NPROC="1",
         PJRT_NPROC="1",
     )
     import jax
+    import keras  # noqa: F401
 
+    jax.config.update("jax_compilation_cache_dir", str(given.folder / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     data = {name: jax.numpy.asarray(array) for name, array in given.arrays().items()}
     loops: dict[Any, Loop] = {}
     chance = jax.random.key(1)
@@ -33,7 +40,8 @@ def prepare(given: Task) -> Callable[[Json], Result]:
         model, key = model_of(given.work, configuration), (configuration["model"], configuration["batch_size"])
         if key not in loops:
             loops[key] = Loop(model, key[1])
-        loop, state = loops[key], state_of(model)
+        loop = loops[key]
+        state = loop.begin(model)
         for _ in range(given.epochs):
             chance, now = jax.random.split(chance)
             order = jax.random.permutation(now, len(data["x"]))
@@ -44,19 +52,7 @@ def prepare(given: Task) -> Callable[[Json], Result]:
     return train
 
 
-def state_of(model: Any) -> Any:
-    model.optimizer.build(model.trainable_variables)
-    row = [np.zeros((1, *shape[1:]), "float32") for shape in (model.input_shape, model.output_shape)]
-    model._symbolic_build(data_batch=row)  # the metrics have their variables only when a batch was seen
-    return tuple(
-        [variable.value for variable in variables]
-        for variables in (
-            model.trainable_variables,
-            model.non_trainable_variables,
-            model.optimizer.variables,
-            model.metrics_variables,
-        )
-    )
+WELL = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": True}  # what runs for every batch
 
 
 class Loop:
@@ -65,9 +61,26 @@ class Loop:
 
         self.model, self.batch = model, batch
         self.scanned = not any("Conv" in type(layer).__name__ for layer in model.layers)
-        self._step = jax.jit(lambda state, x, y: model.train_step(state, (x, y))[1], donate_argnums=0)
-        self._test = jax.jit(lambda state, x, y: model.test_step(state, (x, y))[1])
-        self._scan = jax.jit(self._over_batches, donate_argnums=0)
+        row = [np.zeros((1, *shape[1:]), "float32") for shape in (model.input_shape, model.output_shape)]
+        model._symbolic_build(data_batch=row)  # the metrics have their variables only when a batch was seen
+        self._metrics = [np.asarray(variable.value) for variable in model.metrics_variables]
+        self._all = self._compiled(self._over_batches if self.scanned else self._batch, WELL)
+        self._rest = self._compiled(self._batch, None)
+        self._test = jax.jit(lambda state, x, y: model.test_step(state, (x, y))[1][2])
+
+    def _compiled(self, function: Callable[..., Any], options: Any) -> Any:
+        import jax
+
+        return jax.jit(function, donate_argnums=0, compiler_options=options)
+
+    def begin(self, model: Any) -> Any:
+        """The state of another model of that architecture."""
+        model.optimizer.build(model.trainable_variables)
+        variables = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
+        return (*([variable.value for variable in some] for some in variables), self._metrics)
+
+    def _batch(self, state: Any, x: Any, y: Any) -> Any:
+        return self.model.train_step(state, (x, y))[1]
 
     def _over_batches(self, state: Any, x: Any, y: Any) -> Any:
         import jax
@@ -80,19 +93,13 @@ class Loop:
 
     def epoch(self, state: Any, x: Any, y: Any) -> Any:
         whole = len(x) // self.batch * self.batch
-        if self.scanned:
-            state = self._scan(state, x[:whole], y[:whole])
-        else:
-            for start in range(0, whole, self.batch):
-                state = self._step(state, x[start : start + self.batch], y[start : start + self.batch])
-        return self._step(state, x[whole:], y[whole:]) if whole < len(x) else state
+        size = whole if self.scanned else self.batch
+        for start in range(0, whole, size or 1):
+            state = self._all(state, x[start : start + size], y[start : start + size])
+        return self._rest(state, x[whole:], y[whole:]) if whole < len(x) else state
 
     def validate(self, state: Any, x: Any, y: Any) -> Any:
-        trainable, others, _, metrics = state
-        state = trainable, others, [metric * 0 for metric in metrics]
-        for start in range(0, len(x), 256):
-            state = self._test(state, x[start : start + 256], y[start : start + 256])
-        return self._result(state[2])
+        return self._result(self._test((*state[:2], self._metrics), x, y))
 
     def _result(self, metrics: Any) -> Any:
         for variable, value in zip(self.model.metrics_variables, metrics):

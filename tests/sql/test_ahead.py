@@ -1,0 +1,130 @@
+"""Segments that fetch the next state and store the last one while their trainers compute."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sql.lab import CROSS, Lab, eventually, flower_model, trainer_processes
+
+SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 3, 6
+OPTIONS = {"deterministic": True, "seed": 4}
+AHEAD = {**OPTIONS, "read_ahead": True}
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab) -> Lab:
+    lab.iris(SEGMENTS)
+    model = lab.architecture(flower_model())
+    sgd = f"optimizer='SGD(lr=0.05, momentum=0.9)', {CROSS}"
+    # Small batches, so that a hop takes long enough for others to be seen meanwhile.
+    lab.selection("mst", [(model, sgd, f"batch_size={4 + size}, epochs=15") for size in range(CONFIGURATIONS)])
+    return lab
+
+
+def fitted(lab: Lab, output: str, options: dict[str, Any]) -> int:
+    return lab.fit("train", output, "mst", EPOCHS, validation_table="val", metrics_compute_frequency=1, options=options)
+
+
+@pytest.fixture(scope="module")
+def one_by_one(place: Lab) -> int:
+    return fitted(place, "one_by_one", {**OPTIONS, "read_ahead": False})
+
+
+@pytest.fixture(scope="module")
+def ahead(place: Lab) -> int:
+    return fitted(place, "ahead", AHEAD)
+
+
+def test_the_bits_are_the_same(place: Lab, one_by_one: int, ahead: int) -> None:
+    assert place.states(ahead) == place.states(one_by_one)
+    assert place.weights("ahead") == place.weights("one_by_one")
+    losses = "SELECT mst_key, epoch, part, loss FROM evaluation WHERE run = %s ORDER BY 1, 2, 3"
+    assert place(losses, ahead) == place(losses, one_by_one)
+
+
+def test_states_are_stored_while_the_next_unit_trains(place: Lab, one_by_one: int, ahead: int) -> None:
+    behind = "SELECT count(*) FILTER (WHERE seconds_behind > 0), count(*) FROM hop_timeline WHERE run = %s AND hop > 0"
+    ((some, hops),) = place(behind, ahead)
+    assert hops == SEGMENTS * EPOCHS * CONFIGURATIONS and some > hops / 3
+    assert place(behind, one_by_one) == [(0, hops)]
+
+
+def test_the_parts_of_a_segments_time_are_the_whole(place: Lab, ahead: int) -> None:
+    """What happened behind is counted once: no segment was busy for longer than there was time."""
+    parts = dict(place("SELECT activity, seconds FROM run_time WHERE run = %s", ahead))
+    assert parts["waiting"] > -0.05 and parts["bookkeeping"] > -0.05
+    # Each begins when the one before it no longer has the trainer; a configuration is in one place at a time.
+    unit = (
+        "WITH unit AS (SELECT row_number() OVER () AS n, *, finished_at - make_interval(secs => seconds_behind) AS done"
+        f" FROM hop_timeline WHERE run = {ahead}) SELECT count(*) FROM unit a JOIN unit b ON a.n < b.n AND "
+    )
+    assert place.value(f"{unit} a.segment = b.segment AND a.started_at < b.done AND b.started_at < a.done") == 0
+    assert (
+        place.value(
+            f"{unit} a.mst_key = b.mst_key AND 'train' IN (a.activity, b.activity)"
+            " AND a.started_at < b.finished_at AND b.started_at < a.finished_at"
+        )
+        == 0
+    )
+
+
+@pytest.mark.needs_cluster
+def test_nothing_is_left_of_states_on_their_way(place: Lab) -> None:
+    """Not even of a state that nobody wants: the sessions wait for the next call, and what they hold is memory."""
+    model = place.value("SELECT max(model_id) FROM arch")
+    hopeless = (model, f"optimizer='SGD(lr=1e30)', {CROSS}", "batch_size=4, epochs=2")
+    place.selection("with_nan", [hopeless, (model, f"optimizer='SGD(lr=0.01)', {CROSS}", "batch_size=4, epochs=2")])
+    run_id = place.fit("train", "nan_ahead", "with_nan", 2, options=AHEAD)
+    assert place.value("SELECT count(*) FROM leaderboard WHERE run = %s AND status = 'failed'", run_id) == 1
+    found = scratch_of_waiting(place)
+    assert found and not [path for path in found if path.name.startswith("state")]
+
+
+def scratch_of_waiting(place: Lab) -> list[Path]:
+    assert place.home is not None
+    places = [*place.home.glob("clusters/*/data/pgsql_tmp_cerebro"), *Path("/dev/shm").glob("cerebro_db_*")]
+    waiting = place.waiting()
+    assert waiting, "its sessions wait for another call"
+    return [
+        path
+        for folders in places
+        for folder in folders.iterdir()
+        if folder.name.partition("-")[0] in map(str, waiting)
+        for path in folder.iterdir()
+    ]
+
+
+def test_who_is_lost_meanwhile_is_nobodys_fault(place: Lab, one_by_one: int) -> None:
+    """Sessions end and trainers are killed, again and again, whatever they were fetching, computing and storing."""
+    run_id = place.submit(
+        "train", "struck", "mst", EPOCHS, validation_table="val", metrics_compute_frequency=1, options=AHEAD
+    )
+    hops = "SELECT count(*) FROM hop WHERE run = %s"
+    chance = random.Random(1)
+    for strike in range(8):
+        eventually(lambda least=3 * strike + 2: place.value(hops, run_id) >= least, 120, "hops")
+        time.sleep(chance.random() / 10)
+        pids = [
+            pid for (pid,) in place("SELECT pid FROM pg_stat_activity WHERE application_name ~ 'cerebro_db segment'")
+        ]
+        if not pids:
+            break
+        victim = chance.choice(pids)
+        if strike % 2 and place.home is not None:
+            for pid, parent in trainer_processes(place.home):
+                if parent == victim:
+                    os.kill(pid, signal.SIGKILL)
+        else:
+            place("SELECT pg_terminate_backend(%s)", victim)
+    assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
+    assert place("SELECT 1 FROM event WHERE run = %s AND event = 'unit failed'", run_id), "it was struck at work"
+    assert not place("SELECT detail FROM event WHERE run = %s AND event = 'configuration failed'", run_id)
+    assert place.states(run_id) == place.states(one_by_one)
+    assert place.weights("struck") == place.weights("one_by_one")

@@ -1,0 +1,81 @@
+"""Where a segment's rows lie while it trains: in memory, or on disk where they are more than they may take there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential
+
+OPTIONS = {"deterministic": True, "seed": 2}
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab) -> Lab:
+    """Two partitions of 2.5 MB, in pieces of 250 kB."""
+    lab(
+        "CREATE TABLE wide AS"
+        " SELECT id % 2 AS y, ARRAY(SELECT (id * n % 17)::real FROM generate_series(1, 64) n) x"
+        " FROM generate_series(1, 20000) id"
+    )
+    lab(
+        "SELECT training_preprocessor_dl('wide', 'wide_packed', 'y', 'x',"
+        " segments => 2, buffer_size => 1000, seed => 1)"
+    )
+    model = lab.architecture(sequential([64], layer("Dense", "out", units=2, activation="softmax")))
+    lab.selection("mst", [(model, f"optimizer='SGD(lr=0.01)', {CROSS}", "batch_size=500, epochs=1")])
+    return lab
+
+
+def rows_on(place: Lab, where: str) -> int:
+    """Bytes of rows that the waiting sessions' trainers hold in a place."""
+    assert place.home is not None
+    glob = {"disk": (place.home, "clusters/*/data/pgsql_tmp_cerebro"), "memory": (Path("/dev/shm"), "cerebro_db_*")}
+    base, pattern = glob[where]
+    waiting = {str(pid) for pid in place.waiting()}
+    return sum(
+        path.stat().st_size
+        for folders in base.glob(pattern)
+        for folder in folders.iterdir()
+        if folder.name.partition("-")[0] in waiting
+        for path in folder.glob("data-*/*")
+    )
+
+
+@pytest.mark.needs_cluster
+def test_rows_that_are_too_many_lie_on_disk(place: Lab) -> None:
+    packed = 20000 * (64 * 4 + 2 * 2)
+    weights = []
+    for most, on_disk in ((100, False), (1, True), (0, True)):
+        options: dict[str, Any] = {**OPTIONS, "cache_mb": most}
+        place.fit("wide_packed", f"cached_{most}", "mst", 2, options=options)
+        if rows_on(place, "memory") == 0 and not on_disk:
+            pytest.skip("this machine has no memory to spare for rows")
+        assert rows_on(place, "disk" if on_disk else "memory") == packed
+        assert rows_on(place, "memory" if on_disk else "disk") == 0
+        weights.append(place.weights(f"cached_{most}"))
+    assert weights[0] == weights[1] == weights[2]
+
+
+@pytest.mark.needs_cluster
+def test_a_trainer_that_waited_in_vain_leaves_no_rows_on_disk(place: Lab) -> None:
+    place.fit("wide_packed", "in_vain", "mst", 1, options={**OPTIONS, "cache_mb": 0})
+    assert rows_on(place, "disk") > 0
+    sessions = place.waiting()
+    for pid in sessions:
+        place("SELECT pg_terminate_backend(%s)", pid)
+    eventually(lambda: not place.waiting() & sessions, 15, "they are gone")
+    eventually(lambda: not place.abandoned(), 15, "and their rows")
+
+
+@pytest.mark.parametrize("most", [-1, 1.5, "much"])
+def test_no_such_cache(place: Lab, most: Any) -> None:
+    with pytest.raises(Exception, match="cache_mb"):
+        run(
+            place.db,
+            "SELECT madlib_fit_multiple_model('wide_packed', 'none', 'mst', 1, options => %s)",
+            json.dumps({"cache_mb": most}),
+        )

@@ -1,0 +1,80 @@
+"""Where configurations enter the ring: who costs most first, and once they are built it stays so."""
+
+from __future__ import annotations
+
+import psycopg2
+import pytest
+
+from cerebro_db.core.schedule import visit_order
+from tests.sql.lab import CROSS, Lab, flower_model
+
+SEGMENTS, SEED = 3, 8
+OPTIONS = {"deterministic": True, "seed": SEED}
+ENTERS = "SELECT mst_key, (detail ->> 'enters')::int FROM event WHERE run = %s AND event = 'built'"
+
+
+@pytest.fixture(scope="module")
+def flowers(lab: Lab) -> Lab:
+    lab.iris(SEGMENTS)
+    small, wrong, large = (lab.architecture(flower_model(*shape)) for shape in ((4,), (32, 4), (16,)))
+    chosen = ((small, 16), (wrong, 16), (small, 8), (large, 16), (small, 16))
+    compiled = f"optimizer='SGD(lr=0.1)', {CROSS}"
+    lab.selection("mst", [(model, compiled, f"batch_size={batch}, epochs=1") for model, batch in chosen])
+    return lab
+
+
+@pytest.fixture(scope="module")
+def mended(flowers: Lab) -> int:
+    """After an epoch the one that could not be built can, and would be the first to enter if it were a new run."""
+    run = flowers.fit("train", "first", "mst", 1, options=OPTIONS)
+    assert dict(flowers(ENTERS, run)) == {4: 0, 3: 1, 1: 2, 5: 3}
+    for table, column, mine in (("arch", "model_arch", "true"), ("architecture", "architecture", f"run = {run}")):
+        right = f"replace({column}::text, '\"units\": 4', '\"units\": 3')::json"
+        flowers(f"UPDATE {table} SET {column} = {right} WHERE model_id = 2 AND {mine}")
+    flowers("SELECT resume(%s, epochs => 2, retry_failed => true)", run)
+    return run
+
+
+def orders(lab: Lab, run: int, epoch: int) -> dict[int, list[int]]:
+    query = "SELECT mst_key, array_agg(segment ORDER BY hop) FROM hop WHERE run = %s AND epoch = %s GROUP BY 1"
+    return dict(lab(query, run, epoch))
+
+
+def by(enters: dict[int, int]) -> dict[int, list[int]]:
+    return {key: visit_order(SEED, entry, SEGMENTS) for key, entry in enters.items()}
+
+
+def test_a_configuration_that_is_built_later_changes_nobodys_order(flowers: Lab, mended: int) -> None:
+    enters = dict(flowers(ENTERS, mended))
+    assert enters == {4: 0, 3: 1, 1: 2, 5: 3, 2: 4}
+    assert orders(flowers, mended, 1) == orders(flowers, mended, 2) == by(enters)
+
+
+def test_a_replay_enters_where_the_run_did(flowers: Lab, mended: int) -> None:
+    """Here all are built at once, and have the very same visits."""
+    again = flowers.fit("train", "again", "mst", 2, options={"replay": mended})
+    assert dict(flowers(ENTERS, again)) == dict(flowers(ENTERS, mended))
+    assert flowers.weights("again") == flowers.weights("first")
+
+
+def test_a_run_that_has_no_such_record_goes_on_as_it_began(flowers: Lab) -> None:
+    """Earlier versions had each configuration enter at its place."""
+    run = flowers.fit("train", "old", "mst", 1, options=OPTIONS)
+    flowers("UPDATE event SET detail = detail - 'enters' WHERE run = %s AND event = 'built'", run)
+    places = by({key: key - 1 for key in range(1, 6)})
+    flowers("SELECT resume(%s, epochs => 2)", run)
+    assert orders(flowers, run, 2) == places
+    again = flowers.fit("train", "old_again", "mst", 1, options={"replay": run})
+    assert orders(flowers, again, 1) == places
+
+
+def test_nonsense_that_a_user_made_of_it_is_named(flowers: Lab) -> None:
+    run = flowers.fit("train", "made_up", "mst", 1, options=OPTIONS)
+    enters = "UPDATE event SET detail = jsonb_set(detail, '{enters}', %s) WHERE run = %s AND event = 'built'"
+    for nonsense, said in (('"here"', "invalid input syntax for type integer"), ("1e99", "integer")):
+        flowers(enters, nonsense, run)
+        with pytest.raises(psycopg2.Error, match=said):
+            flowers("SELECT resume(%s, epochs => 2)", run)
+    flowers(enters, "-4", run)
+    flowers("SELECT resume(%s, epochs => 2)", run)
+    assert orders(flowers, run, 2) == by(dict.fromkeys(range(1, 6), -4))
