@@ -312,7 +312,10 @@ class Chaos:
         """Folders of workers that were killed are taken away by those that start after them."""
         with contextlib.closing(self.lab.connect()) as connection:  # one that has no workers waiting
             run(connection, "SELECT madlib_fit_multiple_model('train', 'last', 'mst', 1)")
-        if dead := self.lab.abandoned():
+        deadline = time.monotonic() + 20  # this session's own workers have just ended; their trainers empty theirs
+        while (dead := self.lab.abandoned()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if dead:
             self.tally.orphans += len(dead)
             self.tally.surprises.append(f"scratch folders left: {dead}")
 

@@ -16,8 +16,9 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from cerebro_db.core.engines import COMPILING, DEFAULT, ENGINES
 from cerebro_db.core.errors import (
@@ -40,7 +41,6 @@ from .trainer import Trainer
 
 CHUNK = 4 << 20  # bytes of a model's weights in one statement
 RESERVE = 64 << 20  # bytes that rows leave free where they lie
-STATE_BUFFER = 1 << 20
 LARGE_STATE = 64 << 20  # bytes; whether a smaller one fits into memory is not asked
 MEMORY_WITHIN = 10.0  # seconds
 LONGEST_REST = 86400  # seconds
@@ -138,7 +138,7 @@ class Segment:
         self.resting = False
         self.options: dict[str, Any] = {}
         self.datasets: dict[str, Dataset] = {}
-        self.arrived: dict[str, BinaryIO] = {}  # ticket -> a state that came in for the next piece of work
+        self.arrived: dict[str, FileIO] = {}  # ticket -> a state that came in for the next piece of work
         self.said = 0.0
         self.unit = 0  # how often training was ordered
         self.left: dict[int, list[Path]] = {}  # by unit: the states that it leaves
@@ -268,11 +268,12 @@ class Segment:
     def state_in(self, ticket: str, start: int, payload: bytes) -> int:
         file = self.arrived.get(ticket)
         if file is None:  # it stays open: to open it for each row would take longer than all the rest
-            file = open(self.folder / f"state.in.{secrets.token_hex(4)}", "wb", buffering=STATE_BUFFER)  # noqa: SIM115
-            self.arrived[ticket] = file
-        if file.tell() != start:
-            file.seek(start)
-        file.write(payload)
+            path = self.folder / f"state.in.{secrets.token_hex(4)}"
+            file = self.arrived[ticket] = open(path, "wb", buffering=0)  # noqa: SIM115
+        left = memoryview(payload)
+        while left:
+            written = os.pwrite(file.fileno(), left, start)
+            left, start = left[written:], start + written
         return len(payload)
 
     def state_out(self, unit: int, member: int) -> Iterator[tuple[int, bytes]]:
@@ -397,8 +398,7 @@ class Segment:
         for ticket in tickets:
             file = self.arrived.pop(ticket, None)
             if file is not None:
-                with contextlib.suppress(OSError):  # what is written last may find no room
-                    file.close()
+                file.close()
                 Path(file.name).unlink(missing_ok=True)  # it may take as much memory as the model
 
     def require_memory(self, trainer: Trainer, state_bytes: int) -> None:
@@ -449,7 +449,6 @@ class Segment:
                     "the model's state is not there",
                     hint="Its table in the schema cerebro_state was emptied or dropped by hand.",
                 )
-            file.flush()
             state["path"] = file.name
         return state
 
