@@ -26,6 +26,8 @@ from psycopg2.extensions import make_dsn, parse_dsn
 from cerebro_db.client import cluster as clusters
 from cerebro_db.client import extension
 
+pytest.register_assert_rewrite("tests.nn.other_engine")  # its tests are inherited
+
 CLONE = Path(__file__).resolve().parents[1]
 TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
 

@@ -109,13 +109,17 @@ class Slab:
         return found
 
 
+def most_batches(dataset: Dataset, batch_size: int) -> int:
+    """In a slab."""
+    batch_bytes = batch_size * max(1, dataset.bytes // max(1, dataset.rows))
+    return max(1, (SLAB_FROM_DISK if dataset.from_disk else LARGEST_SLAB) // batch_bytes)
+
+
 def slabs(
     dataset: Dataset, rows: int, batch_size: int, size: SlabSize, order: np.ndarray | None = None
 ) -> Iterator[Slab]:
     """The first ``rows`` rows in the given order (or as they lie), cut into slabs of whole batches."""
-    batch_bytes = batch_size * max(1, dataset.bytes // max(1, dataset.rows))
-    most = max(1, (SLAB_FROM_DISK if dataset.from_disk else LARGEST_SLAB) // batch_bytes)
-    start = 0
+    start, most = 0, most_batches(dataset, batch_size)
     while start < rows:
         end = min(rows, start + batch_size * (most if dataset.from_disk else min(size.batches, most)))
         yield Slab(dataset, order, start, end)

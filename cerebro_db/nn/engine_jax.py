@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_db.nn.data import Dataset, Slab
+from cerebro_db.nn.data import Dataset, Slab, most_batches
 from cerebro_db.nn.program import KerasProgram, without_tensorflow
 
 UNREADABLE = re.compile("Error reading persistent compilation cache")  # how JAX's warning begins
@@ -136,10 +136,7 @@ class JaxProgram(KerasProgram):
 
     def predict(self, batch: Slab) -> list[np.ndarray]:
         # Rows do not depend on each other here, and a power of two is one of few shapes to compile for.
-        padded = []
-        for column in batch.gathered(batch.dataset.inputs):
-            padded.append(np.zeros((1 << (batch.rows - 1).bit_length(), *column.shape[1:]), column.dtype))
-            padded[-1][: batch.rows] = column
+        padded = _filled_up(batch.gathered(batch.dataset.inputs), 1 << (batch.rows - 1).bit_length())
         outputs = self._predict(*_values([self.model.trainable_variables, self.model.non_trainable_variables]), padded)
         return [np.asarray(output, "float32")[: batch.rows] for output in outputs]
 
@@ -152,10 +149,16 @@ class JaxProgram(KerasProgram):
     def advanced(
         self, what: str, fixed: Values, carried: Values, slab: Slab, batch_size: int, together: int = 0
     ) -> Values:
-        columns, order = self._columns(slab.dataset), self._row_numbers(slab.dataset, slab.order)
+        dataset = slab.dataset
+        rows = self._rows_at_once(dataset, batch_size, together)
+        if rows == dataset.rows:
+            columns, order, first = self._columns(dataset), self._row_numbers(rows, slab.order), 0
+        else:
+            columns = _filled_up(slab.gathered(dataset.columns), rows)
+            order, first = self._row_numbers(rows), slab.start
         for start, batches, size in self._calls(slab.start, slab.end, batch_size):
-            call = self._executable(what, slab.dataset, size, batch_size, together)
-            carried = call(fixed, carried, columns, order, np.int32(start), np.int32(batches))
+            call = self._executable(what, dataset, size, batch_size, together)
+            carried = call(fixed, carried, columns, order, np.int32(start - first), np.int32(batches))
         # What it costs is measured around a call, and now and then one comes back before it has begun: arguments on
         # their way to the device make XLA put it off, whatever it was told.
         return self.jax.block_until_ready(carried)
@@ -179,28 +182,35 @@ class JaxProgram(KerasProgram):
             yield end - left, 1, left
 
     def _executable(self, what: str, dataset: Dataset, size: int, batch_size: int, together: int) -> Any:
-        last = size != batch_size
-        key = what, size, last, dataset.rows, together  # the number of batches is an argument
+        last, rows = size != batch_size, self._rows_at_once(dataset, batch_size, together)
+        key = what, size, last, rows, together  # the number of batches is an argument
         if key not in self._executables:
             jax, visit = self.jax, functools.partial(self._batches, what, size)
-            own = *map(_values, self.fixed_and_carried(what)), self._row_numbers(dataset, None)
+            own = *map(_values, self.fixed_and_carried(what)), self._row_numbers(rows)
             if together:
                 visit = jax.vmap(visit, in_axes=(0, 0, None, 0, None, None))
                 own = jax.tree.map(lambda value: jax.ShapeDtypeStruct((together, *value.shape), value.dtype), own)
             fixed, carried, order = own
-            arguments = fixed, carried, self._columns(dataset), order, np.int32(0), np.int32(1)
+            columns = [jax.ShapeDtypeStruct((rows, *column.shape[1:]), column.dtype) for column in dataset.columns]
+            arguments = fixed, carried, columns, order, np.int32(0), np.int32(1)
             compiled = jax.jit(visit, donate_argnums=1).lower(*arguments).compile(HASTE if last else CARE)
             self._executables[key] = compiled
         return self._executables[key]
+
+    def _rows_at_once(self, dataset: Dataset, batch_size: int, together: int) -> int:
+        """All, and what is compiled finds those of a batch; from disk a slab.  (Of several each has another order.)"""
+        if dataset.from_disk and not together:
+            return min(dataset.rows, batch_size * most_batches(dataset, batch_size))
+        return dataset.rows
 
     def _columns(self, dataset: Dataset) -> list[Any]:
         if dataset.on_device is None:  # on a CPU it is the mapped memory itself
             dataset.on_device = [self.jax.device_put(column, may_alias=True) for column in dataset.columns]
         return dataset.on_device
 
-    def _row_numbers(self, dataset: Dataset, order: np.ndarray | None) -> Any:
+    def _row_numbers(self, rows: int, order: np.ndarray | None = None) -> Any:
         if order is None:
-            return self.jax.numpy.arange(dataset.rows, dtype="int32")
+            return self.jax.numpy.arange(rows, dtype="int32")
         if self._order[0] is not order:
             self._order = order, self.jax.numpy.asarray(order, "int32")
         return self._order[1]
@@ -262,6 +272,11 @@ class JaxTogether:
         fixed, carried = self._stacked(many)
         stacked = fixed, self._program.advanced("train", fixed, carried, slab, batch_size, len(many))
         return [self._one_of(stacked, np.int32(number)) for number in range(len(many))]
+
+
+def _filled_up(columns: list[np.ndarray], rows: int) -> list[np.ndarray]:
+    """To the length that was compiled for."""
+    return [np.pad(column, [(0, rows - len(column))] + [(0, 0)] * (column.ndim - 1)) for column in columns]
 
 
 def _values(variables: list[list[Any]]) -> Values:

@@ -30,7 +30,7 @@ from cerebro_db.core.errors import (
     WrongState,
 )
 from cerebro_db.nn import answers, functions, state_file
-from cerebro_db.nn.data import Dataset, Slab, SlabSize, row_order, slabs
+from cerebro_db.nn.data import Dataset, Slab, SlabSize, most_batches, row_order, slabs
 from cerebro_db.nn.engine import Engine, Program, open_engine
 from cerebro_db.nn.explain import one_line, tail
 
@@ -251,7 +251,7 @@ class Orders:
         members, dataset = order["members"], self._with_outputs(order["handle"])
         batch_size, _, steps_limit, _ = _fit(members[0]["configuration"])
         rows = min(dataset.rows, batch_size * (steps_limit or dataset.rows))
-        batches = min(REHEARSED, rows // batch_size) or 1
+        batches = min(REHEARSED, rows // batch_size, most_batches(dataset, batch_size)) or 1
         seconds = []
         for cast in (members[:1], members):
             ready = self._ready_for(cast, dataset, batch_size, rows)
@@ -266,7 +266,7 @@ class Orders:
                 best = min(best, time.monotonic() - started)
                 self._listen()
             seconds.append(best / batches / len(cast))
-            if ready.program.together and seconds[0] > ready.program.together.pays_below:
+            if dataset.from_disk or (ready.program.together and seconds[0] > ready.program.together.pays_below):
                 break  # to compile it for several would take longer than to know better
         return {"alone": seconds[0], "together": seconds[-1]}
 

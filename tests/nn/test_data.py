@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cerebro_db.nn import data
-from cerebro_db.nn.data import Dataset, SlabSize, row_order, slabs
+from cerebro_db.nn.data import MEMORY, SLAB_FROM_DISK, Dataset, SlabSize, row_order, slabs
+
+from . import configurations as c
+from .trainer_client import Trainer, full
 
 
 @pytest.mark.parametrize("rows, batch_size", [(1000, 32), (999, 100), (5, 8)])
@@ -32,3 +38,31 @@ def test_they_are_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         visits.append([np.concatenate(arrays) for arrays in zip(*pieces)])
     for memory, disk, whole in zip(*visits, (x, y)):
         assert (memory == disk).all() and (memory == whole[order]).all()
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "jax", "torch"])
+def test_where_they_lie_changes_no_bit(tmp_path: Path, engine: str) -> None:
+    """Two slabs, of which the last is short, and so is its last batch."""
+    if importlib.util.find_spec(engine) is None:
+        pytest.skip(f"the package {engine} is not installed")
+    width, rows = 4096, 20123
+    assert SLAB_FROM_DISK < width * rows < 2 * SLAB_FROM_DISK
+    chance = np.random.default_rng(5)
+    x = chance.integers(0, 255, (rows, width), "uint8")
+    labels = chance.integers(0, 2, rows)
+    layout = {"inputs": [c.column("x", [width], "uint8", 1 / 255)], "outputs": [c.target("y", [2])]}
+    model = c.sequential(c.input_layer([width]), c.layer("Dense", "out", units=2, activation="softmax"))
+    configuration = c.configuration(model, "categorical_crossentropy", batch_size=200)
+    answers: list[Any] = []
+    with tempfile.TemporaryDirectory(dir=MEMORY) as memory:
+        for folder in (Path(memory), tmp_path):
+            trainer = Trainer(folder, engine=engine)
+            trainer.data("wide", layout, x=x, y=c.one_hot(labels, 2))
+            trained = trainer.train(configuration, "wide")
+            evaluated = trainer("evaluate", configuration=configuration, handle="wide", state=full(trained["state"]))
+            answers.append([trained["state"]["sha256"], trained["loss"], evaluated["loss"], evaluated["metrics"]])
+            member = {"configuration": configuration, "seed": 1}
+            if engine == "jax":  # it reads them itself there
+                assert trainer("rehearse", handle="wide", members=[member, member])["alone"] > 0
+            trainer.close()
+    assert answers[0] == answers[1]

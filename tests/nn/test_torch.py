@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import subprocess
@@ -13,16 +12,15 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (gives NumPy bfloat16)
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from cerebro_db.nn.build import program_key
 
 from . import configurations as c
+from .other_engine import UNITS, WITHOUT_CHANCE, OtherEngine, engines_of, in_turns, visits
 from .test_hops import SEED, SHUFFLE_SEEDS, as_keras_wants_it, partitions, same
-from .test_jax import UNITS, WITHOUT_CHANCE, brought, visits
 from .test_numbers import PAIRS
 from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
-from .trainer_client import Trainer, full
+from .trainer_client import Trainer
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="the optional package torch is not installed"
@@ -46,18 +44,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Two trainers with PyTorch, of which one is confined as it is in a database, and one with TensorFlow."""
-    folder = tmp_path_factory.mktemp("engines")
-    trainers = [
-        Trainer(folder / "torch", engine="torch"),
-        Trainer(folder / "confined", engine="torch", confined=True),
-        Trainer(folder / "tensorflow"),
-    ]
-    for trainer in trainers:
-        trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
-    yield trainers
-    for trainer in trainers:
-        trainer.close()
+    yield from engines_of(tmp_path_factory, "torch")
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +75,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
     process.wait()
 
 
-def test_hello(engines: list[Trainer]) -> None:
-    versions = engines[0].hello["versions"]
-    assert versions["engine"] == "torch" and versions["keras"] == engines[2].hello["versions"]["keras"]
-    assert engines[1].hello["devices"] == ["CPU:0"]
-    assert engines[1].hello["confinement"] and not engines[0].hello["confinement"]
-
-
-@pytest.mark.parametrize("engine", [0, 2])
-def test_one_framework_per_process(engines: list[Trainer], engine: int) -> None:
-    assert engines[engine].hello
-    libraries = Path(f"/proc/{engines[engine].process.pid}/maps").read_text()
-    found = [name for name in ("jaxlib", "tensorflow", "torch") if f"/{name}/" in libraries]
-    assert found == [("torch", None, "tensorflow")[engine]]
+class TestTorch(OtherEngine):
+    engine = library = "torch"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -122,57 +98,10 @@ def test_random_numbers_hop_where_an_architecture_names_no_seed(engines: list[Tr
 
 @pytest.mark.parametrize("name", SHARED)
 def test_configurations_share_a_program(engines: list[Trainer], plain: Any, name: str) -> None:
-    both, states, trainer = SHARED[name], [None, None], engines[0]
+    both = SHARED[name]
     assert program_key(both[0], c.DIGITS) == program_key(both[1], c.DIGITS)
-    for unit, arrays in enumerate(partitions(c.DIGITS)[:UNITS]):
-        trainer.data("partition", c.DIGITS, **arrays)
-        for number, configuration in enumerate(both):  # in turns
-            out = str(trainer.folder / f"turn{number}.{unit}")
-            trained = trainer.train(
-                configuration, "partition", states[number], seed=SEED, shuffle_seed=SHUFFLE_SEEDS[unit], out=out
-            )
-            states[number] = full(trained["state"])
-    for number, state in enumerate(states):
-        tensors = safetensors.numpy.load_file(state["path"])
-        assert all(same([tensors[name] for name in sorted(tensors)], plain(f"{name}, {number}")))
-
-
-@pytest.mark.parametrize("name", WITHOUT_CHANCE)
-def test_the_numbers_are_those_of_tensorflow(engines: list[Trainer], name: str) -> None:
-    """From the same state, over the same rows in the same order; the state changes engines on its way."""
-    configuration, layout = WITHOUT_CHANCE[name]
-    _, _, state = visits(engines[2:], configuration, layout)
-    theirs, _, _ = visits(engines[2:], configuration, layout, state)
-    losses, _, there = visits(engines[:1], configuration, layout, state)
-    assert losses == pytest.approx(theirs, rel=2e-3)
-    answers, outputs = [], []
-    for trainer in engines[::2]:
-        order = {"configuration": configuration, "handle": "partition", "state": brought(there, trainer)}
-        answers.append(trainer("evaluate", **order))
-        out = str(trainer.folder / "predicted")
-        told = trainer("predict", out=out, **order)["outputs"]
-        outputs.append(np.concatenate([np.fromfile(f"{out}.{number}", "f4") for number in range(len(told))]))
-    assert answers[0]["loss"] == pytest.approx(answers[1]["loss"], rel=2e-3)
-    assert answers[0]["metrics"] == pytest.approx(answers[1]["metrics"], rel=2e-3)
-    assert outputs[0] == pytest.approx(outputs[1], abs=1e-4)
-
-
-def test_slabs_have_no_influence(engines: list[Trainer]) -> None:
-    """The second time the trainer knows how fast it is and hands over more batches at once."""
-    configuration = c.configuration(c.mlp(units=7), CATEGORICAL, batch_size=3, epochs=2)
-    first = engines[0].train(configuration, "digits")["state"]["sha256"]
-    assert engines[0].train(configuration, "digits")["state"]["sha256"] == first
-
-
-def test_no_rows_and_few(engines: list[Trainer]) -> None:
-    configuration = c.configuration(c.mlp(), CATEGORICAL)
-    for rows in (0, 5):
-        engines[0].data("few", c.DIGITS, image=IMAGES[:rows], digit=c.one_hot(LABELS[:rows], 10))
-        trained = engines[0].train(configuration, "few")
-        assert (trained["rows"], trained["steps"]) == (rows, min(rows, 1))
-        arguments = {"configuration": configuration, "handle": "few", "state": full(trained["state"])}
-        assert engines[0]("evaluate", **arguments)["rows"] == rows
-        assert engines[0]("predict", out=str(engines[0].folder / "few.out"), **arguments)["rows"] == rows
+    for number, mine in enumerate(in_turns(engines[0], both)[0]):
+        assert all(same(mine, plain(f"{name}, {number}")))
 
 
 def test_evaluating_leaves_the_state_as_it_is(engines: list[Trainer]) -> None:
@@ -199,14 +128,6 @@ def test_brain_floats_hop(engines: list[Trainer]) -> None:
 
 
 def test_errors_are_one_line(engines: list[Trainer]) -> None:
-    flipped = c.sequential(
-        c.input_layer([8, 8, 1]),
-        c.layer("RandomFlip", "flip"),
-        c.layer("Flatten", "flat"),
-        c.layer("Dense", "out", units=10),
-    )
-    told = {"configuration": c.configuration(flipped, CATEGORICAL), "layout": c.DIGITS}
-    assert "TensorFlow only" in failure("ConfigurationFailed", engines[0], "describe", **told)
     columns = c.made_up(40, 4)
     engines[0].data("unknown", c.SENTENCES, words=columns["words"] + 5, mood=columns["mood"])
     assert "out of range" in failure(
@@ -221,14 +142,3 @@ def test_what_does_not_fit_into_memory(tmp_path: Path) -> None:
     assert "memory" in failure("OutOfResources", small.train, wide, "digits")
     assert small.train(c.configuration(c.mlp(), CATEGORICAL), "digits")["finite"]
     small.close()
-
-
-def test_a_custom_loss(engines: list[Trainer]) -> None:
-    source = "def doubled(y_true, y_pred):\n    return 2 * keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)\n"
-    registered = {"name": "doubled", "version": 1, "kind": "loss", "source": source}
-    functions = [{**registered, "sha256": hashlib.sha256(source.encode()).hexdigest()}]
-    configuration = c.configuration(c.mlp(), "mse", steps_per_epoch=1, shuffle=False, metrics=[])
-    plain = engines[0].train(configuration, "digits")
-    configuration["compile"]["loss"] = "doubled@1"
-    custom = engines[0].train(configuration, "digits", functions=functions)
-    assert custom["loss"] == pytest.approx(2 * plain["loss"], rel=1e-5)

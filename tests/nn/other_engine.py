@@ -1,0 +1,202 @@
+"""What holds of every engine: a second trainer changes no bit, and the numbers are those of TensorFlow."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from . import configurations as c
+from .test_hops import CASES, SEED, SHUFFLE_SEEDS, partitions
+from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
+from .trainer_client import Trainer, full
+
+NUMBERS = itertools.count()
+UNITS = 4  # of 40, 43, 46 and 49 rows: the last batch is another size in each
+
+# Dropout's random numbers are each framework's own, so it is left out here.
+WITHOUT_CHANCE = {
+    "BatchNorm, AdamW, cosine schedule": (
+        c.configuration(
+            c.sequential(
+                c.input_layer([64]),
+                c.layer("Dense", "hidden", units=16, activation="relu"),
+                c.layer("BatchNormalization", "norm", momentum=0.9),
+                c.layer("Dense", "out", units=10, activation="softmax"),
+            ),
+            CATEGORICAL,
+            "AdamW",
+            learning_rate=c.cosine(0.01, 40),
+        ),
+        c.DIGITS,
+    ),
+    "LSTM": (
+        c.configuration(
+            c.sequential(
+                c.input_layer([None], "int32"),
+                c.layer("Embedding", "embed", input_dim=20, output_dim=4),
+                c.layer("LSTM", "lstm", units=5),
+                c.layer("Dense", "out", units=3, activation="softmax"),
+            ),
+            CATEGORICAL,
+            learning_rate=0.01,
+        ),
+        c.SENTENCES,
+    ),
+    **{name: case for name, case in CASES.items() if "weights" in name or name.startswith("CNN") or "two" in name},
+}
+
+
+def engines_of(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[list[Trainer]]:
+    """Two trainers with an engine, of which one is confined as it is in a database, and one with TensorFlow."""
+    folder = tmp_path_factory.mktemp("engines")
+    trainers = [
+        Trainer(folder / engine, engine=engine),
+        Trainer(folder / "confined", engine=engine, confined=True),
+        Trainer(folder / "tensorflow"),
+    ]
+    for trainer in trainers:
+        trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
+    yield trainers
+    for trainer in trainers:
+        trainer.close()
+
+
+def visits(
+    trainers: list[Trainer], configuration: c.Json, layout: c.Json, state: Any = None
+) -> tuple[list[float], list[np.ndarray], Any]:
+    """Losses, the variables and the state after a visit to some partitions, trainers taking turns."""
+    losses = []
+    for unit, arrays in enumerate(partitions(layout)[:UNITS]):
+        trainer = trainers[unit % len(trainers)]
+        trainer.data("partition", layout, **arrays)
+        out = str(trainer.folder / f"state.{next(NUMBERS)}")
+        trained = trainer.train(
+            configuration,
+            "partition",
+            state and brought(state, trainer),
+            seed=SEED,
+            shuffle_seed=SHUFFLE_SEEDS[unit],
+            out=out,
+            hop=unit,
+        )
+        assert trained["rows"] == len(arrays[layout["inputs"][0]["name"]])
+        losses.append(trained["loss"])
+        state = full(trained["state"])
+    return losses, variables(state), state
+
+
+def in_turns(trainer: Trainer, configurations: Sequence[c.Json]) -> tuple[list[list[np.ndarray]], list[float]]:
+    """The variables of each after a visit to some partitions, and the seconds that each visit took to build."""
+    states: list[Any] = [None] * len(configurations)
+    building = []
+    for unit, arrays in enumerate(partitions(c.DIGITS)[:UNITS]):
+        trainer.data("partition", c.DIGITS, **arrays)
+        for number, configuration in enumerate(configurations):
+            out = str(trainer.folder / f"turn{number}.{unit}")
+            trained = trainer.train(
+                configuration, "partition", states[number], seed=SEED, shuffle_seed=SHUFFLE_SEEDS[unit], out=out
+            )
+            building.append(trained["seconds"]["build"])
+            states[number] = full(trained["state"])
+    return list(map(variables, states)), building
+
+
+def variables(state: dict[str, Any]) -> list[np.ndarray]:
+    tensors = safetensors.numpy.load_file(state["path"])
+    return [tensors[name] for name in sorted(tensors)]
+
+
+def brought(state: dict[str, Any], trainer: Trainer) -> dict[str, Any]:
+    """The state where the trainer may read it."""
+    copy = trainer.folder / f"brought.{next(NUMBERS)}"
+    shutil.copy(state["path"], copy)
+    return {**state, "path": str(copy)}
+
+
+class OtherEngine:
+    """Other than TensorFlow.  A subclass names it; its module has the fixture ``engines``, from ``engines_of``."""
+
+    engine: str
+    library: str
+
+    def test_hello(self, engines: list[Trainer]) -> None:
+        versions = engines[0].hello["versions"]
+        assert versions["engine"] == self.engine and versions["keras"] == engines[2].hello["versions"]["keras"]
+        assert engines[1].hello["devices"] == ["CPU:0"]
+        assert engines[1].hello["confinement"] and not engines[0].hello["confinement"]
+
+    @pytest.mark.parametrize("place", [0, 2])
+    def test_one_framework_per_process(self, engines: list[Trainer], place: int) -> None:
+        """Memory and start time: no engine brings another along."""
+        assert engines[place].hello
+        libraries = Path(f"/proc/{engines[place].process.pid}/maps").read_text()
+        found = [name for name in ("jaxlib", "tensorflow", "torch") if f"/{name}/" in libraries]
+        assert found == [(self.library, None, "tensorflow")[place]]
+
+    @pytest.mark.parametrize("name", WITHOUT_CHANCE)
+    def test_the_numbers_are_those_of_tensorflow(self, engines: list[Trainer], name: str) -> None:
+        """From the same state, over the same rows in the same order; the state changes engines on its way."""
+        configuration, layout = WITHOUT_CHANCE[name]
+        _, _, state = visits(engines[2:], configuration, layout)
+        theirs, _, _ = visits(engines[2:], configuration, layout, state)
+        losses, _, there = visits(engines[:1], configuration, layout, state)
+        assert losses == pytest.approx(theirs, rel=2e-3)
+        back = visits(engines[2:], configuration, layout, there)[0]
+        assert back == pytest.approx(visits(engines[1:2], configuration, layout, there)[0], rel=2e-3)
+        answers, outputs = [], []
+        for trainer in engines[1:]:
+            order = {"configuration": configuration, "handle": "partition", "state": brought(there, trainer)}
+            answers.append(trainer("evaluate", **order))
+            out = str(trainer.folder / "predicted")
+            told = trainer("predict", out=out, **order)["outputs"]
+            outputs.append(np.concatenate([np.fromfile(f"{out}.{number}", "f4") for number in range(len(told))]))
+        assert answers[0]["loss"] == pytest.approx(answers[1]["loss"], rel=2e-3)
+        assert answers[0]["metrics"] == pytest.approx(answers[1]["metrics"], rel=2e-3)
+        assert outputs[0] == pytest.approx(outputs[1], abs=1e-4)
+
+    def test_slabs_have_no_influence(self, engines: list[Trainer]) -> None:
+        """The second time the trainer knows how fast it is and hands over more batches at once."""
+        configuration = c.configuration(c.mlp(units=7), CATEGORICAL, batch_size=3, epochs=2)
+        first = engines[0].train(configuration, "digits")["state"]["sha256"]
+        assert engines[0].train(configuration, "digits")["state"]["sha256"] == first
+
+    def test_no_rows_and_few(self, engines: list[Trainer]) -> None:
+        configuration = c.configuration(c.mlp(), CATEGORICAL)
+        for rows in (0, 5):
+            engines[0].data("few", c.DIGITS, image=IMAGES[:rows], digit=c.one_hot(LABELS[:rows], 10))
+            trained = engines[0].train(configuration, "few")
+            assert (trained["rows"], trained["steps"]) == (rows, min(rows, 1))
+            arguments = {"configuration": configuration, "handle": "few", "state": full(trained["state"])}
+            assert engines[0]("evaluate", **arguments)["rows"] == rows
+            assert engines[0]("predict", out=str(engines[0].folder / "few.out"), **arguments)["rows"] == rows
+
+    def test_a_layer_that_only_tensorflow_has(self, engines: list[Trainer]) -> None:
+        flipped = c.sequential(
+            c.input_layer([8, 8, 1]),
+            c.layer("RandomFlip", "flip"),
+            c.layer("Flatten", "flat"),
+            c.layer("Dense", "out", units=10),
+        )
+        told = {"configuration": c.configuration(flipped, CATEGORICAL), "layout": c.DIGITS}
+        assert "TensorFlow only" in failure("ConfigurationFailed", engines[0], "describe", **told)
+        assert engines[2]("describe", **told)["outputs"] == [[10]]
+
+    def test_a_custom_loss(self, engines: list[Trainer]) -> None:
+        source = (
+            "def doubled(y_true, y_pred):\n    return 2 * keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)\n"
+        )
+        registered = {"name": "doubled", "version": 1, "kind": "loss", "source": source}
+        functions = [{**registered, "sha256": hashlib.sha256(source.encode()).hexdigest()}]
+        configuration = c.configuration(c.mlp(), "mse", steps_per_epoch=1, shuffle=False, metrics=[])
+        plain = engines[0].train(configuration, "digits")
+        configuration["compile"]["loss"] = "doubled@1"
+        custom = engines[0].train(configuration, "digits", functions=functions)
+        assert custom["loss"] == pytest.approx(2 * plain["loss"], rel=1e-5)
