@@ -1,4 +1,4 @@
-"""W5 on a server of its own whose memory is bounded: python -m tests.bench.bounded FOLDER ROWS [MB].
+"""W5 on a server of its own whose memory is bounded: python -m tests.bench.bounded FOLDER ROWS ENGINE [MB].
 
 As in a container: /dev/shm has 64 MB, so that the trainers' rows are files in the data folder, and a memory group
 holds the server's processes together with what the kernel caches for them. Run in a mount namespace of its own
@@ -40,7 +40,7 @@ def memory_group(limit: int) -> Iterator[Path]:
 
 def main() -> None:
     folder, work = Path(sys.argv[1]), W5.but(rows=int(sys.argv[2]))
-    bound = int(sys.argv[3]) << 20 if len(sys.argv) > 3 else None
+    engine, bound = sys.argv[3], int(sys.argv[4]) << 20 if len(sys.argv) > 4 else None
     meter.adopt_orphans()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", "/dev/shm"], check=True)
     with contextlib.ExitStack() as opened:
@@ -54,7 +54,7 @@ def main() -> None:
         session = opened.enter_context(contextlib.closing(served.lab.connect()))
         with meter.Meter(served.server, served.folders, meter.memory(meter.descendants())) as measured:
             began = time.time()
-            run = served.fit(work, session, "bench_output", {"seed": 1})
+            run = served.fit(work, session, "bench_output", {"seed": 1, "engine": engine})
             ended = time.time()
         fitted = served.fitted(run, "bench_output", began, ended)
         partitions = served.lab.value("SELECT layout FROM w5_packed_summary")["partitions"]

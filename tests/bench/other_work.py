@@ -109,6 +109,8 @@ def bounded(name: str, *arguments: str) -> Contender:
 
 
 BOUNDED: dict[str, Contender] = {
-    "ours": bounded("ours, all rows cached"),
-    "little": bounded(f"ours, {LITTLE} MB for all", str(LITTLE)),
+    "ours": bounded("ours, all rows cached", "tensorflow"),
+    "little": bounded(f"ours, {LITTLE} MB for all", "tensorflow", str(LITTLE)),
+    "jax": bounded("ours, JAX, all rows cached", "jax"),
+    "little-jax": bounded(f"ours, JAX, {LITTLE} MB for all", "jax", str(LITTLE)),
 }
