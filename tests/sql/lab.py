@@ -47,8 +47,9 @@ def flower_model(units: int = 8, classes: int = 3) -> Json:
 def commits_that_wait(lab: Lab, when: str) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
     """The commit of a hop whose row (``new``) fulfils a condition waits for a standby that never answers: it is done,
     and not yet reported.  Gives what waits until a session is there, and what ends it."""
-    lab("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    lab("SET synchronous_commit = local")  # this session's own commits: it may hear of the reload too late
     lab("ALTER SYSTEM SET synchronous_commit = local")
+    lab("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
     lab("SELECT pg_reload_conf()")
     lab(
         f"CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF {when} THEN"
@@ -67,6 +68,7 @@ def commits_that_wait(lab: Lab, when: str) -> Iterator[tuple[Callable[[], None],
         lab("ALTER SYSTEM RESET synchronous_standby_names")
         lab("ALTER SYSTEM RESET synchronous_commit")
         lab("SELECT pg_reload_conf()")
+        lab("RESET synchronous_commit")
 
 
 def eventually(question: Callable[[], Any], within: float = 30.0, what: str = "") -> Any:
