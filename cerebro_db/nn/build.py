@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import os
@@ -120,7 +121,7 @@ def memory() -> int:
 
 def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
     shape = [None, *layout["inputs"][0]["shape"]] if layout is not None and len(layout["inputs"]) == 1 else None
-    model = _architecture(_with_input(architecture, shape))
+    model = _architecture(copy.deepcopy(_with_input(architecture, shape)))  # Keras empties what it reads
     if not model.built:
         if shape is None:
             raise ConfigurationFailed("the architecture does not say the shape of its input")

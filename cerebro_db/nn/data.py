@@ -6,6 +6,7 @@ whole batches), so memory stays bounded while the shuffle is over the whole part
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Iterator
@@ -45,6 +46,15 @@ class Dataset:
         self.columns = self.inputs + self.outputs
         self.from_disk = self.bytes > SLAB_FROM_DISK and not any(path.startswith(MEMORY) for path in files.values())
         self.on_device: Any = None  # the columns as an engine keeps them for all its programs, if it does
+
+    def beginning(self, rows: int) -> Dataset:
+        """The first rows, to try something with."""
+        part = copy.copy(self)
+        part.rows, part.from_disk, part.on_device = min(rows, self.rows), False, None
+        part.inputs, part.outputs, part.columns = (
+            [column[:rows] for column in columns] for columns in (self.inputs, self.outputs, self.columns)
+        )
+        return part
 
     @property
     def bytes(self) -> int:
@@ -120,7 +130,8 @@ def slabs(
 ) -> Iterator[Slab]:
     """The first ``rows`` rows in the given order (or as they lie), cut into slabs of whole batches."""
     start, most = 0, most_batches(dataset, batch_size)
+    whole = dataset.from_disk and order is not None
     while start < rows:
-        end = min(rows, start + batch_size * (most if dataset.from_disk else min(size.batches, most)))
+        end = min(rows, start + batch_size * (most if whole else min(size.batches, most)))
         yield Slab(dataset, order, start, end)
         start = end

@@ -150,7 +150,7 @@ class JaxProgram(KerasProgram):
         self, what: str, fixed: Values, carried: Values, slab: Slab, batch_size: int, together: int = 0
     ) -> Values:
         dataset = slab.dataset
-        rows = self._rows_at_once(dataset, batch_size, together)
+        rows = self._rows_at_once(what, dataset, batch_size, together)
         if rows == dataset.rows:
             columns, order, first = self._columns(dataset), self._row_numbers(rows, slab.order), 0
         else:
@@ -182,7 +182,7 @@ class JaxProgram(KerasProgram):
             yield end - left, 1, left
 
     def _executable(self, what: str, dataset: Dataset, size: int, batch_size: int, together: int) -> Any:
-        last, rows = size != batch_size, self._rows_at_once(dataset, batch_size, together)
+        last, rows = size != batch_size, self._rows_at_once(what, dataset, batch_size, together)
         key = what, size, last, rows, together  # the number of batches is an argument
         if key not in self._executables:
             jax, visit = self.jax, functools.partial(self._batches, what, size)
@@ -197,9 +197,10 @@ class JaxProgram(KerasProgram):
             self._executables[key] = compiled
         return self._executables[key]
 
-    def _rows_at_once(self, dataset: Dataset, batch_size: int, together: int) -> int:
-        """All, and what is compiled finds those of a batch; from disk a slab.  (Of several each has another order.)"""
-        if dataset.from_disk and not together:
+    def _rows_at_once(self, what: str, dataset: Dataset, batch_size: int, together: int) -> int:
+        """All, and what is compiled finds those of a batch; a slab where they would be read from all over a disk.
+        (Of several each has another order.)"""
+        if dataset.from_disk and what == "train" and not together:
             return min(dataset.rows, batch_size * most_batches(dataset, batch_size))
         return dataset.rows
 

@@ -159,6 +159,8 @@ class Orders:
         configuration, dataset, effort = order["configuration"], self._with_outputs(order["handle"]), self._effort()
         batch_size, *_ = _fit(configuration)
         seed = int(order.get("seed") or 0)
+        if dataset.from_disk:  # as many rows as it has at once in training
+            dataset = dataset.beginning(batch_size * most_batches(dataset, batch_size))
         ready = self._ready(configuration, dataset.layout, seed)
         build = effort.seconds()
         with self._configuration_errors():

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_db.core.engines import AUTO, FINDING_OUT, NAMES, cheapest, likelier
-from cerebro_db.core.errors import CerebroError, OutOfResources, TrainerFailed
+from cerebro_db.core.errors import CerebroError, DiskFull, OutOfResources, TrainerFailed
 
 from .db import Database
 from .runs import Configuration, Earlier, Figures, Run, built_in
@@ -25,7 +25,7 @@ from .sessions import Session
 from .team import Team
 
 DEFAULT_BATCH = 32  # Keras'
-PASSING = (TrainerFailed, OutOfResources)  # what says little about a configuration
+PASSING = (TrainerFailed, OutOfResources, DiskFull)  # what says little about a configuration
 
 
 def choose(run: Run, recorder: Session) -> None:
@@ -74,7 +74,7 @@ def recall(run: Run, recorder: Session, fresh: Sequence[Configuration]) -> None:
         alike.setdefault(program, []).extend(forms[form])
     for form, program, tried, refused, run_id in earlier:
         # An engine may have been installed since. And users can write events of their own.
-        with contextlib.suppress(LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
+        with contextlib.suppress(LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError):
             told, said = json.loads(tried), json.loads(refused or "{}")
             figures = {engine: told[engine] for engine in run.options["among"] if engine in told}
             refusals = {engine: said[engine] for engine in run.options["among"] if engine in said}

@@ -22,6 +22,8 @@ TRAINING, VALIDATION = "training", "validation"
 # the time to store that rows of 256 kB take, which are cut up and indexed. (Larger rows still are.)
 ROW = 8096
 WHOLE_PAGES = "WITH (toast_tuple_target = 8160)"
+# Users may write events of their own, of configurations that there are not.
+EVENT_OF_CONFIGURATION = "cerebro.event e JOIN cerebro.configuration c USING (run, owner, mst_key)"
 MOST_TOGETHER = 16  # configurations in one pass over the rows
 
 
@@ -246,7 +248,7 @@ def load(recorder: Session, run_id: int) -> Run:
         run.configurations[key] = Configuration(key, place, model_id, compiled, fitted, definition, *more)
     for key, state_bytes, engine, enters in recorder.run(
         "SELECT mst_key, (detail ->> 'state_bytes')::bigint, detail ->> 'engine', (detail ->> 'enters')::integer"
-        " FROM cerebro.event WHERE run = %s AND owner = current_user AND event = 'built'",
+        f" FROM {EVENT_OF_CONFIGURATION} WHERE run = %s AND owner = current_user AND event = 'built'",
         (run_id,),
     ):
         configuration = run.configurations[key]
@@ -254,7 +256,7 @@ def load(recorder: Session, run_id: int) -> Run:
         # Runs of earlier versions have no such record: in them a configuration entered at its place.
         configuration.enters = configuration.place if enters is None else enters
     for key, alike in recorder.run(
-        "SELECT mst_key, detail ->> 'alike' FROM cerebro.event"
+        f"SELECT mst_key, detail ->> 'alike' FROM {EVENT_OF_CONFIGURATION}"
         " WHERE run = %s AND owner = current_user AND event = 'trains together'",
         (run_id,),
     ):
@@ -276,7 +278,7 @@ def built_in(recorder: Session, run_id: int) -> dict[int, tuple[str, int]]:
     """By place: the engine that a configuration was built with, and where it enters the ring."""
     found = recorder.run(
         "SELECT c.place, e.detail ->> 'engine', COALESCE((e.detail ->> 'enters')::integer, c.place)"
-        " FROM cerebro.event e JOIN cerebro.configuration c USING (run, owner, mst_key)"
+        f" FROM {EVENT_OF_CONFIGURATION}"
         " WHERE run = %s AND owner = current_user AND event = 'built'",
         (run_id,),
     )
@@ -295,8 +297,8 @@ def schedule_of(recorder: Session, run: Run) -> Schedule:
     for key, configuration in run.configurations.items():
         schedule.restore(key, configuration.hops, evaluated.get(key, ()))
     for key, event, reason in recorder.run(
-        "SELECT DISTINCT ON (mst_key) mst_key, event, detail ->> 'reason' FROM cerebro.event"
-        " WHERE run = %s AND owner = current_user AND mst_key IS NOT NULL"
+        f"SELECT DISTINCT ON (mst_key) mst_key, event, detail ->> 'reason' FROM {EVENT_OF_CONFIGURATION}"
+        " WHERE run = %s AND owner = current_user"
         " AND event IN ('configuration failed', 'configuration revived') ORDER BY mst_key, event_id DESC",
         (run.id,),
     ):

@@ -22,6 +22,7 @@ from typing import Any
 
 from cerebro_db.core.engines import COMPILING, DEFAULT, ENGINES
 from cerebro_db.core.errors import (
+    MAKE_ROOM,
     CerebroError,
     CorruptState,
     DiskFull,
@@ -33,14 +34,14 @@ from cerebro_db.core.errors import (
 
 from . import compiled, functions, inspection, machine
 from .db import Database, entry
-from .interrupts import listener
+from .interrupts import Listen, listener
 from .predicting import Prediction
 from .runs import ROW
 from .sessions import LISTEN_EVERY, PROGRESS
 from .trainer import Trainer
 
 CHUNK = 4 << 20  # bytes of a model's weights in one statement
-RESERVE = 64 << 20  # bytes that rows leave free where they lie
+RESERVE = 64 << 20  # bytes that rows and states leave free where they lie
 LARGE_STATE = 64 << 20  # bytes; whether a smaller one fits into memory is not asked
 MEMORY_WITHIN = 10.0  # seconds
 LONGEST_REST = 86400  # seconds
@@ -62,10 +63,10 @@ class Dataset:
     In memory; all of them on disk where they would take too much of it, whence the system reads again what it drops.
     """
 
-    def __init__(self, name: str, memory: Path, disk: Path, most: int | None) -> None:
-        self.folder, self.on_disk, self.most = memory / name, disk / name, most
+    def __init__(self, name: str, memory: Path, disk: Path, most: int | None, listen: Listen) -> None:
+        self.folder, self.on_disk, self.most, self.listen = memory / name, disk / name, most, listen
         self.folder.mkdir(mode=0o700)
-        self.files: dict[str, Any] = {}
+        self.names: dict[str, str] = {}  # variable -> file
         self.digest = hashlib.sha256()
         self.bytes = 0
         self.order: dict[str, Any] | None = None  # what told the trainer of it, once complete
@@ -73,14 +74,12 @@ class Dataset:
     def add(self, variable: str, payload: bytes) -> None:
         size = len(payload)
         if self.folder != self.on_disk and not self._fits(size):
-            self._require_disk(self.bytes + size)
+            require_disk(self.on_disk.parent, self.bytes + size)
             self._move()
         elif self.folder == self.on_disk:
-            self._require_disk(size)
-        file = self.files.get(variable)
-        if file is None:
-            file = self.files[variable] = open(self.folder / str(len(self.files)), "wb")  # noqa: SIM115
-        file.write(payload)
+            require_disk(self.on_disk.parent, size)
+        with open(self.folder / self.names.setdefault(variable, str(len(self.names))), "ab") as file:
+            file.write(payload)
         self.digest.update(payload)
         self.bytes += size
 
@@ -93,29 +92,25 @@ class Dataset:
         available, total = machine.memory_available(), machine.memory_total()
         return available is None or total is None or available - size > total // 2
 
-    def _require_disk(self, size: int) -> None:
-        """The write-ahead log may lie there, too, and without room for it the server ends."""
-        room = machine.room(self.on_disk.parent)
-        if room is not None and room < size + RESERVE:
-            raise DiskFull(f"{room >> 20:,} MB left in {self.on_disk.parent} for rows that do not fit into memory")
-
     def _move(self) -> None:
         self.on_disk.mkdir(mode=0o700)
-        for variable, file in self.files.items():
-            file.close()
-            self.files[variable] = open(shutil.move(file.name, self.on_disk), "ab")  # noqa: SIM115
-        self.folder.rmdir()
+        try:
+            for name in self.names.values():
+                with open(self.folder / name, "rb") as source, open(self.on_disk / name, "wb") as copy:
+                    while piece := source.read(CHUNK):
+                        copy.write(piece)
+                        self.listen()
+        except BaseException:
+            shutil.rmtree(self.on_disk, ignore_errors=True)
+            raise
+        shutil.rmtree(self.folder)
         self.folder = self.on_disk
 
-    def close(self) -> dict[str, str]:
-        for file in self.files.values():
-            file.close()
-        return {variable: file.name for variable, file in self.files.items()}
+    def files(self) -> dict[str, str]:
+        return {variable: str(self.folder / name) for variable, name in self.names.items()}
 
     def drop(self) -> None:
-        self.close()
-        for folder in (self.folder, self.on_disk):  # both, if it was being moved
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @dataclass
@@ -138,7 +133,8 @@ class Segment:
         self.resting = False
         self.options: dict[str, Any] = {}
         self.datasets: dict[str, Dataset] = {}
-        self.arrived: dict[str, FileIO] = {}  # ticket -> a state that came in for the next piece of work
+        self.arrived: dict[str, Path] = {}  # ticket -> a state that came in for the next piece of work
+        self.arriving: FileIO | None = None  # the one of them that came in last
         self.said = 0.0
         self.unit = 0  # how often training was ordered
         self.left: dict[int, list[Path]] = {}  # by unit: the states that it leaves
@@ -208,13 +204,18 @@ class Segment:
 
     def close_trainers(self, but: Sequence[str] = ()) -> None:
         for engine in set(self.trainers).difference(but):
-            self.trainers.pop(engine).kill()
+            trainer = self.trainers.pop(engine)
+            trainer.kill()
+            if self.under_way is not None and self.under_way.trainer is trainer:
+                self.drop_arrived(self.under_way.tickets)
+                self.under_way = None
 
     def close(self) -> None:
         self.close_trainers()
         for dataset in self.datasets.values():
             dataset.drop()
         self.datasets.clear()
+        self._arrives_no_more()
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -233,6 +234,7 @@ class Segment:
                 self.folder,
                 self.on_disk,
                 None if most is None else most << 20,
+                self.listen,
             )
         dataset.add(variable, payload)
         return len(payload)
@@ -252,7 +254,7 @@ class Segment:
             "handle": handle,
             "layout": layout,
             "rows": rows,
-            "files": dataset.close(),
+            "files": dataset.files(),
         }
         return [trainer.order(dataset.order, self.listen) for trainer in self.living() or [self.running()]][-1]
 
@@ -266,27 +268,29 @@ class Segment:
         return {}
 
     def state_in(self, ticket: str, start: int, payload: bytes) -> int:
-        file = self.arrived.get(ticket)
-        if file is None:  # it stays open: to open it for each row would take longer than all the rest
-            path = self.folder / f"state.in.{secrets.token_hex(4)}"
-            file = self.arrived[ticket] = open(path, "wb", buffering=0)  # noqa: SIM115
+        path = self.arrived.setdefault(ticket, self.folder / f"state.in.{secrets.token_hex(4)}")
+        if self.arriving is None or self.arriving.name != str(path):
+            self._arrives_no_more()
+            # It stays open: to open it for each row would take longer than all the rest.
+            self.arriving = open(path, "wb", buffering=0, opener=without_truncating)  # noqa: SIM115
+        if self.folder == self.on_disk:
+            require_disk(self.folder, len(payload))
         left = memoryview(payload)
         while left:
-            written = os.pwrite(file.fileno(), left, start)
+            written = os.pwrite(self.arriving.fileno(), left, start)
             left, start = left[written:], start + written
         return len(payload)
 
+    def _arrives_no_more(self) -> None:
+        if self.arriving is not None:
+            self.arriving.close()
+            self.arriving = None
+
     def state_out(self, unit: int, member: int) -> Iterator[tuple[int, bytes]]:
-        try:
-            path = self.left[unit][member]
-        except LookupError:
-            raise WrongState(f"training {unit} has left no state {member}") from None
-        with open(path, "rb") as file:
-            start = 0
-            while chunk := file.read(ROW):
-                yield start, chunk
-                start += len(chunk)
-        path.unlink(missing_ok=True)  # it may be in memory, and as large as the model
+        left = self.left.get(unit, [])
+        if not 0 <= member < len(left) or not left[member].exists():
+            raise WrongState(f"training {unit} has left no state {member}")
+        return rows_of(left[member])
 
     def _leaves(self, members: int) -> list[Path]:
         """Where the training that is about to begin leaves its states; what the last one has left may not be stored
@@ -364,6 +368,8 @@ class Segment:
         trainer = self.running(asked.get("engine"))
         if asked.get("state_bytes"):
             self.require_memory(trainer, int(asked["state_bytes"]))
+            if self.folder == self.on_disk:
+                require_disk(self.folder, int(asked["state_bytes"]))
         return trainer, order
 
     def result(self, seconds: float | None) -> dict[str, Any] | None:
@@ -375,7 +381,11 @@ class Segment:
             raise InvalidArgument(f"nobody can wait for {json.dumps(seconds)[:80]} seconds")
         self.under_way = None
         with self._dropped_if_it_fails(mine.tickets):
-            result = mine.trainer.result(seconds, self.listen, self._report)
+            try:
+                result = mine.trainer.result(seconds, self.listen, self._report)
+            except DiskFull as full:
+                full.message += f" ({(machine.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"
+                raise
         if result is None:
             self.under_way = mine
             return None
@@ -388,18 +398,17 @@ class Segment:
     def _dropped_if_it_fails(self, tickets: Sequence[str]) -> Iterator[None]:
         try:
             yield
-        except BaseException as error:
+        except BaseException:
             self.drop_arrived(tickets)
-            if isinstance(error, DiskFull):
-                error.message += f" ({(machine.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"
             raise
 
     def drop_arrived(self, tickets: Sequence[str]) -> None:
         for ticket in tickets:
-            file = self.arrived.pop(ticket, None)
-            if file is not None:
-                file.close()
-                Path(file.name).unlink(missing_ok=True)  # it may take as much memory as the model
+            path = self.arrived.pop(ticket, None)
+            if path is not None:
+                if self.arriving is not None and self.arriving.name == str(path):
+                    self._arrives_no_more()
+                path.unlink(missing_ok=True)  # it may take as much memory as the model
 
     def require_memory(self, trainer: Trainer, state_bytes: int) -> None:
         """A large model that cannot fit is told so, rather than killed; others may be giving memory back just now."""
@@ -443,13 +452,13 @@ class Segment:
     def state(self, asked: dict[str, Any]) -> dict[str, Any]:
         state: dict[str, Any] = {name: asked[name] for name in ("kind", "sha256", "token") if name in asked}
         if state.get("kind") in ("full", "weights"):
-            file = self.arrived.get(asked.get("ticket") or "")
-            if file is None:
+            path = self.arrived.get(asked.get("ticket") or "")
+            if path is None:
                 raise CorruptState(
                     "the model's state is not there",
                     hint="Its table in the schema cerebro_state was emptied or dropped by hand.",
                 )
-            state["path"] = file.name
+            state["path"] = str(path)
         return state
 
     def _report(self, progress: dict[str, Any]) -> None:
@@ -457,6 +466,27 @@ class Segment:
         if now - self.said >= 0.25:
             self.said = now
             self.plpy.notice(PROGRESS + json.dumps(progress))
+
+
+def require_disk(folder: Path, size: int) -> None:
+    """The write-ahead log may lie there, too, and without room for it the server ends."""
+    room = machine.room(folder)
+    if room is not None and room < size + RESERVE:
+        raise DiskFull(f"{room >> 20:,} MB left in {folder} for what does not fit into memory", hint=MAKE_ROOM)
+
+
+def without_truncating(path: str, flags: int) -> int:
+    return os.open(path, flags & ~os.O_TRUNC, 0o600)
+
+
+def rows_of(path: Path) -> Iterator[tuple[int, bytes]]:
+    """A state in pieces, and where each begins; once they are read it is gone."""
+    with open(path, "rb") as file:
+        start = 0
+        while piece := file.read(ROW):
+            yield start, piece
+            start += len(piece)
+    path.unlink(missing_ok=True)  # it may be in memory, and as large as the model
 
 
 def _part(asked: dict[str, Any]) -> dict[str, Any]:

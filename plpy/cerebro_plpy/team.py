@@ -190,8 +190,7 @@ class Team:
 
     def replace(self, seat: Seat) -> None:
         """A new session and trainer for a segment whose old ones are gone."""
-        with contextlib.suppress(psycopg2.Error):
-            seat.session.close()
+        self._end([seat])
         seat.forget()
         seat.session, seat.worker_pid, seat.trainer_pid = self._open_in_time(seat.segment)
 
@@ -316,9 +315,14 @@ class Team:
             self.close()
 
     def close(self) -> None:
-        """End all sessions; those that still answer take their trainers and files away first."""
+        """End all sessions."""
+        self._end(self.seats)
+        self.seats.clear()
+
+    def _end(self, seats: Sequence[Seat]) -> None:
+        """Sessions that still answer take their trainers and files away first."""
         leaving = []
-        for seat in self.seats:
+        for seat in seats:
             with contextlib.suppress(psycopg2.Error):
                 if not seat.session.lost and seat.session.ready():
                     where = self.dialect.on_segment(seat.dist_key)
@@ -329,10 +333,9 @@ class Team:
             with contextlib.suppress(psycopg2.Error):
                 while not session.ready() and time.monotonic() < deadline:
                     wait_any([session], LISTEN_EVERY)
-        for seat in self.seats:
+        for seat in seats:
             with contextlib.suppress(psycopg2.Error):
                 seat.session.close()
-        self.seats.clear()
 
 
 def in_format(sql: str) -> str:

@@ -62,7 +62,24 @@ def test_where_they_lie_changes_no_bit(tmp_path: Path, engine: str) -> None:
             evaluated = trainer("evaluate", configuration=configuration, handle="wide", state=full(trained["state"]))
             answers.append([trained["state"]["sha256"], trained["loss"], evaluated["loss"], evaluated["metrics"]])
             member = {"configuration": configuration, "seed": 1}
+            assert trainer("trial", handle="wide", configuration=configuration)["batch"] > 0
             if engine == "jax":  # it reads them itself there
                 assert trainer("rehearse", handle="wide", members=[member, member])["alone"] > 0
             trainer.close()
     assert answers[0] == answers[1]
+
+
+def test_slabs_are_large_only_where_rows_are_read_out_of_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.zeros((1000, 3), "f4").tofile(tmp_path / "x")
+    layout = {"inputs": [{"name": "x", "dtype": "float32", "shape": [3]}], "outputs": []}
+    monkeypatch.setattr(data, "SLAB_FROM_DISK", 4800)
+    dataset = Dataset(layout, 1000, {"x": str(tmp_path / "x")})
+
+    def sizes(dataset: Dataset, order: Any) -> list[int]:
+        return [slab.rows for slab in slabs(dataset, dataset.rows, 10, SlabSize(), order)]
+
+    assert sizes(dataset, row_order(1000, 1, 1)) == [400, 400, 200]
+    assert sizes(dataset, None) == 25 * [40]
+    beginning = dataset.beginning(600)  # what is tried with them is over as soon as with rows in memory
+    assert beginning.bytes == 7200 and len(beginning.columns[0]) == 600
+    assert sizes(beginning, row_order(600, 1, 1)) == 15 * [40]

@@ -169,6 +169,30 @@ def test_mixed_precision_is_in_what_is_computed_and_not_in_what_is_kept(trainers
     assert len(scales) == 1, "the loss' scale is part of the state"
 
 
+def inner(kind: str) -> c.Json:
+    """A model with another inside one of its layers."""
+    dense, square = c.layer("Dense", "cell", units=3), c.layer("Reshape", "square", target_shape=[8, 8])
+    model = c.functional([(c.input_layer([64], name="in"), []), (dense, ["in"])], ["in"], ["cell"])
+    model["config"]["output_layers"] = ["cell", 0, 0]  # as Keras writes it of a single one
+    layers = {
+        "TimeDistributed": [square, c.layer("TimeDistributed", "each", layer=dense)],
+        "RNN": [square, c.layer("RNN", "steps", cell=c.layer("LSTMCell", "cell", units=3))],
+        "SpectralNormalization": [c.layer("SpectralNormalization", "normal", layer=dense)],
+        "Functional": [model],
+    }[kind]
+    last = c.layer("Dense", "out", units=10, activation="softmax")
+    return c.sequential(c.input_layer([64]), *layers, c.layer("Flatten", "flat"), last)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("kind", ["TimeDistributed", "RNN", "SpectralNormalization", "Functional"])
+def test_a_layer_within_a_layer(trainers: list[Trainer], kind: str, precision: str) -> None:
+    """Keras empties what it reads, and an architecture is read twice: to see what it takes, and for good."""
+    configuration = c.configuration(computed_in(inner(kind), precision), "categorical_crossentropy")
+    trainers[0].data("partition", c.DIGITS, **partitions(c.DIGITS)[0])
+    assert trainers[0].train(configuration, "partition")["finite"]
+
+
 def test_weights_alone_do_not_do(trainers: list[Trainer], replays: Any) -> None:
     """The same hops as above with MADlib's idea of a state: this is what the whole state is for."""
     name = next(iter(CASES))

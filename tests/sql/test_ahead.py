@@ -75,6 +75,19 @@ def test_the_parts_of_a_segments_time_are_the_whole(place: Lab, ahead: int) -> N
     )
 
 
+def test_it_is_done_where_states_take_longer_than_training(place: Lab) -> None:
+    """Nobody has said whether.  Two threads each: a processor is spare then, whatever the machine has."""
+    wide = place.architecture(flower_model(units=100_000))  # 6.4 MB, with what the optimizer keeps
+    sgd = f"optimizer='SGD(lr=0.01, momentum=0.9)', {CROSS}"
+    small = place.value("SELECT min(model_id) FROM arch")
+    behind = "SELECT count(*) FROM hop_timeline WHERE run = %s AND seconds_behind > 0"
+    for model, expected in ((small, False), (wide, True)):
+        rows = [(model, sgd, f"batch_size={size}, epochs=1") for size in (50, 60, 70)]
+        selection = place.selection(f"mst_{model}", rows)
+        run_id = place.fit("train", f"open_{model}", selection, 3, options={**OPTIONS, "threads": 2})
+        assert (place.value(behind, run_id) > 0) == expected
+
+
 @pytest.mark.needs_cluster
 def test_nothing_is_left_of_states_on_their_way(place: Lab) -> None:
     """Not even of a state that nobody wants: the sessions wait for the next call, and what they hold is memory."""

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from cerebro_db.core.errors import DiskFull
+from cerebro_plpy import machine
+from cerebro_plpy.segment import RESERVE, Dataset
 from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential
 
 OPTIONS = {"deterministic": True, "seed": 2}
@@ -79,3 +82,69 @@ def test_no_such_cache(place: Lab, most: Any) -> None:
             "SELECT madlib_fit_multiple_model('wide_packed', 'none', 'mst', 1, options => %s)",
             json.dumps({"cache_mb": most}),
         )
+
+
+class Cancelled(Exception):
+    pass
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: Any) -> Any:
+    """Where rows go; what the machine has; what is listened to between two pieces that are copied."""
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir(), disk.mkdir()
+    figures = {"memory": 10 << 30, "disk": 10 << 30, "available": 10 << 30, "total": 16 << 30}
+    monkeypatch.setattr(machine, "room", lambda folder: figures["memory" if folder.parent == memory else "disk"])
+    monkeypatch.setattr(machine, "memory_available", lambda: figures["available"])
+    monkeypatch.setattr(machine, "memory_total", lambda: figures["total"])
+    return memory, disk, figures
+
+
+def test_half_of_the_memory_is_left_to_others(folders: Any) -> None:
+    memory, disk, figures = folders
+    dataset = Dataset("rows", memory, disk, None, lambda: None)
+    figures["available"] = (8 << 30) + 101
+    dataset.add("x", bytes(100))
+    assert (memory / "rows" / "0").stat().st_size == 100
+    figures["available"] = (8 << 30) + 100
+    dataset.add("y", bytes(100))
+    assert dataset.files() == {"x": str(disk / "rows" / "0"), "y": str(disk / "rows" / "1")}
+    assert not (memory / "rows").exists()
+    dataset.drop()
+    assert not list(disk.iterdir())
+
+
+def test_no_more_goes_to_memory_or_disk_than_they_have_room_for(folders: Any) -> None:
+    memory, disk, figures = folders
+    dataset = Dataset("rows", memory, disk, None, lambda: None)
+    dataset.add("x", bytes(1000))
+    figures["memory"] = 999 + RESERVE
+    figures["disk"] = 1999 + RESERVE  # for all of them
+    with pytest.raises(DiskFull, match="63 MB left|64 MB left") as refused:
+        dataset.add("x", bytes(1000))
+    assert refused.value.hint
+    figures["disk"] = 2000 + RESERVE
+    dataset.add("x", bytes(1000))
+    assert (disk / "rows" / "0").stat().st_size == 2000
+    figures["disk"] = 999 + RESERVE
+    with pytest.raises(DiskFull):
+        dataset.add("x", bytes(1000))
+
+
+def test_who_moves_rows_to_disk_listens(folders: Any) -> None:
+    memory, disk, _ = folders
+    heard = []
+
+    def listen() -> None:
+        heard.append(1)
+        if len(heard) == 3:
+            raise Cancelled
+
+    dataset = Dataset("rows", memory, disk, 20 << 20, listen)
+    rows = bytes(range(256)) * (1 << 16)  # 16 MB
+    dataset.add("x", rows)
+    with pytest.raises(Cancelled):
+        dataset.add("x", rows)
+    assert (memory / "rows" / "0").read_bytes() == rows and not list(disk.iterdir())
+    dataset.add("x", rows)
+    assert Path(dataset.files()["x"]).read_bytes() == 2 * rows and not list(memory.iterdir())

@@ -236,7 +236,8 @@ def test_events_that_a_user_made_up_harm_nothing(flowers: Lab, automatic: int) -
     each = '{"build": N, "compile": N, "batch": N}'
     figures = f'{{"tensorflow": {each}, "jax": {each}}}'
     large = (figures.replace("N", number) for number in ("1e400", f"1{400 * '0'}.5", "1e9999"))
-    for nonsense in ("[]", '{"tensorflow": 1, "jax": {}}', '{"jax": {}}', '{"jax": [1]}', '"jax"', *large):
+    deep = 3000 * "[" + 3000 * "]"
+    for nonsense in (deep, "[]", '{"tensorflow": 1, "jax": {}}', '{"jax": {}}', '{"jax": [1]}', '"jax"', *large):
         flowers(
             "INSERT INTO event (run, event, mst_key, detail) VALUES (%s, 'built', 99,"
             " jsonb_build_object('form', %s, 'tried', %s::jsonb))", automatic, form, nonsense,

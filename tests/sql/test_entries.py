@@ -78,3 +78,12 @@ def test_nonsense_that_a_user_made_of_it_is_named(flowers: Lab) -> None:
     flowers(enters, "-4", run)
     flowers("SELECT resume(%s, epochs => 2)", run)
     assert orders(flowers, run, 2) == by(dict.fromkeys(range(1, 6), -4))
+
+
+def test_events_of_configurations_that_there_are_not_are_nobodys(flowers: Lab) -> None:
+    run = flowers.fit("train", "imagined", "mst", 1, options=OPTIONS)
+    for event in ("built", "trains together", "configuration failed"):
+        for key in (None, 999):
+            flowers("INSERT INTO event (run, event, mst_key) VALUES (%s, %s, %s)", run, event, key)
+    flowers("SELECT resume(%s, epochs => 2)", run)
+    assert flowers("SELECT DISTINCT status, epochs_done FROM leaderboard WHERE run = %s", run) == [("finished", 2)]

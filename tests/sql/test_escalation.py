@@ -219,6 +219,34 @@ def test_handles_and_names_are_no_paths(data_folder: Path, alice: User) -> None:
     alice("SELECT cerebro._worker_close()")
 
 
+@pytest.mark.same_machine
+def test_a_session_opens_no_more_files_than_it_needs(alice: User) -> None:
+    """A backend that has no descriptors left cannot write the log, and then the server ends."""
+    alice("SELECT cerebro._worker_close()")
+    (pid,) = alice("SELECT pg_backend_pid()")
+    before = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    alice("SELECT count(cerebro._state_in(i::text, 0, 'x')) FROM generate_series(1, 2000) i")
+    alice("SELECT count(cerebro._data_in('h', i::text, 'x')) FROM generate_series(1, 2000) i")
+    alice("SELECT count(cerebro._data_in(i::text, 'x', 'x')) FROM generate_series(1, 500) i")
+    assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < before + 20
+    alice("SELECT cerebro._worker_close()")
+
+
+def test_what_is_not_there_is_said_as_such(alice: User) -> None:
+    for unit, member in ((0, 0), (1, -1), (-1, 2**31 - 1)):
+        error = alice.refused("SELECT * FROM cerebro._state_out(%s, %s)", unit, member, why=psycopg2.Error)
+        assert error.diag.message_primary.endswith(f"training {unit} has left no state {member}")
+    described = {
+        "work": "describe", "wait": False, "configuration": {"architecture": json.loads(ARCHITECTURE)},
+        "layout": {"inputs": [], "outputs": []},
+    }  # fmt: skip
+    alice("SELECT cerebro._work(%s)", json.dumps(described))
+    alice("SELECT cerebro._work(%s)", json.dumps({"work": "dismiss"}))
+    (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"work": "result"}))
+    assert json.loads(answer)["error"]["message"] == "the trainer was given nothing to do"
+    alice("SELECT cerebro._worker_close()")
+
+
 def test_forged_work_reaches_nothing(alice: User) -> None:
     """Orders that name paths, tokens and models of their own; each answer is an error or says nothing of a file's."""
     model = {
