@@ -277,6 +277,8 @@ class JaxTogether:
 
 def _filled_up(columns: list[np.ndarray], rows: int) -> list[np.ndarray]:
     """To the length that was compiled for."""
+    if len(columns[0]) == rows:
+        return columns
     return [np.pad(column, [(0, rows - len(column))] + [(0, 0)] * (column.ndim - 1)) for column in columns]
 
 
