@@ -296,13 +296,9 @@ class Chaos:
         wrong = self.ask(f'SELECT mst_key FROM "{name}" w JOIN calm c USING (mst_key)'
                          " WHERE w.model_weights <> c.model_weights")  # fmt: skip
         tally.wrong_weights += len(wrong)
-        deadline = time.monotonic() + 20
-        while left := self.left_behind():
-            if time.monotonic() > deadline:
-                tally.orphans += len(left)
-                tally.surprises.append(f"run {self.run} left behind: {left}")
-                break
-            time.sleep(0.1)
+        if left := after_a_moment(self.left_behind):
+            tally.orphans += len(left)
+            tally.surprises.append(f"run {self.run} left behind: {left}")
         lab.told()
 
     def left_behind(self) -> list[Any]:
@@ -312,12 +308,17 @@ class Chaos:
         """Folders of workers that were killed are taken away by those that start after them."""
         with contextlib.closing(self.lab.connect()) as connection:  # one that has no workers waiting
             run(connection, "SELECT madlib_fit_multiple_model('train', 'last', 'mst', 1)")
-        deadline = time.monotonic() + 20  # this session's own workers have just ended; their trainers empty theirs
-        while (dead := self.lab.abandoned()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        if dead:
+        if dead := after_a_moment(self.lab.abandoned):  # this session's own trainers empty theirs just now
             self.tally.orphans += len(dead)
             self.tally.surprises.append(f"scratch folders left: {dead}")
+
+
+def after_a_moment(question: Callable[[], list[Any]]) -> list[Any]:
+    """What is still there when all had time to go."""
+    deadline = time.monotonic() + 20
+    while (found := question()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
 
 
 def kill(pid: int) -> bool:

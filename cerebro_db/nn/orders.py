@@ -156,7 +156,7 @@ class Orders:
 
     def trial(self, order: Order) -> Answer:
         """As ``describe``, and how long it takes to build, to compile for a batch size, and to train a batch."""
-        configuration, dataset, effort = order["configuration"], self._with_outputs(order["handle"]), self._effort()
+        configuration, dataset, effort = order["configuration"], self._with_outputs(order["handle"]), Effort(self._gpu)
         batch_size, *_ = _fit(configuration)
         seed = int(order.get("seed") or 0)
         if dataset.from_disk:  # as many rows as it has at once in training
@@ -175,13 +175,10 @@ class Orders:
         seconds = {"build": build, "compile": compiling, "batch": ready.batch_seconds}
         return {**answer, "program": ready.name, **seconds}
 
-    def _effort(self) -> Effort:
-        return Effort(self._gpu)
-
     def _seconds_per_batch(self, ready: Ready, dataset: Dataset, batch_size: int) -> float:
         """The first slab does not count: a framework does more in it than train."""
         rows, order = dataset.rows // batch_size * batch_size, row_order(dataset.rows, 0, 0)
-        effort, spent, done, warm = self._effort(), 0.0, 0, False
+        effort, spent, done, warm = Effort(self._gpu), 0.0, 0, False
         while rows:
             for slab in slabs(dataset, rows, batch_size, ready.speed["train", 1], order):
                 effort.seconds()
