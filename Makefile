@@ -1,10 +1,10 @@
-# cerebro_db: `make help` lists what can be made.
+# `make help` lists the targets.
 #
-# The extension is plain PGXS: make install PG_CONFIG=/path/to/pg_config. Where PGXS is not installed
-# (Debian: postgresql-server-dev-NN) the same files are put in place without it.
+# `make install PG_CONFIG=/path/to/pg_config` installs the extension with PGXS. Without PGXS (Debian's package
+# postgresql-server-dev-NN) it copies the same files.
 
 EXTENSION = cerebro_db
-# Not VERSION: PGXS has a variable of that name.
+# Not called VERSION, because PGXS has a variable of that name.
 RELEASE  := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(EXTENSION).control)
 PG_CONFIG ?= pg_config
 
@@ -13,15 +13,15 @@ DATA_built := $(BUILT)/$(EXTENSION)--$(RELEASE).sql \
              $(patsubst migrations/%,$(BUILT)/%,$(wildcard migrations/$(EXTENSION)--*--*.sql))
 EXTRA_CLEAN = build
 
-# Where the server finds the Python code, and the interpreter of the trainer's environment. Both are
-# final paths, without DESTDIR.
+# The folder of the Python code that the server loads, and the interpreter of the trainer's environment. Both are
+# the paths on the running system, without DESTDIR.
 CEREBRO_DIR    ?= $(SHAREDIR)/$(EXTENSION)/python
 TRAINER_PYTHON ?= $(abspath $(CEREBRO_DIR)/../trainer/bin/python)
-ASSEMBLE = python3 -I cerebro_db/client/extension.py
+ASSEMBLE = python3 -I cerebro_db/embedded/extension.py
 
 .DEFAULT_GOAL := help
 
-# Neither pg_config nor PGXS need exist for `make demo`: both are looked at only here.
+# `make demo` must work without pg_config and PGXS, so a missing one is no error here.
 SHAREDIR := $(shell $(PG_CONFIG) --sharedir 2>/dev/null)
 PGXS     := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 ifneq ($(PGXS),)
@@ -39,7 +39,7 @@ clean:
 	rm -rf build
 endif
 
-# Always assembled anew: the path in it depends on PG_CONFIG and CEREBRO_DIR.
+# Assembled every time, because the scripts contain a path that depends on PG_CONFIG and CEREBRO_DIR.
 $(DATA_built): assembled ;
 
 .PHONY: assembled install-code uninstall-code known-server
@@ -54,23 +54,27 @@ uninstall-code: known-server
 
 known-server:
 	@test -n '$(CEREBRO_DIR)' && test -n '$(SHAREDIR)' || \
-	  { echo "cerebro_db: no pg_config found; say make PG_CONFIG=/path/to/pg_config" >&2; exit 1; }
+	  { echo "cerebro_db: no pg_config found; run make with PG_CONFIG=/path/to/pg_config" >&2; exit 1; }
 
-# --- for people ---------------------------------------------------------------------------------------
+# --- development --------------------------------------------------------------------------------------
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test chaos bench lint ci
+.PHONY: help env env-dev up demo test chaos bench lint graph reference ci
 
 help:
-	@echo 'make demo       everything from nothing: packages, environment, database, a first model selection'
-	@echo 'make up         the same up to the running database: then .venv/bin/cerebro psql'
-	@echo 'make test       lint and the whole test suite, on throw-away databases: JOBS=2 PYTEST=tests/core'
-	@echo 'make chaos      kills, cancels and stops over many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last tally)'
-	@echo 'make bench      against what users would run instead: WORKS=W1,W2 CONTENDERS=ours,keras REPEATS=3'
-	@echo 'make lint       ruff, mypy, import-linter'
-	@echo 'make install    the extension into the PostgreSQL or Greenplum of PG_CONFIG=… (also: uninstall)'
-	@echo 'make clean'
+	@echo 'make demo       install what is missing, start a private database, and train 16 configurations in it'
+	@echo 'make up         install what is missing and start the database; then: .venv/bin/cerebro psql'
+	@echo 'make env-dev    install what is missing for tests and linters'
+	@echo 'make test       run the linters and all tests on throw-away databases: JOBS=2 PYTEST=tests/core'
+	@echo 'make lint       run ruff, mypy and import-linter'
+	@echo 'make reference  write docs/reference: options, views, functions and the protocol'
+	@echo 'make graph      print which folder imports which; fail on a circle or an import upwards'
+	@echo 'make chaos      kill, cancel and stop many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last results)'
+	@echo 'make bench      compare the speed with other tools: WORKS=W1,W2 CONTENDERS=ours,keras REPEATS=3'
+	@echo 'make install    install the extension into the PostgreSQL or Greenplum of PG_CONFIG=…'
+	@echo 'make uninstall  remove it from there'
+	@echo 'make clean      remove build/'
 
 env:
 	@docker/install.sh
@@ -85,11 +89,18 @@ demo: up
 	@.venv/bin/python -m cerebro_db.client.demo
 
 lint: env-dev
-	@$(RUN)/ruff check --output-format concise .; ruff=$$?; $(RUN)/mypy; mypy=$$?; \
-	  $(RUN)/lint-imports --no-logo; imports=$$?; exit $$((ruff | mypy | imports))
+	@$(RUN)/ruff format --check --quiet .; format=$$?; $(RUN)/ruff check --output-format concise .; ruff=$$?; \
+	  $(RUN)/mypy; mypy=$$?; $(RUN)/lint-imports --no-logo; imports=$$?; exit $$((format | ruff | mypy | imports))
 
-# The tests run and report also when the linters find something; either makes it fail. They wait for starting
-# trainers most of the time, so two at once take little more than half as long; each has a server of its own.
+reference: env-dev
+	@$(RUN)/python -m tests.reference
+	@$(RUN)/python -m cerebro_db.core.protocol >docs/reference/protocol.md
+
+graph: env-dev
+	@$(RUN)/python -m tests.graph
+
+# The tests run even if a linter finds something; both must succeed. Tests mostly wait for trainers to start, so two
+# processes take little more than half the time. Each process has its own server.
 JOBS ?= 2
 test: env-dev
 	@$(MAKE) --no-print-directory lint; lint=$$?; \
@@ -100,7 +111,7 @@ SEED ?= 1
 chaos: env-dev
 	@$(RUN)/python -m tests.chaos --events $(EVENTS) --seed $(SEED) --folder build/chaos $(if $(RESUME),--resume)
 
-# Some rivals need packages that nothing else here does: they get an environment on top of ours.
+# Ray and Optuna need packages that nothing else needs. They get their own environment on top of the other one.
 RIVALS := build/bench/env
 $(RIVALS)/.installed: requirements-bench.txt
 	@.venv/bin/python -m venv $(RIVALS)
@@ -111,7 +122,7 @@ $(RIVALS)/.installed: requirements-bench.txt
 
 REPEATS ?= 3
 bench: env-dev
-	@$(MAKE) --no-print-directory $(RIVALS)/.installed || echo 'bench: goes on without Ray and Optuna' >&2
+	@$(MAKE) --no-print-directory $(RIVALS)/.installed || echo 'bench: continues without Ray and Optuna' >&2
 	@$(RUN)/python -m tests.bench --repeats $(REPEATS) $(if $(WORKS),--works $(WORKS)) \
 	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(BENCH)
 

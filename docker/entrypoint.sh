@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The image's entry point: makes the cluster on first start, then becomes PostgreSQL.
+# The image's entry point: makes the cluster at the first start, then runs PostgreSQL.
 # Arguments go to postgres: docker run … cerebro_db -c shared_buffers=4GB
 set -euo pipefail
 
@@ -10,12 +10,12 @@ cd /
 
 install -d -m 2775 -o postgres -g postgres /var/run/postgresql
 if [[ ! -s $data/PG_VERSION ]]; then
-  [[ -n ${POSTGRES_PASSWORD:-} ]] || { echo 'cerebro_db: set POSTGRES_PASSWORD: the password of the user postgres' >&2; exit 1; }
+  [[ -n ${POSTGRES_PASSWORD:-} ]] || { echo 'cerebro_db: set POSTGRES_PASSWORD to the password that the user postgres gets' >&2; exit 1; }
   install -d -m 700 -o postgres -g postgres "$data"
   as_postgres "$bin/initdb" -D "$data" -U postgres --auth-local=peer --auth-host=scram-sha-256 \
     --encoding=UTF8 --locale=C.UTF-8 --data-checksums >/dev/null
   cat >"$data/pg_hba.conf" <<'HBA'
-# The first line lets cerebro_db's worker sessions log in.
+# The first line lets the worker sessions of cerebro_db log in.
 local  all  +cerebro_worker  scram-sha-256
 local  all  postgres         peer map=cerebro
 local  all  all              scram-sha-256
@@ -30,7 +30,7 @@ max_wal_size = '4GB'
 wal_compression = on
 jit = off
 CONF
-  # Reachable through its socket only until it is complete.
+  # Without a network address until the extension is installed.
   as_postgres "$bin/pg_ctl" -D "$data" -s -w -o "-c listen_addresses=''" -l "$data/first-start.log" start ||
     { cat "$data/first-start.log" >&2; exit 1; }
   as_postgres env WORD="$POSTGRES_PASSWORD" "$bin/psql" -qX -v ON_ERROR_STOP=1 -U postgres <<'SQL' ||

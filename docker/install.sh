@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Everything cerebro_db needs on Debian or Ubuntu: packages (only those missing), and the pinned Python
-# environment. One script for the demo, the tests and the image; quick when there is nothing to do.
+# Installs what cerebro_db needs on Debian or Ubuntu: missing system packages and the pinned Python environment.
+# The demo, the tests and the image use it. It is quick when nothing is missing.
 #
 #   docker/install.sh [--dev] [--no-link]
 #
-# --dev      also what the tests and linters need
-# --no-link  leaves no .venv link in the clone, for an image
-# Environment: CEREBRO_HOME, PG_CONFIG, CEREBRO_TENSORFLOW (another build of it, say tensorflow==2.21.0)
+# --dev      also installs what the tests and linters need
+# --no-link  makes no link .venv in the clone (for an image)
+# Environment: CEREBRO_HOME (the folder of the environment), PG_CONFIG, CEREBRO_PYTHON (an interpreter), and
+# CEREBRO_TENSORFLOW (another build of TensorFlow, for example tensorflow==2.21.0)
 set -euo pipefail
 umask 022
 
@@ -33,7 +34,7 @@ has_server_with_plpython() {
   for config in ${PG_CONFIG:+"$PG_CONFIG"} /usr/lib/postgresql/*/bin/pg_config /usr/pgsql-*/bin/pg_config; do
     share=$("$config" --sharedir 2>/dev/null) || continue
     [[ -x $("$config" --bindir)/postgres && -e $share/extension/plpython3u.control ]] && return 0
-    [[ -n ${PG_CONFIG:-} ]] && return 1 # asked for that one and no other
+    [[ -n ${PG_CONFIG:-} ]] && return 1 # PG_CONFIG allows no other installation
   done
   return 1
 }
@@ -45,7 +46,7 @@ newest_server() {
   done | sort -n | tail -1
 }
 
-# The interpreter of the trainer's environment: the oldest version that all pinned wheels exist for, up.
+# The interpreter of the trainer's environment. All pinned packages have wheels for Python 3.11 to 3.13.
 find_python() {
   local python
   for python in ${CEREBRO_PYTHON:+"$CEREBRO_PYTHON"} /usr/bin/python3 python3.13 python3.12 python3.11 python3; do
@@ -59,7 +60,7 @@ find_python() {
 look_for_missing() {
   missing=()
   has_server_with_plpython || missing+=("postgresql-plpython3-${server:-NN}")
-  # The server's embedded Python is the system's: its worker sessions need psycopg2 there.
+  # The server's embedded Python is the system's Python. Worker sessions need psycopg2 in it.
   /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || missing+=(python3-psycopg2)
   python=$(find_python) || python=
   if [[ -z $python ]]; then
@@ -82,18 +83,18 @@ as_root() {
 
 install_packages() {
   command -v apt-get >/dev/null ||
-    die "missing ${missing[*]} (Debian's names); without apt-get, install them by your system's means"
+    die "missing packages: ${missing[*]} (Debian's names). There is no apt-get here: install them with your package manager"
   [[ -z ${PG_CONFIG:-} ]] || has_server_with_plpython ||
-    die "the PostgreSQL of PG_CONFIG=$PG_CONFIG has no server or no plpython3u; install it, or unset PG_CONFIG"
-  as_root apt-get update -qq || say "apt-get update failed; trying with the package lists as they are"
+    die "the PostgreSQL of PG_CONFIG=$PG_CONFIG has no server or no plpython3u: install what is missing, or unset PG_CONFIG"
+  as_root apt-get update -qq || say "apt-get update failed; continuing with the old package lists"
   if [[ -z $server ]]; then
     server=$(apt-cache depends postgresql 2>/dev/null | sed -n 's/^ *Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -1)
-    [[ -n $server ]] || die "apt knows no package postgresql; check its sources"
+    [[ -n $server ]] || die "apt has no package postgresql: check its sources"
     look_for_missing
   fi
   say "installing ${missing[*]}"
   local quiet=/etc/postgresql-common/createcluster.d/cerebro_db.conf
-  # Ours is the only cluster: Debian's package would make and start one on port 5432.
+  # Otherwise Debian's package would make a cluster and start it on port 5432.
   [[ -d /etc/postgresql ]] || as_root sh -c "mkdir -p ${quiet%/*} && echo 'create_main_cluster = false' >$quiet"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2 ||
     { as_root rm -f "$quiet"; die "apt-get install ${missing[*]} failed (see above)"; }
@@ -120,7 +121,7 @@ home=$(cd "$home" && pwd)
 venv=$home/venv
 
 exec 9>"$home/.environment-lock"
-flock 9 # two at once would spoil each other's environment
+flock 9 # two installations at once would break the environment
 
 version=$("$python" -c 'import sys; print(sys.version)')
 if [[ $(cat "$venv/.python" 2>/dev/null) != "$version" ]] || ! "$venv/bin/python" -c '' 2>/dev/null; then
@@ -132,7 +133,7 @@ fi
 for set in "${sets[@]}"; do
   stamp=$(cd "$clone" && { cat "$set"; echo "${CEREBRO_TENSORFLOW:-}"; } | sha256sum | cut -d' ' -f1)
   [[ $(cat "$venv/.$set" 2>/dev/null) == "$stamp" ]] && continue
-  say "installing the Python environment of $set (once; TensorFlow is large)"
+  say "installing the packages of $set (once; TensorFlow is large)"
   wanted=$(mktemp)
   if [[ -n ${CEREBRO_TENSORFLOW:-} ]]; then
     grep -v '^tensorflow-cpu==' "$clone/$set" >"$wanted"
@@ -146,15 +147,15 @@ for set in "${sets[@]}"; do
   printf '%s\n' "$stamp" >"$venv/.$set"
 done
 
-# --- the package itself: client, command, and the extension's files ----------------------------------------
+# --- the package itself: the client, the command, and the extension's files ---------------------------------
 
-parts=(pyproject.toml cerebro_db.control cerebro_db plpy sql)
+parts=(pyproject.toml LICENSE cerebro_db.control cerebro_db plpy sql)
 for part in migrations README.md; do
   [[ ! -e $clone/$part ]] || parts+=("$part")
 done
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
-# Built from a copy: setuptools leaves files behind, and would take up again those of last time.
+# Built from a copy, because setuptools leaves files behind and would use those of the last build again.
 (cd "$clone" && tar -c --exclude=__pycache__ --exclude='cerebro_db--*.sql' --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner \
   "${parts[@]}") >"$here/sources.tar"
 stamp=$(sha256sum <"$here/sources.tar" | cut -d' ' -f1)
@@ -168,7 +169,7 @@ fi
 
 if [[ $link == yes ]]; then
   if [[ -e $clone/.venv && ! -L $clone/.venv ]]; then
-    die "$clone/.venv is not ours: move it away (it is to be a link to $venv)"
+    die "$clone/.venv was not made by this script: move it away, so that it can become a link to $venv"
   fi
   [[ $(readlink "$clone/.venv" 2>/dev/null) == "$venv" ]] || ln -sfn "$venv" "$clone/.venv"
 fi

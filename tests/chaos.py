@@ -1,11 +1,12 @@
-"""Chaos: small runs to which everything happens that can happen to a server, and the very same models in the end.
+"""Chaos: small runs under random failures, which must end with the same models as a run without failures.
 
     python -m tests.chaos --events 200 [--seed N] [--folder F] [--resume]
 
-Each run trains the same configurations, deterministically, and is killed, cancelled, stopped and resumed at random
-moments, until it has had its share; then it is taken to its end.  Afterwards nothing committed may be missing, the
-whole states (weights, optimizer, seeds) must be those of the undisturbed run, and no session, trainer or scratch
-folder may be left.  The tally is kept in a file in the folder after each run, and ``--resume`` adds to it.
+Each run trains the same configurations, deterministically.  At random moments it is killed, cancelled, stopped and
+resumed, until it has had its number of events; then it is resumed until it finishes.  Afterwards nothing committed may
+be missing, the whole states (weights, optimizer, seeds) must be those of the run without failures, and no session,
+trainer or scratch folder may remain.  After each run, the tally is written to a file in the folder; ``--resume``
+continues it.
 """
 
 from __future__ import annotations
@@ -28,32 +29,35 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.client import cluster as clusters
+from cerebro_db.embedded import cluster as clusters
+from cerebro_db.embedded import throw_away
 from tests.sql.lab import CROSS, Lab, flower_model, layer, run, sequential
 
 SEGMENTS, EPOCHS = 2, 3
 OPTIONS = {"deterministic": True, "seed": 11}
-STUCK = 240.0  # seconds without an end, on however slow a machine
+STUCK = 240.0  # seconds; a run that takes longer has failed, also on a slow machine
 LOST = "(SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s ORDER BY random() LIMIT 1)"
 
 
 @dataclass
 class Tally:
-    """All that is asked of the product is that the second group stays at zero."""
+    """The counts of a series of runs.  The product is correct if the second group stays at zero."""
 
     seed: int
     runs: int = 0
     events: dict[str, int] = field(default_factory=dict)
     resumes: int = 0
     seconds: float = 0.0
-    expected: dict[str, str] = field(default_factory=dict)  # configuration -> hash of its last state, undisturbed
+    expected: dict[str, str] = field(
+        default_factory=dict
+    )  # configuration -> hash of its last state in the run without failures
 
     lost_hops: int = 0
     repeated_hops: int = 0
     wrong_weights: int = 0
     orphans: int = 0
     stuck: int = 0
-    surprises: list[str] = field(default_factory=list)  # errors that no event explains
+    surprises: list[str] = field(default_factory=list)  # errors that are not explained by an event
 
     @property
     def faults(self) -> int:
@@ -86,7 +90,7 @@ class Chaos:
     def __init__(self, server: clusters.Cluster, lab: Lab, tally: Tally, say: Callable[[str], None]) -> None:
         self.server, self.lab, self.tally, self.say = server, lab, tally, say
         self.drivers: list[threading.Thread] = []
-        # (how often, what it is called, what it does)
+        # (weight, name, function)
         self.kinds: list[tuple[int, str, Callable[[random.Random], bool]]] = [
             (5, "kill -9 trainer", self.kill_trainer),
             (3, "kill -9 worker session", lambda chance: self.kill_session("cerebro_db segment%", chance)),
@@ -133,7 +137,7 @@ class Chaos:
     def hashes(self, run_id: int) -> dict[str, str]:
         return {str(key): hashlib.sha256(state).hexdigest() for key, state in self.lab.states(run_id).items()}
 
-    # -- events: True if there was somebody to do it to ---------------------------------------------------
+    # -- events: each returns True if it found a target ---------------------------------------------------
 
     def kill_trainer(self, chance: random.Random) -> bool:
         assert self.lab.home is not None
@@ -169,16 +173,16 @@ class Chaos:
         status, pid = self.ask("SELECT status, driver_pid FROM runs WHERE run = %s", self.run)[0]
         return pid if status == "running" else None
 
-    # -- asking a server that may be on its way up ---------------------------------------------------------
+    # -- queries to a server that may be starting ---------------------------------------------------------
 
     def ask(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """As often as it takes: a kill -9 of any backend restarts the server."""
+        """Retry until the server answers, because a kill -9 of any backend restarts it."""
         deadline = time.monotonic() + 90
         while True:
             try:
                 return self.lab(statement, *values)
             except psycopg2.Error as error:
-                # Without a code, or of class 57P: the server says nothing, or that it is on its way down or up.
+                # Without an SQLSTATE, or with one of class 57P, the server is not running, is stopping or is starting.
                 if (error.pgcode or "57P").startswith("57P") and time.monotonic() < deadline:
                     self.lab.close()
                 else:
@@ -188,16 +192,16 @@ class Chaos:
     def committed(self) -> dict[tuple[int, int], str]:
         return {
             (key, hop): sha256
-            for key, hop, sha256 in self.ask("SELECT mst_key, hop, state_sha256 FROM hop WHERE run = %s", self.run)
+            for key, hop, sha256 in self.ask("SELECT model, hop, state_sha256 FROM hop WHERE run = %s", self.run)
         }
 
     # -- one run -------------------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """In a session that waits for it, as a user would."""
+        """Resume the run in a session that waits for it, as a user would."""
 
         def wait_for_it() -> None:
-            # Whatever becomes of it is looked up in the run's log.
+            # The outcome is read from the run's log.
             with contextlib.suppress(psycopg2.Error), contextlib.closing(self.lab.connect()) as connection:
                 run(connection, "SELECT resume(%s)", self.run)
 
@@ -221,7 +225,7 @@ class Chaos:
         self.run = self.lab.submit("train", name, "mst", EPOCHS, validation_table="val", options=options)
         done = 0
         while done < wanted:
-            # Some while the trainers start, most while they work.
+            # Some events hit the start of the trainers, most hit their work.
             time.sleep(chance.expovariate(1 / 2.5))
             seen.update(self.require_kept(seen))
             if (status := self.status()) == "finished":
@@ -252,13 +256,13 @@ class Chaos:
             if status != "running":
                 self.resume()
             time.sleep(0.1)
-        self.ask("SELECT wait(%s)", self.run)  # a submitted run makes its tables yet
+        self.ask("SELECT wait(%s)", self.run)  # A submitted run may still have to create its tables.
         for thread in self.drivers:
             thread.join(60)
         self.drivers.clear()
 
     def once_more(self) -> None:
-        """What was killed three times at the same work was given up, as documented; a user would try again."""
+        """Resume the run if a configuration was given up because it was killed three times at the same unit."""
         given_up = self.ask(
             "SELECT 1 FROM leaderboard WHERE run = %s AND status = 'failed' AND reason LIKE 'gave up after %%'",
             self.run,
@@ -268,7 +272,7 @@ class Chaos:
             self.ask("SELECT resume(%s, retry_failed => true)", self.run)
 
     def require_kept(self, seen: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
-        """What was seen committed is still there, as it was."""
+        """Everything that an earlier look found committed is still there and unchanged."""
         now = self.committed()
         self.tally.lost_hops += len(set(seen) - set(now))
         self.tally.wrong_weights += sum(1 for hop in seen if hop in now and now[hop] != seen[hop])
@@ -276,7 +280,7 @@ class Chaos:
 
     def judge(self, name: str) -> None:
         tally, lab = self.tally, self.lab
-        visits = Counter(self.ask("SELECT mst_key, epoch, segment FROM hop WHERE run = %s", self.run))
+        visits = Counter(self.ask("SELECT model, epoch, segment FROM hop WHERE run = %s", self.run))
         expected = {
             (key, epoch + 1, place) for key in (1, 2, 3) for epoch in range(EPOCHS) for place in range(SEGMENTS)
         }
@@ -290,7 +294,7 @@ class Chaos:
         evaluated = self.ask("SELECT count(*) FROM evaluation WHERE run = %s", self.run)[0][0]
         if evaluated != 3 * SEGMENTS:
             tally.surprises.append(f"run {self.run}: {evaluated} evaluations")
-        # The tables are made by whoever finishes; if he was killed in between, by whoever wants them.
+        # The session that finishes the run creates its tables. If it was killed before that, we create them.
         if not self.ask("SELECT to_regclass(%s) IS NOT NULL", name)[0][0]:
             self.ask("SELECT materialize(%s, %s)", self.run, name)
         wrong = self.ask(f'SELECT mst_key FROM "{name}" w JOIN calm c USING (mst_key)'
@@ -305,16 +309,16 @@ class Chaos:
         return [*self.lab.sessions(), *self.lab.trainers()]
 
     def last_look(self) -> None:
-        """Folders of workers that were killed are taken away by those that start after them."""
-        with contextlib.closing(self.lab.connect()) as connection:  # one that has no workers waiting
+        """Check that nothing remains.  A worker removes the folders of killed workers when it starts."""
+        with contextlib.closing(self.lab.connect()) as connection:  # a session without a kept team
             run(connection, "SELECT madlib_fit_multiple_model('train', 'last', 'mst', 1)")
-        if dead := after_a_moment(self.lab.abandoned):  # this session's own trainers empty theirs just now
+        if dead := after_a_moment(self.lab.abandoned):  # The trainers of this session may still be emptying theirs.
             self.tally.orphans += len(dead)
             self.tally.surprises.append(f"scratch folders left: {dead}")
 
 
 def after_a_moment(question: Callable[[], list[Any]]) -> list[Any]:
-    """What is still there when all had time to go."""
+    """What remains after all processes have had time to end."""
     deadline = time.monotonic() + 20
     while (found := question()) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -334,7 +338,7 @@ TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
 def wreak(
     server: clusters.Cluster, folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None]
 ) -> Tally:
-    """So many events, in addition to those that the tally in the folder has."""
+    """Cause this number of events, in addition to those in the folder's tally."""
     folder.mkdir(parents=True, exist_ok=True)
     tally = Tally.load(folder) if resume and (folder / "tally.json").exists() else Tally(seed)
     goal, before, began = sum(tally.events.values()) + events, tally.seconds, time.monotonic()
@@ -364,13 +368,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="where the tally is kept")
     parser.add_argument("--resume", action="store_true", help="add to the tally that is there")
     chosen = parser.parse_args()
-    server = clusters.throw_away(TRAINER)
+    server = throw_away.create(TRAINER)
     try:
         tally = wreak(
             server, chosen.folder, chosen.events, chosen.seed, chosen.resume, lambda text: print(text, flush=True)
         )
     finally:
-        clusters.remove(server)
+        throw_away.remove(server)
     print("chaos:", "all is well" if tally.faults == 0 else "FAULTS")
     return 1 if tally.faults else 0
 

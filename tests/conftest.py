@@ -1,7 +1,7 @@
-"""A server to test on: CEREBRO_TEST_DSN, else a throw-away cluster, else a container.
+"""The server for the tests: that of CEREBRO_TEST_DSN, else a throw-away cluster, else a container.
 
-CEREBRO_TEST_DSN must be a superuser's, and its database is used as it is; the extension is created in it
-when it is not there yet. The throw-away cluster has this clone's extension, freshly installed.
+CEREBRO_TEST_DSN must name a superuser. The extension is created in its database if it is missing there. The throw-away
+cluster has this clone's extension.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from cerebro_db.client import cluster as clusters
-from cerebro_db.client import extension
+from cerebro_db.embedded import extension, throw_away
+from cerebro_db.embedded.cluster import Cluster
+from cerebro_db.embedded.database import equip
+from cerebro_db.embedded.errors import ClusterError
+from cerebro_db.embedded.installation import Installation
 
 pytest.register_assert_rewrite("tests.nn.other_engine")  # its tests are inherited
 
@@ -39,7 +42,7 @@ def connect(dsn: str, **more: Any) -> Any:
     return connection
 
 
-# --- what there is on this machine ---------------------------------------------------------------------------
+# --- what this machine has -----------------------------------------------------------------------------------
 
 
 def has_docker() -> bool:
@@ -91,7 +94,7 @@ def _is_greenplum(dsn: str | None) -> bool:
 
 
 def pytest_configure() -> None:
-    """A job in the background may have been told to ignore Ctrl-C, which tests send to themselves and to others."""
+    """Tests send Ctrl-C to themselves. A shell may have started this process with Ctrl-C ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -110,15 +113,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[clusters.Cluster]:
+def cluster() -> Iterator[Cluster]:
     """The throw-away cluster itself, for tests that restart it or read its files."""
     if os.environ.get("CEREBRO_TEST_DSN"):
         pytest.skip("CEREBRO_TEST_DSN names a server that is not ours")
-    made = clusters.throw_away(TRAINER)
+    made = throw_away.create(TRAINER)
     try:
         yield made
     finally:
-        clusters.remove(made)
+        throw_away.remove(made)
 
 
 @pytest.fixture(scope="session")
@@ -126,12 +129,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
     """The DSN of a superuser on a database that has the extension."""
     if given := os.environ.get("CEREBRO_TEST_DSN"):
         with contextlib.closing(connect(given)) as connection:
-            clusters.equip(connection, extension.Sources.find().version)
+            equip(connection, extension.Sources.find().version)
         yield given
         return
     try:
-        clusters.Installation.choose()
-    except clusters.ClusterError as error:
+        Installation.choose()
+    except ClusterError as error:
         if not has_docker():
             pytest.fail(f"no server to test on: {error} Or set CEREBRO_TEST_DSN.", pytrace=False)
         yield from _container()
@@ -156,7 +159,7 @@ def _container() -> Iterator[str]:
 
 @pytest.fixture
 def data_folder(server: str) -> Path:
-    """Of the server (Greenplum: of the coordinator), to be looked at."""
+    """The data folder of the server (Greenplum: of the coordinator)."""
     with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_catalog.current_setting('data_directory')")
         folder = Path(cursor.fetchone()[0])
@@ -167,7 +170,7 @@ def data_folder(server: str) -> Path:
 
 @pytest.fixture
 def db(server: str, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A superuser's connection (autocommit) whose first schema is the test's own, dropped afterwards."""
+    """A superuser's connection (autocommit). Its first schema belongs to the test and is dropped afterwards."""
     schema = "t_" + re.sub(r"\W", "_", request.node.name.lower())[:40] + "_" + secrets.token_hex(3)
     with contextlib.closing(connect(server)) as connection:
         name = sql.Identifier(schema)
@@ -177,7 +180,7 @@ def db(server: str, request: pytest.FixtureRequest) -> Iterator[Any]:
         try:
             yield connection
         finally:
-            connection.close()  # with all it holds; whatever the test did to it, a new one is sound
+            connection.close()  # releases its locks; the test may have left it in any state, so a new one cleans up
             with contextlib.closing(connect(server)) as another, another.cursor() as cursor:
                 cursor.execute("SET client_min_messages = warning")
                 cursor.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(name))
@@ -185,7 +188,7 @@ def db(server: str, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def fresh_database(server: str) -> Iterator[str]:
-    """The DSN of a database of the test's own with the extension in it, dropped afterwards."""
+    """The DSN of a new database with the extension. The database is dropped after the test."""
     name = "t_" + secrets.token_hex(5)
     with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
         cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -195,10 +198,10 @@ def fresh_database(server: str) -> Iterator[str]:
     dsn = make_dsn(**{**parse_dsn(server), "dbname": name})
     try:
         with contextlib.closing(connect(dsn)) as connection:
-            clusters.equip(connection, extension.Sources.find().version)
+            equip(connection, extension.Sources.find().version)
         yield dsn
     finally:
         with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
-            # Not DROP … WITH (FORCE): Greenplum 7 has it not.
+            # Not DROP … WITH (FORCE), which Greenplum 7 does not have.
             cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
             cursor.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))

@@ -1,6 +1,6 @@
-"""Freezes what is being released, in migrations/: see the README there.  Run it once per release.
+"""Freezes the scripts of a release in migrations/; the README there describes how.  Run it once per release.
 
-    python -m tests.freeze
+python -m tests.freeze
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from cerebro_db.client import extension
+from cerebro_db.embedded import extension
 
 MIGRATIONS = Path(__file__).resolve().parents[1] / "migrations"
 RELEASED = MIGRATIONS / "released.sha256"
@@ -25,7 +25,7 @@ def sha256(file: Path) -> str:
 
 
 def changed(folder: Path, list_: Path, version: str) -> list[str]:
-    """What is wrong: released scripts that changed or are gone, scripts of released versions that are not frozen."""
+    """Errors: released scripts that were changed or removed, and scripts of released versions that are not frozen."""
     frozen = released(list_)
     wrong = [
         f"{name} is released and {'was changed' if (folder / name).exists() else 'is gone'}"
@@ -40,15 +40,16 @@ def changed(folder: Path, list_: Path, version: str) -> list[str]:
 
 
 def freeze(sources: extension.Sources, folder: Path, list_: Path) -> list[str]:
-    """Adds the version of the sources; the names of the files that are frozen now."""
+    """Freezes the version of the sources, and returns the names of the files that this has added."""
     frozen = released(list_)
     whole = folder / f"{extension.NAME}--{sources.version}.sql"
     if whole.name in frozen:
         raise SystemExit(f"{sources.version} is released already")
-    pieces = sorted((sources.root / "sql").glob("[0-9]*.sql"))
-    whole.write_text("\n".join(f"-- {piece.name}\n{piece.read_text(encoding='utf-8')}" for piece in pieces))
-    steps = folder.glob(f"{extension.NAME}--*--{sources.version}.sql")
-    new = [file.name for file in (whole, *sorted(steps)) if file.name not in frozen]
+    whole.write_text(extension.install_script(sources), encoding="utf-8")
+    steps = sorted(folder.glob(f"{extension.NAME}--*--{sources.version}.sql"))
+    for step in steps:  # the line @api@ stands for the functions and views of this version, not of a later one
+        step.write_text(extension.upgrade_script(sources, step), encoding="utf-8")
+    new = [file.name for file in (whole, *steps) if file.name not in frozen]
     with open(list_, "a") as out:
         out.writelines(f"{sha256(folder / name)}  {name}\n" for name in new)
     return new

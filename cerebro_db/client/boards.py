@@ -1,4 +1,4 @@
-"""A run's figures as rich tables: leaderboard, where the time went, what each segment did."""
+"""Shows a run with rich: the leaderboard, the time by activity, and the time line of the segments."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from .orm import LeaderboardEntry, LearningCurvePoint, RunTime, SegmentActivity
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red", "bright_cyan", "bright_magenta", "bright_yellow",
            "bright_green", "bright_blue", "bright_red")  # fmt: skip
 STATES = {"finished": "green", "running": "cyan", "created": "dim", "failed": "red", "cancelled": "yellow",
-          "interrupted": "yellow", "training": "cyan", "waiting": "dim"}  # fmt: skip
-NARROW = 100  # columns; below it the tables leave out what is nice to have
+          "interrupted": "yellow", "stopped": "yellow", "training": "cyan", "waiting": "dim"}  # fmt: skip
+ENDED_EARLY = {"failed": "failed", "stopped": "was stopped"}
+NARROW = 100  # columns; narrower terminals get tables with fewer columns
 
 
 class Marks:
-    """The letter and the colour by which a configuration is known in the pictures of its run."""
+    """The letter and the colour of each model in the drawings of a run."""
 
-    def __init__(self, keys: Sequence[int]) -> None:
-        self._letters = drawing.letters(keys)
-        self._colours = {key: COLOURS[place % len(COLOURS)] for place, key in enumerate(sorted(set(keys)))}
+    def __init__(self, models: Sequence[int]) -> None:
+        self._letters = drawing.letters(models)
+        self._colours = {model: COLOURS[place % len(COLOURS)] for place, model in enumerate(sorted(set(models)))}
 
-    def letter(self, key: int) -> str:
-        return self._letters.get(key, "?")
+    def letter(self, model: int) -> str:
+        return self._letters.get(model, "?")
 
-    def colour(self, key: int) -> str:
-        return self._colours.get(key, "default")
+    def colour(self, model: int) -> str:
+        return self._colours.get(model, "default")
 
-    def text(self, key: int) -> Text:
-        return Text(self.letter(key), style=f"bold {self.colour(key)}")
+    def text(self, model: int) -> Text:
+        return Text(self.letter(model), style=f"bold {self.colour(model)}")
 
 
 def plain_table(**options: object) -> Table:
@@ -48,10 +49,10 @@ def state(word: str) -> Text:
 def leaderboard(
     entries: Sequence[LeaderboardEntry], width: int, curves: Sequence[LearningCurvePoint] = (), top: int | None = None
 ) -> RenderableType:
-    """The configurations, the best first, with their loss over the epochs as a sparkline."""
+    """The models, the best first, each with a sparkline of its loss by epoch."""
     if not entries:
-        return Text("No configurations.", style="dim")
-    marks = Marks([entry.mst_key for entry in entries])
+        return Text("No models.", style="dim")
+    marks = Marks([entry.model for entry in entries])
     words = differences(entries)
     validated = any(entry.validation_loss is not None for entry in entries)
     metric = next((entry.metric_name for entry in entries if entry.metric_name), None)
@@ -68,11 +69,11 @@ def leaderboard(
         table.add_column("epochs", justify="right", no_wrap=True)
     if curves:
         table.add_column("loss by epoch", no_wrap=True)
-    losses = {key: [point.loss for point in curves if point.mst_key == key] for key in words}
+    losses = {entry.model: [point.loss for point in curves if point.model == entry.model] for entry in entries}
     for entry in entries[:top]:
         failed = entry.status == "failed"
         cells: list[RenderableType] = [
-            str(entry.rank), marks.text(entry.mst_key), str(entry.mst_key), Text(words[entry.mst_key]),
+            str(entry.rank), marks.text(entry.model), str(entry.mst_key), Text(words[entry.mst_key]),
             Text("failed", style="red") if failed else drawing.number(entry.loss),
         ]  # fmt: skip
         if metric:
@@ -81,12 +82,12 @@ def leaderboard(
             cells.append(str(entry.epochs_done))
         if curves:
             room = 12 if narrow else 16
-            cells.append(Text(drawing.sparkline(losses[entry.mst_key], room), style=marks.colour(entry.mst_key)))
+            cells.append(Text(drawing.sparkline(losses[entry.model], room), style=marks.colour(entry.model)))
         table.add_row(*cells)
     notes = [
-        Text(f"mst_key {entry.mst_key} failed: {entry.reason}", style="red")
+        Text(f"mst_key {entry.mst_key} {ENDED_EARLY[entry.status]}: {entry.reason}", style=STATES[entry.status])
         for entry in entries
-        if entry.status == "failed"
+        if entry.status in ENDED_EARLY
     ]
     if top is not None and len(entries) > top:
         notes.insert(0, Text(f"… and {len(entries) - top} more", style="dim"))
@@ -94,9 +95,9 @@ def leaderboard(
 
 
 def where_time_went(parts: Sequence[RunTime], width: int) -> RenderableType:
-    """Seconds, share and a bar per activity, and the one number that matters most."""
+    """Seconds, share and a bar for each activity, and the share of training in words."""
     if not parts:
-        return Text("Nothing was done yet.", style="dim")
+        return Text("No time was recorded yet.", style="dim")
     table = plain_table()
     table.add_column("activity", no_wrap=True)
     table.add_column("seconds", justify="right", no_wrap=True)
@@ -113,17 +114,18 @@ def where_time_went(parts: Sequence[RunTime], width: int) -> RenderableType:
 
 
 def gantt(activities: Sequence[SegmentActivity], segments: int, width: int) -> RenderableType:
-    """A line per segment, a letter for the configuration that took most of that moment; small ones are validated."""
+    """A line per segment. Each column shows the model that took most of its time: a capital letter while it trains, a
+    small letter while it is evaluated."""
     if not activities:
         return Text("No hops yet.", style="dim")
     zero = min(activity.started_at for activity in activities)
     stretches: list[list[drawing.Stretch]] = [[] for _ in range(segments)]
     for one in activities:
         begin = (one.started_at - zero).total_seconds()
-        end = begin + one.seconds - one.seconds_behind  # while its state was stored, the segment was at the next one
-        stretches[one.segment].append(drawing.Stretch(begin, end, (one.activity, one.mst_key)))
+        end = begin + one.seconds - one.seconds_behind  # the segment worked on the next unit while the state was stored
+        stretches[one.segment].append(drawing.Stretch(begin, end, (one.activity, one.model)))
     whole = (max(activity.finished_at for activity in activities) - zero).total_seconds()
-    marks = Marks([activity.mst_key for activity in activities])
+    marks = Marks([activity.model for activity in activities])
     label = len(f"segment {segments - 1}") + 2
     room = max(10, width - label)
     lines = []
@@ -133,17 +135,17 @@ def gantt(activities: Sequence[SegmentActivity], segments: int, width: int) -> R
             text.append_text(_column(column, marks))
         lines.append(text)
     axis = Text(" " * label + "0 s" + drawing.seconds(whole).rjust(room - 3), style="dim", no_wrap=True)
-    key = Text("A trains, a is validated, · waits", style="dim")
+    key = Text("A: trains   a: is evaluated   ·: the segment waits", style="dim")
     return Group(*lines, axis, key)
 
 
 def _column(what: tuple[str, int] | None, marks: Marks) -> Text:
     if what is None:
         return Text("·", style="dim")
-    activity, key = what
+    activity, model = what
     if activity == "train":
-        return Text(marks.letter(key), style=f"bold reverse {marks.colour(key)}")
-    return Text(marks.letter(key).lower(), style=marks.colour(key))
+        return Text(marks.letter(model), style=f"bold reverse {marks.colour(model)}")
+    return Text(marks.letter(model).lower(), style=marks.colour(model))
 
 
 def heading(title: str) -> Text:

@@ -12,21 +12,21 @@ from rich.console import Console
 from rich.text import Text
 
 from . import boards, drawing
-from .door import Cerebro, connect
+from .cerebro import Cerebro, connect
 from .errors import ClientError, RunFailed
 from .show import show as show_run
 from .watch import TOP
 from .watch import watch as watch_run
 
 Dsn = Annotated[
-    str | None, typer.Option("--dsn", envvar="CEREBRO_DSN", help="Which database; default: the embedded cluster.")
+    str | None, typer.Option("--dsn", envvar="CEREBRO_DSN", help="The database; default: the embedded cluster.")
 ]
 RunNumber = Annotated[
     int | None, typer.Argument(metavar="[RUN]", help="The run's number; default: the latest.", show_default=False)
 ]
 WhichRun = Annotated[int, typer.Argument(metavar="RUN", help="The run's number.", show_default=False)]
 
-ENDS_WITHIN = 30.0  # seconds; a run that is cancelled has usually ended after one, unless it is just beginning
+ENDS_WITHIN = 30.0  # seconds; a cancelled run usually ends after one second, and after more while it starts
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 @contextlib.contextmanager
 def at(dsn: str | None) -> Iterator[Cerebro]:
-    """A connection; errors in a line or two, for people."""
+    """A client. Errors are printed in one or two lines, without a traceback."""
     try:
         with connect(dsn) as cerebro:
             yield cerebro
@@ -54,11 +54,11 @@ def _chosen(cerebro: Cerebro, run: int | None) -> int:
         return run
     known = cerebro.runs()
     if not known:
-        raise ClientError("There are no runs yet.", "SELECT cerebro.madlib_fit_multiple_model(…) begins one.")
+        raise ClientError("There are no runs yet.", "SELECT cerebro.madlib_fit_multiple_model(…) starts one.")
     return known[0].run
 
 
-def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How many.")] = 30) -> None:
+def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How many runs to list.")] = 30) -> None:
     """List your runs, the latest first."""
     console = _console()
     with at(dsn) as cerebro:
@@ -70,9 +70,9 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
         several = len({run.owner for run in known}) > 1
         table = boards.plain_table()
         sizes = ("epochs",) if console.width < boards.NARROW else ("confs", "segs", "epochs")
-        for name in ("run", "status", "name", "models in", *sizes, "begun", "took"):
+        for name in ("run", "status", "name", "model table", *sizes, "created", "took"):
             right = name in ("run", *sizes, "took")
-            whole = right or name in ("status", "begun")
+            whole = right or name in ("status", "created")
             table.add_column(name, justify="right" if right else "left", no_wrap=whole, overflow="fold")
         if several:
             table.add_column("owner")
@@ -81,8 +81,8 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
             took = max(0.0, (until - run.started_at).total_seconds()) if until and run.started_at else None
             cells = (str(run.run), boards.state(run.status), Text(run.name or ""), Text(run.model_table))
             counts = (str(run.configurations), str(run.segments), str(run.epochs))[-len(sizes) :]
-            begun = f"{run.created_at.astimezone():%m-%d %H:%M}"
-            table.add_row(*cells, *counts, begun, drawing.seconds(took), *([Text(run.owner)] if several else []))
+            created = f"{run.created_at.astimezone():%m-%d %H:%M}"
+            table.add_row(*cells, *counts, created, drawing.seconds(took), *([Text(run.owner)] if several else []))
         console.print(table)
         if len(known) > limit:
             console.print(f"… and {len(known) - limit} more: cerebro runs --limit {len(known)}", style="dim")
@@ -91,9 +91,9 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
 def watch(
     run: RunNumber = None,
     dsn: Dsn = None,
-    top: Annotated[int, typer.Option(min=1, help="How many configurations of the leaderboard.")] = TOP,
+    top: Annotated[int, typer.Option(min=1, help="How many models of the leaderboard to show.")] = TOP,
 ) -> None:
-    """Follow a run until it ends. Ctrl-C stops watching, not the run."""
+    """Watch a run until it ends. Ctrl-C stops watching, not the run."""
     console = _console()
     with at(dsn) as cerebro:
         _follow(cerebro, _chosen(cerebro, run), console, top)
@@ -103,23 +103,23 @@ def _follow(cerebro: Cerebro, number: int, console: Console, top: int) -> None:
     try:
         progress = watch_run(cerebro, number, console, top)
     except KeyboardInterrupt:
-        console.print(f"The run goes on. Look again with: cerebro watch {number}")
+        console.print(f"The run continues. To watch it again: cerebro watch {number}")
         return
     if progress.status != "finished":
         console.print(Text(cerebro.run(number).message or ""), soft_wrap=True)
-    console.print(f"All about it: cerebro show {number}")
+    console.print(f"Details: cerebro show {number}")
     if progress.status != "finished":
         raise typer.Exit(1)
 
 
 def show(run: RunNumber = None, dsn: Dsn = None) -> None:
-    """Show a run: leaderboard with learning curves, where the time went, a time line of the segments."""
+    """Show a run: leaderboard with learning curves, time by activity, and a time line of the segments."""
     with at(dsn) as cerebro:
         show_run(cerebro, _chosen(cerebro, run), _console())
 
 
 def cancel(run: WhichRun, dsn: Dsn = None) -> None:
-    """End a run that is under way. What it has trained stays."""
+    """Cancel a run that is under way. Its committed hops stay."""
     console = _console()
     with at(dsn) as cerebro:
         handle = cerebro.handle(run)
@@ -131,15 +131,15 @@ def cancel(run: WhichRun, dsn: Dsn = None) -> None:
         status = handle.status
         console.print(f"Run {run} is {'being cancelled' if status == 'running' else status}.")
         if status == "cancelled":
-            console.print(f"Go on with: cerebro resume {run}")
+            console.print(f"To continue it: cerebro resume {run}")
 
 
 def resume(
     run: WhichRun,
     dsn: Dsn = None,
-    epochs: Annotated[int | None, typer.Option(help="More than planned: extend the run.", show_default=False)] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed configurations again.")] = False,
+    epochs: Annotated[int | None, typer.Option(help="Extend the run to this many epochs.", show_default=False)] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Train failed configurations again.")] = False,
 ) -> None:
-    """Go on with a run where it stopped, and follow it. Ctrl-C stops watching, not the run."""
+    """Continue a run that has ended, and watch it. Ctrl-C stops watching, not the run."""
     with at(dsn) as cerebro:
         _follow(cerebro, cerebro.resume(run, epochs, retry_failed).run, _console(), TOP)

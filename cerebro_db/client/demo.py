@@ -1,6 +1,6 @@
-"""Sixteen Keras configurations train inside PostgreSQL while you watch: ``python -m cerebro_db.client.demo``.
+"""The demo: trains sixteen Keras configurations inside PostgreSQL. Run it with ``python -m cerebro_db.client.demo``.
 
-It works in a schema of its own, cerebro_demo, and shows every SQL statement before it runs it.
+The demo works in its own schema, cerebro_demo, and prints each SQL statement before it runs it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from rich.table import Table
 from rich.text import Text
 
 from . import boards, drawing
+from . import demo_statements as statements
+from .cerebro import Cerebro
 from .connections import default_dsn, without_password
-from .door import Cerebro
 from .errors import CannotConnect, ClientError, MissingPackage, of_driver, translated
 from .watch import watch
 
 SCHEMA = "cerebro_demo"
-MARK = "Made by the demo of cerebro_db, which drops and makes anew the tables digits_… in it."
+MARK = "Made by the demo of cerebro_db"  # how the comment of the demo's schema begins
+COMMENT = f"{MARK}. The demo drops the tables digits_… in it and makes them again."
 TABLES = (
     "digits_train", "digits_val", "digits_packed", "digits_packed_summary", "digits_val_packed",
     "digits_val_packed_summary", "digits_arch", "digits_configs", "digits_configs_summary", "digits_models",
@@ -37,74 +39,9 @@ TABLES = (
 )  # fmt: skip
 EPOCHS = 7
 
-# --- two architectures, as model.to_json() of Keras 3 writes them ------------------------------------------
-
-
-def _layer(kind: str, **config: Any) -> dict[str, Any]:
-    return {"module": "keras.layers", "class_name": kind, "config": config, "registered_name": None}
-
-
-def _sequential(name: str, *layers: dict[str, Any]) -> str:
-    shape = _layer("InputLayer", batch_shape=[None, 8, 8], dtype="float32", name="image")
-    config = {"name": name, "trainable": True, "layers": [shape, *layers], "build_input_shape": [None, 8, 8]}
-    return json.dumps({"module": "keras", "class_name": "Sequential", "config": config, "registered_name": None})
-
-
-MLP = _sequential(
-    "mlp",
-    _layer("Flatten", name="pixels"),
-    _layer("Dense", name="hidden_1", units=128, activation="relu"),
-    _layer("Dense", name="hidden_2", units=64, activation="relu"),
-    _layer("Dense", name="digit", units=10, activation="softmax"),
-)
-CNN = _sequential(
-    "cnn",
-    _layer("Reshape", name="pixels", target_shape=[8, 8, 1]),
-    _layer("Conv2D", name="strokes", filters=16, kernel_size=[3, 3], padding="same", activation="relu"),
-    _layer("MaxPooling2D", name="smaller", pool_size=[2, 2]),
-    _layer("Conv2D", name="shapes", filters=32, kernel_size=[3, 3], padding="same", activation="relu"),
-    _layer("Flatten", name="all"),
-    _layer("Dense", name="digit", units=10, activation="softmax"),
-)
-
-# --- the statements ----------------------------------------------------------------------------------------
-
-CREATE = """\
-CREATE TABLE {table}
-    (id integer PRIMARY KEY, image smallint[] NOT NULL, digit integer NOT NULL);"""
-PACK = """\
-SELECT training_preprocessor_dl('digits_train', 'digits_packed',
-    'digit', 'image', normalizing_const => 16, segments => 4, seed => 1);"""
-PACK_VALIDATION = """\
-SELECT validation_preprocessor_dl('digits_val', 'digits_val_packed',
-    'digit', 'image', 'digits_packed');"""
-CONFIGURE = """\
-SELECT generate_model_configs('digits_arch', 'digits_configs',
-    ARRAY[1, 2],
-    $${'loss': ['categorical_crossentropy'], 'metrics': [['accuracy']],
-       'optimizer_params_list': [
-           {'optimizer': ['Adam'], 'lr': [0.003, 0.001]},
-           {'optimizer': ['SGD'], 'lr': [0.1, 0.02], 'momentum': [0.9]}]}$$,
-    $${'batch_size': [16, 32]}$$);"""
-FIT = """\
-SELECT madlib_fit_multiple_model('digits_packed', 'digits_models',
-    'digits_configs', {epochs}, validation_table => 'digits_val_packed',
-    metrics_compute_frequency => 1, name => 'digits', options => '{{"seed": 1}}');"""
-LEADERBOARD = "SELECT * FROM cerebro.leaderboard WHERE run = {run} ORDER BY rank;"
-PREDICT = """\
-SELECT madlib_keras_predict('digits_models', 'digits_val',
-    'id', 'image', 'digits_predicted', 'response', mst_key => {mst_key});"""
-PREDICTED = """\
-SELECT id, image, digit, class_value, prob
-  FROM digits_predicted JOIN digits_val USING (id)
- ORDER BY class_value = digit::text, id;"""
-TIME = """\
-SELECT activity, seconds, share
-  FROM cerebro.run_time WHERE run = {run} ORDER BY place;"""
-
 
 class Session:
-    """A connection whose statements are shown as psql would."""
+    """A connection that shows its statements as psql would."""
 
     def __init__(self, dsn: str, console: Console) -> None:
         with translated():
@@ -114,16 +51,17 @@ class Session:
         self.prompt = f"{self.connection.info.dbname}=# "
 
     def show(self, statement: str) -> None:
-        # Later lines are not pushed in under the prompt: so they can be copied, and are not too long.
+        # Later lines are not indented to the prompt, so that they can be copied and fit the terminal.
         text = Text(self.prompt, style="dim").append(statement, style="bold not dim")
         self.console.print(text, soft_wrap=True)
 
     def run(self, statement: str, shown: str | None = None) -> list[tuple[Any, ...]]:
-        """Shows a statement (or what stands for it), runs it, and shows its notices."""
+        """Shows a statement, or a shorter text in its place, runs it, and shows its notices."""
         self.show(shown or statement)
         return self.quietly(statement)
 
     def quietly(self, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
+        """Runs a statement without showing it, and shows its notices."""
         with translated(), self.connection.cursor() as cursor:
             self.connection.notices.clear()
             cursor.execute(statement, values)
@@ -133,7 +71,7 @@ class Session:
 
 
 class Fit(threading.Thread):
-    """The statement that trains, which returns when all is trained: meanwhile its run can be watched."""
+    """Runs the statement that trains. The statement returns when all is trained; meanwhile its run can be watched."""
 
     def __init__(self, session: Session, statement: str) -> None:
         super().__init__(name="fit")
@@ -153,7 +91,7 @@ class Fit(threading.Thread):
             self.error = error
 
     def number(self, cerebro: Cerebro) -> int:
-        """The run's number; waits the second or so until the run is on record."""
+        """The run's number. Waits until the run is in the log, which takes about a second."""
         while (found := cerebro.rows(*self.find)[0][0]) is None:
             self.join(0.2)
             if not self.is_alive():
@@ -167,7 +105,7 @@ class Fit(threading.Thread):
 
     def cancel(self) -> None:
         while self.is_alive():
-            # Again and again: a request that meets the session between two statements is lost.
+            # Repeated, because a cancel request has no effect between two statements.
             with contextlib.suppress(psycopg2.Error):
                 self.session.connection.cancel()
             self.join(0.5)
@@ -177,15 +115,18 @@ class Fit(threading.Thread):
 
 
 def make_room(session: Session) -> None:
-    """The demo's schema, without the tables of the last time; one that somebody else made is left alone."""
+    """Makes the demo's schema, or drops the demo's tables in it. Raises an error if somebody else made the schema."""
     if not session.quietly("SELECT 1 FROM pg_extension WHERE extname = 'cerebro_db'"):
-        raise CannotConnect("The database has no cerebro_db.", "CREATE EXTENSION cerebro_db CASCADE; as a superuser.")
+        raise CannotConnect(
+            "The database does not have the extension cerebro_db.",
+            "As a superuser: CREATE EXTENSION cerebro_db CASCADE;",
+        )
     found = session.quietly(
         "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s", (SCHEMA,)
     )
-    if found and found[0][0] != MARK:
+    if found and not (found[0][0] or "").startswith(MARK):
         raise ClientError(
-            f"The schema {SCHEMA} was not made by this demo: left alone.",
+            f"The schema {SCHEMA} was not made by this demo: it is left as it is.",
             f"ALTER SCHEMA {SCHEMA} RENAME TO something_else; or DROP SCHEMA {SCHEMA} CASCADE;",
         )
     if found:
@@ -195,23 +136,24 @@ def make_room(session: Session) -> None:
         session.quietly("RESET client_min_messages")
     else:
         session.run(f"CREATE SCHEMA {SCHEMA};")
-        session.quietly(f"COMMENT ON SCHEMA {SCHEMA} IS %s", (MARK,))
-    session.run(f'SET search_path = {SCHEMA}, "$user", public, cerebro;')
+        session.quietly(f"COMMENT ON SCHEMA {SCHEMA} IS %s", (COMMENT,))
+    session.run(f'SET search_path = {SCHEMA}, "$user", public;')
 
 
 def load_digits(session: Session) -> None:
     try:
         from sklearn import datasets
     except ImportError as error:
-        raise MissingPackage("The demo's images come with scikit-learn, which is missing.", "pip install scikit-learn"
-                             ) from error  # fmt: skip
+        raise MissingPackage(
+            "The demo's images come with scikit-learn, which is not installed.", "pip install scikit-learn"
+        ) from error
     digits = datasets.load_digits()
     rows = list(zip(range(len(digits.target)), digits.images.astype(int).tolist(), digits.target.tolist()))
     for table, chosen in (
         ("digits_train", [row for row in rows if row[0] % 5]),
         ("digits_val", [row for row in rows if row[0] % 5 == 0]),
     ):
-        session.run(CREATE.format(table=table))
+        session.run(statements.CREATE.format(table=table))
         session.show(f"COPY {table} FROM STDIN;  -- {len(chosen):,} digits, 8 x 8 pixels")
         _copy(session, table, chosen)
 
@@ -226,20 +168,20 @@ def _copy(session: Session, table: str, rows: Sequence[tuple[int, list[list[int]
 
 
 def load_architectures(session: Session) -> None:
-    for name, architecture in (("mlp", MLP), ("cnn", CNN)):
-        statement = "SELECT load_keras_model('digits_arch',\n    $${}$$, name => '{}');"
+    for name, architecture in (("mlp", statements.MLP), ("cnn", statements.CNN)):
+        statement = "SELECT cerebro.load_keras_model('digits_arch',\n    $${}$$, name => '{}');"
         short = f"{{… model.to_json() of Keras, {len(architecture):,} characters …}}"
         session.run(statement.format(architecture, name), shown=statement.format(short, name))
 
 
 def train(session: Session, epochs: int) -> tuple[Cerebro, int]:
-    """Trains, and shows on other connections how it goes; Ctrl-C cancels."""
-    statement = FIT.format(epochs=epochs)
+    """Trains, and shows the run's progress through other connections. Ctrl-C cancels the run."""
+    statement = statements.FIT.format(epochs=epochs)
     session.show(statement)
     cerebro = Cerebro(session.connection)
     fit = Fit(session, statement)
     try:
-        with session.console.status("starting a trainer for each segment …"):
+        with session.console.status("Starting a trainer on each segment …"):
             number = fit.number(cerebro)
         watch(cerebro, number, session.console)
         fit.end()
@@ -250,56 +192,56 @@ def train(session: Session, epochs: int) -> tuple[Cerebro, int]:
 
 
 def leaderboard(session: Session, cerebro: Cerebro, run: int) -> int:
-    """Shows it, and returns the best mst_key."""
-    session.show(LEADERBOARD.format(run=run))
+    """Shows the leaderboard and returns the best mst_key."""
+    session.show(statements.LEADERBOARD.format(run=run))
     entries = cerebro.leaderboard(run)
     session.console.print(boards.leaderboard(entries, session.console.width, cerebro.learning_curve(run)))
     return entries[0].mst_key
 
 
 def predict(session: Session, mst_key: int) -> None:
-    session.run(PREDICT.format(mst_key=mst_key))
-    rows = session.run(PREDICTED)
+    session.run(statements.PREDICT.format(mst_key=mst_key))
+    rows = session.run(statements.PREDICTED)
     wrong = sum(1 for row in rows if row[3] != str(row[2]))
-    # What it takes for something else, and then what it knows.
+    # Half of the images shown are mistakes, as far as there are any.
     room = max(1, (session.console.width + 2) // 18)
     mistakes = [row for row in rows[:wrong]][: room // 2]
     known = rows[wrong :: max(1, (len(rows) - wrong) // room)]
     chosen = [*known[: room - len(mistakes)], *mistakes]
     session.console.print()
     session.console.print(Columns([_digit(*row[1:]) for row in chosen], padding=(0, 2)))
-    session.console.print(f"\n{len(rows) - wrong} of {len(rows)} images that it was not trained on are read right.")
+    session.console.print(f"\n{len(rows) - wrong} of {len(rows)} validation images are classified correctly.")
 
 
 def _digit(image: list[list[int]], digit: int, said: str, probability: float) -> Text:
     right = said == str(digit)
     text = Text("\n".join(drawing.image(image, 16)) + "\n", style="" if right else "red", no_wrap=True)
-    told = f"{said}, {100 * probability:.1f} %" if right else f"{said}? it is {digit}"
-    return text.append(told.center(16), style="bold green" if right else "bold red")
+    label = f"{said}, {100 * probability:.1f} %" if right else f"{said}, not {digit}"
+    return text.append(label.center(16), style="bold green" if right else "bold red")
 
 
 def where_next(console: Console, run: int, dsn: str | None) -> None:
     command = ".venv/bin/cerebro" if Path(".venv/bin/cerebro").exists() else "cerebro"
     if dsn:
-        # A line of its own: the table would cut it off.
+        # On its own line, because the table would cut it off.
         console.print(Text(f"export CEREBRO_DSN={shlex.quote(dsn)}", style="bold"), soft_wrap=True)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
     for what, why in (
-        ('psql "$CEREBRO_DSN"' if dsn else f"{command} psql", "a prompt, for instance for:"),
-        ("  SELECT * FROM cerebro.leaderboard;", "all configurations of all runs"),
-        (f"  SELECT * FROM {SCHEMA}.digits_models_info;", "as MADlib tells it"),
-        ("  \\df+ cerebro.*", "functions and their manual"),
-        (f"{command} show {run}", "curves, and who was where when"),
-        (f"{command} runs", "all runs; cerebro watch follows one"),
+        ('psql "$CEREBRO_DSN"' if dsn else f"{command} psql", "a prompt, for example for:"),
+        ("  SELECT * FROM cerebro.leaderboard;", "the configurations of all runs"),
+        (f"  SELECT * FROM {SCHEMA}.digits_models_info;", "the model tables, as in MADlib"),
+        ("  \\df+ cerebro.*", "the functions and their comments"),
+        (f"{command} show {run}", "learning curves and a time line of the segments"),
+        (f"{command} runs", "all runs"),
     ):
         table.add_row(Text(what, style="bold"), Text(why, style="dim"))
     console.print(table)
 
 
 def demo(dsn: str | None, epochs: int, console: Console) -> int:
-    """All steps; the run's number."""
+    """Runs all steps and returns the run's number."""
 
     def step(title: str) -> None:
         console.print(Text(f"\n{title}", style="bold cyan"))
@@ -308,22 +250,22 @@ def demo(dsn: str | None, epochs: int, console: Console) -> int:
     step("1. A table of images")
     make_room(session)
     load_digits(session)
-    step("2. Pack it: rows into buffers, spread over four segments")
-    session.run(PACK)
-    session.run(PACK_VALIDATION)
+    step("2. Pack the rows into buffers on two segments")
+    session.run(statements.PACK)
+    session.run(statements.PACK_VALIDATION)
     step("3. Two architectures, sixteen configurations")
     load_architectures(session)
-    session.run(CONFIGURE)
-    step("4. Train all sixteen inside PostgreSQL: the models hop, the rows stay")
+    session.run(statements.CONFIGURE)
+    step("4. Train all sixteen inside PostgreSQL: models move between segments, rows stay")
     cerebro, run = train(session, epochs)
     step("5. Which is best?")
     best = leaderboard(session, cerebro, run)
-    step("6. Let the best one read digits that it has not seen")
+    step("6. Predict the validation images with the best configuration")
     predict(session, best)
     step("7. Where did the time go?")
-    session.show(TIME.format(run=run))
+    session.show(statements.TIME.format(run=run))
     console.print(boards.where_time_went(cerebro.run_time(run), console.width))
-    console.print("With so few rows, starting four trainers and building the models takes longer than training.")
+    console.print("With so few rows, starting two trainers and building the models takes longer than training.")
     step("Where to go from here")
     where_next(console, run, without_password(dsn) if dsn else None)
     cerebro.close()
@@ -333,17 +275,17 @@ def demo(dsn: str | None, epochs: int, console: Console) -> int:
 
 def main(
     dsn: Annotated[
-        str | None, typer.Option(envvar="CEREBRO_DSN", help="Which database; default: the embedded cluster.")
+        str | None, typer.Option(envvar="CEREBRO_DSN", help="The database; default: the embedded cluster.")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the rows.")] = EPOCHS,
+    epochs: Annotated[int, typer.Option(min=1, help="How many epochs to train.")] = EPOCHS,
 ) -> None:
-    """Sixteen Keras configurations train inside PostgreSQL while you watch."""
+    """Train sixteen Keras configurations inside PostgreSQL and watch the run."""
     try:
         demo(dsn, epochs, Console(highlight=False))
     except ClientError as error:
         sys.exit(f"cerebro: {error}")
     except KeyboardInterrupt:
-        sys.exit("Stopped; a run that was under way is cancelled.")
+        sys.exit("Stopped. If a run was under way, it was cancelled.")
 
 
 if __name__ == "__main__":

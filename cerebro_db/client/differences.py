@@ -1,12 +1,12 @@
-"""What tells the configurations of a run apart, in few words: ``cnn, Adam(lr=0.01), batch_size=32``."""
+"""Describes each configuration of a run by the parameters that differ: ``cnn, Adam(lr=0.01), batch_size=32``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from cerebro_db.core import grammar
 from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.parameters import grammar
 
 
 class Configuration(Protocol):
@@ -18,7 +18,7 @@ class Configuration(Protocol):
 
 
 def differences(configurations: Sequence[Configuration]) -> dict[int, str]:
-    """mst_key -> what this configuration does not share with all others; all of it when there is but one."""
+    """mst_key -> the parameters that are not the same in all configurations. A single one is described in full."""
     models = _models(configurations)
     described = {one.mst_key: _described(one, models[one.model_id]) for one in configurations}
     names = list(dict.fromkeys(name for parts in described.values() for name in parts))
@@ -28,7 +28,7 @@ def differences(configurations: Sequence[Configuration]) -> dict[int, str]:
 
 
 def _models(configurations: Sequence[Configuration]) -> dict[int, str]:
-    """model_id -> its name; its number where it has none, or not for itself."""
+    """model_id -> the architecture's name, or its number if it has no name or shares it with another."""
     names = {one.model_id: one.model_name for one in configurations}
     shared = [name for name in names.values() if name]
     return {number: name if shared.count(name) == 1 else f"model {number}" for number, name in names.items()}
@@ -42,7 +42,7 @@ def _described(one: Configuration, model: str) -> dict[str, str]:
         except CerebroError:
             found = {text: text}
         for name, value in found.items():
-            # A blank after each comma, so that narrow columns have somewhere to break.
+            # A blank after each comma, so that lines can be broken in narrow columns.
             told = ", ".join(str(value).split(","))
             parts[name] = told if name in ("optimizer", text) else f"{name}={told}"
     return parts

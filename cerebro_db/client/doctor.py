@@ -1,4 +1,4 @@
-"""``cerebro doctor``: what ``cerebro.doctor()`` found, as a table."""
+"""``cerebro doctor``: shows the result of ``SELECT * FROM cerebro.doctor()`` as a table."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def register(app: typer.Typer) -> None:
 def doctor(
     dsn: Dsn = None,
     segments: Annotated[
-        int | None, typer.Option(min=1, help="Try trainers on so many segments; default: as many as packing would use.")
+        int | None,
+        typer.Option(min=1, help="Start trainers on so many segments; default: as many as packing would use."),
     ] = None,
 ) -> None:
-    """Look at installation, roles, worker logins and trainers. Fails when something is wrong."""
+    """Check the installation, roles, worker logins and trainers. The exit status is 1 if there is a problem."""
     console = Console(highlight=False)
     with at(dsn) as cerebro, console.status("Starting a trainer on every segment …"):
         found = cerebro.rows("SELECT * FROM cerebro.doctor(%s)", (segments,))
@@ -43,7 +44,7 @@ def table(found: list[tuple[str, str, str, str, str | None]]) -> RenderableType:
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     shown.add_column("", no_wrap=True)
     shown.add_column("where", no_wrap=True)
-    shown.add_column("what")
+    shown.add_column("check")
     shown.add_column("found", overflow="fold", ratio=1)
     before = None
     for place, check, status, text, advice in found:

@@ -1,4 +1,4 @@
-"""Pictures made of characters: sparklines, bars, time lines, small images. Pure functions, no colours."""
+"""Draws with characters: sparklines, bars, time lines, small images. Pure functions without colours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHADES = " .:-=+*#%@"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """One character per value; with more values than room, the last of each stretch."""
+    """One character per value. If there are more values than columns, a column shows the last of its values."""
     if len(values) > width > 0:
         values = [values[(place + 1) * len(values) // width - 1] for place in range(width)]
     known = [value for value in values if value is not None and math.isfinite(value)]
@@ -29,22 +29,22 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar as long as the share of the width, to an eighth of a character."""
+    """A bar that fills this share of the width, to an eighth of a character."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     return "█" * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """From when to when (seconds) something was being done, and for whom."""
+    """One activity from ``begin`` to ``end``, in seconds."""
 
     begin: float
     end: float
-    what: tuple[str, int]  # train or evaluate, mst_key
+    what: tuple[str, int]  # train or evaluate, and the model
 
 
 def timeline(stretches: Sequence[Stretch], begin: float, end: float, width: int) -> list[tuple[str, int] | None]:
-    """Per column of the line what took most of it; None where that is nothing."""
+    """For each column of the line, the activity that took most of its time. None means no activity."""
     if end <= begin:
         return [None] * width
     size = (end - begin) / width
@@ -61,13 +61,13 @@ def timeline(stretches: Sequence[Stretch], begin: float, end: float, width: int)
     return [max(taken, key=lambda what: taken[what]) for taken in shares]
 
 
-def letters(keys: Sequence[int]) -> dict[int, str]:
-    """A letter per configuration; with more than 26 they begin again, as colours do."""
-    return {key: chr(ord("A") + place % 26) for place, key in enumerate(sorted(set(keys)))}
+def letters(models: Sequence[int]) -> dict[int, str]:
+    """A letter for each model. The 27th has the letter A again."""
+    return {model: chr(ord("A") + place % 26) for place, model in enumerate(sorted(set(models)))}
 
 
 def image(pixels: Sequence[Sequence[float]], brightest: float) -> list[str]:
-    """Two characters per pixel, so that it is about as wide as high."""
+    """A line of text per row, two characters per pixel: a character is about twice as high as wide."""
 
     def shade(pixel: float) -> str:
         return SHADES[min(len(SHADES) - 1, int(pixel / brightest * len(SHADES)))] * 2
@@ -87,7 +87,7 @@ def seconds(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Four digits that matter; losses are small, and may not be finite."""
+    """Four significant digits for common values of losses and metrics, three for very small and very large ones."""
     if value is None:
         return "–"
     if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What can go wrong at the Python door, each with what to do about it."""
+"""The errors of the Python client. Each has a message and mostly a hint that says what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sqlalchemy.exc
 
 
 class ClientError(Exception):
-    """A message, and where there is one, a hint: what to do."""
+    """The base class of the client's errors. ``hint`` says what to do, or is None."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message if hint is None else f"{message}\nHINT: {hint}")
@@ -20,27 +20,27 @@ class ClientError(Exception):
 
 
 class CannotConnect(ClientError):
-    """The server cannot be reached, or the database has no cerebro_db in it."""
+    """The server cannot be reached, or the database does not have the extension."""
 
 
 class NoSuchRun(ClientError):
-    """There is no run of that number that you may see."""
+    """You have no run with this number."""
 
 
 class NoSuchModel(ClientError):
-    """A table that is not a model table, or has no such mst_key."""
+    """The table does not exist, is not a model table, or has no model with this mst_key."""
 
 
 class MissingPackage(ClientError):
-    """Something needs a Python package that this environment lacks."""
+    """This environment lacks a Python package that the call needs."""
 
 
 class ReadOnly(ClientError):
-    """An attempt to change a view through the ORM."""
+    """The ORM was asked to change a view."""
 
 
 class ServerError(ClientError):
-    """The database refused or failed; ``sqlstate`` says how."""
+    """The database reported an error. ``sqlstate`` is its code."""
 
     def __init__(self, message: str, hint: str | None, detail: str | None, sqlstate: str | None) -> None:
         super().__init__(message, hint)
@@ -60,16 +60,16 @@ HOW_RUNS_END = {
 
 
 class RunFailed(ClientError):
-    """A run ended without what was wanted; ``status`` says how: failed, cancelled, interrupted.
+    """A run did not end as it should. ``status`` is failed, cancelled, interrupted or finished.
 
-    It is ``finished`` when all is trained, and only the model tables could not be made.
+    ``finished`` means that all models were trained but the model tables could not be made.
     """
 
     def __init__(self, run: int, status: str, reason: str | None) -> None:
         what = f"run {run} {HOW_RUNS_END.get(status, f'is {status}')}"
-        hint = f"SELECT cerebro.resume({run}); goes on where it stopped."
+        hint = f"SELECT cerebro.resume({run}); continues it."
         if status == "finished":
-            hint = f"SELECT cerebro.materialize({run}, 'another_table'); makes them."
+            hint = f"SELECT cerebro.materialize({run}, 'another_table'); makes its model tables."
         super().__init__(what if reason in (None, what) else f"{what}: {reason}", hint)
         self.run = run
         self.status = status
@@ -77,7 +77,7 @@ class RunFailed(ClientError):
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Errors of the driver and of SQLAlchemy come out as ours, with the server's message and hint."""
+    """Turns errors of psycopg2 and SQLAlchemy into a ClientError with the server's message and hint."""
     try:
         yield
     except psycopg2.Error as error:
@@ -87,9 +87,12 @@ def translated() -> Iterator[None]:
 
 
 def of_driver(error: psycopg2.Error) -> ClientError:
+    """The ClientError for an error of psycopg2."""
     diagnosis: Any = error.diag
     message = diagnosis.message_primary or (str(error).strip() or type(error).__name__).splitlines()[0]
     if error.pgcode is None and isinstance(error, psycopg2.OperationalError):
-        return CannotConnect(message, "cerebro up starts the embedded cluster; --dsn or CEREBRO_DSN names another.")
-    kind = Cancelled if error.pgcode == "57014" else ServerError
-    return kind(message, diagnosis.message_hint, diagnosis.message_detail, error.pgcode)
+        return CannotConnect(
+            message, "cerebro up starts the embedded cluster; --dsn or CEREBRO_DSN names another database."
+        )
+    wanted = Cancelled if error.pgcode == "57014" else ServerError
+    return wanted(message, diagnosis.message_hint, diagnosis.message_detail, error.pgcode)

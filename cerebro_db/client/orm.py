@@ -1,10 +1,10 @@
-"""The views of cerebro_db as SQLAlchemy 2 models, to read only.
+"""The views of the schema cerebro as SQLAlchemy 2 classes. They can only be read.
 
     with Session(engine) as session:
         best = session.scalars(select(LeaderboardEntry).where(LeaderboardEntry.rank == 1)).all()
 
-Views have no keys of their own; those declared here are what tells their rows apart. Runs belong to their
-owner, so the owner is part of each: a monitor sees the runs of all.
+A view has no primary key, but SQLAlchemy needs one: each class declares columns that identify a row. The owner is
+among them, because a monitor sees the runs of all owners.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class View(DeclarativeBase):
         return {column.key: getattr(self, column.key) for column in self.__mapper__.column_attrs}
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items() if value is not None)
-        return f"{type(self).__name__}({told})"
+        values = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items() if value is not None)
+        return f"{type(self).__name__}({values})"
 
 
 def _refuse(mapper: Any, connection: Any, row: View) -> NoReturn:
     raise ReadOnly(
         f"{type(row).__name__} is a row of the view cerebro.{row.__tablename__}, which can only be read.",
-        "session.rollback() forgets the change. What is done to runs is done by functions: SELECT cerebro.…",
+        "session.rollback() discards the change. Functions such as cerebro.cancel(run) act on runs.",
     )
 
 
@@ -46,7 +46,7 @@ for _change in ("before_insert", "before_update", "before_delete"):
 
 
 class Run(View):
-    """A run and how it stands."""
+    """A run and its status."""
 
     __tablename__ = "runs"
 
@@ -65,10 +65,11 @@ class Run(View):
     message: Mapped[str | None]
     driver_pid: Mapped[int | None] = mapped_column(Integer)
     description: Mapped[str | None]
+    ended: Mapped[bool]
 
 
 class RunPlan(View):
-    """What a run was asked to do, extensions included."""
+    """What a run was asked to do, including later extensions."""
 
     __tablename__ = "run_plan"
 
@@ -98,13 +99,13 @@ class RunPlan(View):
 
 
 class LeaderboardEntry(View):
-    """One configuration of a run, with its rank in it."""
+    """One model of a run and its rank. ``status`` is waiting, training, finished, stopped or failed."""
 
     __tablename__ = "leaderboard"
 
     run: Mapped[int] = mapped_column(primary_key=True)
     rank: Mapped[int]
-    mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
+    mst_key: Mapped[int] = mapped_column(Integer)
     model_id: Mapped[int] = mapped_column(Integer)
     model_name: Mapped[str | None]
     compile_params: Mapped[str]
@@ -123,10 +124,11 @@ class LeaderboardEntry(View):
     run_name: Mapped[str | None]
     owner: Mapped[str] = mapped_column(primary_key=True)
     engine: Mapped[str | None]
+    model: Mapped[int] = mapped_column(Integer, primary_key=True)
 
     @property
     def loss(self) -> float | None:
-        """What it is ranked by: its validation loss where there is one, else its training loss."""
+        """The loss that the rank is computed from: the validation loss, or else the training loss."""
         return self.training_loss if self.validation_loss is None else self.validation_loss
 
     @property
@@ -135,7 +137,7 @@ class LeaderboardEntry(View):
 
 
 class RunProgress(View):
-    """How far a run is."""
+    """The progress of a run."""
 
     __tablename__ = "run_progress"
 
@@ -159,18 +161,18 @@ class RunProgress(View):
 
     @property
     def ended(self) -> bool:
-        """Nobody works on it any more."""
+        """Whether the run has ended."""
         return self.status not in ("created", "running")
 
 
 class LearningCurvePoint(View):
-    """Loss and metric of one configuration after one epoch."""
+    """Loss and metric of one model after one epoch."""
 
     __tablename__ = "learning_curve"
 
     run: Mapped[int] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(primary_key=True)
-    mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
+    mst_key: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int] = mapped_column(Integer, primary_key=True)
     training_loss: Mapped[float | None]
     training_metric: Mapped[float | None]
@@ -180,6 +182,7 @@ class LearningCurvePoint(View):
     rows: Mapped[int]
     training_seconds: Mapped[float | None]
     trained_at: Mapped[datetime]
+    model: Mapped[int] = mapped_column(Integer, primary_key=True)
 
     @property
     def loss(self) -> float | None:
@@ -187,8 +190,11 @@ class LearningCurvePoint(View):
 
 
 class SegmentActivity(View):
-    """One thing that one segment did: a hop (train) or an evaluation. It does one at a time, but may be at the next
-    one in the last seconds_behind, in which the state is stored."""
+    """One activity of one segment: a hop (train) or an evaluation (evaluate).
+
+    A segment trains or evaluates one model at a time. In the last ``seconds_behind`` of an activity its state
+    is stored while the segment already works on the next one.
+    """
 
     __tablename__ = "hop_timeline"
 
@@ -196,10 +202,10 @@ class SegmentActivity(View):
     owner: Mapped[str] = mapped_column(primary_key=True)
     segment: Mapped[int] = mapped_column(Integer)
     activity: Mapped[str]
-    mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
+    mst_key: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int] = mapped_column(Integer, primary_key=True)
-    hop: Mapped[int | None] = mapped_column(Integer, primary_key=True)  # of a training
-    dataset: Mapped[str | None] = mapped_column(primary_key=True)  # of an evaluation, as part
+    hop: Mapped[int | None] = mapped_column(Integer, primary_key=True)  # only if trained
+    dataset: Mapped[str | None] = mapped_column(primary_key=True)  # only if evaluated, like part
     part: Mapped[int | None] = mapped_column(Integer, primary_key=True)
     started_at: Mapped[datetime]
     finished_at: Mapped[datetime]
@@ -216,10 +222,11 @@ class SegmentActivity(View):
     worker_pid: Mapped[int] = mapped_column(Integer)
     trainer_pid: Mapped[int | None] = mapped_column(Integer)
     engine: Mapped[str | None]
+    model: Mapped[int] = mapped_column(Integer, primary_key=True)
 
 
 class SegmentNow(View):
-    """The last hop that one segment began."""
+    """The last hop that a segment has begun."""
 
     __tablename__ = "segments_now"
 
@@ -228,13 +235,14 @@ class SegmentNow(View):
     mst_key: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int] = mapped_column(Integer)
     hop: Mapped[int] = mapped_column(Integer)
-    seconds: Mapped[float | None]  # none if the run ended in the midst of it
+    seconds: Mapped[float | None]  # None if the run ended during the hop
     done: Mapped[bool]
     owner: Mapped[str] = mapped_column(primary_key=True)
+    model: Mapped[int] = mapped_column(Integer)
 
 
 class RunTime(View):
-    """One kind of activity, and how much of the segments' time of a run it took."""
+    """How much of the segments' time in a run one kind of activity took."""
 
     __tablename__ = "run_time"
 

@@ -1,4 +1,4 @@
-"""Everything about one run on a page: summary, leaderboard, where the time went, who was where when."""
+"""``cerebro show``: one run's summary, leaderboard, time by activity, and time line of the segments."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from rich.console import Console
 from rich.text import Text
 
 from . import boards, drawing
-from .door import Cerebro
+from .cerebro import Cerebro
 from .orm import Run, RunProgress
 from .watch import percent, title
 
 NEXT = {
-    "interrupted": "Its session is gone. Go on with: cerebro resume {run}",
-    "cancelled": "Go on with: cerebro resume {run}",
-    "failed": "Go on with: cerebro resume {run}",
-    "running": "Follow it with: cerebro watch {run}",
+    "interrupted": "The session that drove it has ended. To continue: cerebro resume {run}",
+    "cancelled": "To continue: cerebro resume {run}",
+    "failed": "To continue: cerebro resume {run}",
+    "running": "To watch it: cerebro watch {run}",
 }
 
 
@@ -26,7 +26,7 @@ def show(cerebro: Cerebro, number: int, console: Console) -> None:
     console.print(boards.leaderboard(cerebro.leaderboard(number), width, cerebro.learning_curve(number)))
     console.print(boards.heading("Where the time went"))
     console.print(boards.where_time_went(cerebro.run_time(number), width))
-    console.print(boards.heading("Who was where when"))
+    console.print(boards.heading("What each segment did"))
     console.print(boards.gantt(cerebro.timeline(number), run.segments, width))
 
 
@@ -35,10 +35,10 @@ def summary(run: Run, progress: RunProgress, console: Console) -> None:
     facts = {
         "description": run.description,
         "trained on": run.source_table,
-        "models in": run.model_table,
-        "begun": f"{run.started_at.astimezone():%Y-%m-%d %H:%M:%S}" if run.started_at else None,
+        "model table": run.model_table,
+        "started": f"{run.started_at.astimezone():%Y-%m-%d %H:%M:%S}" if run.started_at else None,
         "took" if progress.ended else "so far": drawing.seconds(progress.seconds_elapsed),
-        "done": f"{percent(progress)}, {progress.hops_done} of {progress.hops_total} hops",
+        "progress": f"{percent(progress)}, {progress.hops_done} of {progress.hops_total} hops",
         "failed": f"{progress.configurations_failed} configurations" if progress.configurations_failed else None,
         "message": run.message,
         "": NEXT.get(run.status, "").format(run=run.run),

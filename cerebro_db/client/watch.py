@@ -1,4 +1,7 @@
-"""A run as it happens: on a terminal a display that renews itself, elsewhere a line now and then."""
+"""``cerebro watch``: follows a run.
+
+A terminal shows a display that is redrawn. Other output gets a line of text every few seconds.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,18 @@ from rich.markup import escape
 from rich.text import Text
 
 from . import boards, drawing
-from .door import Cerebro
+from .cerebro import Cerebro
 from .orm import LeaderboardEntry, Run, RunProgress, SegmentNow
 
-EVERY = 0.5  # seconds between two looks
-LINE_EVERY = 5.0  # seconds between two lines where there is no terminal
+EVERY = 0.5  # seconds between two queries
+LINE_EVERY = 5.0  # seconds between two lines of text
 TOP = 5
-BEGINNING = "trainers start and build their first models"
+STARTING = "trainers start and build their first models"
 
 
 @dataclass(frozen=True)
-class Look:
-    """What is seen of a run at one moment."""
+class Snapshot:
+    """What the views say about a run at one moment."""
 
     run: Run
     progress: RunProgress
@@ -31,29 +34,29 @@ class Look:
 
 
 def watch(cerebro: Cerebro, run: int, console: Console, top: int = TOP) -> RunProgress:
-    """Follows a run on the console until it ends; its last progress."""
+    """Follows a run on the console until it ends. Returns its last progress."""
     return _live(cerebro, run, console, top) if console.is_terminal else _lines(cerebro, run, console)
 
 
-def look(cerebro: Cerebro, run: Run, progress: RunProgress) -> Look:
-    return Look(run, progress, cerebro.leaderboard(run), [] if progress.ended else cerebro.segments_now(run))
+def snapshot(cerebro: Cerebro, run: Run, progress: RunProgress) -> Snapshot:
+    return Snapshot(run, progress, cerebro.leaderboard(run), [] if progress.ended else cerebro.segments_now(run))
 
 
 def _live(cerebro: Cerebro, number: int, console: Console, top: int) -> RunProgress:
     run = cerebro.run(number)
-    # Its own thread would only redraw what has not changed.
+    # Without auto_refresh: a refresh between two queries would draw the same picture again.
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for progress in cerebro.follow(number, EVERY):
-            live.update(picture(look(cerebro, run, progress), console.width, top), refresh=True)
+            live.update(picture(snapshot(cerebro, run, progress), console.width, top), refresh=True)
     return progress
 
 
 def _lines(cerebro: Cerebro, number: int, console: Console) -> RunProgress:
-    told = 0.0
+    printed = 0.0
     for progress in cerebro.follow(number, EVERY):
         now = time.monotonic()
-        if progress.ended or now - told >= LINE_EVERY:
-            told = now
+        if progress.ended or now - printed >= LINE_EVERY:
+            printed = now
             console.print(line(progress), soft_wrap=True)
     return progress
 
@@ -62,7 +65,7 @@ def line(progress: RunProgress) -> Text:
     """The progress in one line."""
     parts = [
         f"run {progress.run} {progress.status}",
-        percent(progress) if progress.hops_done or progress.ended else BEGINNING,
+        percent(progress) if progress.hops_done or progress.ended else STARTING,
         f"{progress.hops_done}/{progress.hops_total} hops",
         *([f"{progress.rows_per_second:,.0f} rows/s"] if progress.rows_per_second else []),
         *([f"{drawing.seconds(progress.seconds_left)} left"] if progress.seconds_left is not None else []),
@@ -78,7 +81,7 @@ def percent(progress: RunProgress) -> str:
     return f"{progress.percent or 0.0:.1f} %"
 
 
-def picture(seen: Look, width: int, top: int) -> RenderableType:
+def picture(seen: Snapshot, width: int, top: int) -> RenderableType:
     progress = seen.progress
     parts: list[RenderableType] = [title(seen.run, progress), _bar(progress, width), _figures(progress)]
     if any(entry.status != "waiting" for entry in seen.leaderboard):
@@ -96,17 +99,17 @@ def title(run: Run, progress: RunProgress) -> Text:
 
 
 def _bar(progress: RunProgress, width: int) -> Text:
-    told = percent(progress)
-    room = max(10, min(100, width) - len(told) - 2)
+    shown = percent(progress)
+    room = max(10, min(100, width) - len(shown) - 2)
     full = drawing.bar((progress.percent or 0.0) / 100, room)
     text = Text(full, style="green" if progress.status == "finished" else "cyan")
     text.append("─" * (room - len(full)), style="dim")
-    return text.append(f"  {told}", style="bold")
+    return text.append(f"  {shown}", style="bold")
 
 
 def _figures(progress: RunProgress) -> Text:
-    begun = progress.hops_done or progress.ended
-    parts = [f"{progress.hops_done} of {progress.hops_total} hops" if begun else BEGINNING]
+    started = progress.hops_done or progress.ended
+    parts = [f"{progress.hops_done} of {progress.hops_total} hops" if started else STARTING]
     if progress.rows_per_second:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     parts.append(f"{drawing.seconds(progress.seconds_elapsed)} so far" if not progress.ended
@@ -118,20 +121,20 @@ def _figures(progress: RunProgress) -> Text:
     return Text("  ".join(parts))
 
 
-def _segments(seen: Look) -> RenderableType:
-    marks = boards.Marks([entry.mst_key for entry in seen.leaderboard])
+def _segments(seen: Snapshot) -> RenderableType:
+    marks = boards.Marks([entry.model for entry in seen.leaderboard])
     now = {one.segment: one for one in seen.segments}
     table = boards.plain_table(show_header=False)
     for segment in range(seen.run.segments):
         one = now.get(segment)
         if one is None:
-            table.add_row(f"segment {segment}", "·", Text("has not begun", style="dim"))
+            table.add_row(f"segment {segment}", "·", Text("has had no hop yet", style="dim"))
         elif one.done:
-            last = f"validates or waits; trained mst_key {one.mst_key}, epoch {one.epoch} last"
+            last = f"evaluates or waits; last trained mst_key {one.mst_key}, epoch {one.epoch}"
             table.add_row(f"segment {segment}", "·", Text(last, style="dim"))
         else:
             doing = (
                 f"trains mst_key {one.mst_key}, epoch {one.epoch} of {seen.run.epochs}, {drawing.seconds(one.seconds)}"
             )
-            table.add_row(f"segment {segment}", marks.text(one.mst_key), doing)
+            table.add_row(f"segment {segment}", marks.text(one.model), doing)
     return table

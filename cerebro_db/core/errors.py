@@ -1,8 +1,7 @@
-"""Every foreseeable failure, in one place: what it is called, its SQLSTATE, what the user reads.
+"""The errors that users can see, with their SQLSTATEs.
 
-A ``CerebroError`` is raised anywhere below the database and becomes an ordinary PostgreSQL error
-(message, DETAIL, HINT, SQLSTATE) at the edge.  The message says which argument and why, the hint
-says what to do.
+Any layer can raise a ``CerebroError``.  The entry point that SQL called turns it into a PostgreSQL error with message,
+DETAIL, HINT and SQLSTATE.  The message names the wrong argument and says why it is wrong; the hint says what to do.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # how an operating system says that a disk is full
-MAKE_ROOM = "Make room, then SELECT cerebro.resume(run) goes on where it stopped."
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the error numbers of a full disk and of an exceeded quota
+MAKE_ROOM = "Free some disk space or memory, then continue the run with SELECT cerebro.resume(run)."  # a hint
 
 
 class CerebroError(Exception):
-    """An error a user can understand and act on."""
+    """An error that a user can understand and act on."""
 
     sqlstate = "XX000"
 
@@ -26,10 +25,12 @@ class CerebroError(Exception):
         self.hint = hint
         self.detail = detail
 
-    def told(self) -> dict[str, Any]:
-        """What goes over the trainer's pipe and from a segment to the driver; ``from_told`` makes an error of it."""
-        parts = {"kind": type(self).__name__, "message": self.message, "detail": self.detail, "hint": self.hint}
-        return {name: value for name, value in parts.items() if value is not None}
+    def as_dict(self) -> dict[str, Any]:
+        """The error as a trainer sends it to a segment, and a segment to the driver.  The inverse is ``from_dict``."""
+        fields = {"kind": type(self).__name__, "message": self.message, "detail": self.detail, "hint": self.hint}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    told = as_dict  # the old name, until all calls have the new one
 
 
 class InvalidArgument(CerebroError):
@@ -45,7 +46,7 @@ class InvalidSyntax(CerebroError):
 
 
 class BadData(CerebroError):
-    """The rows themselves cannot be used: NULLs, ragged arrays, too many classes."""
+    """The rows of a table cannot be used: NULLs, arrays of different shapes, too many classes."""
 
     sqlstate = "22000"
 
@@ -59,7 +60,7 @@ class UndefinedColumn(CerebroError):
 
 
 class UndefinedObject(CerebroError):
-    """A model, a configuration or a run that does not exist."""
+    """A model, a configuration or a run does not exist."""
 
     sqlstate = "42704"
 
@@ -81,19 +82,19 @@ class Unsupported(CerebroError):
 
 
 class WrongState(CerebroError):
-    """The object exists but is not in a state in which this can be done."""
+    """The object exists, but its state does not allow the operation."""
 
     sqlstate = "55000"
 
 
 class InUse(CerebroError):
-    """Another session is doing this already."""
+    """Another session is already doing this."""
 
     sqlstate = "55006"
 
 
 class UnsafeModel(CerebroError):
-    """An architecture holds something that is not on the allow-list."""
+    """A part of an architecture or of compile parameters is not on the allow-list."""
 
     sqlstate = "42501"
 
@@ -109,44 +110,44 @@ class OutOfResources(CerebroError):
 
 
 class LimitExceeded(CerebroError):
-    """More than a role, or the server, may have."""
+    """The operation would exceed a limit of a role or of the server."""
 
     sqlstate = "53400"
 
 
 class DiskFull(CerebroError):
-    """No room for what has to be written; what is committed stays, and a run can be resumed."""
+    """A disk is full.  Everything committed is kept, and the run can be resumed."""
 
     sqlstate = "53100"
 
 
 class TrainerFailed(CerebroError):
-    """The trainer process died or answered nonsense; the unit may be tried again elsewhere."""
+    """The trainer process died or sent an invalid answer.  The unit can be retried, also on another segment."""
 
     sqlstate = "58000"
 
 
 class ConfigurationFailed(CerebroError):
-    """The configuration itself cannot be trained; trying again would not help."""
+    """The configuration itself cannot be trained.  A retry would fail again."""
 
     sqlstate = "22023"
 
 
 class Cancelled(CerebroError):
-    """Another session asked for the run to end."""
+    """Another session has cancelled the run."""
 
     sqlstate = "57014"
 
 
 class CorruptState(CerebroError):
-    """A model state does not have the bytes that were written."""
+    """A model state is damaged: its bytes are not those that were written."""
 
     sqlstate = "XX001"
 
 
-def from_told(told: Mapping[str, Any]) -> CerebroError:
-    """The error that ``told`` describes: of the class of that name, or a plain CerebroError."""
-    kinds = {kind.__name__: kind for kind in CerebroError.__subclasses__()}
-    made = kinds.get(str(told.get("kind")), CerebroError)
-    message = str(told.get("message", "the trainer gave no reason"))
-    return made(message, hint=told.get("hint"), detail=told.get("detail"))
+def from_dict(fields: Mapping[str, Any]) -> CerebroError:
+    """The error in a dictionary of ``as_dict``.  An unknown class becomes a plain CerebroError."""
+    classes = {error_class.__name__: error_class for error_class in CerebroError.__subclasses__()}
+    error_class = classes.get(str(fields.get("kind")), CerebroError)
+    message = str(fields.get("message", "the trainer gave no reason"))
+    return error_class(message, hint=fields.get("hint"), detail=fields.get("detail"))

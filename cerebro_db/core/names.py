@@ -1,7 +1,7 @@
-"""Identifiers: the one place that parses, checks and quotes them.
+"""SQL identifiers: parsing, checking and quoting.  No other module does any of these by itself.
 
-Users write table names as they would in SQL: ``iris``, ``my_schema.iris``, ``"My Table"``,
-``s."My Table"``.  Unquoted names fold to lower case, quoted ones are taken as they are.
+Users write table names as in SQL: ``iris``, ``my_schema.iris``, ``"My Table"``, ``s."My Table"``.  A name without
+quotes is folded to lower case.  A name in quotes is taken literally.
 """
 
 from __future__ import annotations
@@ -11,53 +11,55 @@ from dataclasses import dataclass
 
 from .errors import InvalidName
 
-LONGEST = 63  # bytes; PostgreSQL silently cuts longer identifiers, which would alias two tables
+LONGEST = 63  # bytes; PostgreSQL truncates longer identifiers silently, so two names could mean the same table
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))\s*', re.UNICODE)
 
 
 def quote(identifier: str) -> str:
-    """An identifier, safely quoted for SQL whatever it holds."""
+    """The identifier as SQL text, with quotes that are safe for any content."""
     check(identifier)
     return '"' + identifier.replace('"', '""') + '"'
 
 
 def check(identifier: str) -> str:
+    """The identifier, if PostgreSQL can store it."""
     if not identifier:
         raise InvalidName("an identifier must not be empty")
     if "\0" in identifier:
-        raise InvalidName("an identifier must not hold a zero byte")
+        raise InvalidName("an identifier must not contain a zero byte")
     size = len(identifier.encode("utf-8", "surrogatepass"))
     if size > LONGEST:
         raise InvalidName(
-            f'"{identifier}" has {size} bytes; an identifier has at most {LONGEST}',
-            hint="Choose a shorter name: derived tables add endings such as _summary to it.",
+            f'"{identifier}" has {size} bytes; the limit for an identifier is {LONGEST}',
+            hint="Choose a shorter name. The names of companion tables add endings such as _summary to it.",
         )
     return identifier
 
 
 @dataclass(frozen=True)
 class Name:
-    """A table name, with its schema where the user gave one."""
+    """A table name, with the schema if the user wrote one."""
 
     schema: str | None
     table: str
 
     @classmethod
     def parse(cls, text: str | None, argument: str = "table name") -> Name:
+        """The name in a text; ``argument`` names the text in error messages."""
         if text is None or not text.strip():
             raise InvalidName(f"{argument} must not be NULL or empty")
         parts = split_identifier(text, argument)
         if len(parts) > 2:
             raise InvalidName(
                 f"{argument}: {text!r} has {len(parts)} parts",
-                hint="Write table or schema.table; other databases cannot be reached.",
+                hint="Write table or schema.table. Tables of other databases cannot be used.",
             )
         schema = parts[0] if len(parts) == 2 else None
         return cls(schema, parts[-1])
 
     def suffixed(self, ending: str) -> Name:
-        """The name of a companion table: ``iris_packed`` + ``_summary``."""
+        """The name of a companion table, such as ``iris_packed`` + ``_summary``."""
         return Name(self.schema, check(self.table + ending))
 
     @property
@@ -65,42 +67,45 @@ class Name:
         return quote(self.table) if self.schema is None else f"{quote(self.schema)}.{quote(self.table)}"
 
     def __str__(self) -> str:
-        def plain(part: str) -> str:
+        """The name as a person would write it: in quotes only where SQL needs them."""
+
+        def written(part: str) -> str:
             return part if re.fullmatch(r"[a-z_][a-z0-9_$]*", part) else quote(part)
 
-        return plain(self.table) if self.schema is None else f"{plain(self.schema)}.{plain(self.table)}"
+        return written(self.table) if self.schema is None else f"{written(self.schema)}.{written(self.table)}"
 
 
 def split_identifier(text: str, argument: str = "name") -> list[str]:
-    """``a."B.c"`` -> ``['a', 'B.c']``"""
+    """The parts of a qualified identifier: ``a."B.c"`` -> ``['a', 'B.c']``."""
     parts: list[str] = []
     position = 0
     while True:
         match = _PART.match(text, position)
         if match is None:
-            raise InvalidName(
-                f"{argument}: {text!r} is not an identifier",
-                hint='Names with blanks, capitals or signs need double quotes: "My Table".',
-            )
+            raise _not_an_identifier(text, argument)
         quoted, plain = match.groups()
         parts.append(check(quoted.replace('""', '"') if quoted is not None else plain.lower()))
         position = match.end()
         if position == len(text):
             return parts
         if text[position] != ".":
-            raise InvalidName(
-                f"{argument}: {text!r} is not an identifier",
-                hint='Names with blanks, capitals or signs need double quotes: "My Table".',
-            )
+            raise _not_an_identifier(text, argument)
         position += 1
 
 
+def _not_an_identifier(text: str, argument: str) -> InvalidName:
+    return InvalidName(
+        f"{argument}: {text!r} is not an identifier",
+        hint='A name with blanks, capitals or special characters needs double quotes: "My Table".',
+    )
+
+
 def split_list(text: str | None, argument: str) -> list[str]:
-    """A comma separated list of identifiers: ``a, "B c"`` -> ``['a', 'B c']``."""
+    """The column names in a comma-separated list: ``a, "B c"`` -> ``['a', 'B c']``."""
     if text is None or not text.strip():
         raise InvalidName(f"{argument} must not be NULL or empty")
     names = []
-    for piece in split_outside_quotes(text, ","):
+    for piece in _split_outside_quotes(text, ","):
         parts = split_identifier(piece, argument)
         if len(parts) != 1:
             raise InvalidName(f"{argument}: {piece.strip()!r} must be a plain column name, without a table")
@@ -111,7 +116,7 @@ def split_list(text: str | None, argument: str) -> list[str]:
     return names
 
 
-def split_outside_quotes(text: str, separator: str) -> list[str]:
+def _split_outside_quotes(text: str, separator: str) -> list[str]:
     pieces, start, quoted = [], 0, False
     for position, character in enumerate(text):
         if character == '"':

@@ -1,11 +1,10 @@
-"""How rows become buffers: how many, how large, on which segment, and the bytes themselves.
+"""How rows become buffers: how many buffers, how large, on which segment, and the bytes themselves.
 
-PostgreSQL hands an array over as it lies in memory (``cerebro._array_bytes``): a header of words of four
-bytes - the number of dimensions, how far its elements are if there is a map of NULLs (else 0), their type,
-the sizes and the lower bounds - that map, and the elements, four bytes each after our casts.  Machines that
-this runs on are little-endian, as buffers are, so elements are copied as they come.  Everything here works on
-whole buffers by slices and translations: there is no numpy in the server's Python, and a loop over elements
-would be fifty times slower.
+``cerebro._array_bytes`` gives an array as it lies in PostgreSQL's memory: a header of four-byte words, a map of NULLs
+if the array has one, and the elements.  The words are the number of dimensions, the offset of the elements (0 without a
+map), the type of the elements, the sizes and the lower bounds.  After our casts an element has four bytes.  The machine
+is little-endian, and so are buffers, so elements are copied as they are.  All functions work on whole buffers with
+slices and ``translate``: the server's Python has no numpy, and a loop over elements would take fifty times as long.
 """
 
 from __future__ import annotations
@@ -15,20 +14,24 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-TARGET_BYTES = 8 << 20  # of the widest variable of one buffer; a bytea of this size is read at 2-3 GB/s
-LARGEST_BYTES = 1_000_000_000  # PostgreSQL's limit of a value, less some room
+TARGET_BYTES = 8 << 20  # of the widest variable of a buffer; a bytea of this size is read at 2-3 GB/s
+LARGEST_BYTES = 1_000_000_000  # a little below PostgreSQL's limit of a value
 MOST_CLASSES = 10_000
 
 ITEM_BYTES = {"uint8": 1, "int16": 2, "int32": 4, "float32": 4}
 INTEGERS = ("uint8", "int16", "int32")  # from narrow to wide
 
 _SIGN = bytes(128) + b"\xff" * 128  # byte -> the byte that extends its sign
-_LENGTH = 4  # an array's own, which is left out, counts where it says how far its elements are
+_LENGTH = 4  # bytes of the array's own length: not in the value, but counted in the offset of the elements
 
 
 class Unusable(Exception):
-    """A value that cannot go into a buffer: of another ``shape``, with a ``null`` inside, or not ``finite``."""
+    """A value that cannot be packed.
+
+    ``what``: ``shape`` (the array has another shape), ``null`` (an element is NULL) or ``finite`` (NaN or infinite).
+    """
 
     def __init__(self, what: str, shape: tuple[int, ...] = ()) -> None:
         super().__init__(what)
@@ -37,7 +40,7 @@ class Unusable(Exception):
 
 
 class TooWide(Exception):
-    """The values need this dtype."""
+    """Values do not fit the dtype; this one they need."""
 
     def __init__(self, dtype: str) -> None:
         super().__init__(dtype)
@@ -49,10 +52,10 @@ class TooWide(Exception):
 
 @dataclass(frozen=True)
 class Geometry:
-    """Rows dealt over buffers, and buffers over segments, as evenly as whole rows allow.
+    """Rows spread over buffers, and buffers over segments, as evenly as whole rows allow.
 
-    Sizes of buffers differ by at most one row and each segment has the same number of buffers, the
-    larger ones first in turn, so that rows per segment differ by at most one.
+    The sizes of buffers differ by at most one row.  Every segment has the same number of buffers, and the larger
+    buffers come first, so the rows of segments differ by at most one, too.
     """
 
     rows: int
@@ -61,7 +64,7 @@ class Geometry:
 
     @property
     def buffer_size(self) -> int:
-        """Rows of the largest buffer; MADlib records this."""
+        """Rows of the largest buffer, which MADlib's summary records."""
         return math.ceil(self.rows / self.buffers)
 
     def size(self, buffer: int) -> int:
@@ -82,6 +85,14 @@ def default_rows_per_buffer(bytes_per_row: int, rows: int, segments: int) -> int
     return max(1, min(TARGET_BYTES // max(1, bytes_per_row), math.ceil(rows / segments)))
 
 
+class Encoder(Protocol):
+    """Collects the values of rows, as a query gives them, and gives them back as the bytes of a buffer."""
+
+    def add(self, values: Any) -> None: ...
+
+    def take(self) -> bytes: ...
+
+
 # -- arrays --------------------------------------------------------------------------------------------
 
 
@@ -98,8 +109,8 @@ def elements(shape: Sequence[int]) -> int:
 class ArrayEncoder:
     """Collects arrays of one shape and gives them back as the bytes of a buffer.
 
-    ``factor`` multiplies float32 values, with float32's rounding.  An integer dtype raises TooWide
-    when a value does not fit, and says what it needs.
+    Float32 values are multiplied by ``factor``, with float32's rounding.  With an integer dtype, a value that does not
+    fit raises TooWide.
     """
 
     def __init__(self, shape: Sequence[int], dtype: str, factor: float = 1.0) -> None:
@@ -114,7 +125,7 @@ class ArrayEncoder:
         if self._header is None:
             self._header = self._checked(values[0])[: self._header_size]
         header, start = self._header, self._header_size
-        # The same header means the same number of elements, none of them NULL: hence the same length.
+        # Values with the same header have the same number of elements and no NULL, so they have the same length.
         if not all(value.startswith(header) for value in values):
             values = [value if value.startswith(header) else self._checked(value) for value in values]
         self._elements += b"".join([value[start:] for value in values])
@@ -124,7 +135,7 @@ class ArrayEncoder:
         return _floats(taken, self.factor) if self.dtype == "float32" else _integers(taken, self.dtype)
 
     def _checked(self, value: bytes) -> bytes:
-        """A value whose header differs harmlessly (lower bounds, NULLs no more there), or Unusable."""
+        """The value with the common header if its own differs harmlessly (lower bounds, an unused map of NULLs)."""
         shape = shape_of(value)
         if shape != self.shape:
             raise Unusable("shape", shape)
@@ -136,7 +147,7 @@ class ArrayEncoder:
 
 
 def has_null(value: bytes) -> bool:
-    """Whether an element is NULL in an array that has a map of them: a bit per element, 0 for a NULL."""
+    """Whether an array with a map of NULLs has one.  The map has a bit per element, 0 for NULL."""
     shape = shape_of(value)
     count, start = elements(shape), 12 + 8 * len(shape)
     present = int.from_bytes(value[start : start + (count + 7) // 8], "little")
@@ -148,7 +159,7 @@ def _floats(values: bytes, factor: float) -> bytes:
         raise Unusable("finite")
     if factor == 1.0:
         return values
-    # The product of two float32 is exact in double precision, so it is rounded once, as float32 does.
+    # The product of two float32 is exact in double precision, so it is rounded once, as in float32.
     return array("f", map(float32(factor).__mul__, array("f", values))).tobytes()
 
 
@@ -186,7 +197,7 @@ def narrowest(values: bytes) -> str:
 
 
 class UnknownLabel(Exception):
-    """A label that was not there when the classes were looked up."""
+    """A label that the table did not have when its classes were looked up."""
 
 
 class ClassEncoder:

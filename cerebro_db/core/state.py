@@ -1,11 +1,11 @@
-"""A model's whole state as one run of bytes: a safetensors file, read with suspicion.
+"""The codec of a model's whole state, which is a safetensors file.
 
-The file is an 8-byte little-endian length, a JSON header of that length and the tensors' bytes
-without holes.  It crosses a database, so a reader believes nothing: every offset is checked against
-the real size before a byte of data is touched, and whatever is wrong is a ``CorruptState``.
-The tensors come in the order in which they are given: the model's weights as ``get_weights()``
-orders them, its other variables, the optimizer's.  The header's metadata counts the first group,
-so that MADlib's ``model_weights`` is a slice of the file.
+The file consists of an 8-byte little-endian length, a JSON header of this length, and the bytes of the tensors without
+holes.  The file passes through database tables, so the reader trusts nothing in it: it checks every offset against the
+real size before it touches any data, and raises ``CorruptState`` for anything wrong.
+
+The order of the tensors is: the model's weights in the order of ``get_weights()``, its other variables, the optimizer's
+variables.  The metadata in the header has the number of weights, so MADlib's ``model_weights`` is a slice of the file.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 from cerebro_db.core.errors import CorruptState
 
 LENGTH = struct.Struct("<Q")
-LARGEST_HEADER = 64 << 20
-LARGEST_RANK = 64  # NumPy's own limit; also keeps the product of hostile dimensions small
-ALIGNMENT = 8  # the data starts at a multiple of this, as safetensors' own writer has it
+LARGEST_HEADER = 64 << 20  # bytes
+LARGEST_RANK = 64  # NumPy's limit; it also bounds the product of malicious dimensions
+ALIGNMENT = 8  # The data starts at a multiple of 8 bytes, as in the files that the safetensors library writes.
 
+# The dtypes of safetensors; core/packing.py has a table of its own for the dtypes of packed rows.
 ITEM_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
     "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
@@ -31,8 +32,8 @@ ITEM_BYTES = {
 }  # fmt: skip
 
 METADATA = "__metadata__"
-WEIGHTS = "weights"  # metadata: how many of the first tensors are the model's weights
-MADLIB_WEIGHTS = "madlib_weights"  # an extra tensor, only if some weight is not float32
+WEIGHTS = "weights"  # the metadata's key for the number of weights
+MADLIB_WEIGHTS = "madlib_weights"  # a tensor with all weights as float32, only if some weights have another dtype
 
 Source = Any  # bytes, a memoryview, an mmap or a binary file
 
@@ -41,15 +42,15 @@ class Tensor(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    start: int  # counted from the beginning of the file, not of the data
+    start: int  # byte offset in the file, not in its data
     end: int
 
 
 class Header(NamedTuple):
     tensors: list[Tensor]  # in the order of their bytes
     metadata: dict[str, str]
-    data_start: int
-    size: int
+    data_start: int  # byte offset in the file
+    size: int  # bytes of the whole file
 
 
 def tensor_bytes(dtype: str, shape: Iterable[int]) -> int:
@@ -57,7 +58,7 @@ def tensor_bytes(dtype: str, shape: Iterable[int]) -> int:
 
 
 def header_bytes(tensors: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]) -> bytes:
-    """The beginning of a file whose data is the given (name, dtype, shape) tensors, one after the other."""
+    """The length and the header of a file with these tensors, each given as (name, dtype, shape)."""
     entries: dict[str, Any] = {METADATA: dict(metadata)}
     end = 0
     for name, dtype, shape in tensors:
@@ -68,14 +69,15 @@ def header_bytes(tensors: Iterable[tuple[str, str, tuple[int, ...]]], metadata: 
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(LENGTH.size + len(text)) % ALIGNMENT)
     if len(text) > LARGEST_HEADER:
-        raise ValueError(f"a header of {len(text)} bytes is over the limit of {LARGEST_HEADER}")
+        raise ValueError(f"the header has {len(text)} bytes; the limit is {LARGEST_HEADER}")
     return LENGTH.pack(len(text)) + text
 
 
 def read_header(source: Source, size: int | None = None) -> Header:
-    """The checked header of a state: ``source`` is bytes, a mapped file or a file opened for reading.
+    """The header of a state, after all checks.
 
-    ``size`` is the size of the whole state (needed for a file; of bytes it is their length).
+    ``source`` is bytes, a mapped file, or a file that is open for reading.  ``size`` is the size of the whole state; it
+    is required for a file.
     """
     if size is None:
         size = len(source)
@@ -97,28 +99,29 @@ def read_header(source: Source, size: int | None = None) -> Header:
 
 
 def weights_slice(header: Header) -> tuple[int, int]:
-    """(offset, bytes) of the model's weights as MADlib stores them: float32, one after the other."""
+    """The offset and the number of bytes of the weights in MADlib's form: float32, one weight after the other."""
     for tensor in header.tensors:
         if tensor.name == MADLIB_WEIGHTS:
             if tensor.dtype != "F32":
-                raise _corrupt(f"{MADLIB_WEIGHTS} has type {tensor.dtype}")
+                raise _corrupt(f"the dtype of {MADLIB_WEIGHTS} is {tensor.dtype}, not F32")
             return tensor.start, tensor.end - tensor.start
-    weights = header.tensors[: weights_count(header)]
+    weights = header.tensors[: _weights_count(header)]
     if any(tensor.dtype != "F32" for tensor in weights):
-        raise _corrupt(f"its weights are not float32 and it has no {MADLIB_WEIGHTS}")
+        raise _corrupt(f"some of its weights are not float32, and it has no tensor {MADLIB_WEIGHTS}")
     end = weights[-1].end if weights else header.data_start
     return header.data_start, end - header.data_start
 
 
-def weights_count(header: Header) -> int:
+def _weights_count(header: Header) -> int:
+    """The number of tensors that are the model's weights."""
     count = header.metadata.get(WEIGHTS, "")
-    # isascii: '٣'.isdigit() is true, too
+    # isascii(), because isdigit() is also true for digits of other scripts.
     if not (count.isascii() and count.isdigit() and len(count) < 10 and int(count) <= len(header.tensors)):
-        raise _corrupt(f"its number of weights is given as {count[:40]!r}")
+        raise _corrupt(f"its metadata has the number of weights {count[:40]!r}")
     return int(count)
 
 
-# --- the reader's parts ---
+# ---- parts of the reader --------------------------------------------------------------------------
 
 
 def _corrupt(reason: str) -> CorruptState:
@@ -126,7 +129,7 @@ def _corrupt(reason: str) -> CorruptState:
 
 
 def _piece(source: Source, start: int, length: int) -> bytes:
-    if hasattr(source, "seek") and not hasattr(source, "find"):  # a file; an mmap has both
+    if hasattr(source, "seek") and not hasattr(source, "find"):  # A file; a mapped file has both methods.
         source.seek(start)
         return source.read(length)
     return bytes(source[start : start + length])
@@ -136,7 +139,7 @@ def _parse(text: bytes) -> dict[str, Any]:
     def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise ValueError("a name comes twice")
+            raise ValueError("a name occurs twice")
         return found
 
     try:
@@ -155,32 +158,32 @@ def _metadata(found: Any) -> dict[str, str]:
 
 
 def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63  # type(): True is an int for isinstance
+    return type(value) is int and 0 <= value < 1 << 63  # type(), because isinstance(True, int) is true
 
 
 def _tensor(name: str, entry: Any, data_start: int) -> Tensor:
-    called = repr(name[:200])
+    shown = repr(name[:200])
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise _corrupt(f"tensor {called} is not described by dtype, shape and data_offsets")
+        raise _corrupt(f"tensor {shown} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-        raise _corrupt(f"tensor {called} has an unknown type")
+        raise _corrupt(f"tensor {shown} has an unknown dtype")
     if not isinstance(shape, list) or len(shape) > LARGEST_RANK or not all(map(_is_size, shape)):
-        raise _corrupt(f"tensor {called} has an impossible shape")
+        raise _corrupt(f"tensor {shown} has an impossible shape")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
-        raise _corrupt(f"tensor {called} has impossible offsets")
+        raise _corrupt(f"tensor {shown} has impossible offsets")
     start, end = offsets
     if end - start != tensor_bytes(dtype, shape):
-        raise _corrupt(f"tensor {called} of type {dtype} and shape {shape} lies at {start}..{end}")
+        raise _corrupt(f"tensor {shown} of dtype {dtype} and shape {shape} has the offsets {start} to {end}")
     return Tensor(name, dtype, tuple(shape), data_start + start, data_start + end)
 
 
 def _cover(tensors: list[Tensor], data_start: int, size: int) -> None:
-    """Every byte of the data belongs to exactly one tensor."""
+    """Check that every byte of the data belongs to exactly one tensor."""
     end = data_start
     for tensor in tensors:
         if tensor.start != end:
-            wrong = "overlaps the one before it" if tensor.start < end else "leaves a hole before it"
+            wrong = "overlaps the tensor before it" if tensor.start < end else "leaves a hole before it"
             raise _corrupt(f"tensor {tensor.name[:200]!r} {wrong}")
         end = tensor.end
     if end != size:

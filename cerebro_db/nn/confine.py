@@ -1,13 +1,12 @@
-"""What the kernel can be asked to keep the trainer from, without root: on Linux, as far as it goes there.
+"""Confines the trainer with the means that Linux offers without root.
 
-A model is data and passes an allow-list, so nothing here should ever be needed.  Should a framework have a
-hole all the same, the trainer runs as the server's own account; this is what then stands between it and the
-database: no new privileges, no sockets (the server's own socket lets that account in), no hand on other
-processes, files written only in folders of its own, and read only where programs and libraries are.  In its
-scratch folders, which the server's session reads and writes too, it makes plain files and folders only: no link
-that would lead the session elsewhere.
+A model is data and passes an allow-list, so confinement is a second line of defence, for a hole in a framework.  The
+trainer runs as the server's own account.  Confined, it gets no new privileges, opens no sockets (the server's own
+socket lets that account in), touches no other process, writes files only in its own folders, and reads files only where
+programs and libraries are.  The server's session also reads and writes the scratch folders, so there the trainer can
+make plain files and folders only, and no link that would lead the session elsewhere.
 
-All of it lasts for the process and its children, and cannot be taken back.
+Confinement lasts for the process and its children, and cannot be taken back.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def confine(*own: str) -> list[str]:
-    """Give up what a trainer does not need, and say in words what was achieved. ``own``: where it may write files."""
+    """Give up what a trainer does not need, and say in words what was achieved. ``own``: folders to write files in."""
     achieved = []
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -80,7 +79,7 @@ def only_these_files(own: Sequence[str]) -> list[str]:
             allow(rules, path, READ & handled)
         for path in devices():
             allow(rules, path, (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled)
-        # CUDA names its threads there; whose the entries are the kernel checks besides.
+        # CUDA names its threads there; the kernel also checks that the entries are of this process.
         allow(rules, f"/proc/{os.getpid()}/task", (READ | WRITE_FILE) & handled)
         for folder in own:
             allow(rules, folder, SCRATCH & handled)
@@ -95,7 +94,7 @@ def only_these_files(own: Sequence[str]) -> list[str]:
 
 
 def parents_folder() -> str | None:
-    """Where our session works, which is the database's data folder: to see whether it is closed to us."""
+    """The folder in which the session works, which is the data folder: it shows whether reading is confined."""
     with contextlib.suppress(OSError):
         return os.readlink(f"/proc/{os.getppid()}/cwd")
     return None
@@ -110,7 +109,7 @@ def closed(folder: str) -> bool:
 
 
 def readable() -> set[str]:
-    """Where programs and libraries are: the system's, this environment's, our own, and those said to be the GPU's."""
+    """The folders of programs and libraries: the system's, this environment's, this project's and the GPU's."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     environment = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *sysconfig.get_paths().values()]
     libraries = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), os.environ.get("CUDA_HOME", "")]
@@ -130,7 +129,7 @@ def allow(rules: int, path: str, rights: int) -> None:
     try:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # there is no such place here
+        return  # this system has no such path
     try:
         if not os.path.isdir(path):
             rights &= OF_FILES
@@ -148,7 +147,7 @@ EPERM, ENOSYS = 1, 38
 LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06  # of classic BPF, on 32-bit words
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # where they are in what the filter looks at
 X32 = 0x40000000
-# name -> number. A kill may go to the process itself (abort() does that), to nobody else.
+# name -> number. A process may send signals to itself (abort() does), and to no other process.
 CALLS = {
     "x86_64": (
         0xC000003E,
@@ -194,7 +193,7 @@ def seccomp_filter(architecture: int, refused: dict[str, int], own: dict[str, in
     for number in refused.values():
         lines += [(EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE | EPERM)]
     for name, number in own.items():
-        # tkill names a thread, whose process cannot be seen: glibc has not used it for itself since 2.30.
+        # tkill names a thread, and the filter cannot see its process. glibc does not use tkill since 2.30.
         mine = [(LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 1, 0, me), (RETURN, 0, 0, REFUSE | EPERM), (RETURN, 0, 0, ALLOW)]
         if name == "tkill":
             mine = [(RETURN, 0, 0, REFUSE | EPERM)]

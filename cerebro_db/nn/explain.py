@@ -1,14 +1,41 @@
-"""Keras' and TensorFlow's errors, cut down to the sentence that says what is wrong."""
+"""Errors of Keras and of the frameworks, cut down to the sentence that says what is wrong."""
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
+
+from cerebro_db.core.errors import (
+    MAKE_ROOM,
+    NO_ROOM,
+    CerebroError,
+    DiskFull,
+    InvalidArgument,
+    OutOfResources,
+    TrainerFailed,
+)
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 NODE = re.compile(r"\s*\[\[\{\{node .*|\{\{function_node [^}]*\}\}\s*|\s*\[Op:\w+\].*")
 LONGEST = 400
 TAIL_LINES = 12
+
+
+def as_error(error: Exception) -> CerebroError:
+    """The error that the other side of the pipe is told."""
+    if isinstance(error, CerebroError):
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfResources("the trainer ran out of memory", detail=tail(error))
+    if isinstance(error, KeyError):
+        return InvalidArgument(f"the configuration or the layout lacks {error}", detail=tail(error))
+    if isinstance(error, OSError):
+        if error.errno in NO_ROOM:
+            return DiskFull(str(error), detail=tail(error), hint=MAKE_ROOM)
+        kind = OutOfResources if error.errno == errno.ENOMEM else TrainerFailed
+        return kind(str(error), detail=tail(error))
+    return TrainerFailed(one_line(error), detail=tail(error))
 
 
 def one_line(error: BaseException) -> str:
@@ -17,12 +44,12 @@ def one_line(error: BaseException) -> str:
     text = ANSI.sub("", bold.group(1) if bold else text)
     text = text.rpartition("Exception encountered: ")[2]  # deserialization wraps its errors, innermost last
     if text.startswith("Graph execution error"):
-        text = text.rpartition("\n\n")[2]  # what comes before is where the node was defined
+        text = text.rpartition("\n\n")[2]  # the text before names the place where the node was defined
     lines = [NODE.sub("", line).strip() for line in text.splitlines()]
     line = next((line for line in lines if line), type(error).__name__)
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
 def tail(error: BaseException) -> str:
-    """The end of the traceback, for whoever has to find out more."""
+    """The end of the traceback."""
     return "\n".join("".join(traceback.format_exception(error)).rstrip().splitlines()[-TAIL_LINES:])

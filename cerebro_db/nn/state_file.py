@@ -1,4 +1,4 @@
-"""A program's state to a file and back, tensor by tensor, so that memory holds one tensor more than the variables."""
+"""A program's state to a file and back, one tensor at a time, so that memory holds one tensor beside the variables."""
 
 from __future__ import annotations
 
@@ -6,90 +6,122 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from cerebro_db.core import state
 from cerebro_db.core.errors import CorruptState
-from cerebro_db.nn.engine import Program
+from cerebro_db.core.protocol import OutgoingState
+from cerebro_db.nn.engines.base import Program
+from cerebro_db.nn.models import dtypes
 
-# Keras' names of types → those of safetensors
-DTYPES = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
-    "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
-}  # fmt: skip
-KERAS_DTYPES = {theirs: keras for keras, theirs in DTYPES.items()}
 COUNTERS = {"I32", "U32", "I64"}
 
 PIECE = 8 << 20
-ALIGNMENT = 64  # bytes; what TensorFlow wants before it takes an array's memory for its own
+SMALL = 16 << 20  # bytes of a state
+_layouts: WeakKeyDictionary[Program, StateLayout] = WeakKeyDictionary()
+ALIGNMENT = 64  # bytes; TensorFlow takes over an array's memory only if the memory is aligned like this
 
 
-def header(program: Program) -> bytes:
-    tensors = [(name, DTYPES[dtype], shape) for name, dtype, shape in program.variables]
+@dataclass(frozen=True)
+class StateLayout:
+    """What is known of a program's state before any is written."""
+
+    header: bytes
+    size: int  # of the whole file
+    weights: tuple[int, int]  # offset and bytes of MADlib's model_weights
+
+
+def layout(program: Program) -> StateLayout:
+    if program not in _layouts:
+        _layouts[program] = _layout(program)
+    return _layouts[program]
+
+
+def _layout(program: Program) -> StateLayout:
+    tensors = [(name, dtypes.SAFETENSORS[dtype], shape) for name, dtype, shape in program.variables]
     if not _plain_weights(program):
         values = sum(math.prod(shape) for _, _, shape in program.variables[: program.weights])
         tensors.append((state.MADLIB_WEIGHTS, "F32", (values,)))
-    return state.header_bytes(tensors, {"format": "cerebro_db", state.WEIGHTS: str(program.weights)})
+    header = state.header_bytes(tensors, {"format": "cerebro_db", state.WEIGHTS: str(program.weights)})
+    size = len(header) + sum(state.tensor_bytes(dtype, shape) for _, dtype, shape in tensors)
+    return StateLayout(header, size, state.weights_slice(state.read_header(header, size)))
 
 
 def size(program: Program) -> int:
     """The bytes of the file, known without writing it."""
-    start = header(program)
-    data = sum(state.tensor_bytes(DTYPES[dtype], shape) for _, dtype, shape in program.variables)
-    if not _plain_weights(program):
-        data += 4 * sum(math.prod(shape) for _, _, shape in program.variables[: program.weights])
-    return len(start) + data
+    return layout(program).size
 
 
-def write(program: Program, path: str) -> dict[str, Any]:
-    """Write the state that is in the program's variables; what an order's answer says about it."""
+def write(program: Program, path: str, index: int, token: str | None) -> OutgoingState:
+    """Write the state that is in the program's variables to a file, and describe it for an answer."""
     digest, written = hashlib.sha256(), 0
-    # a scratch file, read once and removed: no fsync, no rename
-    with open(path, "wb") as file:
-        for piece in _pieces(program):
-            file.write(piece)
+    pieces = iter([b"".join(_pieces(program, program.get_all()))]) if small(program) else _pieces(program)
+    # The file is read once and removed, so it needs neither fsync nor rename.
+    with open(path, "wb", buffering=0) as file:
+        for piece in pieces:
+            _write_all(file, piece)
             digest.update(piece)
             written += len(piece)
-    with open(path, "rb") as file:
-        offset, length = state.weights_slice(state.read_header(file, written))
-    return {
-        "path": path,
-        "bytes": written,
-        "sha256": digest.hexdigest(),
-        "weights_offset": offset,
-        "weights_bytes": length,
-    }
+    offset, length = layout(program).weights
+    return OutgoingState(index, written, digest.hexdigest(), offset, length, token)
 
 
 def read(program: Program, path: str, sha256: str) -> None:
-    """Put a state that ``write`` wrote, in whatever process, into the program's variables.
+    """Put a state that ``write`` wrote, in any process, into the program's variables.
 
-    Read, not mapped: what is mapped counts as memory of the process, and a state may be most of it.
+    The file is read and not mapped: mapped memory would count as memory of this process.
     """
     with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
+        found = os.fstat(file.fileno()).st_size
+        if not found:
             raise CorruptState("the model state is empty")
         digest = hashlib.sha256()
         while piece := file.read(PIECE):
             digest.update(piece)
         if digest.hexdigest() != sha256:
             raise CorruptState("the model state does not have the checksum that it was written with")
-        found = state.read_header(file, size)
-        tensors = found.tensors[:-1] if not _plain_weights(program) else found.tensors
-        # By position: equal configurations have equal variables in equal order; names only tell people.
-        if len(tensors) != len(program.variables) or not all(map(_fits, tensors, program.variables)):
-            raise CorruptState(
-                "the model state belongs to another model: its tensors have other shapes or types",
-                detail=_difference(tensors, program),
-            )
-        for number, (tensor, (name, dtype, shape)) in enumerate(zip(tensors, program.variables)):
-            file.seek(tensor.start)
-            array = _array(file, (name, KERAS_DTYPES[tensor.dtype], shape))
-            program.set(number, array if tensor.dtype == DTYPES[dtype] else _converted(array, dtype, name))
+        arrays = (
+            array if tensor.dtype == dtypes.SAFETENSORS[dtype] else _converted(array, dtype, name)
+            for tensor, (name, dtype, _), array in _tensors(program, file, found)
+        )
+        if small(program):
+            program.set_all(list(arrays))
+            return
+        for number, array in enumerate(arrays):
+            program.set(number, array)
+
+
+def _tensors(
+    program: Program, file: BinaryIO, size: int
+) -> Iterator[tuple[state.Tensor, tuple[str, str, tuple[int, ...]], np.ndarray]]:
+    """Each tensor of a state with its variable and its values."""
+    found = state.read_header(file, size)
+    tensors = found.tensors[:-1] if not _plain_weights(program) else found.tensors
+    # By position: equal configurations have equal variables in equal order. Names are for people only.
+    if len(tensors) != len(program.variables) or not all(map(_fits, tensors, program.variables)):
+        raise CorruptState(
+            "the model state belongs to another model: its tensors have other shapes or types",
+            detail=_difference(tensors, program),
+        )
+    for tensor, variable in zip(tensors, program.variables):
+        file.seek(tensor.start)
+        name, _, shape = variable
+        yield tensor, variable, _array(file, (name, dtypes.KERAS[tensor.dtype], shape))
+
+
+def small(program: Program) -> bool:
+    """Whether all variables are read and written at once: copies of a small state do no harm."""
+    return layout(program).size <= SMALL
+
+
+def _write_all(file: Any, piece: bytes | memoryview) -> None:
+    left = memoryview(piece)
+    while left:
+        left = left[file.write(left) :]
 
 
 def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
@@ -108,7 +140,7 @@ def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
 
 
 def _array(file: BinaryIO, variable: tuple[str, str, tuple[int, ...]]) -> np.ndarray:
-    # memory of its own: TensorFlow may make the array's memory the variable's and write into it
+    """The array in memory of its own: TensorFlow may take the memory over and write into it."""
     dtype = _numpy(variable[1])
     size = math.prod(variable[2]) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
@@ -119,33 +151,38 @@ def _array(file: BinaryIO, variable: tuple[str, str, tuple[int, ...]]) -> np.nda
     return array
 
 
-def _pieces(program: Program) -> Iterator[bytes | memoryview]:
-    yield header(program)
+def _pieces(program: Program, values: list[np.ndarray] | None = None) -> Iterator[bytes | memoryview]:
+    """The file piece by piece; the variables' values are read one at a time if they are not given."""
+
+    def value(number: int) -> np.ndarray:
+        return program.get(number) if values is None else values[number]
+
+    yield layout(program).header
     for number in range(len(program.variables)):
-        yield _bytes(program.get(number))
+        yield _bytes(value(number))
     if not _plain_weights(program):
         for number in range(program.weights):
-            yield _bytes(program.get(number).astype("<f4"))
+            yield _bytes(value(number).astype("<f4"))
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    """The array's own memory, if it lies in one piece; native order is little-endian wherever TensorFlow runs."""
+    """The array's own memory if it is contiguous. Native byte order is little-endian wherever TensorFlow runs."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _fits(tensor: state.Tensor, variable: tuple[str, str, tuple[int, ...]]) -> bool:
-    """The engines differ in the integers of counters and seeds, and in nothing else."""
-    dtype = DTYPES[variable[1]]
+    """Whether a tensor can go into a variable. Engines differ in the integer types of counters and seeds only."""
+    dtype = dtypes.SAFETENSORS[variable[1]]
     return tensor.shape == variable[2] and (tensor.dtype == dtype or {tensor.dtype, dtype} <= COUNTERS)
 
 
 def _converted(array: np.ndarray, dtype: str, name: str) -> np.ndarray:
-    """The same integers as another engine has them."""
+    """Counters or seeds that another engine wrote, in this engine's integer type."""
     limits = np.iinfo(dtype)
     if array.size and not (limits.min <= int(array.min()) and int(array.max()) <= limits.max):
         raise CorruptState(
             f"the model state was written with another engine, and its {name} does not fit into {dtype} here",
-            hint="Go on with the engine that it was trained with.",
+            hint="Go on with the engine that trained it.",
         )
     return array.astype(dtype)
 
@@ -155,7 +192,7 @@ def _plain_weights(program: Program) -> bool:
 
 
 def _numpy(dtype: str) -> np.dtype:
-    import ml_dtypes  # noqa: F401  (comes with both frameworks; gives NumPy bfloat16 and the float8s)
+    import ml_dtypes  # noqa: F401  (comes with the frameworks; adds bfloat16 and the float8 types to NumPy)
 
     return np.dtype(dtype)
 
@@ -165,5 +202,6 @@ def _difference(tensors: list[state.Tensor], program: Program) -> str:
         return f"It has {len(tensors)} tensors, the model {len(program.variables)} variables."
     for tensor, (name, dtype, shape) in zip(tensors, program.variables):
         if not _fits(tensor, (name, dtype, shape)):
-            return f"It has {tensor.name} {tensor.dtype} {tensor.shape}, the model {name} {DTYPES[dtype]} {shape}."
+            wanted = dtypes.SAFETENSORS[dtype]
+            return f"It has {tensor.name} {tensor.dtype} {tensor.shape}, the model {name} {wanted} {shape}."
     return ""

@@ -1,11 +1,10 @@
-"""The trainer process: reads orders from standard input, obeys them one by one, ends at end-of-file.
+"""The trainer process: reads orders from standard input, obeys them one by one, and ends at end-of-file.
 
     python -I …/cerebro_db/nn/trainer_main.py [FOLDER…]
 
-With any FOLDER it is confined (see confine.py), and may write files only in these.
-Frames go out on what was standard output; anything that a library prints goes to standard error.
-The framework is imported by the ``hello`` order, because which one, and which GPU it may see, has to
-be known before.
+With any FOLDER the process is confined (see confine.py) and may write files only in these folders.  Replies go out on
+what was standard output; anything that a library prints goes to standard error.  The order that starts the engine
+imports the framework, because the choice of the framework and of the GPU has to be known before.
 """
 
 from __future__ import annotations
@@ -16,20 +15,22 @@ import select
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from cerebro_db.core import wire  # noqa: E402
+from cerebro_db.core import frames, protocol  # noqa: E402
+from cerebro_db.core.errors import CerebroError  # noqa: E402
 from cerebro_db.nn.confine import confine  # noqa: E402
-from cerebro_db.nn.orders import Orders  # noqa: E402
+from cerebro_db.nn.trainer import Trainer  # noqa: E402
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 PR_SET_PDEATHSIG = 1
 
 
 def die_with_the_parent(how: int = signal.SIGKILL) -> None:
-    """No trainer outlives its database session, however that one ends (end-of-file says the same, later)."""
+    """Have the kernel end this process when its database session ends.  (End-of-file ends it too, but later.)"""
     if sys.platform == "linux":
         import ctypes
 
@@ -38,34 +39,37 @@ def die_with_the_parent(how: int = signal.SIGKILL) -> None:
 
 
 def be_the_first_to_go() -> None:
-    """When memory runs out the kernel must take a trainer, never a PostgreSQL process."""
+    """Have the kernel kill a trainer, and never a PostgreSQL process, when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 
 
 def private_stdout() -> int:
-    """A descriptor for frames that nothing else in this process knows of."""
-    frames = os.dup(STDOUT)
+    """A descriptor for replies that no library of this process knows; standard output becomes standard error."""
+    answers = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
-    return frames
+    return answers
 
 
 def write_frame(descriptor: int, message: dict[str, Any]) -> None:
-    left = memoryview(wire.encode(message))
+    left = memoryview(frames.encode(message))
     while left:
         left = left[os.write(descriptor, left) :]
 
 
 def session_is_gone() -> bool:
-    """Whether nobody can send an order any more; asked between slabs, so that an orphan does not train on."""
+    """Whether the session has closed the pipe.  Checked between slabs, so that an orphan does not train on."""
     poll = select.poll()
-    poll.register(STDIN, select.POLLHUP)  # POLLHUP alone: an order that already waits is not read here
+    poll.register(STDIN, select.POLLHUP)  # POLLHUP alone: this must not read an order that has arrived
     return any(event & select.POLLHUP and not event & select.POLLIN for _, event in poll.poll(0))
 
 
-def rest(seconds: float, folders: list[str]) -> None:
-    """Wait for another call's order.  If none comes, or the session goes, nobody else tidies up: the files, which may
-    be in memory, are removed before this process ends."""
+def rest(seconds: float, folders: Sequence[str]) -> None:
+    """Wait for the order of another call.
+
+    If no order comes, or the session ends, this process removes the files, which may be in memory, and ends: no other
+    process would remove them.
+    """
     die_with_the_parent(0)
     poll = select.poll()
     poll.register(STDIN, select.POLLIN)
@@ -74,7 +78,7 @@ def rest(seconds: float, folders: list[str]) -> None:
         return
     paths: list[str] = []
     for folder in folders:
-        with contextlib.suppress(OSError):  # one may be gone
+        with contextlib.suppress(OSError):  # the folder may be gone
             paths += [os.path.join(folder, name) for name in os.listdir(folder)]
     for path in paths:
         with contextlib.suppress(OSError):
@@ -85,26 +89,29 @@ def rest(seconds: float, folders: list[str]) -> None:
 def main() -> None:
     die_with_the_parent()
     be_the_first_to_go()
-    frames = private_stdout()
+    answers = private_stdout()
     confinement = confine(*sys.argv[1:]) if len(sys.argv) > 1 else []  # before any thread, and any framework
 
-    def progress(report: dict[str, Any]) -> None:
-        write_frame(frames, {"progress": report})
+    def report(progress: protocol.Progress) -> None:
+        write_frame(answers, protocol.progress_frame(progress))
 
     def listen() -> None:
         if session_is_gone():
             os._exit(0)
 
-    orders = Orders(progress, listen)
-    decoder = wire.Decoder()
+    trainer = Trainer(report, listen, confinement)
+    decoder = frames.Decoder()
     while piece := os.read(STDIN, 1 << 20):
-        for order in decoder.feed(piece):
-            answer = orders.obey(order)
-            if order.get("order") == "hello" and "ok" in answer:
-                answer["ok"]["confinement"] = confinement
-            write_frame(frames, answer)
-            if order.get("order") == "rest" and "ok" in answer:
-                rest(order["seconds"], order["folders"])
+        for document in decoder.feed(piece):
+            try:
+                order = protocol.decode(document)
+            except CerebroError as error:
+                write_frame(answers, protocol.reply(protocol.Failure.of(error)))
+                continue
+            answer = trainer.obey(order)
+            write_frame(answers, protocol.reply(answer))
+            if isinstance(order, protocol.Rest) and isinstance(answer, protocol.Done):
+                rest(order.seconds, order.folders or [])
 
 
 if __name__ == "__main__":

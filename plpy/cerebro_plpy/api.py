@@ -4,23 +4,23 @@
 
 from __future__ import annotations
 
-from .background import cancel, forget, wait
-from .convert import array_to_bytes, bytes_to_array
-from .doctor import doctor
-from .engine import gpus_here
-from .evaluate import keras_evaluate
-from .fit import fit_multiple_model, resume, submit
-from .functions import (
+from .data.convert import array_to_bytes, bytes_to_array
+from .data.packing import training_preprocessor_dl, validation_preprocessor_dl
+from .database.cancellation import hold
+from .definitions.architectures import delete_keras_model, load_keras_model
+from .definitions.custom_functions import (
     delete_custom_function,
     load_custom_function,
     load_pickled_function,
     load_top_k_accuracy_function,
 )
-from .interrupts import hold
-from .logins import enrol, setup_logins
-from .models import delete_keras_model, load_keras_model
-from .pack import training_preprocessor_dl, validation_preprocessor_dl
-from .predict import keras_predict, predict_chunk
-from .results import materialize_run
-from .segment import data_in, state_in, state_out, work, worker_close, worker_open
-from .selection import generate_model_configs, load_model_selection_table
+from .definitions.selection import generate_model_configs, load_model_selection_table
+from .doctor.doctor import doctor
+from .platform.machine import gpus_here
+from .runs.fit import fit_multiple_model, resume, submit
+from .runs.lifecycle import cancel, forget, wait
+from .runs.model_tables import materialize_run
+from .segment.functions import data_in, predict_chunk, state_in, state_out, work, worker_close, worker_open
+from .serving.evaluate import keras_evaluate
+from .serving.predict import keras_predict
+from .sessions.logins import enrol, setup_logins

@@ -1,1 +1,1 @@
-"""`make bench`: cerebro_db against what its users would run instead. docs/benchmarks.md says how to read it."""
+"""`make bench`: cerebro_db compared with the tools that its users would run instead.  See docs/benchmarks.md."""

@@ -1,4 +1,4 @@
-"""python -m tests.bench: see docs/benchmarks.md."""
+"""The command python -m tests.bench.  See docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def compare(stage: Stage, contenders: Sequence[Contender], repeats: int, record: TextIO) -> report.Repeats:
-    """The same work by each of them, alternating, so often. Who begins changes."""
+    """Let the contenders do the same work in turn, ``repeats`` times.  Another contender begins each time."""
     taking_part = list(contenders)
     measured: report.Repeats = []
     for number in range(repeats):
@@ -56,14 +56,14 @@ def compare(stage: Stage, contenders: Sequence[Contender], repeats: int, record:
 @contextlib.contextmanager
 def staged(work: Work, database: Database) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
-        if CONTENDERS_OF.get(work.name) is not other_work.BOUNDED:  # they have their own server
+        if CONTENDERS_OF.get(work.name) is not other_work.BOUNDED:  # Those contenders have a server of their own.
             database.work(work)
             write_task(Path(folder), work, database.lab.dsn)
         yield Stage(work, database, Path(folder))
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """The facts about this machine that the figures depend on."""
     processors = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     packages = ("keras", "tensorflow-cpu", "jax", "numpy")
     return {
@@ -84,7 +84,7 @@ def installed(package: str) -> str | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = read(arguments)
-    # However it is ended, its servers end with it; of a background job the shell lets it ignore the first.
+    # Any of these signals must also end the servers. The shell lets a background job ignore SIGINT.
     for ended in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ended, signal.default_int_handler)
     meter.adopt_orphans()

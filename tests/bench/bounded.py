@@ -1,8 +1,8 @@
-"""W5 on a server of its own whose memory is bounded: python -m tests.bench.bounded FOLDER ROWS ENGINE [MB].
+"""W5 on a server of its own with bounded memory: python -m tests.bench.bounded FOLDER ROWS ENGINE [MB].
 
-As in a container: /dev/shm has 64 MB, so that the trainers' rows are files in the data folder, and a memory group
-holds the server's processes together with what the kernel caches for them. Run in a mount namespace of its own
-(unshare --mount), as root. Without MB there is no bound, and all rows stay cached.
+The conditions are those of a container.  /dev/shm has 64 MB, so the trainers' rows are files in the data folder.  A
+memory control group contains the server's processes and their page cache.  Run it as root in a mount namespace of its
+own (unshare --mount).  Without MB there is no bound, and all rows stay cached.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 @contextlib.contextmanager
 def memory_group(limit: int) -> Iterator[Path]:
-    """A group of processes that may use so many bytes, page cache included."""
+    """A control group whose processes may use this number of bytes, including page cache."""
     old = (GROUPS / "memory").is_dir()
     group = (GROUPS / "memory" if old else GROUPS) / f"cerebro-bench-{os.getpid()}"
     group.mkdir()
@@ -35,7 +35,7 @@ def memory_group(limit: int) -> Iterator[Path]:
         yield group
     finally:
         with contextlib.suppress(OSError):
-            group.rmdir()  # its processes have ended
+            group.rmdir()  # possible only after its processes have ended
 
 
 def main() -> None:

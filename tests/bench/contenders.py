@@ -1,4 +1,4 @@
-"""Who does the work: ourselves, as a user calls us, and the rivals."""
+"""The contenders: cerebro_db as a user calls it, and its rivals."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ OUTPUT = "bench_output"
 
 
 def ours(name: str, **options: Any) -> Contender:
-    """A first call in a new session, then a second one in the same.
+    """The first call of a new session, and a second call in the same session.
 
-    Where something is kept for later sessions, the very first call, which finds nothing, is in one before.
+    If the server keeps something for later sessions, another session makes the very first call before these.
     """
 
     def contend(stage: Stage) -> Iterator[Measured]:
@@ -82,7 +82,7 @@ def _fit(stage: Stage, session: Any, name: str, options: Json) -> Measured:
 
 
 def script(name: str, module: str, *arguments: str, needs: str | None = None) -> Contender:
-    """A rival in processes of its own."""
+    """A rival that runs as a script in processes of its own."""
 
     def contend(stage: Stage) -> Iterator[Measured]:
         python = python_with(needs) if needs else sys.executable
@@ -102,7 +102,7 @@ def script(name: str, module: str, *arguments: str, needs: str | None = None) ->
 
 
 def loop_jax(stage: Stage) -> Iterator[Measured]:
-    """As with ours: first with nothing compiled, then with what the first left."""
+    """Twice, as cerebro_db: first with nothing compiled, then with the compiled programs of the first call."""
     shutil.rmtree(stage.folder / "compiled", ignore_errors=True)
     for name in ("(b2) bare loop, JAX, nothing kept", "(b2) bare loop, JAX"):
         yield from script(name, "scan_loop", needs="jax")(stage)
@@ -111,7 +111,7 @@ def loop_jax(stage: Stage) -> Iterator[Measured]:
 
 @functools.cache
 def python_with(package: str) -> str | None:
-    """The interpreter that has a package: this one, or that of the suite's own environment."""
+    """The Python interpreter that has this package: the current one, or the one of the suite's environment."""
     for python in (sys.executable, str(CLONE / "build/bench/env/bin/python")):
         with contextlib.suppress(OSError):
             find = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({package!r}))"

@@ -1,4 +1,4 @@
-"""The server of the suite: a throw-away cluster that writes as safely as a real one, tables, and runs in it."""
+"""The benchmark's server, a throw-away cluster with the durability of a real one, and the tables and runs in it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_db.client import cluster as clusters
+from cerebro_db.embedded import cluster as clusters
+from cerebro_db.embedded import throw_away
 from tests.bench.works import CROSS_ENTROPY, Configuration, Rows, Work
 from tests.sql.lab import Json, Lab, eventually, run
 
 SCHEMA = "bench"
 TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
-# As it comes, but for the memory that any administrator gives it. Commits wait for the disk.
+# Default settings, except for the memory, which any administrator would set. Commits wait for the disk.
 SETTINGS = {"fsync": "on", "shared_buffers": "512MB", "max_wal_size": "4GB"}
 
 OTHERS = (
@@ -31,15 +32,15 @@ OTHERS = (
 
 @dataclass
 class Fitted:
-    """What a fit left, and where its time went."""
+    """The results of a fit, and how it spent its time."""
 
     run: int
     results: list[dict[str, float]]
     start: float  # seconds until the first unit
-    end: float  # seconds after the last
+    end: float  # seconds after the last unit
     profile: dict[str, float] = field(default_factory=dict)  # seconds summed over the segments, by activity
-    units: dict[int, dict[str, float]] = field(default_factory=dict)  # of a configuration's hops, see growth.py
-    states: int = 0  # bytes of model states that it left
+    units: dict[int, dict[str, float]] = field(default_factory=dict)  # of each configuration; see growth.py
+    states: int = 0  # bytes of the stored model states
     models: int = 0  # bytes of the model tables
 
 
@@ -54,16 +55,16 @@ class Database:
 
     @property
     def server(self) -> int:
-        """The process that all others of the server descend from."""
+        """The postmaster, from which all other processes of the server descend."""
         return int((self.cluster.data / "postmaster.pid").read_text().split()[0])
 
     @property
     def folders(self) -> list[Path]:
-        """Where tables lie, and trainers' rows if not in memory. The write-ahead log is recycled: not counted."""
+        """The folders of the tables and of the trainers' cached rows, not of the write-ahead log."""
         return [self.cluster.data / "base", self.cluster.data / "pgsql_tmp_cerebro"]
 
     def wait_until_idle(self) -> None:
-        """All other sessions have ended, with what they kept, and nothing is being cleaned up."""
+        """Wait until all other sessions and autovacuum workers have ended."""
         eventually(lambda: not self.lab(OTHERS), within=120, what="the sessions of the last contender end")
 
     # -- tables ---------------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ class Database:
         self.lab(f"ANALYZE {name}")
 
     def work(self, work: Work) -> None:
-        """Tables of a work's rows, packed; its architectures; its model selection. Named by it."""
+        """Create the tables of a work (rows, packed rows, architectures, model selection), named after the work."""
         name = work.name.lower()
         for ending, rows in zip(("", "_validation"), work.data()):
             self.table(f"{name}{ending}", rows)
@@ -99,7 +100,7 @@ class Database:
         self.lab.selection(f"{name}_mst", rows, arch=f"{name}_arch")
 
     def bytes_of(self, *tables: str) -> int:
-        """With partitions, indexes and what is stored out of line."""
+        """The size of a table with its partitions, indexes and TOAST tables."""
         sizes = (
             "SELECT sum(pg_total_relation_size(oid))::bigint FROM (SELECT %s::regclass AS oid"
             " UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = %s::regclass) of_table"
@@ -109,7 +110,7 @@ class Database:
     # -- fitting --------------------------------------------------------------------------------------
 
     def fit(self, work: Work, session: Any, output: str, options: Json) -> int:
-        """As a user calls it."""
+        """Call the fit as a user would."""
         name = work.name.lower()
         return self.lab.fit(
             f"{name}_packed", output, f"{name}_mst", work.epochs, on=session,
@@ -117,7 +118,7 @@ class Database:
         )  # fmt: skip
 
     def fitted(self, run_id: int, output: str, began: float, ended: float) -> Fitted:
-        """What is on record about a run that was called and came back at these times (of time.time())."""
+        """What the log says about a run whose call began and returned at these times (of time.time())."""
         board = self.lab(
             "SELECT validation_loss, validation_metric FROM leaderboard WHERE run = %s ORDER BY mst_key", run_id
         )
@@ -155,7 +156,7 @@ class Database:
         self.lab(f"DROP TABLE {output}, {output}_info, {output}_summary")
 
     def forget_what_is_kept(self) -> None:
-        """As before the first run: no trial of the engines on record, nothing compiled, no states."""
+        """Return to the conditions before the first run: no engine trials, no compiled programs, no states."""
         self.lab("SELECT forget(run) FROM runs")
         for folder in self.cluster.data.glob("pgsql_tmp_cerebro/compiled-*"):
             shutil.rmtree(folder)
@@ -168,7 +169,7 @@ def compile_parameters(one: Configuration) -> str:
 
 
 def binary(rows: Rows) -> bytes:
-    """COPY's binary format of (id, x, y): every row has the same length, so it is one array of records."""
+    """The rows (id, x, y) in COPY's binary format.  All rows have the same length, so they are one array of records."""
     code, oid = {"f": (">f4", 700), "i": (">i2", 21)}[rows.x.dtype.kind]
     shape = rows.x.shape[1:]
     element = np.dtype([("bytes", ">i4"), ("value", code)])
@@ -191,7 +192,7 @@ def binary(rows: Rows) -> bytes:
 
 @contextlib.contextmanager
 def database(settings: dict[str, str] | None = None) -> Iterator[Database]:
-    cluster = clusters.throw_away(TRAINER, settings={**SETTINGS, **(settings or {})})
+    cluster = throw_away.create(TRAINER, settings={**SETTINGS, **(settings or {})})
     try:
         made = Database(cluster)
         try:
@@ -199,11 +200,11 @@ def database(settings: dict[str, str] | None = None) -> Iterator[Database]:
         finally:
             made.lab.close()
     finally:
-        clusters.remove(cluster)
+        throw_away.remove(cluster)
 
 
 def write_task(folder: Path, work: Work, dsn: str) -> None:
-    """What the rivals read: the same rows in memory's format, the same configurations."""
+    """Write the files that the rivals read: the same rows as NumPy arrays, and the same configurations."""
     data = work.data()
     for prefix, rows in zip(("", "validation_"), data):
         np.save(folder / f"{prefix}x.npy", (rows.x / work.scale).astype("float32"))
@@ -213,7 +214,7 @@ def write_task(folder: Path, work: Work, dsn: str) -> None:
         "configurations": [vars(one) for one in work.configurations],
         "epochs": work.epochs,
         "processes": work.segments,
-        # For those who read the table themselves.
+        # For the rivals that read the table themselves.
         "dsn": dsn,
         "table": f"{SCHEMA}.{work.name.lower()}",
         "shape": list(data[0].x.shape[1:]),

@@ -1,4 +1,4 @@
-"""How the cost grows: with configurations, with rows, with segments; measured, and simulated where no machine is."""
+"""How the cost grows with configurations, rows and segments: measured, and simulated for more segments."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from cerebro_db.core import orchestrator
-from cerebro_db.core.schedule import Plan, Schedule, Unit
+from cerebro_db.core.scheduling import orchestrator
+from cerebro_db.core.scheduling.schedule import Plan, Schedule, Unit
 from tests.bench import report
 from tests.bench.works import Work
-from tests.core.fakes import Clock
+from tests.core.fakes import Clock, models
 
 SEGMENTS = (4, 8, 16, 32, 64)
 Figures = list[tuple[Work, report.Repeats]]
@@ -48,11 +48,11 @@ def table(figures: Figures) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one configuration's units, on the average."""
+    """The mean seconds of one configuration's units."""
 
-    train: float  # in proportion to the rows
-    first: float  # all else, of its first unit: its initial state is made then
-    later: float  # all else, of the others
+    train: float  # training, which is proportional to the rows
+    first: float  # everything else in its first unit, which also creates the initial state
+    later: float  # everything else in its later units
 
     def of(self, unit: Unit, share: float) -> float:
         return self.train * share + (self.first if unit.hop == 1 else self.later)
@@ -64,10 +64,10 @@ def costs(repeats: report.Repeats) -> dict[int, Cost]:
 
 
 def simulated(measured: dict[int, Cost], at: int, segments: int, epochs: int) -> tuple[float, float]:
-    """The makespan on so many segments, and the least that any schedule could take. Costs were measured ``at`` some."""
+    """The makespan and its lower bound for a number of segments, from costs that were measured on ``at`` segments."""
     share = at / segments
-    plan = Plan(1, tuple(measured), segments, epochs)
-    clock = Clock(lambda unit: measured[unit.configuration].of(unit, share))
+    plan = Plan(1, models(measured), segments, epochs)
+    clock = Clock(lambda unit: measured[unit.model].of(unit, share))
     orchestrator.run(Schedule(plan), clock)
     hops = epochs * segments
     whole = [cost.first + (hops - 1) * cost.later + hops * cost.train * share for cost in measured.values()]
@@ -75,7 +75,7 @@ def simulated(measured: dict[int, Cost], at: int, segments: int, epochs: int) ->
 
 
 def simulation(figures: Figures) -> list[tuple[int, float, float]]:
-    """From the units of the work with most configurations: segments, makespan, lower bound."""
+    """Segments, makespan and lower bound, simulated with the units of the work that has most configurations."""
     work, repeats = max(figures, key=lambda one: len(one[0].configurations))
     return [(segments, *simulated(costs(repeats), work.segments, segments, work.epochs)) for segments in (1, *SEGMENTS)]
 
@@ -94,7 +94,7 @@ def simulation_table(figures: Figures) -> str:
 
 
 def draw(figures: Figures, path: Path) -> None:
-    """Both axes logarithmic: what is proportional is a straight line along the dotted one."""
+    """Draw both axes logarithmically.  Proportional growth is a line parallel to the dotted one."""
     import matplotlib
 
     matplotlib.use("agg")

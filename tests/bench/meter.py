@@ -1,10 +1,10 @@
-"""What a piece of work takes of the machine: seconds, CPU seconds of all its processes, memory, disk.
+"""The resources that a piece of work uses: seconds, CPU seconds of all its processes, memory, disk.
 
-Every process that the suite starts, the server with its backends and trainers included, is a descendant of
-the suite's own: a subreaper, so also those that were started to outlive their parents. A process that ended
-has its CPU time added to its parent's account. So the accounts of all that live, with what they inherited,
-are exact whenever one looks; only memory and disk have to be sampled. And the children of a parent that ignores
-their end (Ray's raylet does), whose time the kernel adds to nobody's: it is taken as it was when last seen.
+Every process that the suite starts, including the server with its backends and trainers, is a descendant of the suite's
+process.  That process is a subreaper, so this also holds for processes that outlive their parents.  When a process
+ends, the kernel adds its CPU time to its parent's.  So the CPU times of all living processes, with the times of their
+ended children, are exact at any moment.  Only memory and disk are sampled.  The exception are the children of a parent
+that ignores their end, as Ray's raylet does.  The kernel adds their time to no process, so their last sample counts.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-EVERY = 0.5  # seconds between samples; one takes some milliseconds
+EVERY = 0.5  # seconds between samples; a sample takes some milliseconds
 TICKS = os.sysconf("SC_CLK_TCK")
 PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass
 class Taken:
-    """By one piece of work; memory and disk at their highest, above what was there before."""
+    """The resources of one piece of work.  Memory and disk are peaks, above what was in use before."""
 
     wall: float = 0.0
     cpu: float = 0.0
     memory: int = 0
     disk: int = 0
-    others: float = 0.0  # processors that somebody else kept busy meanwhile
+    others: float = 0.0  # processors that other processes of the machine kept busy
 
 
 class Meter:
-    """Measures while its body runs."""
+    """A context manager that measures its body."""
 
     def __init__(self, server: int | None = None, folders: Iterable[Path] = (), idle: int = 0) -> None:
-        """``idle``: the memory that there was in use before anything began."""
+        """``idle`` is the memory that was in use before the suite began its work."""
         self.server, self.folders, self.idle = server, list(folders), idle
         self.taken = Taken()
         self._unheeded: dict[int, float] = {}  # CPU seconds of processes whose parent does not inherit them
         self._stop = threading.Event()
 
     def __enter__(self) -> Meter:
-        bury_orphans(self.server)  # those of the one before
+        bury_orphans(self.server)  # the processes of the contender before
         self._disk = disk(self.folders)
         self._cpu, self._machine = cpu_of_all(self.server), cpu_of_machine()
         self._sampler = threading.Thread(target=self._sample)
@@ -61,9 +61,9 @@ class Meter:
         self.taken.wall = time.monotonic() - self._began
         self._stop.set()
         self._sampler.join()
-        self._look()  # at the least once, however short it was
+        self._look()  # at least one sample, also of very short work
         for pid in bury_orphans(self.server):
-            self._unheeded.pop(pid, None)  # its parent went first, and we have inherited from it
+            self._unheeded.pop(pid, None)  # Its parent ended first, so its time is now in ours.
         self.taken.cpu = cpu_of_all(self.server) - self._cpu + sum(self._unheeded.values())
         self.taken.others = max(0.0, cpu_of_machine() - self._machine - self.taken.cpu) / (
             time.monotonic() - self._began
@@ -77,20 +77,20 @@ class Meter:
         processes = descendants()
         for pid, parent in processes.items():
             if ignores_ends(parent):
-                self._unheeded[pid] = max(cpu(pid), self._unheeded.get(pid, 0.0))  # it may have ended just now
+                self._unheeded[pid] = max(cpu(pid), self._unheeded.get(pid, 0.0))  # cpu() is 0 if it has just ended.
         self.taken.memory = max(self.taken.memory, memory(processes) - self.idle)
         self.taken.disk = max(self.taken.disk, disk(self.folders) - self._disk)
 
 
 def adopt_orphans() -> None:
-    """From now on every descendant of this process stays one."""
+    """Make this process a subreaper, so that its descendants stay its descendants."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the kernel does not let this process adopt orphans")
 
 
 def bury_orphans(server: int | None, within: float = 20.0) -> set[int]:
-    """Wait for what a rival left behind to end; kill what does not."""
+    """Wait until the remaining processes of a rival have ended, and kill those that do not end."""
     buried: set[int] = set()
     deadline = time.monotonic() + within
     while left := [pid for pid in children().get(os.getpid(), []) if pid != server]:
@@ -114,7 +114,7 @@ def children() -> dict[int, list[int]]:
 
 
 def descendants(of: int | None = None) -> dict[int, int]:
-    """All processes below one (this one), without it, and their parents."""
+    """All descendants of a process (by default of this one), each with its parent."""
     below, found = children(), {}
     look_at = [of or os.getpid()]
     while look_at:
@@ -126,7 +126,7 @@ def descendants(of: int | None = None) -> dict[int, int]:
 
 
 def ignores_ends(pid: int) -> bool:
-    """Whether a process ignores SIGCHLD, so that nothing of its children is left when they end."""
+    """Whether a process ignores SIGCHLD.  Then the CPU time of its children is lost when they end."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:
         for line in file:
             if line.startswith("SigIgn:"):
@@ -135,9 +135,9 @@ def ignores_ends(pid: int) -> bool:
 
 
 def cpu_of_all(server: int | None) -> float:
-    """CPU seconds of the server's processes, and of all descendants of ours, those that have ended included.
+    """CPU seconds of the server's processes and of all our descendants, including those that have ended.
 
-    A trainer whose session has ended is a child of ours until it has ended, too.
+    A trainer whose session has ended is our child until it has also ended.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     living = {*descendants(), *([server, *descendants(server)] if server else [])}
@@ -145,20 +145,20 @@ def cpu_of_all(server: int | None) -> float:
 
 
 def cpu_of_machine() -> float:
-    """Seconds that its processors were busy."""
+    """The busy seconds of all processors of the machine."""
     with open("/proc/stat") as file:
         user, nice, system, _idle, _waiting, interrupts, soft_interrupts = map(int, file.readline().split()[1:8])
     return (user + nice + system + interrupts + soft_interrupts) / TICKS
 
 
 def cpu(pid: int) -> float:
-    """Its own CPU seconds and those of its children that have ended."""
+    """The CPU seconds of a process and of its children that have ended."""
     stat = _stat(pid)
     return sum(map(int, stat[11:15])) / TICKS if stat else 0.0
 
 
 def memory(pids: Iterable[int]) -> int:
-    """Bytes; what processes share is divided among them."""
+    """The bytes of memory of these processes.  Memory that processes share is divided among them."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
@@ -167,7 +167,7 @@ def memory(pids: Iterable[int]) -> int:
 
 
 def disk(folders: Iterable[Path]) -> int:
-    """Bytes that files take there."""
+    """The bytes of the files in these folders."""
     total, look_at = 0, [os.fspath(folder) for folder in folders]
     while look_at:
         with contextlib.suppress(FileNotFoundError), os.scandir(look_at.pop()) as entries:
@@ -181,7 +181,7 @@ def disk(folders: Iterable[Path]) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the third on: state, parent, …"""
+    """The fields of /proc/<pid>/stat from the third field (state, parent, …)."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()
     return []

@@ -1,4 +1,4 @@
-"""Work that the usual contenders do not do: packing rows, predicting, and training with little memory."""
+"""Work for other contenders than the usual ones: packing rows, predicting, and training with little memory."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ PREDICT: dict[str, Contender] = {
 
 # --- with little memory ----------------------------------------------------------------------------------
 
-LITTLE = 1000  # MB: the trainers' own, and about half of the rows
+LITTLE = 1000  # megabytes: enough for the trainers and about half of the rows
 
 
 def bounded(name: str, *arguments: str) -> Contender:
-    """On a server of its own, see bounded.py; what it takes to start that and to load the rows is not counted."""
+    """Run on a server of its own (bounded.py).  The start of the server and the loading of rows are not counted."""
 
     def contend(stage: Stage) -> Iterator[Measured]:
         if os.geteuid() != 0 or not shutil.which("unshare") or not os.access(GROUPS, os.W_OK):

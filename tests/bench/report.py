@@ -1,4 +1,4 @@
-"""Medians, spreads and paired ratios of what was measured, as tables that are Markdown as well."""
+"""The report: medians, spreads and paired ratios of the measurements, as tables in Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import median
 
 from tests.bench.stage import Measured
 
-Repeats = list[list[Measured]]  # of each repeat, what each contender took
+Repeats = list[list[Measured]]  # for each repeat, the measurements of the contenders
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -24,7 +24,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def spread(values: Sequence[float], unit: str = "", digits: int = 2) -> str:
-    """The median, and between which values the others lie."""
+    """The median, and the smallest and largest value."""
     middle = f"{median(values):.{digits}f}{unit}"
     if len(values) == 1:
         return middle
@@ -40,7 +40,7 @@ def of(repeats: Repeats, contender: str) -> list[Measured]:
 
 
 def quality(measured: list[Measured]) -> tuple[float, float] | None:
-    """The median loss over the configurations, and the best accuracy; medians over the repeats."""
+    """The median loss of the configurations and the best accuracy, each as the median of the repeats."""
     scored = [one.results for one in measured if one.results]
     if not scored:
         return None
@@ -49,13 +49,13 @@ def quality(measured: list[Measured]) -> tuple[float, float] | None:
 
 
 def same_work(mine: tuple[float, float], all_of_them: list[tuple[float, float]]) -> bool:
-    """Chance makes a few percent of the loss; another work, or one left half done, makes more."""
+    """Whether a contender did the same work as the others: chance changes the loss only by a few percent."""
     loss, accuracy = (median(values) for values in zip(*all_of_them))
     return abs(mine[0] - loss) <= 0.1 * loss and abs(mine[1] - accuracy) <= 0.02
 
 
 def overview(repeats: Repeats) -> str:
-    """What each contender took."""
+    """A table of the resources of each contender."""
     qualities = {name: quality(of(repeats, name)) for name in contenders(repeats)}
     known = [one for one in qualities.values() if one]
     rows = []
@@ -91,7 +91,7 @@ def overview(repeats: Repeats) -> str:
 
 
 def ratios(repeats: Repeats, ours: str) -> str:
-    """How many times as long as ours each rival took, in the same repeat."""
+    """A table of each rival's time divided by ours in the same repeat."""
     rows = []
     for name in contenders(repeats):
         pairs = [
@@ -115,7 +115,7 @@ def ratios(repeats: Repeats, ours: str) -> str:
 
 
 def profile(repeats: Repeats, ours: str) -> str:
-    """Where the segments' time of our runs went."""
+    """A table of how the segments spent their time in our runs."""
     mine = [one for one in of(repeats, ours) if "profile" in one.more]
     if not mine:
         return ""
@@ -140,7 +140,7 @@ def busy(one: Measured) -> float:
 
 
 def rates(repeats: Repeats) -> str:
-    """Rows per second, where rows were predicted."""
+    """A table of rows per second, for predictions."""
     rows = [
         [name, spread([one.more["rows"] / (one.taken.wall - one.start) for one in of(repeats, name)], digits=0)]
         for name in contenders(repeats)
@@ -150,7 +150,7 @@ def rates(repeats: Repeats) -> str:
 
 
 def about(repeats: Repeats) -> Iterator[str]:
-    """All there is to say of a work."""
+    """The whole report about a work."""
     yield overview(repeats)
     yield rates(repeats)
     for name in contenders(repeats):

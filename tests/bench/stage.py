@@ -1,4 +1,4 @@
-"""What a contender is given, and what it gives back."""
+"""The input of a contender, and its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.sql.lab import Json
 
 
 class Skipped(Exception):
-    """Who does not take part, and why."""
+    """A contender does not take part; the message says why."""
 
 
 @dataclass
@@ -22,22 +22,22 @@ class Measured:
 
     contender: str
     taken: Taken
-    start: float  # seconds of it until all workers were ready
-    results: list[dict[str, float]] = field(default_factory=list)  # of each configuration: loss, accuracy
+    start: float  # the seconds of it until all workers were ready
+    results: list[dict[str, float]] = field(default_factory=list)  # for each configuration: loss, accuracy
     more: Json = field(default_factory=dict)
 
 
 @dataclass
 class Stage:
-    """A work, and where it is done."""
+    """A work, and the place where a contender does it."""
 
     work: Work
     database: Database
-    folder: Path  # with what the rivals read
-    idle: int = 0  # bytes of memory that the server takes when nothing is done
+    folder: Path  # the files that the rivals read
+    idle: int = 0  # bytes of memory of the idle server
 
     def settle(self) -> None:
-        """Before a contender begins, the last one has left."""
+        """Wait until all processes of the last contender have ended."""
         self.database.wait_until_idle()
         self.idle = memory(descendants())
 

@@ -1,9 +1,9 @@
-"""(f) The way of the predecessor in a database, MADlib: an aggregate per hop, a barrier, a model rebuilt each time.
+"""Contender (f): the method of MADlib, the predecessor in the database.
 
-Keras runs in the backends. A hop is a statement on each segment, whose aggregate gets the weights and the packed rows,
-builds the model, fits it buffer by buffer and returns the weights, and nothing of the optimizer. The next hop begins
-when all segments are done. After the last epoch each model is evaluated by itself, on the training rows and on those
-to validate with. MADlib on Greenplum took 57 s for W1 where plain Keras on the same machine took 30.
+Keras runs in the backends.  A hop is a statement on each segment: an aggregate gets the weights and the packed rows,
+builds the model, fits it buffer by buffer, and returns the weights without the state of the optimizer.  The next hop
+begins when all segments have finished.  After the last epoch, each model is evaluated by itself on the training rows
+and on the validation rows.  MADlib on Greenplum took 57 s for W1, where plain Keras on the same machine took 30 s.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def strawman(stage: Stage) -> Iterator[Measured]:
 
 
 def packages_for_server() -> str:
-    """The trainer's packages, if the server's own Python can load them."""
+    """The folder of the trainer's packages, if the server's embedded Python can load them."""
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         asked = ["/usr/bin/python3", "-c", "import platform; print(platform.python_version())"]
         found = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
@@ -82,7 +82,7 @@ def packages_for_server() -> str:
 
 
 def prepare(lab: Lab, work: Work) -> None:
-    """Packed as MADlib does: one buffer for each segment, if it is not very large."""
+    """Pack the rows as MADlib does: one buffer for each segment, unless it would be very large."""
     name = work.name.lower()
     if lab.value("SELECT to_regclass(%s)", f"{name}_straw") is None:
         lab.pack(
@@ -108,7 +108,7 @@ class Strawman:
         return self.at_once([(statement, values)] * len(self.sessions))
 
     def at_once(self, statements: list[tuple[str, tuple[Any, ...]] | None]) -> list[Any]:
-        """One for each segment, and then a barrier."""
+        """Run one statement for each segment, and wait for all of them."""
         with ThreadPoolExecutor(len(statements)) as pool:
             waiting = [
                 pool.submit(run, session, one[0], *one[1]) for session, one in zip(self.sessions, statements) if one
@@ -128,7 +128,7 @@ class Strawman:
         )
 
     def fit(self) -> None:
-        """In each round every segment has one configuration; in the next they have moved on by one segment."""
+        """In each round, every segment trains one configuration, which then moves to the next segment."""
         segments, configurations = len(self.sessions), len(self.work.configurations)
         rounds = max(segments, configurations)
         hops = [0] * configurations

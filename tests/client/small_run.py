@@ -1,4 +1,4 @@
-"""What the tests of the client know about the small run that conftest.py trains."""
+"""Names and types for the small run that conftest.py trains."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_db.client.door import Cerebro
+from cerebro_db.client.cerebro import Cerebro
 
 SCHEMA = "client_tests"
-NAME = "[bold]iris[/bold] 100 %"  # what a terminal library or a format string could stumble over
+NAME = "[bold]iris[/bold] 100 %"  # markup of rich and a percent sign: must be shown as they are
 
 
 @dataclass

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from cerebro_db.client import commands
 from cerebro_db.client import show as shows
 from cerebro_db.client import watch as watches
-from cerebro_db.client.door import Cerebro
+from cerebro_db.client.cerebro import Cerebro
 
 NONE = 987654
 
@@ -31,7 +31,7 @@ def cerebro(trained: Trained, *arguments: object, columns: int = 80) -> Result:
 
 
 def on_terminal(act: Callable[[Console], Any], width: int) -> str:
-    """What a terminal of that width would show, as it was drawn, control codes taken out."""
+    """All that was drawn on a terminal of that width, without control codes."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=50, highlight=False)
     act(console)
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
@@ -55,7 +55,14 @@ def test_show_fits_the_terminal_and_tells_all(trained: Trained, columns: int) ->
     assert shown.exit_code == 0, shown.output
     assert "\x1b" not in shown.output
     text = shown.output
-    for part in ("Leaderboard", "Where the time went", "Who was where when", "segment 0", "segment 1", "bookkeeping"):
+    for part in (
+        "Leaderboard",
+        "Where the time went",
+        "What each segment did",
+        "segment 0",
+        "segment 1",
+        "bookkeeping",
+    ):
         assert part in text
     assert re.search(r"\d+ % of the segments' time was training", text)
     summary, pictures = text.split("\nLeaderboard\n")
@@ -116,7 +123,7 @@ def test_watching_a_finished_run(trained: Trained) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_watching_on_a_terminal(trained: Trained, width: int) -> None:
-    look = watches.look(trained.cerebro, trained.cerebro.run(trained.run), trained.cerebro.progress(trained.run))
+    look = watches.snapshot(trained.cerebro, trained.cerebro.run(trained.run), trained.cerebro.progress(trained.run))
     drawn = on_terminal(lambda console: console.print(watches.picture(look, width, 2)), width)
     assert NAME in drawn
     assert "100.0 %" in drawn and "█" in drawn and "12 of 12 hops" in drawn and "… and 1 more" in drawn
@@ -151,7 +158,7 @@ def test_a_run_under_way_and_a_watch_that_is_interrupted(
     shown = cerebro(trained, "watch", long_run.run)
     assert shown.exit_code == 0
     assert re.search(rf"run {long_run.run} running, [\d.]+ %, \d+/600000 hops", shown.output)
-    assert f"The run goes on. Look again with: cerebro watch {long_run.run}" in shown.output
+    assert f"The run continues. To watch it again: cerebro watch {long_run.run}" in shown.output
     assert trained.cerebro.run(long_run.run).status == "running"
 
     def draw(console: Console) -> None:
@@ -160,7 +167,7 @@ def test_a_run_under_way_and_a_watch_that_is_interrupted(
 
     shown = cerebro(trained, "show", long_run.run)
     assert shown.exit_code == 0
-    assert f"Follow it with: cerebro watch {long_run.run}" in shown.output
+    assert f"To watch it: cerebro watch {long_run.run}" in shown.output
     drawn = on_terminal(draw, 100)
     assert "running" in drawn and "rows/s" in drawn and "left" in drawn
     assert re.search(r"segment 1 .*(trains|trained) mst_key [123], epoch \d+", drawn)
@@ -182,6 +189,6 @@ def test_watching_ends_when_the_run_is_cancelled_and_a_resume_is_watched(trained
 def test_cancelling(trained: Trained, long_run: Any) -> None:
     shown = cerebro(trained, "cancel", long_run.run)
     assert shown.exit_code == 0
-    assert shown.output == f"Run {long_run.run} is cancelled.\nGo on with: cerebro resume {long_run.run}\n"
+    assert shown.output == f"Run {long_run.run} is cancelled.\nTo continue it: cerebro resume {long_run.run}\n"
     again = cerebro(trained, "cancel", long_run.run)
     assert (again.exit_code, again.output) == (1, f"Run {long_run.run} is not under way: it is cancelled.\n")

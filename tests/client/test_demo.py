@@ -1,4 +1,4 @@
-"""The demo from beginning to end, with few epochs, and what it does to tables that are not its own."""
+"""The demo from beginning to end with few epochs. Tables that are not its own stay as they are."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ import pytest
 from rich.console import Console
 
 from cerebro_db.client import demo
+from cerebro_db.client import demo_statements as statements
 from cerebro_db.client.errors import ClientError
-from cerebro_db.core import models
+from cerebro_db.core.architecture import reading
+
+ARCHITECTURES = [statements.MLP, statements.CNN]
 
 
 @pytest.fixture
@@ -47,15 +50,15 @@ def test_from_beginning_to_end(server: str, clean: Any) -> None:
     assert "\x1b" not in done.stdout
     clean.execute("SELECT run, status, configurations, segments, epochs FROM cerebro.runs ORDER BY run DESC LIMIT 1")
     run, *facts = clean.fetchone()
-    assert facts == ["finished", 16, 4, 2]
-    for statement in ("training_preprocessor_dl(", "generate_model_configs(", "madlib_fit_multiple_model(",
+    assert facts == ["finished", 16, 2, 2]
+    for statement in ("training_preprocessor_dl(", "generate_model_configs(", "cerebro.fit(",
                       "madlib_keras_predict('digits_models'", f"cerebro.run_time WHERE run = {run}"):  # fmt: skip
         assert statement in done.stdout
     clean.execute("SELECT mst_key, validation_metric FROM cerebro.leaderboard WHERE run = %s ORDER BY rank", (run,))
     (best, accuracy), *others = clean.fetchall()
     assert len(others) == 15
-    assert accuracy > 0.9  # after two of its epochs
-    right = int(re.search(r"(\d+) of 360 images", done.stdout).group(1))  # type: ignore[union-attr]
+    assert accuracy > 0.9  # after two epochs
+    right = int(re.search(r"(\d+) of 360 validation images", done.stdout).group(1))  # type: ignore[union-attr]
     assert right / 360 == pytest.approx(accuracy, abs=1e-6)
     assert f"mst_key => {best}" in done.stdout
     assert "@@" in done.stdout and f"show {run}" in done.stdout
@@ -70,10 +73,10 @@ def test_a_second_time_and_with_other_tables_beside(server: str, clean: Any) -> 
         again = session(server)
         demo.make_room(again)
         demo.load_digits(again)
-        again.run(demo.PACK)
-        again.run(demo.PACK_VALIDATION)
+        again.run(statements.PACK)
+        again.run(statements.PACK_VALIDATION)
         demo.load_architectures(again)
-        again.run(demo.CONFIGURE)
+        again.run(statements.CONFIGURE)
         again.connection.close()
         clean.execute("CREATE TABLE IF NOT EXISTS cerebro_demo.mine AS SELECT 1 AS kept")
     clean.execute("SELECT kept FROM cerebro_demo.mine")
@@ -85,7 +88,7 @@ def test_a_second_time_and_with_other_tables_beside(server: str, clean: Any) -> 
 def test_a_schema_that_is_not_its_own_is_left_alone(server: str, clean: Any) -> None:
     clean.execute("CREATE SCHEMA cerebro_demo; CREATE TABLE cerebro_demo.digits_train AS SELECT 'mine' AS whose")
     asked = session(server)
-    with pytest.raises(ClientError, match="was not made by this demo: left alone"):
+    with pytest.raises(ClientError, match="was not made by this demo: it is left as it is"):
         demo.make_room(asked)
     asked.connection.close()
     clean.execute("SELECT whose FROM cerebro_demo.digits_train")
@@ -99,15 +102,16 @@ def test_nobody_answers() -> None:
     assert done.stderr.startswith("cerebro: ") and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("architecture", [demo.MLP, demo.CNN], ids=["mlp", "cnn"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=["mlp", "cnn"])
 def test_the_architectures_are_keras_3_as_they_are(architecture: str) -> None:
-    assert models.architecture(architecture) == json.loads(architecture)
+    assert reading.architecture(architecture) == json.loads(architecture)
 
 
 def test_statements_are_no_wider_than_a_terminal() -> None:
     room = 80 - len("cerebro=# ")
-    for statement in (demo.CREATE, demo.PACK, demo.PACK_VALIDATION, demo.CONFIGURE, demo.FIT, demo.PREDICT,
-                      demo.PREDICTED, demo.TIME, demo.LEADERBOARD):  # fmt: skip
+    texts = [text for name, text in vars(statements).items() if name.isupper() and text not in ARCHITECTURES]
+    assert len(texts) == 9
+    for statement in texts:
         first, *others = statement.replace("{{", "{").replace("}}", "}").splitlines()
         assert len(first) <= room, first
         assert max(map(len, others), default=0) <= 80

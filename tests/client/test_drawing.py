@@ -1,4 +1,4 @@
-"""Pictures made of characters."""
+"""Drawings made of characters, and the descriptions of configurations."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_state_stored_behind_takes_none_of_the_next_ones_time() -> None:
     def one(key: int, begin: float, end: float, behind: float = 0.0) -> Any:
         started, finished = zero + timedelta(seconds=begin), zero + timedelta(seconds=end)
         times = {"started_at": started, "finished_at": finished, "seconds": end - begin, "seconds_behind": behind}
-        return SimpleNamespace(segment=0, activity="train", mst_key=key, **times)
+        return SimpleNamespace(segment=0, activity="train", mst_key=key, model=key, **times)
 
     console = Console(width=21, color_system=None)
     with console.capture() as captured:
@@ -73,7 +73,26 @@ def test_a_state_stored_behind_takes_none_of_the_next_ones_time() -> None:
     assert captured.get().splitlines()[:2] == ["segment 0  AAAABBBCCC", "           0 s 10.0 s"]
 
 
-def test_more_configurations_than_letters() -> None:
+def test_the_leaderboard_says_why_a_model_ended_early() -> None:
+    def entry(model: int, status: str, reason: str | None) -> Any:
+        made = configuration(10 * model, 1, "loss='mse'", f"batch_size={model}")
+        for name, value in {
+            "model": model, "rank": model, "status": status, "reason": reason, "validation_loss": None, "loss": 0.5,
+            "metric": None, "metric_name": None, "epochs_done": 3,
+        }.items():  # fmt: skip
+            setattr(made, name, value)
+        return made
+
+    entries = [entry(1, "finished", None), entry(2, "stopped", "no better for 2 epochs"), entry(3, "failed", "NaN")]
+    console = Console(width=100, color_system=None)
+    with console.capture() as captured:
+        console.print(boards.leaderboard(entries, 100))
+    lines = captured.get().splitlines()
+    assert lines[-2:] == ["mst_key 20 was stopped: no better for 2 epochs", "mst_key 30 failed: NaN"]
+    assert "0.5000" in lines[2] and "failed" in lines[3]
+
+
+def test_more_models_than_letters() -> None:
     letters = drawing.letters([*range(1, 31), 1])
     assert (letters[1], letters[26], letters[27]) == ("A", "Z", "A")
 

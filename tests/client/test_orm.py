@@ -1,4 +1,4 @@
-"""The ORM models are the views: same columns, same types, keys that are keys; and they cannot be changed."""
+"""The ORM classes have the columns and types of the views, their keys are unique, and they cannot be changed."""
 
 from __future__ import annotations
 

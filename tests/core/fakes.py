@@ -1,4 +1,4 @@
-"""Whole experiments in memory: the orchestrator's ports on a simulated clock, with seeded faults.
+"""A world in memory: the orchestrator's ports on a simulated clock, with seeded faults.
 
 A model is the fold of its visits into a number, so equal numbers prove equal visits in equal order.
 The log is what a database would still hold after a crash; everything else dies with the driver.
@@ -7,40 +7,87 @@ The log is what a database would still hold after a crash; everything else dies 
 
 from __future__ import annotations
 
+import functools
 import heapq
+import json
+import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean
+from typing import Any
 
-from cerebro_db.core import orchestrator
-from cerebro_db.core.orchestrator import Outcome
-from cerebro_db.core.schedule import Evaluate, Plan, Schedule, Status, Train, Unit, derived_seed, entries, visit_order
+from cerebro_db.core.events import Verdict
+from cerebro_db.core.scheduling import orchestrator
+from cerebro_db.core.scheduling.orchestrator import Outcome
+from cerebro_db.core.scheduling.ring import derived_seed, ring_positions, visit_order
+from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Train, Unit
+from cerebro_db.core.search.policy import Decision, History
 
 MOST_TRIES = 3
 
 
 def trained(state: int, epoch: int, segment: int) -> int:
-    """The toy model after one more visit.  (Hashes of numbers are the same in every process.)"""
+    """The toy model after one more visit. (Hashes of numbers are the same in every process.)"""
     return hash((state, epoch, segment))
 
 
-def initial(key: int) -> int:
-    return hash((key, 0))
+def initial(model: int) -> int:
+    return hash((model, 0))
 
 
-def order_of(plan: Plan, key: int) -> list[int]:
-    return visit_order(plan.seed, plan.enters.get(key, plan.configurations.index(key)), plan.segments)
+def initial_added(state: int, mst_key: int) -> int:
+    """How an added model without a parent begins: a function of the state of the model that was decided about."""
+    return hash((state, mst_key))
 
 
-def undisturbed(plan: Plan, key: int) -> list[int]:
-    """The states of a configuration that one process trains, all by itself: before and after each hop."""
-    states = [initial(key)]
-    for epoch in range(1, plan.epochs + 1):
-        for segment in order_of(plan, key):
-            states.append(trained(states[-1], epoch, segment))
-    return states
+def rows_of(segment: int) -> int:
+    return 10 + 3 * segment
+
+
+def figures_of(unit: Unit, state: int) -> tuple[int, float, dict[str, float]]:
+    """Rows, loss and metrics of a unit, from the state that a visit leaves or that an evaluation sees."""
+    if isinstance(unit, Train):
+        return rows_of(unit.segment), state % 1009 / 1009, {"accuracy": math.nan if state % 31 == 0 else state % 7 / 7}
+    return 5 + unit.part, hash((state, unit.part)) % 1013 / 1013, {"accuracy": state % 11 / 11}
+
+
+def models(
+    numbers: Iterable[int],
+    positions: Mapping[int, int] | None = None,
+    groups: Mapping[int, str] | None = None,
+    visits: Mapping[int, tuple[int, ...]] | None = None,
+) -> tuple[ModelPlan, ...]:
+    """Models by their numbers; without a ring position given, a model's is its place here."""
+    positions, groups, visits = positions or {}, groups or {}, visits or {}
+    return tuple(
+        ModelPlan(number, positions.get(number, place), visits.get(number), groups.get(number))
+        for place, number in enumerate(numbers)
+    )
+
+
+def numbers_of(plan: Plan) -> list[int]:
+    return [one.model for one in plan.models]
+
+
+def plan_of(plan: Plan, model: int) -> ModelPlan:
+    return next(one for one in plan.models if one.model == model)
+
+
+def order_of(plan: Plan, model: int) -> list[int]:
+    return visits_of(plan, plan_of(plan, model))
+
+
+def visits_of(plan: Plan, mine: ModelPlan) -> list[int]:
+    """The segments of a model in visiting order, computed here and not by the plan."""
+    return list(_visits(plan.seed, plan.segments, mine))
+
+
+@functools.lru_cache(maxsize=1000)
+def _visits(seed: int, segments: int, mine: ModelPlan) -> tuple[int, ...]:
+    order = visit_order(seed, mine.position, segments)
+    return tuple(segment for segment in order if mine.visits is None or segment in mine.visits)
 
 
 class Crash(Exception):
@@ -51,37 +98,82 @@ class Crash(Exception):
 class Log:
     """What is committed."""
 
-    states: dict[int, list[int]]  # configuration -> its state before and after each hop
+    models: dict[int, ModelPlan]
+    states: dict[int, list[int]]  # model -> its state before and after each hop
     evaluations: dict[tuple[int, int, str, int], int] = field(default_factory=dict)  # … -> the state it saw
+    decisions: dict[tuple[int, int], Decision] = field(default_factory=dict)  # in the order of their commits
+    configurations: dict[int, dict[str, int]] = field(default_factory=dict)  # what policies may know of a model
     failed: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan) -> Log:
-        return cls({key: [initial(key)] for key in plan.configurations})
+        return cls({one.model: one for one in plan.models}, {model: [initial(model)] for model in numbers_of(plan)})
 
-    def schedule(self, plan: Plan, make: type[Schedule] = Schedule) -> Schedule:
+    def plan(self, plan: Plan) -> Plan:
+        """With the models that decisions have added."""
+        return replace(plan, models=tuple(self.models.values()))
+
+    def schedule(
+        self,
+        plan: Plan,
+        make: type[Schedule] = Schedule,
+        decides: bool = False,
+        replayed: Iterable[Decision] = (),
+    ) -> Schedule:
         """The schedule with everything that the log says is done, as the driver makes it."""
-        schedule = make(plan)
-        evaluated = defaultdict(list)
-        for key, epoch, dataset, part in self.evaluations:
-            evaluated[key].append((epoch, dataset, part))
-        for key, states in self.states.items():
-            schedule.restore(key, len(states) - 1, evaluated[key])
-        for key, reason in self.failed.items():
-            schedule.give_up(key, reason)
+        schedule = make(self.plan(plan), decides, replayed)
+        evaluated, decided = defaultdict(list), defaultdict(list)
+        for model, epoch, dataset, part in self.evaluations:
+            evaluated[model].append((epoch, dataset, part))
+        for (model, _), decision in self.decisions.items():
+            decided[model].append(Decision.from_json(json.loads(json.dumps(decision.to_json()))))
+        for model, states in self.states.items():
+            schedule.restore(model, len(states) - 1, evaluated[model], decided[model])
+        for model, reason in self.failed.items():
+            schedule.give_up(model, reason)
         return schedule
+
+    def history(self, plan: Plan) -> History:
+        """The figures on record, as the driver reads them."""
+        history = History()
+        for model, configuration in self.configurations.items():
+            history.begins(model, configuration)
+        for model, states in self.states.items():
+            order = visits_of(plan, self.models[model])
+            for hop, state in enumerate(states[1:], 1):
+                visit = Train(model, hop, (hop - 1) // len(order) + 1, order[(hop - 1) % len(order)])
+                history.trained(model, visit.epoch, hop, *self._figures(visit, state))
+        for (model, epoch, dataset, part), state in self.evaluations.items():
+            unit = Evaluate(model, 0, epoch, 0, dataset, part)
+            history.evaluated(model, epoch, dataset, part, *self._figures(unit, state))
+        return history
+
+    def _figures(self, unit: Unit, state: int) -> tuple[int, float, dict[str, float | None]]:
+        rows, loss, metrics = figures_of(unit, state)
+        return rows, loss, {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 @dataclass
 class Faults:
-    """What goes wrong, and when.  Chances are per attempt at a unit."""
+    """The faults of a run. Chances are per attempt at a unit."""
 
     lost: float = 0.0  # the trainer or the session dies: tried again, at most twice for any unit
-    broken: dict[int, int] = field(default_factory=dict)  # configuration -> the hop that says no
-    killers: dict[int, int] = field(default_factory=dict)  # configuration -> the hop that kills its trainer, always
-    broken_evaluations: set[int] = field(default_factory=set)  # configurations that cannot be evaluated
+    broken: dict[int, int] = field(default_factory=dict)  # model -> the hop that fails for good
+    killers: dict[int, int] = field(default_factory=dict)  # model -> the hop that kills its trainer, always
+    broken_evaluations: set[int] = field(default_factory=set)  # models that cannot be evaluated
     crash_at: int = -1  # the driver dies at this event of the ports
-    late: float = 0.0  # the chance that a look finds nothing, and the next one several ends at once
+    late: float = 0.0  # the chance that a call of wait finds no outcome, and the next call several
+
+
+@dataclass(order=True)
+class Pass:
+    """One pass of a segment: a unit, or several visits that train fused."""
+
+    ends: float
+    number: int  # of two passes that end at the same time, the lower number comes first
+    units: list[Unit] = field(compare=False)
+    states: list[int] = field(compare=False)  # that they began with
+    faults: list[tuple[str, bool] | None] | None = field(default=None, compare=False)  # None: it has not ended
 
 
 class FakePorts:
@@ -97,54 +189,68 @@ class FakePorts:
         chance: random.Random | None = None,
         thorough: bool = True,
         ahead: bool = False,
+        decides: bool = False,
+        history: History | None = None,
     ) -> None:
         self.plan, self.log, self.seconds, self.ahead = plan, log, seconds, ahead
         self.faults, self.chance = faults or Faults(), chance or random.Random(0)
-        self.thorough = thorough
+        self.thorough, self.decides, self.history = thorough, decides, history
         self.now = 0.0
         self.events = 0
         self.trace: list[tuple[float, Unit]] = []
         self.attempts: dict[Unit, int] = {}
-        self.gone: set[int] = set()  # configurations that were given up before our eyes
-        self.together = 0  # how many trained in one pass, at most
-        self._free_at: dict[int, list[float]] = {}  # busy segment -> when each of what it was given ends
-        self._under_way: dict[int, set[Unit]] = {key: set() for key in plan.configurations}
-        # When, tie-break, what trains together, and the states that they began with.
-        self._ends: list[tuple[float, int, list[Unit], list[int]]] = []
-        self._orders = {key: order_of(plan, key) for key in plan.configurations}
+        self.gone: set[int] = set()  # models that these ports have seen fail for good
+        self.most_fused = 0  # the largest number of members in one pass
+        self.longest_order = 0  # the largest number of visits in one order
+        self._free_at: dict[int, list[float]] = {}  # busy segment -> when each of its passes ends
+        self._under_way: dict[int, set[Unit]] = {model: set() for model in log.models}
+        self._passes: list[Pass] = []
+        self._orders = {model: visits_of(plan, mine) for model, mine in log.models.items()}
 
     # -- ports --------------------------------------------------------------------------------------
 
-    def start(self, units: Sequence[Unit]) -> None:
+    def start(self, groups: Sequence[Sequence[Unit]]) -> None:
         self._event()
+        units = [unit for group in groups for unit in group]
         segment = units[0].segment
         assert segment not in self._free_at or self.reads_ahead(segment), f"segment {segment} is double-booked"
         states = [self._started(unit) for unit in units]
-        assert len(units) <= self.plan.most_together and {unit.segment for unit in units} == {segment}
+        assert {unit.segment for unit in units} == {segment}
         if len(units) > 1:
             assert all(isinstance(unit, Train) and self.attempts[unit] == 1 for unit in units)
-            (kind,) = {self.plan.alike[unit.configuration] for unit in units}
-            assert len({unit.configuration for unit in units}) == len(units) and kind
-        self.together = max(self.together, len(units))
+            assert len({unit.model for unit in units}) == len(units)
+        for fused in groups:
+            assert len(fused) <= self.plan.most_fused
+            words = {self.log.models[unit.model].group for unit in fused}
+            assert len(fused) == 1 or (len(words) == 1 and None not in words)
+            self.most_fused = max(self.most_fused, len(fused))
+        if len(groups) > 1:
+            (series,) = {self.log.models[unit.model].series for unit in units}
+            assert series and all(len(group) == 1 for group in groups)
+        self.longest_order = max(self.longest_order, len(groups))
         queue = self._free_at.setdefault(segment, [])
-        queue.append(max([self.now, *queue]) + max(self.seconds(unit) for unit in units))
-        heapq.heappush(self._ends, (queue[-1], len(self.trace), list(units), states))
+        took = sum(max(self.seconds(unit) for unit in group) for group in groups)
+        queue.append(max([self.now, *queue]) + took)
+        heapq.heappush(self._passes, Pass(queue[-1], len(self.trace), list(units), states))
 
     def reads_ahead(self, segment: int) -> bool:
         return self.ahead and len(self._free_at[segment]) == 1
 
     def _started(self, unit: Unit) -> int:
-        key, mine = unit.configuration, self._under_way[unit.configuration]
-        states = self.log.states[key]
-        assert key not in self.gone and key not in self.log.failed, f"{unit} of a configuration that was given up"
+        model, mine = unit.model, self._under_way[unit.model]
+        states = self.log.states[model]
+        assert model not in self.gone and model not in self.log.failed, f"{unit} of a model that was given up"
+        assert not self._stopped(model), f"{unit} of a model that was stopped"
         assert unit.hop == len(states) - isinstance(unit, Evaluate), f"{unit} after {len(states) - 1} hops"
         if isinstance(unit, Train):
-            assert not mine, f"configuration {key} is double-booked"
-            assert not self.due(key), f"{unit} before {self.due(key)}"
-            epoch, step = divmod(unit.hop - 1, self.plan.segments)
-            assert unit.epoch == epoch + 1 and unit.segment == self._orders[key][step], f"{unit} is not next"
+            assert not mine, f"model {model} is double-booked"
+            assert not self.due(model), f"{unit} before {self.due(model)}"
+            epoch, step = divmod(unit.hop - 1, len(self._orders[model]))
+            assert unit.epoch == epoch + 1 and unit.segment == self._orders[model][step], f"{unit} is not next"
+            undecided = self.decides and step == 0 and epoch > 0 and (model, epoch) not in self.log.decisions
+            assert not undecided, f"{unit} before the decision about epoch {epoch}"
         else:
-            assert unit in self.due(key), f"{unit} is not due"
+            assert unit in self.due(model), f"{unit} is not due"
             assert unit not in mine, f"{unit} twice"
         self.attempts[unit] = self.attempts.get(unit, 0) + 1
         assert self.attempts[unit] <= MOST_TRIES, f"{unit} is tried for ever"
@@ -155,312 +261,233 @@ class FakePorts:
     def wait(self) -> list[Outcome]:
         self._event()
         if self.thorough:
-            self._nobody_idles()
+            self._no_segment_idles()
+        assert self._passes, "waiting for nothing"
         if self.faults.late and self.chance.random() < self.faults.late:
-            self.now = self._ends[0][0] + self.chance.random()
+            self.now = self._passes[0].ends + self.chance.random()
             return []
-        assert self._ends, "waiting for nothing"
-        self.now = max(self.now, self._ends[0][0])
+        self.now = max(self.now, self._passes[0].ends)
         outcomes = []
-        while self._ends and self._ends[0][0] <= self.now:
-            _, _, units, states = heapq.heappop(self._ends)
-            outcomes += self._end(units, states)
+        while self._passes and self._passes[0].ends <= self.now:
+            outcomes += self._end(heapq.heappop(self._passes))
         return outcomes
 
-    def gave_up(self, configuration: int, reason: str) -> None:
+    def gave_up(self, model: int, reason: str) -> None:
         self._event()
-        assert configuration not in self.log.failed, f"configuration {configuration} is given up twice"
+        assert model not in self.log.failed, f"model {model} is given up twice"
         assert reason
-        self.log.failed[configuration] = reason
+        self.log.failed[model] = reason
 
     def trying_again(self, unit: Unit, reason: str) -> None:
         self._event()
         assert self.attempts[unit] < MOST_TRIES
 
+    def decided(self, decision: Decision) -> list[ModelPlan]:
+        self._event()  # a crash here: nothing is committed
+        model, epoch, log = decision.model, decision.epoch, self.log
+        order, states = self._orders[model], log.states[model]
+        assert self.decides and (model, epoch) not in log.decisions, f"asked again: {decision}"
+        assert len(states) - 1 == epoch * len(order) and not self._under_way[model], f"{decision} within an epoch"
+        assert not self.due(model), f"{decision} before {self.due(model)}"
+        assert model not in self.gone and model not in log.failed and not self._stopped(model)
+        if self.chance.random() < 0.5:  # workers commit while the driver decides
+            for one in self._passes:
+                if any(unit.model == new.parent for unit in one.units for new in decision.added):
+                    self._commit_all(one)
+        plans = []
+        for nth, new in enumerate(decision.added, 1):
+            assert new.model is not None and new.model not in log.models, f"there is a model {new.model} already"
+            mine = log.models[model]
+            # A function of the lineage, so that the visits do not depend on the timing of other models.
+            plans.append(ModelPlan(new.model, mine.position + epoch + nth, new.visits, mine.group))
+            if new.parent is None:
+                assert new.mst_key is not None
+                start = initial_added(states[-1], new.mst_key)
+            else:
+                assert new.parent_hop is not None
+                theirs = log.states[new.parent]
+                # A state table keeps a model's last two states.
+                assert len(theirs) - 2 <= new.parent_hop <= len(theirs) - 1, f"no such state any more: {new}"
+                start = theirs[new.parent_hop]
+            log.states[new.model] = [start]
+            log.models[new.model] = plans[-1]
+            self._orders[new.model] = visits_of(self.plan, plans[-1])
+            self._under_way[new.model] = set()
+            log.configurations[new.model] = generation_after(log.configurations.get(model, {}))
+            if self.history is not None:
+                self.history.begins(new.model, log.configurations[new.model])
+        log.decisions[model, epoch] = decision
+        self._event()  # a crash here: the decision is committed, but has had no effect
+        return plans
+
     # -- the world ----------------------------------------------------------------------------------
 
-    def due(self, key: int) -> set[Evaluate]:
-        """The evaluations that must be on record before this configuration may go on."""
-        hops = len(self.log.states[key]) - 1
-        epoch, step = divmod(hops, self.plan.segments)
+    def due(self, model: int) -> set[Evaluate]:
+        """The evaluations that must be on record before this model may go on."""
+        hops = len(self.log.states[model]) - 1
+        epoch, step = divmod(hops, len(self._orders[model]))
         if step or not epoch or not self.plan.evaluates_after(epoch):
             return set()
         return {
-            Evaluate(key, hops, epoch, segment, dataset, part)
+            Evaluate(model, hops, epoch, segment, dataset, part)
             for dataset, parts in self.plan.evaluations.items()
             for part, segment in parts.items()
-            if (key, epoch, dataset, part) not in self.log.evaluations
+            if (model, epoch, dataset, part) not in self.log.evaluations
         }
+
+    def _stopped(self, model: int) -> bool:
+        epoch = (len(self.log.states[model]) - 1) // len(self._orders[model])
+        decision = self.log.decisions.get((model, epoch))
+        return decision is not None and decision.verdict is Verdict.STOP
 
     def _event(self) -> None:
         self.events += 1
         if self.events == self.faults.crash_at:
             # The driver is gone; a worker that had come to its COMMIT gets through without it.
-            for _, _, units, states in self._ends:
+            for one in self._passes:
                 if self.chance.random() < 0.5:
-                    self._commit_all(units, states, [self._fault(unit) for unit in units])
+                    self._commit_all(one)
             raise Crash
 
-    def _end(self, units: list[Unit], states: list[int]) -> list[Outcome]:
-        segment = units[0].segment
+    def _end(self, one: Pass) -> list[Outcome]:
+        segment = one.units[0].segment
         self._free_at[segment].pop(0)
         if not self._free_at[segment]:
             del self._free_at[segment]
-        for unit in units:
-            self._under_way[unit.configuration].remove(unit)
-        faults = self._commit_all(units, states, [self._fault(unit) for unit in units])
-        return [self._outcome(unit, fault) for unit, fault in zip(units, faults)]
+        for unit in one.units:
+            self._under_way[unit.model].remove(unit)
+        return [self._outcome(unit, fault) for unit, fault in zip(one.units, self._commit_all(one))]
 
-    def _commit_all(
-        self, units: list[Unit], states: list[int], faults: list[tuple[str, bool] | None]
-    ) -> list[tuple[str, bool] | None]:
-        """In one transaction: a trainer that dies takes all with it, a loss that is nan is one configuration's own."""
-        deadly = [fault for fault in faults if fault is not None and fault[1]]
-        if deadly:
-            return [deadly[0] for _ in units]
-        for unit, state, fault in zip(units, states, faults):
-            if fault is None:
-                self._commit(unit, state)
-        return faults
+    def _commit_all(self, one: Pass) -> list[tuple[str, bool] | None]:
+        """In one transaction: a trainer that dies takes all with it, a loss that is nan is one model's own."""
+        if one.faults is None:
+            one.faults = [self._fault(unit) for unit in one.units]
+            deadly = [fault for fault in one.faults if fault is not None and fault[1]]
+            if deadly:
+                one.faults = [deadly[0] for _ in one.units]
+            for unit, state, fault in zip(one.units, one.states, one.faults):
+                if fault is None:
+                    self._commit(unit, state)
+        return one.faults
 
     def _outcome(self, unit: Unit, fault: tuple[str, bool] | None) -> Outcome:
         if fault is None:
-            return Outcome(unit, seconds=self.seconds(unit))
+            rows, loss, metrics = figures_of(unit, self.log.states[unit.model][unit.hop])
+            return Outcome(unit, seconds=self.seconds(unit), rows=rows, loss=loss, metrics=metrics)
         reason, try_again = fault
         if not try_again or self.attempts[unit] == MOST_TRIES:
-            self.gone.add(unit.configuration)
+            self.gone.add(unit.model)
         return Outcome(unit, error=reason, try_again=try_again)
 
     def _fault(self, unit: Unit) -> tuple[str, bool] | None:
-        key, faults = unit.configuration, self.faults
+        model, faults = unit.model, self.faults
         if isinstance(unit, Evaluate):
-            if key in faults.broken_evaluations:
+            if model in faults.broken_evaluations:
                 return "cannot be evaluated", False
-        elif faults.broken.get(key) == unit.hop:
+        elif faults.broken.get(model) == unit.hop:
             return "the loss became nan", False
-        elif faults.killers.get(key) == unit.hop:
+        elif faults.killers.get(model) == unit.hop:
             return "the trainer was killed", True
         if faults.lost and self.attempts[unit] < MOST_TRIES and self.chance.random() < faults.lost:
             return "the session was lost", True
         return None
 
     def _commit(self, unit: Unit, state: int) -> None:
-        states = self.log.states[unit.configuration]
+        states = self.log.states[unit.model]
         assert states[-1] == state, f"the state changed under {unit}"
         if isinstance(unit, Train):
             assert unit.hop == len(states), f"{unit} is committed twice"
             states.append(trained(state, unit.epoch, unit.segment))
         else:
-            what = (unit.configuration, unit.epoch, unit.dataset, unit.part)
+            what = (unit.model, unit.epoch, unit.dataset, unit.part)
             assert what not in self.log.evaluations, f"{unit} is committed twice"
             self.log.evaluations[what] = state
 
-    def _nobody_idles(self) -> None:
+    def _no_segment_idles(self) -> None:
         """No segment is idle while there is a unit that could run on it."""
-        for key, mine in self._under_way.items():
-            if key in self.gone or key in self.log.failed:
+        for model, mine in self._under_way.items():
+            if model in self.gone or model in self.log.failed or self._stopped(model):
                 continue
-            due = self.due(key)
+            if any(isinstance(unit, Train) for unit in mine):
+                continue
+            due = self.due(model)
             if due:
                 wanted = [unit.segment for unit in due - mine]
             else:
-                hops = len(self.log.states[key]) - 1
-                more = not mine and hops < self.plan.epochs * self.plan.segments
-                wanted = [self._orders[key][hops % self.plan.segments]] if more else []
-            assert all(segment in self._free_at for segment in wanted), f"{key} waits for an idle segment"
+                hops, order = len(self.log.states[model]) - 1, self._orders[model]
+                more = not mine and hops < self.plan.epochs * len(order)
+                wanted = [order[hops % len(order)]] if more else []
+            assert all(segment in self._free_at for segment in wanted), f"{model} waits for an idle segment"
 
 
-# -- experiments ----------------------------------------------------------------------------------------
-
-
-def random_plan(chance: random.Random, *, most: int = 6) -> Plan:
-    segments = chance.randint(1, most - 1)
-    evaluations = {
-        name: {part: chance.randrange(segments) for part in range(chance.randint(0, segments))}
-        for name in ("training", "validation")
-        if chance.random() < 0.5
-    }
-    configurations = tuple(chance.sample(range(100), chance.randint(1, most)))
-    return Plan(
-        seed=chance.getrandbits(31),
-        configurations=configurations,
-        segments=segments,
-        epochs=chance.randint(1, 3),
-        evaluations=evaluations,
-        evaluate_every=chance.randint(0, 2),
-        enters=chance.choice(({}, entries({key: chance.randint(1, 3) for key in configurations}, {0, 2}))),
-        alike={key: chance.choice("ab") for key in configurations if chance.random() < 0.8},
-        most_together=chance.choice((1, 1, 2, 4)),
-    )
+def generation_after(configuration: Mapping[str, int]) -> dict[str, int]:
+    return {"generation": configuration.get("generation", 0) + 1}
 
 
 def random_seconds(chance: random.Random, plan: Plan) -> Callable[[Unit], float]:
     """Equal, mixed or wild costs; some segments slower than others, or not."""
     kind = chance.random()
-    cost = {key: 1.0 if kind < 0.2 else chance.uniform(0.5, 6) for key in plan.configurations}
+    cost = {model: 1.0 if kind < 0.2 else chance.uniform(0.5, 6) for model in numbers_of(plan)}
     slowness = [chance.choice((1.0, 1.0, 3.0)) for _ in range(plan.segments)]
     wild = chance.getrandbits(31) if kind > 0.6 else None
 
     def seconds(unit: Unit) -> float:
-        once = cost[unit.configuration] * slowness[unit.segment] * (1.0 if isinstance(unit, Train) else 0.2)
+        part = 1.0 if isinstance(unit, Train) else 0.2
+        once = cost.get(unit.model, 1.0 + unit.model % 3) * slowness[unit.segment] * part
         # A function of the unit, not of the moment, so that the same experiment is the same again.
-        return once if wild is None else once * ((hash((wild, unit.configuration, unit.hop)) % 97 + 3) / 10)
+        return once if wild is None else once * ((hash((wild, unit.model, unit.hop)) % 97 + 3) / 10)
 
     return seconds
-
-
-@dataclass
-class Experiment:
-    """A run with all that befalls it, made of one number; and what is left of it at the end."""
-
-    seed: int
-    make: type[Schedule] = Schedule
-    units: int = 0
-    crashes: int = 0
-    failures: int = 0
-    together: int = 0
-
-    def run(self) -> Experiment:
-        chance = random.Random(self.seed)
-        plan = random_plan(chance)
-        log = Log.of(plan)
-        hops = plan.epochs * plan.segments
-        faults = Faults(lost=chance.choice((0, 0, 0.05, 0.3)), late=chance.choice((0, 0, 0.3)))
-        for key in plan.configurations:
-            fate = chance.random()
-            if fate < 0.05:
-                faults.broken[key] = chance.randint(1, hops)
-            elif fate < 0.10:
-                faults.killers[key] = chance.randint(1, hops)
-            elif fate < 0.13:
-                faults.broken_evaluations.add(key)
-        for crash in range(chance.choice((0, 1, 1, 2, 4))):
-            faults.crash_at = 1 + int(chance.random() ** 2 * 3 * hops * len(plan.configurations))
-            self._drive(plan, log, faults, chance, thorough=crash == 0)
-        faults.crash_at = -1
-        assert self._drive(plan, log, faults, chance), "a run without a crash did not end"
-        stops = {key: hops_of_a_failure(plan, faults, key) for key in plan.configurations}
-        self.failures = sum(stop is not None for stop in stops.values())
-        self._check(plan, log, faults, stops)
-        if chance.random() < 0.1:
-            # A finished run is given more epochs.
-            already = set(log.evaluations)
-            plan = replace(plan, epochs=plan.epochs + chance.randint(1, 2))
-            assert self._drive(plan, log, faults, chance)
-            self._check(plan, log, faults, stops, already)
-        return self
-
-    def _drive(self, plan: Plan, log: Log, faults: Faults, chance: random.Random, thorough: bool = True) -> bool:
-        ports = FakePorts(
-            plan,
-            log,
-            random_seconds(chance, plan),
-            faults=faults,
-            chance=chance,
-            thorough=thorough and self.seed % 4 == 0,  # to look for idle segments takes as long as all the rest
-            ahead=self.seed % 2 == 1,
-        )
-        schedule = log.schedule(plan, self.make)
-        try:
-            orchestrator.run(schedule, ports)
-        except Crash:
-            self.crashes += 1
-            return False
-        finally:
-            self.units += len(ports.trace)
-            self.together = max(self.together, ports.together)
-        for key, mine in schedule.progress.items():
-            assert mine.status is (Status.FAILED if key in log.failed else Status.FINISHED)
-            assert mine.reason == log.failed.get(key)
-        return True
-
-    def _check(
-        self,
-        plan: Plan,
-        log: Log,
-        faults: Faults,
-        stops: dict[int, int | None],
-        already: Iterable[tuple[int, int, str, int]] = (),
-    ) -> None:
-        """All is as in an undisturbed run, but that the configurations that had to fail have failed."""
-        expected = set(already)
-        for key, stop in stops.items():
-            states, alone = log.states[key], undisturbed(plan, key)
-            hops = len(alone) - 1 if stop is None else stop
-            assert states == alone[: hops + 1], f"configuration {key} did not train as it would alone"
-            assert (key in log.failed) == (stop is not None), f"configuration {key}: {log.failed.get(key)}"
-            if key not in faults.broken_evaluations:
-                expected |= {(key, e.epoch, e.dataset, e.part) for e in evaluations_of(plan, key, hops)}
-        assert set(log.evaluations) == expected
-        for (key, epoch, _, _), state in log.evaluations.items():
-            assert state == log.states[key][epoch * plan.segments], f"configuration {key}, epoch {epoch}: another state"
-
-
-def evaluations_of(plan: Plan, key: int, hops: int) -> list[Evaluate]:
-    """All evaluations of a configuration in its first hops."""
-    return [
-        Evaluate(key, epoch * plan.segments, epoch, segment, dataset, part)
-        for epoch in range(1, hops // plan.segments + 1)
-        if plan.evaluates_after(epoch)
-        for dataset, parts in plan.evaluations.items()
-        for part, segment in parts.items()
-    ]
-
-
-def hops_of_a_failure(plan: Plan, faults: Faults, key: int) -> int | None:
-    """After how many hops these faults end a configuration; None: it finishes."""
-    stops = [fate[key] - 1 for fate in (faults.broken, faults.killers) if key in fate]
-    if key in faults.broken_evaluations:
-        stops += [unit.hop for unit in evaluations_of(plan, key, plan.epochs * plan.segments)[:1]]
-    return min(stops, default=None)
 
 
 # -- which order keeps the segments busy? -----------------------------------------------------------------
 
 
 class AsListed(Schedule):
-    """One ring, which each enters at its place in the selection, whatever it costs."""
+    """One ring; a model's position is its place in the selection, whatever it costs."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(replace(plan, enters={}))
+    def __init__(self, plan: Plan, *more: Any) -> None:
+        listed = tuple(replace(one, position=at) for at, one in enumerate(plan.models))
+        super().__init__(replace(plan, models=listed), *more)
 
 
 class Misjudged(Schedule):
-    """One ring, which those enter first that cost least."""
+    """One ring; the cheapest models get the first positions."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(replace(plan, enters={key: -entry for key, entry in plan.enters.items()}))
+    def __init__(self, plan: Plan, *more: Any) -> None:
+        reversed_ = tuple(replace(one, position=-one.position) for one in plan.models)
+        super().__init__(replace(plan, models=reversed_), *more)
 
 
 class RedrawnPerEpoch(Schedule):
     """A new ring in every epoch."""
 
     def next_visit(self, key: int) -> Train:
-        visit, enters = super().next_visit(key), self.progress[key].enters
-        order = visit_order(derived_seed(self.plan.seed, visit.epoch), enters, self.plan.segments)
+        visit, position = super().next_visit(key), self.progress[key].plan.position
+        order = visit_order(derived_seed(self.plan.seed, visit.epoch), position, self.plan.segments)
         return replace(visit, segment=order[(visit.hop - 1) % self.plan.segments])
 
 
 class Independent(Schedule):
-    """A random order of its own for each configuration."""
+    """A random order for each model."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        for key in plan.configurations:
-            random.Random(derived_seed(plan.seed, "independent", key)).shuffle(self._orders[key])
+    def __init__(self, plan: Plan, *more: Any) -> None:
+        super().__init__(plan, *more)
+        for key in numbers_of(plan):
+            random.Random(derived_seed(plan.seed, "independent", key)).shuffle(self.progress[key].order)
             self.restore(key, 0)
 
 
 class Dynamic(Schedule):
-    """No order: an idle segment takes the configuration with most work left that has not been there this epoch."""
+    """No order: an idle segment takes the model with most work left that has not visited it in this epoch."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *more: Any) -> None:
         self.unvisited: dict[int, list[int]] = {}
-        super().__init__(plan)
+        super().__init__(plan, *more)
 
     def _offer(self, unit: Unit) -> None:
         if isinstance(unit, Train):
-            left = self.unvisited.setdefault(unit.configuration, [])
+            left = self.unvisited.setdefault(unit.model, [])
             left[:] = left or range(self.plan.segments)
             for segment in left:
                 super()._offer(replace(unit, segment=segment))
@@ -470,13 +497,13 @@ class Dynamic(Schedule):
     def take(self, segment: int) -> Unit | None:
         unit = super().take(segment)
         if isinstance(unit, Train):
-            self._withdraw(self.progress[unit.configuration])
-            self.unvisited[unit.configuration].remove(segment)
+            self._withdraw(unit.model)
+            self.unvisited[unit.model].remove(segment)
         return unit
 
 
 class EvaluationsByWorkLeft(Schedule):
-    """Evaluations wait their turn like visits, as the configuration's remaining work has it."""
+    """Evaluations are ordered like visits, by the work that their model has left."""
 
     def _urgency(self, unit: Unit) -> tuple[bool, float, int]:
         return False, *super()._urgency(unit)[1:]
@@ -497,17 +524,22 @@ class AllEvaluationsFirst(Schedule):
 
 
 class Clock:
-    """Ports that do nothing but let time pass; of units that train together each but the longest costs a part."""
+    """Ports that do nothing but let time pass.
 
-    def __init__(self, seconds: Callable[[Unit], float], part: float = 1.0) -> None:
-        self.seconds, self.part, self.now, self.begun = seconds, part, 0.0, 0
+    Of fused units each but the longest costs a ``part``. Each order costs ``order`` seconds beside its visits.
+    """
+
+    def __init__(self, seconds: Callable[[Unit], float], part: float = 1.0, order: float = 0.0) -> None:
+        self.seconds, self.part, self.order, self.now, self.begun = seconds, part, order, 0.0, 0
         self.ends: list[tuple[float, int, list[Unit], float]] = []
 
-    def start(self, units: Sequence[Unit]) -> None:
+    def start(self, groups: Sequence[Sequence[Unit]]) -> None:
         self.begun += 1
-        costs = [self.seconds(unit) for unit in units]
-        took = max(costs) + self.part * (sum(costs) - max(costs))
-        heapq.heappush(self.ends, (self.now + took, self.begun, list(units), took))
+        took = self.order
+        for units in groups:
+            costs = [self.seconds(unit) for unit in units]
+            took += max(costs) + self.part * (sum(costs) - max(costs))
+        heapq.heappush(self.ends, (self.now + took, self.begun, [unit for units in groups for unit in units], took))
 
     def wait(self) -> list[Outcome]:
         self.now, _, units, took = heapq.heappop(self.ends)
@@ -516,9 +548,12 @@ class Clock:
     def reads_ahead(self, segment: int) -> bool:
         return False
 
-    def gave_up(self, configuration: int, reason: str) -> None: ...
+    def gave_up(self, model: int, reason: str) -> None: ...
 
     def trying_again(self, unit: Unit, reason: str) -> None: ...
+
+    def decided(self, decision: Decision) -> list[ModelPlan]:
+        return []
 
 
 WORKLOADS: dict[str, Callable[[random.Random, int], list[float]]] = {
@@ -558,28 +593,33 @@ def makespan(
     seed: int = 0,
     epochs: int = 3,
     share: float = 0.0,
-    together: int = 1,
+    most_fused: int = 1,
     part: float = 1.0,
+    order: float = 0.0,
+    series_seconds: float = 0.0,
 ) -> float:
-    """How long a run takes, over the least that any schedule could take (without training together).
+    """How long a run takes, divided by the lower bound of all schedules without fusion.
 
-    ``share``: what the evaluation of one part costs, of a visit; 0: there is none.
-    ``together``: how many of one cost may train in one pass, in which each further one costs a ``part``.
+    ``share``: the cost of evaluating one part, as a share of a visit; 0: the run evaluates nothing.
+    ``most_fused``: how many models of equal cost may train in one pass. Each further member costs a ``part``.
+    ``order``: the seconds that an order to a trainer costs beside its visits. An order may have visits for
+    ``series_seconds``. The bound knows nothing of the cost of orders.
     """
     costs = WORKLOADS[workload](random.Random(derived_seed(seed, workload, count)), count)
     parts = {"validation": {segment: segment for segment in range(segments)}} if share else {}
-    alike = {key: "any" if workload == "mixed" else str(cost) for key, cost in enumerate(costs)}
-    enters = entries(dict(enumerate(costs)))
-    plan = Plan(seed, tuple(range(count)), segments, epochs, parts, 1, enters, alike, together)
-    clock = Clock(lambda unit: costs[unit.configuration] * (share if isinstance(unit, Evaluate) else 1.0), part)
+    groups = {key: "any" if workload == "mixed" else str(cost) for key, cost in enumerate(costs)}
+    positions = ring_positions(dict(enumerate(costs)))
+    listed = tuple(replace(one, series="any") for one in models(range(count), positions, groups))
+    plan = Plan(seed, listed, segments, epochs, parts, 1, most_fused, series_seconds)
+    clock = Clock(lambda unit: costs[unit.model] * (share if isinstance(unit, Evaluate) else 1.0), part, order)
     orchestrator.run(make(plan), clock)
     busiest_segment = epochs * sum(costs) * (1 + share)
-    longest_configuration = epochs * max(costs) * (segments + share)  # its parts are evaluated at once
-    return clock.now / max(busiest_segment, longest_configuration)
+    longest_model = epochs * max(costs) * (segments + share)  # its parts are evaluated at once
+    return clock.now / max(busiest_segment, longest_model)
 
 
 def table(ways: dict[str, type[Schedule]], segments: Iterable[int], *, share: float = 0.0, seeds: int = 3) -> str:
-    """Mean and worst makespan over the bound, for each workload and ratio of configurations to segments."""
+    """Mean and worst makespan over the bound, for each workload and ratio of models to segments."""
     names = ("S/2", "S", "2S", "4S + 1")
     lines = [f"| workload | C | {' | '.join(ways)} |", "|---|---|" + "---|" * len(ways)]
     for workload in WORKLOADS:
@@ -596,8 +636,8 @@ def table(ways: dict[str, type[Schedule]], segments: Iterable[int], *, share: fl
     return "\n".join(lines)
 
 
-def fused(segments: Iterable[int], *, part: float, together: int = 16) -> str:
-    """The makespan with training together, over the one without."""
+def ratios(segments: Iterable[int], base: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
+    """The makespan with other settings, divided by the one with the base settings: mean and worst."""
     lines = ["| workload | S/2 | S | 2S | 4S + 1 | 16S |", "|---|---|---|---|---|---|"]
     for workload in WORKLOADS:
         cells = []
@@ -605,8 +645,8 @@ def fused(segments: Iterable[int], *, part: float, together: int = 16) -> str:
             found = []
             for s in segments:
                 count = (*counts(s), 16 * s)[nth]
-                alone = makespan(Schedule, workload, s, count)
-                found.append(makespan(Schedule, workload, s, count, together=together, part=part) / alone)
+                before = makespan(Schedule, workload, s, count, **base)
+                found.append(makespan(Schedule, workload, s, count, **changed) / before)
             cells.append(f"{mean(found):.2f} ({max(found):.2f})")
         lines.append(f"| {workload} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -617,4 +657,8 @@ if __name__ == "__main__":
     for share in (0.1, 0.5):
         print(f"Evaluations of {share} visits per part:\n", table(URGENCIES, SEGMENTS[:-1], share=share), "", sep="\n")
     for part in (0.3, 0.8):
-        print(f"Together, each further one costs {part}:\n", fused(SEGMENTS[:-2], part=part), "", sep="\n")
+        print(f"Fusion, each further member costs {part}:\n")
+        print(ratios(SEGMENTS[:-2], {}, {"most_fused": 16, "part": part}), "\n")
+    for order in (0.0, 3.0):
+        print(f"Series, each order costs {order} visits:\n")
+        print(ratios(SEGMENTS[:-2], {"order": order}, {"order": order, "series_seconds": 25.0}), "\n")

@@ -1,8 +1,8 @@
-"""Damaged model states, by the million: each is read, or refused as CorruptState, in little memory and time.
+"""A fuzzer of the state codec: each damaged state is read or refused with CorruptState, in little memory and time.
 
     python -m tests.core.fuzz_state --count 1000000 [--seed 0]
 
-Half of the damage is done to the bytes, half to the header's JSON, where a reader's mistakes are.
+Half of the damage is in the bytes, and half in the JSON of the header, where a reader is most likely to make mistakes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from cerebro_db.core import state
 from cerebro_db.core.errors import CorruptState
 
-SPARE_MB = 256  # what a million damaged states may take beyond what the process has at its start
+SPARE_MB = 256  # megabytes that the fuzzer may use in addition to those at its start
 
 Layout = list[tuple[str, str, tuple[int, ...]]]
 
@@ -63,22 +63,22 @@ def damaged(chance: random.Random) -> bytes:
 def in_bytes(chance: random.Random, blob: bytes) -> bytes:
     piece = bytearray(blob)
     where = chance.randrange(len(piece) + 1)
-    kind = chance.randrange(8)
-    if kind == 0:
+    damage = chance.randrange(8)
+    if damage == 0:
         return bytes(piece[:where])
-    if kind == 1:
+    if damage == 1:
         return bytes(piece) + chance.randbytes(chance.randrange(1, 40))
-    if kind == 2:
+    if damage == 2:
         other = chance.choice(WHOLE)
         return bytes(piece[:where]) + other[chance.randrange(len(other)) :]
-    if kind == 3:
+    if damage == 3:
         piece[where:where] = piece[chance.randrange(len(piece) + 1) :][: chance.randrange(64)]
-    elif kind == 4:
+    elif damage == 4:
         del piece[where : where + chance.randrange(1, 16)]
-    elif kind == 5 and len(piece) >= 8:
+    elif damage == 5 and len(piece) >= 8:
         length = chance.choice((0, 1, len(piece) - 8, len(piece), chance.getrandbits(64), state.LARGEST_HEADER + 1))
         piece[:8] = state.LENGTH.pack(length)
-    elif kind == 6 and where < len(piece):
+    elif damage == 6 and where < len(piece):
         piece[where] ^= 1 << chance.randrange(8)
     elif where < len(piece):
         piece[where] = chance.choice((0, 0x22, 0x5B, 0x5D, 0x7B, 0x7D, 0x30, 0x39, 0x2D, 0xFF, chance.randrange(256)))
@@ -86,7 +86,7 @@ def in_bytes(chance: random.Random, blob: bytes) -> bytes:
 
 
 def in_header(chance: random.Random, blob: bytes) -> bytes:
-    """Something else at some place of the header's JSON; the header's length is right again."""
+    """The state with one change in the header's JSON.  The length before the header is correct."""
     try:
         (length,) = state.LENGTH.unpack(blob[:8])
         entries, data = json.loads(blob[8 : 8 + length]), blob[8 + length :]
@@ -96,17 +96,17 @@ def in_header(chance: random.Random, blob: bytes) -> bytes:
     if not places:
         return in_bytes(chance, blob)
     where, key = chance.choice(places)
-    kind = chance.randrange(6)
-    if kind == 0:
+    damage = chance.randrange(6)
+    if damage == 0:
         del where[key]
-    elif kind == 1 and isinstance(where, dict):
+    elif damage == 1 and isinstance(where, dict):
         where[chance.choice(("", "a", state.METADATA, state.MADLIB_WEIGHTS, "dtype", "000|w"))] = where[key]
-    elif kind == 2 and isinstance(where[key], int):
+    elif damage == 2 and isinstance(where[key], int):
         where[key] += chance.choice((-(2**40), -8, -4, -1, 1, 4, 8, 2**40))
     else:
         where[key] = chance.choice(ODD)
     text = json.dumps(entries).encode("utf-8", "surrogatepass")
-    if chance.random() < 0.02:  # what json.dumps never writes
+    if chance.random() < 0.02:  # JSON that json.dumps never writes
         text = text.replace(b'"shape"', chance.choice((b'"dtype"', b'"\\u0073hape"', b'"sh\xffape"')), 1)
         text = text.replace(b"[0", chance.choice((b"[NaN", b"[Infinity", b"[1e999", b"[" * 3000)), 1)
     return framed(text, data)
@@ -120,7 +120,7 @@ def places_in(value: Any, depth: int) -> Iterator[tuple[Any, Any]]:
 
 
 def look(blob: bytes, as_file: bool) -> str:
-    """read or corrupt; whatever else comes out of the reader is its defect."""
+    """``read`` or ``corrupt``.  Any other exception is a defect of the reader."""
     try:
         header = state.read_header(io.BytesIO(blob) if as_file else blob, len(blob))
         end = header.data_start
@@ -153,7 +153,7 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
 
 
 def limit_memory() -> None:
-    """From here on whoever asks for much more memory gets a MemoryError, which is a failure."""
+    """Make any allocation beyond SPARE_MB fail with a MemoryError."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (SPARE_MB << 20), resource.RLIM_INFINITY))
 

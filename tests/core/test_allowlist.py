@@ -1,4 +1,4 @@
-"""The gate: what is refused, and that it says where."""
+"""The allow-list: what is refused, and that the error names the place."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cerebro_db.core import allowlist, models
+from cerebro_db.core.architecture import allowlist, reading, tables, values
 from cerebro_db.core.errors import CerebroError, InvalidArgument, UnsafeModel
-from cerebro_db.core.params import compile_params
+from cerebro_db.core.parameters.params import check_compile, compile_params
 
 FIXTURES = sorted((pathlib.Path(__file__).parent.parent / "fixtures" / "keras2").glob("*.json"))
 
@@ -42,7 +42,7 @@ FUNCTION = {"module": "builtins", "class_name": "function", "config": "system", 
 LAMBDA = {"class_name": "__lambda__", "config": {"value": "4wEAAAA="}}
 
 
-def test_what_is_allowed_passes():
+def test_allowed_parts_pass():
     allowlist.check(
         sequential(
             layer("Dense", units=4, activation="relu", kernel_initializer="he_normal", kernel_regularizer="l2"),
@@ -70,11 +70,11 @@ def test_what_is_allowed_passes():
         (layer("TorchModuleWrapper"), "config.layers[1]: the layer TorchModuleWrapper"),
         (layer("JaxLayer"), "config.layers[1]: the layer JaxLayer"),
         (layer("Layer"), "config.layers[1]: the layer Layer"),
-        (layer("Dense", "os", units=1), "config.layers[1]: Dense says that it is in the module os"),
-        (layer("Dense", "keras.src.layers.core.dense", units=1), "config.layers[1]: Dense says"),
-        (layer("Multiply", "keras.src.ops.numpy"), "config.layers[1]: Multiply says that it is in the module"),
+        (layer("Dense", "os", units=1), "config.layers[1]: Dense has the module os; it must be keras.layers"),
+        (layer("Dense", "keras.src.layers.core.dense", units=1), "config.layers[1]: Dense has the module"),
+        (layer("Multiply", "keras.src.ops.numpy"), "config.layers[1]: Multiply has the module keras.src.ops.numpy;"),
         (layer("get_file", "keras.utils", origin="http://x"), "config.layers[1]: the layer get_file"),
-        ({"class_name": "Dense", "config": {"units": 1}}, "config.layers[1]: Dense says that it is in the module None"),
+        ({"class_name": "Dense", "config": {"units": 1}}, "config.layers[1]: Dense has the module None;"),
         (
             {**layer("Dense", units=1), "registered_name": "evil>Dense"},
             "config.layers[1].registered_name: evil>Dense is not a class of Keras",
@@ -87,7 +87,7 @@ def test_what_is_allowed_passes():
         (layer("Dense", units=1, kernel_initializer="evil"), "the initializer evil is not on the list"),
         (
             layer("Dense", units=1, kernel_initializer=layer("Zeros", "os")),
-            "config.layers[1].config.kernel_initializer: Zeros says that it is in the module os",
+            "config.layers[1].config.kernel_initializer: Zeros has the module os; it must be keras.initializers",
         ),
         (
             layer("Dense", units=1, kernel_initializer=layer("Constant", "keras.initializers", value=LAMBDA)),
@@ -118,7 +118,7 @@ def test_what_is_allowed_passes():
         ),
     ],
 )
-def test_what_carries_code_is_refused(bad, place):
+def test_code_is_refused_in_a_layer(bad, place):
     with pytest.raises(UnsafeModel) as caught:
         allowlist.check(sequential(bad))
     assert caught.value.message.startswith(place) or place in caught.value.message
@@ -126,7 +126,7 @@ def test_what_carries_code_is_refused(bad, place):
 
 
 @pytest.mark.parametrize("bad", [LAMBDA, FUNCTION, layer("Dense", units=1), {"a": [{"b": LAMBDA}]}])
-def test_what_carries_code_is_refused_in_the_graph(bad):
+def test_code_is_refused_in_the_graph(bad):
     for node in (
         {"args": [bad], "kwargs": {}},
         {"args": [], "kwargs": {"mask": bad}},
@@ -146,28 +146,31 @@ def test_what_carries_code_is_refused_in_the_graph(bad):
         (layer("Dense", units=1, foo=1), "config.layers[1].config.foo: Dense takes no such argument"),
         (layer("Dense", units=1, weights=[[1.0]]), "config.weights: Dense takes no such argument"),
         (layer("Dense", units=2**41), "config.layers[1].config.units: 2199023255552 is too large"),
-        (layer("Embedding", input_dim=2**21, output_dim=2**20), "a layer of this size cannot be built"),
-        (layer("Conv2D", filters=2**20, kernel_size=[2**11, 2**11]), "a layer of this size cannot be built"),
-        (layer("Reshape", target_shape=[2**14] * 3), "a layer of this size cannot be built"),
+        (layer("Embedding", input_dim=2**21, output_dim=2**20), "this layer is too large"),
+        (layer("Conv2D", filters=2**20, kernel_size=[2**11, 2**11]), "this layer is too large"),
+        (layer("Reshape", target_shape=[2**14] * 3), "this layer is too large"),
         (layer("Dense", units=1, name="x" * 300), "cannot be a name"),
         (layer("Dense", units=1, name=3), "cannot be a name"),
         (layer("Dense", units=1, trainable="no"), "trainable must be true or false"),
         (layer("Dropout", rate=0.1, seed="x"), "seed must be a whole number"),
-        (layer("EinsumDense", equation="a" * 2000), "a text of 2000 characters"),
-        (layer("Dense", units=float("inf")), "not a number"),
-        (layer("Dense", units={1, 2}), "not plain JSON"),
+        (layer("EinsumDense", equation="a" * 2000), "contains a text of 2000 characters"),
+        (layer("Dense", units=float("inf")), "not a finite number"),
+        (layer("Dense", units={1, 2}), "contains a set, which is not a JSON value"),
         (layer("Dense", units=2**70), "more than 64 bits"),
-        ({**layer("Dense", units=1), "compile_config": {"a": 1}}, "holds no compile parameters"),
-        ({**layer("Dense", units=1), "spell": 1}, "config.layers[1].spell: a layer has no such part"),
+        ({**layer("Dense", units=1), "compile_config": {"a": 1}}, "cannot contain compile parameters"),
+        ({**layer("Dense", units=1), "spell": 1}, "config.layers[1].spell: a serialized layer has no such key"),
         ({**layer("Dense"), "config": [1]}, "config must be an object"),
         ("Dense", "must be an object with a class_name"),
         (layer("StackedRNNCells", cells=3), "must be a list of layers"),
-        (layer("Dense", units="64"), "config.units must be a whole number from 1 on, not 64"),
-        (layer("Dense", units=0), "config.units must be a whole number from 1 on, not 0"),
-        (layer("Dense", units=True), "config.units must be a whole number from 1 on, not True"),
-        (layer("Dense", units=[4]), "config.units must be a whole number from 1 on, not [4]"),
+        (layer("Dense", units="64"), "config.units must be a whole number of at least 1, not 64"),
+        (layer("Dense", units=0), "config.units must be a whole number of at least 1, not 0"),
+        (layer("Dense", units=True), "config.units must be a whole number of at least 1, not True"),
+        (layer("Dense", units=[4]), "config.units must be a whole number of at least 1, not [4]"),
         (layer("Dense", units=4, use_bias="yes"), "config.use_bias must be true or false, not yes"),
-        (layer("Conv2D", filters=2, kernel_size=[3, -3]), "kernel_size[1] must be a whole number from 1 on, or a list"),
+        (
+            layer("Conv2D", filters=2, kernel_size=[3, -3]),
+            "kernel_size[1] must be a whole number of at least 1, or a list",
+        ),
         (layer("Dropout", rate=7), "config.rate must be a number between 0 and 1, not 7"),
         (layer("Flatten", data_format=1), "config.data_format must be a text, not 1"),
         (layer("Reshape", target_shape=[2, "2"]), "target_shape[1] must be a whole number"),
@@ -176,24 +179,26 @@ def test_what_carries_code_is_refused_in_the_graph(bad):
         (layer("Dense", units=1, kernel_regularizer=layer("L2", "keras.regularizers", l2="x")), "l2 must be a number"),
     ],
 )
-def test_what_makes_no_sense_is_refused(bad, message):
+def test_wrong_values_are_refused(bad, message):
     with pytest.raises(InvalidArgument) as caught:
         allowlist.check(sequential(bad))
     assert message in caught.value.message
 
 
 def test_every_argument_of_the_tables_has_a_check():
-    tables = (allowlist.LAYERS, allowlist.INITIALIZERS, allowlist.REGULARIZERS, allowlist.CONSTRAINTS)
-    named = {name for table in tables for arguments in table.values() for name in arguments}
-    assert all(name in allowlist._CHECKS or name.rpartition("_")[2] in allowlist._CHECKS_BY_ENDING for name in named)
-    described = [name for names in allowlist._rows(allowlist.ARGUMENTS_ROWS).values() for name in names]
-    assert len(described) == len(set(described)), "an argument is of two kinds"
-    assert set(described) <= named, "nothing takes such an argument"
+    classes = (tables.LAYERS, tables.INITIALIZERS, tables.REGULARIZERS, tables.CONSTRAINTS)
+    named = {name for table in classes for arguments in table.values() for name in arguments}
+    checked = {*values.VALUE_CHECKS, *allowlist.OBJECT_CHECKS}
+    assert all(name in checked or name.rpartition("_")[2] in allowlist.OBJECT_CHECKS_BY_ENDING for name in named)
+    assert not set(values.VALUE_CHECKS) & set(allowlist.OBJECT_CHECKS)
+    typed = [name for names in tables.rows(tables.ARGUMENTS_ROWS).values() for name in names]
+    assert len(typed) == len(set(typed)), "an argument has two value types"
+    assert set(typed) <= named, "no class takes this argument"
 
 
 def test_only_models_at_the_top():
     for top in (layer("Dense", units=1), {"class_name": "Model"}, None, [], "Sequential"):
-        with pytest.raises(UnsafeModel, match="a model is Sequential or Functional"):
+        with pytest.raises(UnsafeModel, match="a model must be Sequential or Functional"):
             allowlist.check(top)
     for empty in ({}, {"layers": []}, {"layers": 3}):
         with pytest.raises(InvalidArgument, match="at least one layer"):
@@ -202,13 +207,13 @@ def test_only_models_at_the_top():
         allowlist.check(functional(layer("Dense", units=1), output_layers=["x", 0, 0]))
 
 
-def test_bombs():
+def test_very_many_layers_and_very_deep_layers_are_refused():
     with pytest.raises(InvalidArgument, match="more than 10000 layers"):
         allowlist.check(sequential(*[layer("Flatten")] * 10_000))
     deep = layer("Dense", units=1)
     for _ in range(5000):
         deep = layer("TimeDistributed", layer=deep)
-    with pytest.raises(InvalidArgument, match="nested more than 64 deep"):
+    with pytest.raises(InvalidArgument, match="nested more than 64 levels deep"):
         allowlist.check(sequential(deep))
 
 
@@ -220,24 +225,24 @@ def test_hints_say_what_to_do_instead():
 
 def test_compile_parameters_must_be_canonical():
     made = compile_params("optimizer='SGD(lr=0.1, decay=0.1)', loss='Huber(delta=2)', metrics=['AUC(curve=PR)', 'acc']")
-    allowlist.check_compile(made)
+    check_compile(made)
     for change in (
         {"loss": "kullback_leibler_divergence"},
         {"optimizer": {"class_name": "Adam", "config": {"lr": 1}}},
         {"optimizer": {"class_name": "Adam", "config": {}, "module": "keras.optimizers"}},
     ):
         with pytest.raises(UnsafeModel):
-            allowlist.check_compile({**made, **change})
+            check_compile({**made, **change})
     for change in ({"loss": FUNCTION}, {"metrics": [LAMBDA]}, {"loss": "evil>loss"}, {"jit_compile": True}):
         with pytest.raises(CerebroError):
-            allowlist.check_compile({**made, **change})
+            check_compile({**made, **change})
 
 
-def places(value, path=()):
-    """Every place in a JSON value."""
+def paths(value, path=()):
+    """The path of every part of a JSON value."""
     yield path
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from places(inner, (*path, key))
+        yield from paths(inner, (*path, key))
 
 
 EVIL = [LAMBDA, FUNCTION, layer("Lambda", function=LAMBDA), layer("TFSMLayer", filepath="/x"), {"class_name": "f>g"}]
@@ -245,10 +250,10 @@ EVIL = [LAMBDA, FUNCTION, layer("Lambda", function=LAMBDA), layer("TFSMLayer", f
 
 @settings(deadline=None)
 @given(st.sampled_from(FIXTURES), st.integers(0, 2**32), st.sampled_from(EVIL))
-def test_no_place_in_a_real_model_takes_anything_else(path, seed, evil):
-    """Put something evil anywhere in a valid architecture, as a value or under a new key: it never passes."""
-    model = models.architecture(json.loads(path.read_text())["keras2"])
-    chosen = random.Random(seed).choice([place for place in places(model) if place])
+def test_no_part_of_a_real_model_can_be_replaced_by_code(path, seed, evil):
+    """Code at a random path of a valid architecture, as a value or under a new key, never passes."""
+    model = reading.architecture(json.loads(path.read_text())["keras2"])
+    chosen = random.Random(seed).choice([part for part in paths(model) if part])
     changed = copy.deepcopy(model)
     inside = changed
     for key in chosen[:-1]:

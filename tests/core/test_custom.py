@@ -1,4 +1,4 @@
-"""Custom losses and metrics by name: what may be registered, and what compile parameters may say of it."""
+"""Custom functions: which names and sources may be registered, and how compile parameters refer to them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from cerebro_db.core import allowlist, custom
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, InvalidSyntax, UnsafeModel
-from cerebro_db.core.params import compile_params
+from cerebro_db.core.parameters import custom
+from cerebro_db.core.parameters.params import check_compile, compile_params
 
 KNOWN = {
     "loss": {"focal": "focal@3", "focal@3": "focal@3"},
@@ -17,12 +17,12 @@ KNOWN = {
 GOOD = "def focal(y_true, y_pred):\n    import math\n    return ops.mean(ops.abs(y_true - y_pred), axis=-1) * math.pi"
 
 
-def test_names_become_versions():
+def test_a_name_becomes_a_reference_with_the_version():
     made = compile_params("optimizer='adam', loss='focal', metrics=['hits', 'acc']", KNOWN)
     assert made["loss"] == "focal@3"
     assert made["metrics"] == ["hits@1", "acc"]
     assert custom.references(made) == {"focal@3", "hits@1"}
-    allowlist.check_compile(made, KNOWN)
+    check_compile(made, KNOWN)
     again = compile_params(json.dumps(made), KNOWN)
     assert again == made
     per_output = compile_params("optimizer='adam', loss={'a': 'focal', 'b': 'mse'}, metrics=[['hits'], ['mae']]", KNOWN)
@@ -36,8 +36,8 @@ def test_other_names_are_unknown(name):
     assert caught.value.hint is not None
 
 
-def test_nobody_brings_a_function_along():
-    """Neither by a name the server does not know nor as an object: without the server's word there are none."""
+def test_compile_parameters_cannot_bring_a_function_of_their_own():
+    """Neither by a reference that is not registered, nor as an object that contains source text."""
     made = compile_params("optimizer='adam', loss='mse'")
     for loss in (
         "focal@3",
@@ -48,21 +48,21 @@ def test_nobody_brings_a_function_along():
     ):
         for known in (custom.NONE, {"loss": {"other@1": "other@1"}}):
             with pytest.raises(CerebroError):
-                allowlist.check_compile({**made, "loss": loss}, known)
+                check_compile({**made, "loss": loss}, known)
     with pytest.raises(UnsafeModel):
-        allowlist.check_compile({**made, "loss": "focal"}, KNOWN)  # not canonical: it says no version
+        check_compile({**made, "loss": "focal"}, KNOWN)  # Not canonical: the version is missing.
 
 
-def test_top_k_as_madlib_names_it():
+def test_madlibs_name_for_top_k_accuracy():
     made = compile_params("optimizer='adam', loss='mse', metrics=['top_5_accuracy']")
     assert made["metrics"] == [{"class_name": "TopKCategoricalAccuracy", "config": {"k": 5, "name": "top_5_accuracy"}}]
-    allowlist.check_compile(made)
+    check_compile(made)
     for name in ("top_0_accuracy", "top_k_accuracy", "top_99999999999_accuracy", "top_5_accuracy(k=3)"):
         with pytest.raises(InvalidArgument):
             compile_params(json.dumps({"optimizer": "adam", "loss": "mse", "metrics": [name]}))
 
 
-def test_a_source_is_looked_at_and_not_executed(tmp_path):
+def test_a_source_is_parsed_and_not_executed(tmp_path):
     custom.check_source("focal", GOOD)
     custom.check_source("focal", f"def focal(y_true, y_pred):\n    open({str(tmp_path)!r} + '/x', 'w')")
     assert not list(tmp_path.iterdir())
@@ -99,7 +99,7 @@ def test_a_source_is_looked_at_and_not_executed(tmp_path):
         "\x80\x04\x95dill",
     ],
 )
-def test_what_is_no_source(source):
+def test_refused_sources(source):
     with pytest.raises(InvalidSyntax):
         custom.check_source("focal", source)
 
@@ -108,7 +108,7 @@ def test_what_is_no_source(source):
     "name",
     ["", None, "mse", "MSE", "Huber", "accuracy", "top_3_accuracy", "get", "a b", "é", "x" * 60, "a@1", "a;--", "1a"],
 )
-def test_what_is_no_name(name):
+def test_refused_names(name):
     with pytest.raises(InvalidName):
         custom.check_name(name, "loss")
     with pytest.raises(InvalidArgument):

@@ -1,7 +1,7 @@
-"""Every published way to make Keras run, read or fetch something by a model, and ideas of our own: all refused.
+"""Malicious models: every published way to make Keras run, read or fetch something, and ideas of our own.
 
-Each is shown to the gate (core) and, past it, to a real trainer, which has the gate again: refused within a
-second, nothing imported, opened or fetched, the trainer as alive as before.
+Each is given to the allow-list in core, and then directly to a real trainer, which has the same allow-list.  Both must
+refuse it within a second, import, open and fetch nothing, and go on working.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_db.core import allowlist, models, state
+from cerebro_db.core import state
+from cerebro_db.core.architecture import allowlist, reading
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.params import compile_params
+from cerebro_db.core.parameters.params import check_compile, compile_params
+from cerebro_db.core.protocol.orders import Describe
+from cerebro_db.core.protocol.parts import Origin, StateRef
 from tests.core.fuzz_state import framed
 from tests.nn.trainer_client import OrderFailed, Trainer
 
@@ -71,13 +74,13 @@ def dense(**config: Any) -> Json:
 OPEN = function("open", "builtins")
 SYSTEM = function("system", "os")
 
-# name: (number or idea, what it does, the architecture)
+# name: (number of the vulnerability or "idea", what it does, the architecture)
 ARCHITECTURES: dict[str, tuple[str, str, Json]] = {
-    # -- published, by number
+    # -- published vulnerabilities
     "lambda bytecode": ("CVE-2024-3660", "marshalled code in a Lambda layer", model(layer("Lambda", function=LAMBDA))),
     "lambda of Keras 2": (
         "CVE-2024-3660",
-        "the same, as Keras 2 wrote it: the downgrade",
+        "the same in the format of Keras 2: a downgrade",
         {
             "class_name": "Sequential",
             "config": [{"class_name": "Lambda", "config": {"function": [CODE, None, None], "function_type": "lambda"}}],
@@ -107,7 +110,9 @@ ARCHITECTURES: dict[str, tuple[str, str, Json]] = {
     "get_file through keras' own modules": (
         "CVE-2025-8747",
         "only modules of keras are named, whose helpers suffice",
-        model(layer("Lambda", function=function("get_file", "keras.utils"), arguments={"origin": "http://127.0.0.1:9"})),
+        model(
+            layer("Lambda", function=function("get_file", "keras.utils"), arguments={"origin": "http://127.0.0.1:9"})
+        ),
     ),
     "model_from_json inside": (
         "CVE-2025-8747",
@@ -124,7 +129,7 @@ ARCHITECTURES: dict[str, tuple[str, str, Json]] = {
     ),
     "set_global_attribute": (
         "CVE-2025-9906",
-        "the same by the global state",
+        "the same through the global state",
         model(
             layer(
                 "Lambda",
@@ -135,7 +140,7 @@ ARCHITECTURES: dict[str, tuple[str, str, Json]] = {
     ),
     "load_model of an HDF5 file": (
         "CVE-2025-9905",
-        "the older file format, which knows no safe mode",
+        "the older file format, which has no safe mode",
         model(layer("Lambda", function=function("load_model", "keras.models"), arguments={"filepath": "/tmp/x.h5"})),
     ),
     "TorchModuleWrapper": (
@@ -171,7 +176,7 @@ ARCHITECTURES: dict[str, tuple[str, str, Json]] = {
     ),
     "Lambda outside of a safe-mode scope": (
         "CVE-2026-12481",
-        "from_config() takes an unset safe mode for off",
+        "from_config() treats an unset safe mode as off",
         model(layer("TimeDistributed", layer=layer("Lambda", function=LAMBDA))),
     ),
     "layer name that is a path": (
@@ -180,8 +185,8 @@ ARCHITECTURES: dict[str, tuple[str, str, Json]] = {
         model(dense(name="..")),
     ),
     "layer name with a path in it": ("CVE-2026-12479", "the same", graph({**node(dense(), CALL), "name": "../../y"})),
-    # -- ideas: places where an object may stand
-    "activation": ("idea", "a function for an activation", model(dense(activation=SYSTEM))),
+    # -- ideas: arguments that can contain an object
+    "activation": ("idea", "a function as an activation", model(dense(activation=SYSTEM))),
     "activation lambda": ("idea", "", model(dense(activation=LAMBDA))),
     "activation by dotted name": ("idea", "", model(dense(activation="os.system"))),
     "activation of a package": ("idea", "a registered name", model(dense(activation="evil>f"))),
@@ -223,7 +228,7 @@ ARCHITECTURES: dict[str, tuple[str, str, Json]] = {
     "class_name with a module": ("idea", "", model(layer("os.system", "keras.layers"))),
     "module with a trailing part": ("idea", "", model(layer("Dense", "keras.layers.os", units=1))),
     "keras.src": ("idea", "", model(layer("Dense", "keras.src.layers.core.dense", units=1))),
-    "keras.ops": ("idea", "operators on tensors are classes, too", model(layer("Multiply", "keras.src.ops.numpy"))),
+    "keras.ops": ("idea", "operators on tensors are also classes", model(layer("Multiply", "keras.src.ops.numpy"))),
     "tf": ("idea", "", model(layer("read_file", "tensorflow.io", filename="/etc/passwd"))),
     "Masking without a module": ("idea", "", model({"class_name": "Masking", "config": {}})),
     "class from the registry": ("idea", "", model({**dense(), "class_name": "Custom>Dense"})),
@@ -256,7 +261,8 @@ ARCHITECTURES: dict[str, tuple[str, str, Json]] = {
     "STFT": ("size", "", model(layer("STFTSpectrogram", fft_length=2**30, frame_length=2**30, frame_step=1))),
 }
 
-# These pass the list: they are layers like others, only of a size that no machine has.  The trainer refuses them.
+# These pass the allow-list, because each layer is allowed.  The whole model is larger than any machine, so the trainer
+# refuses it.
 TOO_LARGE = {
     "weights by the next layer": model(dense(units=2**20), dense(units=2**20)),
     "build_config": model({**dense(units=2**20), "build_config": {"input_shape": [None, 2**24]}}),
@@ -314,7 +320,7 @@ TEXTS: dict[str, str] = {
     "17 MB": json.dumps("x" * (17 << 20)),
     "nothing": "",
 }
-# Keras reads weights from HDF5 and its own archives; here they are a checked header and plain numbers.
+# Keras reads weights from HDF5 files and its own archives.  cerebro_db reads only a checked header and plain numbers.
 STATES: dict[str, tuple[str, bytes]] = {
     "HDF5, as large as it says": ("CVE-2026-0897 (a dataset declares petabytes)", HDF5),
     "HDF5 with external storage": ("CVE-2026-1669 (a dataset lies in another file)", HDF5 + b"/etc/passwd\0"),
@@ -333,7 +339,7 @@ STATES: dict[str, tuple[str, bytes]] = {
 }
 
 
-def test_they_are_enough() -> None:
+def test_the_corpus_is_complete() -> None:
     assert len(ARCHITECTURES) + len(TOO_LARGE) + len(COMPILED) + len(TEXTS) + len(STATES) >= 100
     numbers = {number.split()[0].rstrip(",") for number, *_ in [*ARCHITECTURES.values(), *STATES.values()]}
     assert {number for number in numbers if number.startswith("CVE")} == {
@@ -363,21 +369,21 @@ def refused_at_once(check: Any, *arguments: Any) -> str:
 def test_architectures(name: str) -> None:
     architecture = ARCHITECTURES[name][2]
     refused_at_once(allowlist.check, architecture)
-    if name == "compile_config":  # what a saved model says of its past is dropped on the way in
-        assert "system" not in json.dumps(models.architecture(architecture))
+    if name == "compile_config":  # Reading drops it, because Keras saves it with every compiled model.
+        assert "system" not in json.dumps(reading.architecture(architecture))
         return
-    refused_at_once(models.architecture, architecture)
-    refused_at_once(models.architecture, json.dumps(architecture))
+    refused_at_once(reading.architecture, architecture)
+    refused_at_once(reading.architecture, json.dumps(architecture))
 
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_compile_parameters(name: str) -> None:
-    refused_at_once(allowlist.check_compile, {**LOADED, **COMPILED[name]})
+    refused_at_once(check_compile, {**LOADED, **COMPILED[name]})
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts(name: str) -> None:
-    refused_at_once(models.architecture, TEXTS[name])
+    refused_at_once(reading.architecture, TEXTS[name])
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -386,11 +392,11 @@ def test_states(name: str) -> None:
 
 
 def test_a_trainer_refuses_them_itself(tmp_path: Path) -> None:
-    """As if the server had no gate: straight to the process that would build them."""
+    """The order goes directly to the process that builds models, as if the server did not check anything."""
     trainer = Trainer(tmp_path)
     try:
         fine = {"architecture": model(dense()), "compile": LOADED, "fit": {}}
-        parameters = trainer("describe", configuration=fine, layout=None)["parameters"]
+        parameters = trainer(Describe(fine)).parameters
         assert parameters == 5
         cases = [(name, architecture, LOADED) for name, (_, _, architecture) in ARCHITECTURES.items()]
         cases += [(name, model(dense()), {**LOADED, **changed}) for name, changed in COMPILED.items()]
@@ -400,20 +406,24 @@ def test_a_trainer_refuses_them_itself(tmp_path: Path) -> None:
             configuration = {"architecture": architecture, "compile": compiled, "fit": {}}
             started = cpu_seconds(trainer.process.pid)
             with pytest.raises(OrderFailed) as caught:
-                trainer("describe", configuration=configuration, layout=None)
+                trainer(Describe(configuration))
             assert caught.value.kind != "TrainerFailed", (name, caught.value)
             taken = cpu_seconds(trainer.process.pid) - started
             if taken > 1:
                 slow[name] = taken
         assert not slow
+        full, weights = Origin.FULL, Origin.WEIGHTS
         for name, (_, damaged) in STATES.items():
             (tmp_path / "state").write_bytes(damaged)
-            for kind in ("full", "weights"):
+            for initial in (full, weights):
                 with pytest.raises(OrderFailed) as caught:
                     trainer.data("d", LAYOUT, **DATA)
-                    trainer.train(fine, "d", {"kind": kind, "path": str(tmp_path / "state"), "sha256": "0" * 64})
+                    path = str(tmp_path / "state")
+                    trainer.train(
+                        fine, "d", StateRef(initial, "state", "0" * 64 if initial is full else None, path=path)
+                    )
                 assert caught.value.kind in ("CorruptState", "ConfigurationFailed", "BadData"), (name, caught.value)
-        assert trainer("describe", configuration=fine, layout=None)["parameters"] == parameters
+        assert trainer(Describe(fine)).parameters == parameters
         open_files = [os.readlink(f"/proc/{trainer.process.pid}/fd/{fd}") for fd in os.listdir(
             f"/proc/{trainer.process.pid}/fd")]  # fmt: skip
         assert not [file for file in open_files if file.startswith("socket:")]

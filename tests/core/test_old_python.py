@@ -1,4 +1,4 @@
-"""The server's embedded Python may be as old as 3.9: what runs there has to be readable to it."""
+"""The server's embedded Python may be as old as 3.9, so it must be able to parse the modules that run there."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-IN_THE_SERVER = sorted([*(ROOT / "cerebro_db" / "core").glob("*.py"), *(ROOT / "plpy" / "cerebro_plpy").glob("*.py")])
-NEWER = {"slots", "kw_only"}  # arguments of @dataclass
+SERVER_MODULES = sorted(
+    [*(ROOT / "cerebro_db" / "core").rglob("*.py"), *(ROOT / "plpy" / "cerebro_plpy").rglob("*.py")]
+)
+NEWER = {"slots", "kw_only"}  # arguments of @dataclass that Python 3.9 does not have
 
 
-@pytest.mark.parametrize("path", IN_THE_SERVER, ids=lambda path: path.stem)
-def test_python_3_9_reads_it(path: Path) -> None:
+@pytest.mark.parametrize("path", SERVER_MODULES, ids=lambda path: path.stem)
+def test_python_3_9_parses_it(path: Path) -> None:
     source = path.read_text()
-    tree = ast.parse(source, str(path), feature_version=(3, 9))  # no match, no parenthesised with
+    tree = ast.parse(source, str(path), feature_version=(3, 9))  # refuses match and parenthesised with
     assert "from __future__ import annotations" in source or not _annotated(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("dataclass", "zip"):
@@ -26,6 +28,6 @@ def _annotated(tree: ast.AST) -> bool:
     return any(isinstance(node, (ast.FunctionDef, ast.AnnAssign)) for node in ast.walk(tree))
 
 
-def test_it_would_notice() -> None:
+def test_the_parser_refuses_newer_syntax() -> None:
     with pytest.raises(SyntaxError):
         ast.parse("match x:\n  case 1: pass", feature_version=(3, 9))

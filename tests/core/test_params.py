@@ -1,4 +1,4 @@
-"""Parameter strings: what they mean, and what is refused."""
+"""Compile and fit parameters: what the strings mean, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cerebro_db.core import grammar
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidSyntax, Unsupported
-from cerebro_db.core.params import compile_params, fit_params
-from cerebro_db.core.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
+from cerebro_db.core.parameters import grammar
+from cerebro_db.core.parameters.params import compile_params, fit_params
+from cerebro_db.core.parameters.value_types import VALUE_TYPES
+from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 
 REST = ", loss='categorical_crossentropy', metrics=['accuracy']"
 
@@ -53,7 +54,7 @@ def test_a_madlib_string_becomes_the_canonical_dictionary():
         ' "config": {"learning_rate": 0.1}}, "loss": "mse", "metrics": ["mae"]}',
     ],
 )
-def test_spellings_of_the_same_parameters(text):
+def test_all_spellings_give_the_same_dictionary(text):
     assert compile_params(text) == compile_params("optimizer='Adam(learning_rate=.1)', loss='mse', metrics=['mae']")
 
 
@@ -72,7 +73,7 @@ def test_booleans_are_booleans(given, meant):
     assert optimizer(f"SGD(nesterov={given})")["config"] == {"nesterov": meant}
 
 
-def test_none_is_the_default():
+def test_none_stands_for_the_default():
     assert optimizer("Adam(epsilon=None, clipnorm=None)")["config"] == {"clipnorm": None}
 
 
@@ -247,13 +248,13 @@ def test_hints_offer_the_nearest_name():
         ("optimizer=keras.Adam", "unexpected '.'"),
         ("optimizer='SGD(0.1)', loss='mse'", "expected a parameter name, found '0.1'"),
         ("optimizer='SGD(lr=1e999)', loss='mse'", "too large"),
-        ("optimizer='SGD(lr=1" + "0" * 50 + ")', loss='mse'", "too many digits"),
-        ("a=" + "[" * 40, "nested more than 32 deep"),
-        ("a=" + "1" * 70000, "too many"),
+        ("optimizer='SGD(lr=1" + "0" * 50 + ")', loss='mse'", "more than 40 characters"),
+        ("a=" + "[" * 40, "nested more than 32 levels deep"),
+        ("a=" + "1" * 70000, "70002 characters; the limit is 65536"),
         ('{"optimizer": }', "not valid JSON: .* line 1, column 15"),
         ('{"optimizer": NaN}', "NaN is not a number"),
         ('{"a": ' * 9000, "not valid JSON"),
-        ('{"a": ' * 100000, "600000 characters are too many"),
+        ('{"a": ' * 100000, "600000 characters; the limit is"),
         ("optimizer=__import__('os').system('x'), loss='mse'", "expected a parameter name"),
     ],
 )
@@ -323,7 +324,7 @@ def test_unknown_fit_parameter_and_callbacks():
 @given(st.text(alphabet="opt=imzer'\"(),[]{}: \\0.1eE-abcTrue", max_size=60) | st.text(max_size=60))
 @example("a='\\")
 @example("a=\x00")
-def test_any_text_is_read_or_refused_in_our_words(text):
+def test_any_text_is_accepted_or_refused_with_an_error_of_ours(text):
     for read in (compile_params, fit_params):
         try:
             json.dumps(read(text))
@@ -346,12 +347,12 @@ _VALUES = {
 
 
 @given(st.data())
-def test_written_and_read_again_it_is_the_same(data):
+def test_a_canonical_dictionary_is_read_as_itself(data):
     entry = data.draw(st.sampled_from(sorted(OPTIMIZERS.entries.values(), key=lambda entry: entry.class_name)))
     config = {}
-    for name, kind in entry.arguments.items():
+    for name, value_type in entry.arguments.items():
         if name not in ("clipvalue", "global_clipnorm") and data.draw(st.booleans()):
-            config[name] = data.draw(_VALUES[kind.rstrip("?")])
+            config[name] = data.draw(_VALUES[value_type.rstrip("?")])
     given = {"optimizer": {"class_name": entry.class_name, "config": config}, "loss": "mse"}
     made = compile_params(json.dumps(given))
     assert made["optimizer"] == given["optimizer"]
@@ -368,8 +369,9 @@ def test_written_and_read_again_it_is_the_same(data):
     assert compile_params(f"optimizer={entry.class_name}({call}), loss=mse")["optimizer"] == given["optimizer"]
 
 
-def test_each_vocabulary_finds_its_own_names():
+def test_each_vocabulary_finds_its_own_names_and_knows_its_value_types():
     for vocabulary in (OPTIMIZERS, SCHEDULES, LOSSES, METRICS):
         for entry in vocabulary.entries.values():
+            assert {value_type.rstrip("?!") for value_type in entry.arguments.values()} <= set(VALUE_TYPES)
             assert vocabulary.find(entry.class_name) is entry
             assert entry.short is None or vocabulary.find(entry.short) is entry

@@ -1,4 +1,4 @@
-"""Which layers of an architecture a run's precision is for."""
+"""Mixed precision: which layers of an architecture get the policy of the run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core import allowlist
-from cerebro_db.core.precision import computed_in
+from cerebro_db.core.architecture import allowlist
+from cerebro_db.core.architecture.precision import computed_in
 
 Json = dict[str, Any]
 
@@ -26,7 +26,7 @@ def policy(name: str) -> Json:
 
 
 def policies(node: Json) -> dict[str, Any]:
-    """By the layers' names, however deep they are."""
+    """The policy of each layer, by its name, at any depth."""
     found: dict[str, Any] = {}
     config = node["config"]
     if "layers" not in config:
@@ -62,14 +62,14 @@ def test_all_layers_but_the_outputs() -> None:
     assert computed_in(made, "mixed_bfloat16") == made
 
 
-def test_full_precision_takes_what_was_mixed_back() -> None:
+def test_float32_undoes_mixed_precision() -> None:
     there_and_back = policies(computed_in(computed_in(NESTED, "mixed_float16"), "float32"))
     assert set(there_and_back.values()) == {None, "float32", "float64"}
     plain = model("plain", layer("Dense", "hidden", units=4), layer("Dense", "out", units=2, dtype=policy("float32")))
     assert computed_in(plain, "float32") == plain
 
 
-def test_layers_without_names_and_policies_without_names() -> None:
+def test_layers_and_policies_without_names() -> None:
     def dense(**config: Any) -> Json:
         return {"module": "keras.layers", "class_name": "Dense", "config": {"units": 4, **config}}
 

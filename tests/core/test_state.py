@@ -1,4 +1,4 @@
-"""The state codec: round trips, the safetensors library agrees, and damage is always CorruptState."""
+"""The state codec: round trips, agreement with the safetensors library, and CorruptState for any damage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_round_trip(tensors, metadata):
     whole = filled(tensors, metadata)
     for source in (whole, memoryview(whole), io.BytesIO(whole)):
         header = state.read_header(source, len(whole))
-        # tensors without bytes may change places with their neighbours' ends, the others may not
+        # The reader may change the order of tensors without bytes, but not the order of the others.
         kept = [(t.name, t.dtype, t.shape) for t in header.tensors]
         assert sorted(kept) == sorted(tensors)
         assert [t for t in kept if 0 not in t[2]] == [t for t in tensors if 0 not in t[2]]
@@ -50,7 +50,7 @@ def test_round_trip(tensors, metadata):
 
 
 @given(tensors_strategy)
-def test_the_library_reads_what_we_write(tensors):
+def test_the_library_reads_our_states(tensors):
     whole = filled(tensors)
     theirs = safetensors.numpy.load(whole)
     for tensor in state.read_header(whole).tensors:
@@ -59,7 +59,7 @@ def test_the_library_reads_what_we_write(tensors):
         assert theirs[tensor.name].tobytes() == ours.tobytes()
 
 
-def test_we_read_what_the_library_writes():
+def test_we_read_the_librarys_files():
     arrays = {"000|dense/kernel": np.arange(6, dtype="f4").reshape(2, 3), "001|adam/iteration": np.array(7)}
     whole = safetensors.numpy.save(arrays, {"weights": "1"})
     for tensor in state.read_header(whole).tensors:
@@ -75,7 +75,7 @@ def test_a_mapped_file(tmp_path):
         assert state.read_header(file, os.path.getsize(file.name)) == state.read_header(whole)
 
 
-def test_weights_are_a_slice():
+def test_the_weights_are_a_slice_of_the_state():
     tensors = [("000|k", "F32", (2, 3)), ("001|b", "F32", (3,)), ("002|seed", "I64", (2,)), ("003|m", "F32", (2, 3))]
     header = state.read_header(filled(tensors, {"weights": "2"}))
     assert state.weights_slice(header) == (header.data_start, 36)
@@ -165,7 +165,7 @@ def test_a_mutated_state_is_read_or_corrupt(tensors, data):
         assert all(t.end <= len(piece) for t in header.tensors)
 
 
-def test_writer_refuses_two_of_a_name():
+def test_the_writer_refuses_two_tensors_of_one_name():
     with pytest.raises(ValueError, match="two tensors"):
         state.header_bytes([("a", "F32", ()), ("a", "F32", ())], {})
     with pytest.raises(ValueError, match="two tensors"):
@@ -173,7 +173,7 @@ def test_writer_refuses_two_of_a_name():
 
 
 def test_many_damaged_states():
-    """python -m tests.core.fuzz_state looks at a million."""
+    """A sample; python -m tests.core.fuzz_state reads a million."""
     found = fuzz(20_000, seed=1)
     assert found["corrupt"] > 10_000 and found["read"] > 100
     assert found["grown_mb"] < 64 and found["slowest_ms"] < 1000

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.params import compile_params
+from cerebro_db.core.parameters.params import compile_params
 
 Json = dict[str, Any]
 
@@ -27,7 +27,7 @@ def sequential(*layers: Json) -> Json:
 
 
 def functional(layers: list[tuple[Json, list[str]]], inputs: list[str], outputs: list[str]) -> Json:
-    """Layers with the names of those they are called on."""
+    """A Functional model; each layer comes with the names of the layers that it is called on."""
 
     def tensor(name: str) -> Json:
         return {
@@ -50,7 +50,7 @@ def functional(layers: list[tuple[Json, list[str]]], inputs: list[str], outputs:
 
 
 def configuration(architecture: Json, loss: Any, optimizer: str = "Adam", **more: Any) -> Json:
-    """``more``: arguments of the optimizer; metrics, batch_size, epochs, … go where they belong."""
+    """``more``: arguments of the optimizer, and metrics, batch_size, epochs and other fit parameters."""
     metrics = more.pop("metrics", ["accuracy"])
     known = ("batch_size", "epochs", "shuffle", "class_weight", "steps_per_epoch")
     fit = {"batch_size": 16, **{name: more.pop(name) for name in known if name in more}}
@@ -94,7 +94,7 @@ def mlp(classes: int = 10, units: int = 16, activation: str = "softmax") -> Json
 
 
 def noisy_mlp() -> Json:
-    """Everything that weights alone do not carry: moving statistics, seeds."""
+    """A model with state beside its weights: moving statistics and seeds."""
     return sequential(
         input_layer([64]),
         layer("Dense", "hidden", units=16, activation="relu"),
@@ -144,7 +144,7 @@ def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
 
 
 def made_up(rows: int, seed: int) -> dict[str, np.ndarray]:
-    """Columns of all layouts above but DIGITS, with something to learn in them."""
+    """Columns for all layouts above except DIGITS; the targets depend on the inputs."""
     random = np.random.default_rng(seed)
     facts = random.normal(size=(rows, 4)).astype("float32")
     words = random.integers(0, 20, (rows, 6))

@@ -1,4 +1,4 @@
-"""What holds of every engine: a second trainer changes no bit, and the numbers are those of TensorFlow."""
+"""Tests of every engine: a second trainer changes no bit, and the numbers equal TensorFlow's within rounding."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import hashlib
 import itertools
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
+
+from cerebro_db.core.protocol import CustomFunction, Describe, StateRef
 
 from . import configurations as c
 from .test_hops import CASES, SEED, SHUFFLE_SEEDS, partitions
@@ -55,7 +58,7 @@ WITHOUT_CHANCE = {
 
 
 def engines_of(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[list[Trainer]]:
-    """Two trainers with an engine, of which one is confined as it is in a database, and one with TensorFlow."""
+    """Two trainers with an engine, the second one confined as in a database, and a trainer with TensorFlow."""
     folder = tmp_path_factory.mktemp("engines")
     trainers = [
         Trainer(folder / engine, engine=engine),
@@ -72,7 +75,7 @@ def engines_of(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterato
 def visits(
     trainers: list[Trainer], configuration: c.Json, layout: c.Json, state: Any = None
 ) -> tuple[list[float], list[np.ndarray], Any]:
-    """Losses, the variables and the state after a visit to some partitions, trainers taking turns."""
+    """Losses, variables and state after visits to some partitions; the trainers take turns."""
     losses = []
     for unit, arrays in enumerate(partitions(layout)[:UNITS]):
         trainer = trainers[unit % len(trainers)]
@@ -85,16 +88,15 @@ def visits(
             seed=SEED,
             shuffle_seed=SHUFFLE_SEEDS[unit],
             out=out,
-            hop=unit,
         )
-        assert trained["rows"] == len(arrays[layout["inputs"][0]["name"]])
-        losses.append(trained["loss"])
-        state = full(trained["state"])
+        assert trained.rows == len(arrays[layout["inputs"][0]["name"]])
+        losses.append(trained.loss)
+        state = full(trained)
     return losses, variables(state), state
 
 
 def in_turns(trainer: Trainer, configurations: Sequence[c.Json]) -> tuple[list[list[np.ndarray]], list[float]]:
-    """The variables of each after a visit to some partitions, and the seconds that each visit took to build."""
+    """The variables of each configuration after visits to some partitions, and the seconds that each visit built."""
     states: list[Any] = [None] * len(configurations)
     building = []
     for unit, arrays in enumerate(partitions(c.DIGITS)[:UNITS]):
@@ -104,39 +106,39 @@ def in_turns(trainer: Trainer, configurations: Sequence[c.Json]) -> tuple[list[l
             trained = trainer.train(
                 configuration, "partition", states[number], seed=SEED, shuffle_seed=SHUFFLE_SEEDS[unit], out=out
             )
-            building.append(trained["seconds"]["build"])
-            states[number] = full(trained["state"])
+            building.append(trained.seconds["build"])
+            states[number] = full(trained)
     return list(map(variables, states)), building
 
 
-def variables(state: dict[str, Any]) -> list[np.ndarray]:
-    tensors = safetensors.numpy.load_file(state["path"])
+def variables(state: Any) -> list[np.ndarray]:
+    tensors = safetensors.numpy.load_file(state.path)
     return [tensors[name] for name in sorted(tensors)]
 
 
-def brought(state: dict[str, Any], trainer: Trainer) -> dict[str, Any]:
-    """The state where the trainer may read it."""
+def brought(state: StateRef, trainer: Trainer) -> StateRef:
+    """The state in a folder that the trainer may read."""
     copy = trainer.folder / f"brought.{next(NUMBERS)}"
-    shutil.copy(state["path"], copy)
-    return {**state, "path": str(copy)}
+    shutil.copy(state.path, copy)
+    return replace(state, path=str(copy))
 
 
 class OtherEngine:
-    """Other than TensorFlow.  A subclass names it; its module has the fixture ``engines``, from ``engines_of``."""
+    """Tests of an engine other than TensorFlow.  A subclass names it; its module has the fixture ``engines``."""
 
     engine: str
     library: str
 
-    def test_hello(self, engines: list[Trainer]) -> None:
-        versions = engines[0].hello["versions"]
-        assert versions["engine"] == self.engine and versions["keras"] == engines[2].hello["versions"]["keras"]
-        assert engines[1].hello["devices"] == ["CPU:0"]
-        assert engines[1].hello["confinement"] and not engines[0].hello["confinement"]
+    def test_start_engine(self, engines: list[Trainer]) -> None:
+        versions = engines[0].started.versions
+        assert versions["engine"] == self.engine and versions["keras"] == engines[2].started.versions["keras"]
+        assert engines[1].started.devices == ["CPU:0"]
+        assert engines[1].started.confinement and not engines[0].started.confinement
 
     @pytest.mark.parametrize("place", [0, 2])
     def test_one_framework_per_process(self, engines: list[Trainer], place: int) -> None:
-        """Memory and start time: no engine brings another along."""
-        assert engines[place].hello
+        """No engine imports another one: that would cost memory and start time."""
+        assert engines[place].started
         libraries = Path(f"/proc/{engines[place].process.pid}/maps").read_text()
         found = [name for name in ("jaxlib", "tensorflow", "torch") if f"/{name}/" in libraries]
         assert found == ["tensorflow" if place == 2 else self.library]
@@ -153,30 +155,30 @@ class OtherEngine:
         assert back == pytest.approx(visits(engines[1:2], configuration, layout, there)[0], rel=2e-3)
         answers, outputs = [], []
         for trainer in engines[1:]:
-            order = {"configuration": configuration, "handle": "partition", "state": brought(there, trainer)}
-            answers.append(trainer("evaluate", **order))
+            here = brought(there, trainer)
+            answers.append(trainer.evaluate(configuration, "partition", here))
             out = str(trainer.folder / "predicted")
-            told = trainer("predict", out=out, **order)["outputs"]
+            told = trainer.predict(configuration, "partition", here, out).outputs
             outputs.append(np.concatenate([np.fromfile(f"{out}.{number}", "f4") for number in range(len(told))]))
-        assert answers[0]["loss"] == pytest.approx(answers[1]["loss"], rel=2e-3)
-        assert answers[0]["metrics"] == pytest.approx(answers[1]["metrics"], rel=2e-3)
+        assert answers[0].loss == pytest.approx(answers[1].loss, rel=2e-3)
+        assert answers[0].metrics == pytest.approx(answers[1].metrics, rel=2e-3)
         assert outputs[0] == pytest.approx(outputs[1], abs=1e-4)
 
     def test_slabs_have_no_influence(self, engines: list[Trainer]) -> None:
-        """The second time the trainer knows how fast it is and hands over more batches at once."""
+        """The second time the trainer knows its speed, and its slabs have more batches."""
         configuration = c.configuration(c.mlp(units=7), CATEGORICAL, batch_size=3, epochs=2)
-        first = engines[0].train(configuration, "digits")["state"]["sha256"]
-        assert engines[0].train(configuration, "digits")["state"]["sha256"] == first
+        first = engines[0].train(configuration, "digits").state.sha256
+        assert engines[0].train(configuration, "digits").state.sha256 == first
 
     def test_no_rows_and_few(self, engines: list[Trainer]) -> None:
         configuration = c.configuration(c.mlp(), CATEGORICAL)
         for rows in (0, 5):
             engines[0].data("few", c.DIGITS, image=IMAGES[:rows], digit=c.one_hot(LABELS[:rows], 10))
             trained = engines[0].train(configuration, "few")
-            assert (trained["rows"], trained["steps"]) == (rows, min(rows, 1))
-            arguments = {"configuration": configuration, "handle": "few", "state": full(trained["state"])}
-            assert engines[0]("evaluate", **arguments)["rows"] == rows
-            assert engines[0]("predict", out=str(engines[0].folder / "few.out"), **arguments)["rows"] == rows
+            assert (trained.rows, trained.steps) == (rows, min(rows, 1))
+            assert engines[0].evaluate(configuration, "few", full(trained)).rows == rows
+            out = str(engines[0].folder / "few.out")
+            assert engines[0].predict(configuration, "few", full(trained), out).rows == rows
 
     def test_a_layer_that_only_tensorflow_has(self, engines: list[Trainer]) -> None:
         flipped = c.sequential(
@@ -185,18 +187,17 @@ class OtherEngine:
             c.layer("Flatten", "flat"),
             c.layer("Dense", "out", units=10),
         )
-        told = {"configuration": c.configuration(flipped, CATEGORICAL), "layout": c.DIGITS}
-        assert "TensorFlow only" in failure("ConfigurationFailed", engines[0], "describe", **told)
-        assert engines[2]("describe", **told)["outputs"] == [[10]]
+        order = Describe(c.configuration(flipped, CATEGORICAL), c.DIGITS)
+        assert "TensorFlow only" in failure("ConfigurationFailed", engines[0], order)
+        assert engines[2](order).outputs == [[10]]
 
     def test_a_custom_loss(self, engines: list[Trainer]) -> None:
         source = (
             "def doubled(y_true, y_pred):\n    return 2 * keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)\n"
         )
-        registered = {"name": "doubled", "version": 1, "kind": "loss", "source": source}
-        functions = [{**registered, "sha256": hashlib.sha256(source.encode()).hexdigest()}]
+        functions = [CustomFunction("doubled", 1, "loss", source, hashlib.sha256(source.encode()).hexdigest())]
         configuration = c.configuration(c.mlp(), "mse", steps_per_epoch=1, shuffle=False, metrics=[])
         plain = engines[0].train(configuration, "digits")
         configuration["compile"]["loss"] = "doubled@1"
         custom = engines[0].train(configuration, "digits", functions=functions)
-        assert custom["loss"] == pytest.approx(2 * plain["loss"], rel=1e-5)
+        assert custom.loss == pytest.approx(2 * plain.loss, rel=1e-5)

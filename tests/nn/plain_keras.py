@@ -1,4 +1,4 @@
-"""What the hops are compared with: Keras' own model.fit, in one process, on the same rows in the same order.
+"""The reference for hops: Keras' own model.fit, in one process, on the same rows in the same order.
 
 Run as a script with a JSON file of cases, and "torch" for Keras on PyTorch; writes each case's final variables to an
 .npz beside it. Shares no code with the trainer.

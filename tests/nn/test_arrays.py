@@ -1,4 +1,4 @@
-"""Arrays as PostgreSQL has them in memory, and classes in the order that SQL gives them."""
+"""Arrays in PostgreSQL's own form, and classes in the order of SQL."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from cerebro_db.core.errors import BadData
-from cerebro_db.nn import answers, arrays
+from cerebro_db.core.protocol import PredictedOutput
+from cerebro_db.nn import predictions
+from cerebro_db.nn.rows import arrays
 
 VALUES = np.random.default_rng(1).normal(size=(7, 2, 3)).astype("f4")
 
 
 def array(values: Any, *, kind: int = 700, lower: int = 1, nulls: tuple[int, ...] | None = None) -> bytes:
-    """As array.h says; with ``nulls`` (numbers of elements, maybe none) there is a map of them."""
+    """The form of array.h; with ``nulls`` (numbers of elements, or an empty tuple) there is a bitmap of NULLs."""
     values = np.asarray(values)
     shape, elements = values.shape, values.tobytes()
     if not values.size:
@@ -58,7 +60,7 @@ def test_integers_and_a_factor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("odd", [{"lower": 0}, {"lower": -5}, {"nulls": ()}])
 def test_what_makes_no_difference(tmp_path: Path, odd: dict[str, Any]) -> None:
-    """Where counting begins, and a map of NULLs when none is left."""
+    """Other lower bounds, and a bitmap of NULLs without a NULL."""
     for place in (0, 3, 6):
         sent = [array(one, **(odd if number == place else {})) for number, one in enumerate(VALUES)]
         assert np.array_equal(read(tmp_path, sent), VALUES)
@@ -95,7 +97,7 @@ def test_nothing_but_a_null(tmp_path: Path) -> None:
 
 
 def test_two_wrongs_of_the_right_length(tmp_path: Path) -> None:
-    """One array is as much longer as another is shorter."""
+    """One array is too long, another too short by as much."""
     sent = [array(VALUES[0]), array(np.ones((1, 3), "f4")), array(np.ones((3, 3), "f4"))]
     with pytest.raises(BadData, match=r"shape \[1, 3\]"):
         read(tmp_path, sent)
@@ -117,13 +119,13 @@ def sql_order(row: list[float]) -> list[int]:
     st.one_of(st.none(), st.integers(1, 8)),
 )
 def test_classes_are_ranked_as_sql_would(values: np.ndarray, most: int | None) -> None:
-    found = answers.ranked(values, most)
+    found = predictions.ranked(values, most)
     assert found.tolist() == [sql_order(row)[:most] for row in values.tolist()]
 
 
 def test_answers_lie_rank_by_rank(tmp_path: Path) -> None:
     values = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]], "f4")
-    assert answers.write_best(str(tmp_path / "two"), values, 3, 2) == {"ranks": 2}
+    assert predictions.write_best(str(tmp_path / "two"), values, 3, 2) == PredictedOutput(ranks=2)
     written = np.fromfile(tmp_path / "two", "<f4").reshape(2, 2, 2)
     assert written[0].tolist() == [[1, 0], [2, 2]]
     assert written[1].tolist() == values[[0, 1], [[1, 0], [2, 2]]].tolist()
@@ -132,5 +134,5 @@ def test_answers_lie_rank_by_rank(tmp_path: Path) -> None:
 def test_one_unit_for_two_classes_is_the_second(tmp_path: Path) -> None:
     values = np.array([[0.25], [0.75]], "f4")
     for labels, expected in ((2, [[0, 1], [0.75, 0.75]]), (1, [[0, 0], [0.25, 0.75]])):
-        assert answers.write_best(str(tmp_path / "one"), values, labels, 1) == {"ranks": 1}
+        assert predictions.write_best(str(tmp_path / "one"), values, labels, 1) == PredictedOutput(ranks=1)
         assert np.fromfile(tmp_path / "one", "<f4").reshape(2, 2).tolist() == expected

@@ -1,4 +1,4 @@
-"""What the kernel keeps a confined process from. Where it cannot, confine() says less, and less is asked here."""
+"""What the kernel denies to a confined process. On older kernels confine() achieves less, and tests are skipped."""
 
 from __future__ import annotations
 

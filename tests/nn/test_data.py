@@ -1,4 +1,4 @@
-"""Rows from disk are visited in the same order, only read in another."""
+"""Rows on disk are trained in the same order as rows in memory; only the order of reading differs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_db.nn import data
-from cerebro_db.nn.data import MEMORY, SLAB_FROM_DISK, Dataset, SlabSize, row_order, slabs
+from cerebro_db.core.protocol import RehearseFusion, TryEngine
+from cerebro_db.nn.rows import data
+from cerebro_db.nn.rows.data import MEMORY, SLAB_FROM_DISK, Dataset, SlabSize, row_order, slabs
 
 from . import configurations as c
 from .trainer_client import Trainer, full
@@ -42,7 +43,7 @@ def test_they_are_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("engine", ["tensorflow", "jax", "torch"])
 def test_where_they_lie_changes_no_bit(tmp_path: Path, engine: str) -> None:
-    """Two slabs, of which the last is short, and so is its last batch."""
+    """Two slabs; the last slab and its last batch are short."""
     if importlib.util.find_spec(engine) is None:
         pytest.skip(f"the package {engine} is not installed")
     width, rows = 4096, 20123
@@ -59,12 +60,11 @@ def test_where_they_lie_changes_no_bit(tmp_path: Path, engine: str) -> None:
             trainer = Trainer(folder, engine=engine)
             trainer.data("wide", layout, x=x, y=c.one_hot(labels, 2))
             trained = trainer.train(configuration, "wide")
-            evaluated = trainer("evaluate", configuration=configuration, handle="wide", state=full(trained["state"]))
-            answers.append([trained["state"]["sha256"], trained["loss"], evaluated["loss"], evaluated["metrics"]])
-            member = {"configuration": configuration, "seed": 1}
-            assert trainer("trial", handle="wide", configuration=configuration)["batch"] > 0
+            evaluated = trainer.evaluate(configuration, "wide", full(trained))
+            answers.append([trained.state.sha256, trained.loss, evaluated.loss, evaluated.metrics])
+            assert trainer(TryEngine(configuration, "wide")).batch > 0
             if engine == "jax":  # it reads them itself there
-                assert trainer("rehearse", handle="wide", members=[member, member])["alone"] > 0
+                assert trainer(RehearseFusion([configuration, configuration], "wide")).alone > 0
             trainer.close()
     assert answers[0] == answers[1]
 

@@ -1,4 +1,4 @@
-"""A configuration that hops between processes equals, bit for bit, one process that never did."""
+"""A model that hops between processes equals, bit for bit, a model that stays in one process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 import safetensors.numpy
 from sklearn.datasets import load_digits
 
-from cerebro_db.core.precision import computed_in
+from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.protocol import StateRef
 
 from . import configurations as c
-from .trainer_client import Trainer, full
+from .trainer_client import Trainer, Visit, full, resident, weights
 
 UNITS = 8
 SEED = 5
@@ -78,7 +79,7 @@ def partitions(layout: c.Json) -> list[dict[str, np.ndarray]]:
 
 
 def as_keras_wants_it(arrays: dict[str, np.ndarray], configuration: c.Json) -> dict[str, np.ndarray]:
-    """What a user of plain Keras would do to the columns by hand."""
+    """The columns after the conversion that a user of plain Keras writes by hand."""
     found = {name: array.astype("int32" if name == "words" else "float32") for name, array in arrays.items()}
     if "image" in found:
         first = configuration["architecture"]["config"]["layers"][0]["config"]["batch_shape"]
@@ -124,7 +125,7 @@ def trainers(folder: Path, replays: Any) -> Any:
 
 
 def hop(trainers: list[Trainer], name: str, carry: Any = full, take_turns: bool = True) -> list[np.ndarray]:
-    """The variables after a visit to every partition, each unit in the other process than the one before."""
+    """The variables after a visit to every partition; the two processes take turns."""
     configuration, layout = CASES[name]
     state, file = None, Path()
     for unit, arrays in enumerate(partitions(layout)):
@@ -132,10 +133,10 @@ def hop(trainers: list[Trainer], name: str, carry: Any = full, take_turns: bool 
         trainer.data("partition", layout, **arrays)
         file = trainer.folder / f"state.{unit}"
         trained = trainer.train(
-            configuration, "partition", state, seed=SEED, shuffle_seed=SHUFFLE_SEEDS[unit], out=str(file), hop=unit
+            configuration, "partition", state, seed=SEED, shuffle_seed=SHUFFLE_SEEDS[unit], out=str(file)
         )
-        assert trained["rows"] == len(arrays[layout["inputs"][0]["name"]])
-        state = carry(trained["state"])
+        assert trained.rows == len(arrays[layout["inputs"][0]["name"]])
+        state = carry(trained)
     tensors = safetensors.numpy.load_file(file)
     return [tensors[name] for name in sorted(tensors)]  # numbered names
 
@@ -170,7 +171,7 @@ def test_mixed_precision_is_in_what_is_computed_and_not_in_what_is_kept(trainers
 
 
 def inner(kind: str) -> c.Json:
-    """A model with another inside one of its layers."""
+    """A model with another model inside one of its layers."""
     dense, square = c.layer("Dense", "cell", units=3), c.layer("Reshape", "square", target_shape=[8, 8])
     model = c.functional([(c.input_layer([64], name="in"), []), (dense, ["in"])], ["in"], ["cell"])
     model["config"]["output_layers"] = ["cell", 0, 0]  # as Keras writes it of a single one
@@ -187,29 +188,25 @@ def inner(kind: str) -> c.Json:
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("kind", ["TimeDistributed", "RNN", "SpectralNormalization", "Functional"])
 def test_a_layer_within_a_layer(trainers: list[Trainer], kind: str, precision: str) -> None:
-    """Keras empties what it reads, and an architecture is read twice: to see what it takes, and for good."""
+    """Keras empties the dictionaries that it reads, and an architecture is read twice: to measure and to build it."""
     configuration = c.configuration(computed_in(inner(kind), precision), "categorical_crossentropy")
     trainers[0].data("partition", c.DIGITS, **partitions(c.DIGITS)[0])
-    assert trainers[0].train(configuration, "partition")["finite"]
+    assert trainers[0].train(configuration, "partition").finite
 
 
 def test_weights_alone_do_not_do(trainers: list[Trainer], replays: Any) -> None:
-    """The same hops as above with MADlib's idea of a state: this is what the whole state is for."""
+    """The same hops with weights alone, as in MADlib, give other bits: the whole state is needed."""
     name = next(iter(CASES))
 
-    def weights_only(state: dict[str, Any]) -> dict[str, Any]:
-        raw = Path(state["path"]).read_bytes()[state["weights_offset"] :][: state["weights_bytes"]]
-        Path(state["path"] + ".weights").write_bytes(raw)
-        return {"kind": "weights", "path": state["path"] + ".weights"}
+    def weights_only(visit: Visit) -> StateRef:
+        raw = Path(visit.path).read_bytes()[visit.state.weights_offset :][: visit.state.weights_bytes]
+        Path(visit.path + ".weights").write_bytes(raw)
+        return weights(visit.path + ".weights")
 
     equal = same(hop(trainers, name, weights_only), plain(replays, name))
     assert not any(equal[:4])
 
 
-def test_a_held_state_equals_one_that_hops(trainers: list[Trainer]) -> None:
+def test_a_resident_state_equals_one_that_hops(trainers: list[Trainer]) -> None:
     name = next(iter(CASES))
-
-    def held(state: dict[str, Any]) -> dict[str, Any]:
-        return {"kind": "held", "token": state["token"]}
-
-    assert all(same(hop(trainers, name, held, take_turns=False), hop(trainers, name)))
+    assert all(same(hop(trainers, name, resident, take_turns=False), hop(trainers, name)))

@@ -1,9 +1,10 @@
-"""The JAX engine: what hops between its processes equals one process, and its numbers are TensorFlow's."""
+"""The JAX engine: hops between processes change no bit, and the numbers equal TensorFlow's within rounding."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from cerebro_db.core.protocol import Describe, Predicted, PredictedOutput, RehearseFusion
+
 from . import configurations as c
 from .other_engine import OtherEngine, engines_of, in_turns, visits
-from .test_hops import CASES, SEED, same
+from .test_hops import CASES, same
 from .test_numbers import PAIRS
 from .test_trainer import CATEGORICAL, LABELS, failure
 from .trainer_client import Trainer, full
@@ -38,11 +41,11 @@ def test_hops_change_no_bit(engines: list[Trainer], name: str) -> None:
 
 
 def test_random_numbers_go_on_in_another_engine(engines: list[Trainer]) -> None:
-    """Seeds and counters are wider in TensorFlow; the same integers are in both."""
+    """TensorFlow has wider types for seeds and counters; their values are the same."""
     configuration, layout = CASES["AdamW, cosine schedule, BatchNorm, Dropout"]
     _, _, state = visits(engines[2:], configuration, layout)
     _, _, there = visits(engines[:1], configuration, layout, state)
-    before, after = (safetensors.numpy.load_file(one["path"]) for one in (state, there))
+    before, after = (safetensors.numpy.load_file(one.path) for one in (state, there))
     seeds, counters = (next(name for name in before if part in name) for part in ("seed_generator", "iteration"))
     assert before[seeds].dtype != after[seeds].dtype and before[seeds][0] == after[seeds][0]
     assert after[counters] == 2 * before[counters]
@@ -51,15 +54,16 @@ def test_random_numbers_go_on_in_another_engine(engines: list[Trainer]) -> None:
 
 def test_a_counter_too_large_for_the_engine_is_refused(engines: list[Trainer]) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL)
-    state = engines[2].train(configuration, "digits")["state"]
-    tensors = safetensors.numpy.load_file(state["path"])
+    state = full(engines[2].train(configuration, "digits"))
+    assert state.path is not None
+    tensors = safetensors.numpy.load_file(state.path)
     (counter,) = (name for name in tensors if name.endswith("iteration"))
-    raw = Path(state["path"]).read_bytes()
+    raw = Path(state.path).read_bytes()
     position = raw.index(tensors[counter].tobytes(), 8 + int.from_bytes(raw[:8], "little"))
-    Path(state["path"]).write_bytes(raw[:position] + (1 << 40).to_bytes(8, "little") + raw[position + 8 :])
-    checksum = hashlib.sha256(Path(state["path"]).read_bytes()).hexdigest()
-    grown = {"kind": "full", "path": state["path"], "sha256": checksum}
-    assert engines[2].train(configuration, "digits", grown, out=state["path"] + ".2")["finite"]
+    Path(state.path).write_bytes(raw[:position] + (1 << 40).to_bytes(8, "little") + raw[position + 8 :])
+    checksum = hashlib.sha256(Path(state.path).read_bytes()).hexdigest()
+    grown = replace(state, sha256=checksum)
+    assert engines[2].train(configuration, "digits", grown, out=state.path + ".2").finite
     message = failure("CorruptState", engines[0].train, configuration, "digits", grown)
     assert "iteration does not fit into int32" in message
 
@@ -77,57 +81,54 @@ def test_learning_evaluating_predicting(engines: list[Trainer]) -> None:
     trainer = engines[0]
     configuration = c.configuration(c.mlp(), CATEGORICAL, learning_rate=0.01, epochs=6)
     trained = trainer.train(configuration, "digits")
-    state = full(trained["state"])
-    assert trained["steps"] == 6 * 38
-    evaluated = trainer("evaluate", configuration=configuration, handle="digits", state=state)
+    state = full(trained)
+    assert trained.steps == 6 * 38
+    evaluated = trainer.evaluate(configuration, "digits", state)
     out = str(trainer.folder / "predicted")
-    assert trainer("predict", configuration=configuration, handle="digits", state=state, out=out) == {
-        "rows": 600,
-        "outputs": [{"shape": [10]}],
-    }
+    assert trainer.predict(configuration, "digits", state, out) == Predicted(600, [PredictedOutput(shape=[10])])
     probabilities = np.fromfile(out + ".0", "f4").reshape(600, 10)
     accuracy = (probabilities.argmax(1) == LABELS).mean()
-    assert accuracy > 0.95 and evaluated["metrics"]["accuracy"] == pytest.approx(accuracy)
+    assert accuracy > 0.95 and evaluated.metrics["accuracy"] == pytest.approx(accuracy)
     loss = -np.log(probabilities[np.arange(600), LABELS]).mean()
-    assert evaluated["loss"] == pytest.approx(loss, rel=1e-4)
+    assert evaluated.loss == pytest.approx(loss, rel=1e-4)
     other = str(trainer.folder / "theirs")
-    engines[2]("predict", configuration=configuration, handle="digits", state=state, out=other)
+    engines[2].predict(configuration, "digits", state, other)
     assert np.fromfile(other + ".0", "f4").reshape(600, 10) == pytest.approx(probabilities, abs=1e-5)
 
 
 def test_steps_per_epoch_and_rows_as_they_lie(engines: list[Trainer]) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL, epochs=3, steps_per_epoch=5, shuffle=False)
     trained = [engines[number].train(configuration, "digits", shuffle_seed=number) for number in range(2)]
-    assert (trained[0]["rows"], trained[0]["steps"]) == (3 * 5 * 16, 15)
-    assert trained[0]["state"]["sha256"] == trained[1]["state"]["sha256"]
+    assert (trained[0].rows, trained[0].steps) == (3 * 5 * 16, 15)
+    assert trained[0].state.sha256 == trained[1].state.sha256
 
 
 def test_nan_is_a_result(engines: list[Trainer]) -> None:
     configuration = c.configuration(c.mlp(activation="linear"), "mse", "SGD", learning_rate=1e30, metrics=[])
     trained = engines[0].train(configuration, "digits")
-    assert math.isnan(trained["loss"]) and trained["finite"] is False
+    assert math.isnan(trained.loss) and trained.finite is False
 
 
 def test_a_word_that_is_not_in_the_vocabulary(engines: list[Trainer]) -> None:
-    """TensorFlow raises an error; compiled by XLA such a row has no value, and that cannot be overlooked."""
+    """TensorFlow raises an error; XLA gives such a row the value NaN, which shows in the loss."""
     columns = c.made_up(40, 4)
     engines[0].data("unknown", c.SENTENCES, words=columns["words"] + 5, mood=columns["mood"])
-    assert engines[0].train(c.configuration(c.lstm(), CATEGORICAL), "unknown")["finite"] is False
+    assert engines[0].train(c.configuration(c.lstm(), CATEGORICAL), "unknown").finite is False
 
 
 def test_errors_are_one_line(engines: list[Trainer]) -> None:
     small = c.sequential(c.input_layer([8, 8, 1]), c.layer("Conv2D", "conv", filters=2, kernel_size=[9, 9]))
-    told = {"configuration": c.configuration(small, CATEGORICAL), "layout": c.DIGITS}
-    assert "zero or negative" in failure("ConfigurationFailed", engines[0], "describe", **told)
+    order = Describe(c.configuration(small, CATEGORICAL), c.DIGITS)
+    assert "zero or negative" in failure("ConfigurationFailed", engines[0], order)
 
 
 def test_nothing_is_measured_before_it_has_run(engines: list[Trainer]) -> None:
-    """A call that comes back early would make its engine seem a hundred times as fast, about one in thirty times."""
+    """A call that returns early would make the engine seem a hundred times as fast, in about one of thirty calls."""
     layout = {"inputs": [c.column("x", [64])], "outputs": [c.target("y", [2])]}
     rows = np.random.default_rng(1).normal(size=(30000, 64)).astype("float32")
     engines[0].data("many", layout, x=rows, y=c.one_hot((rows[:, 0] > 0).astype(int), 2))
     dense = [c.layer("Dense", name, units=units, activation="relu") for name, units in (("a", 128), ("b", 64))]
     model = c.sequential(c.input_layer([64]), *dense, c.layer("Dense", "out", units=2, activation="softmax"))
-    members = [{"configuration": c.configuration(model, "categorical_crossentropy", batch_size=128), "seed": SEED}]
-    found = [engines[0]("rehearse", handle="many", members=members)["alone"] for _ in range(100)]
+    order = RehearseFusion([c.configuration(model, "categorical_crossentropy", batch_size=128)], "many")
+    found = [engines[0](order).alone for _ in range(100)]
     assert min(found) > np.median(found) / 15  # a busy machine makes some several times as slow

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 import pytest
 
-from cerebro_db.core.allowlist import check
-from cerebro_db.core.legacy import is_legacy, to_keras3
+from cerebro_db.core.architecture.allowlist import check
+from cerebro_db.core.architecture.keras2 import is_legacy, to_keras3
 
 FIXTURES = sorted((pathlib.Path(__file__).parent.parent / "fixtures" / "keras2").glob("*.json"))
 CASES = [
@@ -66,7 +66,7 @@ def test_weights_and_outputs_are_the_same(fixture, form):
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
 def test_what_keras_3_saves_passes_unchanged(path):
-    """Keras 3's own JSON of the same models is accepted by the allow-list and not touched."""
+    """The allow-list accepts Keras 3's own JSON of the same models, and nothing changes it."""
     saved = json.loads(load(to_keras3(json.loads(path.read_text())["keras2"])).to_json())
     assert not is_legacy(saved)
     assert to_keras3(saved) is saved

@@ -1,4 +1,4 @@
-"""The tables of names against the Keras that is installed: each entry exists and takes those arguments."""
+"""Our tables of names agree with the installed Keras: each entry exists and takes these arguments."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import pytest
 
-from cerebro_db.core import allowlist
-from cerebro_db.core.params import compile_params
-from cerebro_db.core.vocabulary import DEFAULT_RATE, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
+from cerebro_db.core.architecture import allowlist
+from cerebro_db.core.parameters.params import compile_params
+from cerebro_db.core.parameters.vocabulary import DEFAULT_RATE, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 
 
 def taken_by(found: type) -> set[str]:
-    """Argument names of a class and of what its **kwargs go to."""
+    """Argument names of a class and of the classes that take its **kwargs."""
     names = set(inspect.signature(found.__init__).parameters)
     return names.union(*(taken_by(base) for base in found.__bases__ if base is not object))
 

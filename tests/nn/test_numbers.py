@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cerebro_db.nn import numbers
-from cerebro_db.nn.build import program_key
+from cerebro_db.nn.models import numbers
+from cerebro_db.nn.models.build import program_key
 
 from . import configurations as c
 from .test_hops import SEED, SHUFFLE_SEEDS, as_keras_wants_it, partitions, same
@@ -121,23 +121,23 @@ def test_shared_numbers_change_no_bit(trainer: Trainer, plain: Any, name: str) -
                 configuration, str(unit), states[number], seed=SEED, shuffle_seed=SHUFFLE_SEEDS[unit], out=str(file)
             )
             if number:
-                assert trained["seconds"]["build"] < 0.1  # nothing is traced again
-            states[number] = full(trained["state"])
+                assert trained.seconds["build"] < 0.1  # nothing is traced again
+            states[number] = full(trained)
     for number in range(2):
-        tensors = safetensors.numpy.load_file(states[number]["path"])
+        tensors = safetensors.numpy.load_file(states[number].path)
         found = [tensors[name] for name in sorted(tensors)]
         assert all(same(found, plain(name, number)))
 
 
 def test_evaluation_counts_the_configurations_own_penalty(trainer: Trainer) -> None:
     both = PAIRS["Adam"]
-    state = full(trainer.train(both[0], "0")["state"])
-    losses = [trainer("evaluate", configuration=one, handle="0", state=state)["loss"] for one in both]
+    state = full(trainer.train(both[0], "0"))
+    losses = [trainer.evaluate(one, "0", state).loss for one in both]
     assert losses[1] > losses[0] + 0.5
 
 
 def test_what_a_key_keeps() -> None:
-    """Numbers that change what is computed, and those whose bits would not be plain Keras'."""
+    """The key keeps numbers that change an operation, or that as variables would change the bits."""
 
     def key(architecture: c.Json, optimizer: str = "SGD", **more: Any) -> str:
         return program_key(c.configuration(architecture, "mse", optimizer, **more), c.DIGITS)

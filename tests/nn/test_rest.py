@@ -1,4 +1,4 @@
-"""A trainer that rests wakes with the next order; one that waits in vain takes its files away and ends."""
+"""A resting trainer wakes with the next order; without an order it removes its files and ends."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cerebro_db.core.protocol import Rest, Wake
 from tests.nn.trainer_client import Gone, Trainer
 
 
 def filled(folder: Path) -> Path:
-    """A scratch folder as a session has it, with files and a folder of rows."""
+    """A session's scratch folder, with files and a folder of rows."""
     (folder / "data-1").mkdir(parents=True)
     for name in ("state.in", "trainer.log", "data-1/0"):
         (folder / name).write_bytes(b"x" * 100)
@@ -22,12 +23,12 @@ def test_it_wakes(tmp_path: Path) -> None:
     folder = filled(tmp_path / "scratch")
     trainer = Trainer(tmp_path)
     try:
-        trainer("rest", seconds=2, folders=[str(folder)])
-        trainer("wake")
+        trainer(Rest(2, [str(folder)]))
+        trainer(Wake())
         time.sleep(2.5)  # the rest is over, nothing of it goes on
-        trainer("wake")
+        trainer(Wake())
         assert (folder / "data-1" / "0").exists()
-        assert trainer.hello["pid"] == trainer.process.pid
+        assert trainer.started.pid == trainer.process.pid
     finally:
         trainer.close()
 
@@ -36,11 +37,11 @@ def test_it_waits_in_vain(tmp_path: Path) -> None:
     folder = filled(tmp_path / "scratch")
     trainer = Trainer(tmp_path)
     try:
-        trainer("rest", seconds=1, folders=[str(tmp_path / "gone"), str(folder)])
+        trainer(Rest(1, [str(tmp_path / "gone"), str(folder)]))
         assert trainer.process.wait(30) == 0
         assert list(folder.iterdir()) == []
         with pytest.raises((Gone, BrokenPipeError)):
-            trainer("wake")
+            trainer(Wake())
     finally:
         trainer.close()
 
@@ -49,7 +50,7 @@ def test_its_session_goes(tmp_path: Path) -> None:
     folder = filled(tmp_path / "scratch")
     trainer = Trainer(tmp_path)
     try:
-        trainer("rest", seconds=600, folders=[str(folder)])
+        trainer(Rest(600, [str(folder)]))
         assert trainer.process.stdin is not None
         trainer.process.stdin.close()
         assert trainer.process.wait(30) == 0

@@ -1,4 +1,4 @@
-"""The PyTorch engine: the bits of model.fit on PyTorch, in however many processes; the numbers of TensorFlow."""
+"""The PyTorch engine: the bits of model.fit on PyTorch in any number of processes; TensorFlow's numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ import ml_dtypes  # noqa: F401  (gives NumPy bfloat16)
 import numpy as np
 import pytest
 
-from cerebro_db.nn.build import program_key
+from cerebro_db.core.protocol import StateRef
+from cerebro_db.nn.models.build import program_key
 
 from . import configurations as c
 from .other_engine import UNITS, WITHOUT_CHANCE, OtherEngine, engines_of, in_turns, visits
 from .test_hops import SEED, SHUFFLE_SEEDS, as_keras_wants_it, partitions, same
 from .test_numbers import PAIRS
 from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
-from .trainer_client import Trainer
+from .trainer_client import Trainer, resident
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="the optional package torch is not installed"
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def seeded(configuration: c.Json) -> c.Json:
-    """Where a layer has no seed, plain Keras takes PyTorch's own random numbers, which no state carries."""
+    """If a layer has no seed, plain Keras takes PyTorch's own random numbers, whose state does not hop."""
     return json.loads(json.dumps(configuration).replace('"rate": 0.3', '"rate": 0.3, "seed": 7'))
 
 
@@ -107,15 +109,12 @@ def test_configurations_share_a_program(engines: list[Trainer], plain: Any, name
 def test_evaluating_leaves_the_state_as_it_is(engines: list[Trainer]) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL, learning_rate=0.01, epochs=6)
     trained = engines[1].train(configuration, "digits")
-    held = {"kind": "held", "token": trained["state"]["token"]}
-    first = engines[1]("evaluate", configuration=configuration, handle="digits", state=held)
-    assert first["metrics"]["accuracy"] > 0.95
-    assert {**engines[1]("evaluate", configuration=configuration, handle="digits", state=held), "seconds": 0} == {
-        **first,
-        "seconds": 0,
-    }
-    message = failure("WrongState", engines[1].train, configuration, "digits", {"kind": "held", "token": "another"})
-    assert "does not hold that state" in message
+    first = engines[1].evaluate(configuration, "digits", resident(trained))
+    assert first.metrics["accuracy"] > 0.95
+    again = engines[1].evaluate(configuration, "digits", resident(trained))
+    assert replace(again, seconds={}) == replace(first, seconds={})
+    message = failure("WrongState", engines[1].train, configuration, "digits", StateRef.resident("another"))
+    assert "no longer has that state" in message
 
 
 def test_brain_floats_hop(engines: list[Trainer]) -> None:
@@ -140,5 +139,5 @@ def test_what_does_not_fit_into_memory(tmp_path: Path) -> None:
     small.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
     wide = c.configuration(c.mlp(units=1_000_000), CATEGORICAL)
     assert "memory" in failure("OutOfResources", small.train, wide, "digits")
-    assert small.train(c.configuration(c.mlp(), CATEGORICAL), "digits")["finite"]
+    assert small.train(c.configuration(c.mlp(), CATEGORICAL), "digits").finite
     small.close()

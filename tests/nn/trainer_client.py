@@ -5,29 +5,87 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from cerebro_db.core import wire
+from cerebro_db.core import frames, protocol
+from cerebro_db.core.protocol import (
+    Evaluate,
+    Evaluated,
+    Failure,
+    Group,
+    Member,
+    Order,
+    Origin,
+    OutgoingState,
+    Predict,
+    Predicted,
+    Progress,
+    RowsLoaded,
+    StartEngine,
+    StateRef,
+    Train,
+    TrainedGroup,
+    TrainedMember,
+    TrainerSettings,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = ROOT / "cerebro_db" / "nn" / "trainer_main.py"
+Json = dict[str, Any]
+A = TypeVar("A")
 
 
 class OrderFailed(Exception):
-    def __init__(self, error: dict[str, Any]) -> None:
-        super().__init__(f"{error['kind']}: {error['message']}\n{error.get('detail', '')}")
-        self.kind, self.message, self.detail = error["kind"], error["message"], error.get("detail")
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.kind}: {failure.message}\n{failure.detail or ''}")
+        self.kind, self.message, self.detail = failure.kind, failure.message, failure.detail
 
 
 class Gone(Exception):
     """The trainer ended without an answer."""
 
 
+@dataclass(frozen=True)
+class Visit:
+    """What became of a member: its result, the file of its state, and the seconds of its group."""
+
+    result: TrainedMember
+    path: str
+    seconds: dict[str, float]
+
+    @property
+    def state(self) -> OutgoingState:
+        return self.result.state
+
+    @property
+    def rows(self) -> int:
+        return self.result.rows
+
+    @property
+    def steps(self) -> int:
+        return self.result.steps
+
+    @property
+    def loss(self) -> float:
+        return self.result.loss
+
+    @property
+    def metrics(self) -> Json:
+        return self.result.metrics
+
+    @property
+    def finite(self) -> bool:
+        return self.result.finite
+
+
 class Trainer:
-    def __init__(self, folder: Path, *, confined: bool = False, **hello: Any) -> None:
+    def __init__(
+        self, folder: Path, *, confined: bool = False, first: Order[Any] | None = None, **settings: Any
+    ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-I", str(MAIN), *([str(folder)] if confined else [])]
@@ -35,25 +93,29 @@ class Trainer:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd="/", env=home if confined else None
         )
-        self.decoder = wire.Decoder()
-        self.waiting: list[dict[str, Any]] = []
-        self.progress: list[dict[str, Any]] = []
-        self._greeting = {"order": "hello", "engine": "tensorflow", "threads": 1, "deterministic": True, "gpu": None}
-        self._greeting.update(hello)
-        self.send(self._greeting)  # the answer is read later, so that two trainers can start at once
-        self._hello: dict[str, Any] | None = None
+        self.decoder = frames.Decoder()
+        self.waiting: list[Json] = []
+        self.progress: list[Progress] = []
+        usual = {"engine": "tensorflow", "threads": 1, "deterministic": True}
+        self._first = first or StartEngine(TrainerSettings(**{**usual, **settings}))
+        self.send(self._first)  # the answer is read later, so that two trainers can start at once
+        self._started: Any = None
 
     @property
-    def hello(self) -> dict[str, Any]:
-        if self._hello is None:
-            self._hello = self.answer()
-        return self._hello
+    def started(self) -> Any:
+        """The answer to the first order."""
+        if self._started is None:
+            self._started = self.answer(self._first)
+        return self._started
 
-    def send(self, order: dict[str, Any]) -> None:
+    def send(self, order: Order[Any]) -> None:
+        self.send_document(protocol.encode(order))
+
+    def send_document(self, document: Json) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(wire.encode(order))
+        self.process.stdin.write(frames.encode(document))
 
-    def frame(self) -> dict[str, Any]:
+    def frame(self) -> Json:
         assert self.process.stdout is not None
         while not self.waiting:
             piece = os.read(self.process.stdout.fileno(), 1 << 16)
@@ -62,22 +124,28 @@ class Trainer:
             self.waiting += self.decoder.feed(piece)
         return self.waiting.pop(0)
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self, order: Order[A]) -> A:
         while True:
-            frame = self.frame()
-            if "progress" in frame:
-                self.progress.append(frame["progress"])
-            elif "error" in frame:
-                raise OrderFailed(frame["error"])
+            reply = protocol.decode_reply(order, self.frame())
+            if isinstance(reply, Progress):
+                self.progress.append(reply)
+            elif isinstance(reply, Failure):
+                raise OrderFailed(reply)
             else:
-                return frame["ok"]
+                return reply
 
-    def __call__(self, order: str, **arguments: Any) -> dict[str, Any]:
-        assert self.hello
-        self.send({"order": order, **arguments})
-        return self.answer()
+    def __call__(self, order: Order[A]) -> A:
+        assert self.started
+        self.send(order)
+        return self.answer(order)
 
-    def data(self, handle: str, layout: dict[str, Any], **arrays: np.ndarray) -> dict[str, Any]:
+    def obey_document(self, document: Json) -> Any:
+        """The answer to what may be no order."""
+        assert self.started
+        self.send_document(document)
+        return self.answer(protocol.Wake())
+
+    def data(self, handle: str, layout: Json, **arrays: np.ndarray) -> RowsLoaded:
         files, rows = {}, 0
         for variable in layout["inputs"] + layout["outputs"]:
             name = variable["name"]
@@ -85,23 +153,49 @@ class Trainer:
                 array = np.ascontiguousarray(arrays[name], variable["dtype"])
                 files[name], rows = str(self.folder / f"{handle}.{name}"), len(array)
                 array.tofile(files[name])
-        return self("data", handle=handle, layout=layout, rows=rows, files=files)
+        return self(protocol.LoadRows(handle=handle, layout=layout, rows=rows, files=files))
 
     def train(
-        self, configuration: dict[str, Any], handle: str, state: dict[str, Any] | None = None, **more: Any
-    ) -> Any:
-        functions = more.pop("functions", [])
-        arguments = {"seed": 1, "shuffle_seed": 1, "out": str(self.folder / "out"), "hop": 0, **more}
-        state = state or {"kind": "none"}
-        member = {"configuration": configuration, "state": state, **arguments}
-        answer = self("train", handle=handle, members=[member], functions=functions)
-        (trained,) = answer["members"]
-        return {**trained, "seconds": answer["seconds"]}
+        self,
+        configuration: Json,
+        handle: str,
+        state: StateRef | None = None,
+        *,
+        seed: int = 1,
+        shuffle_seed: int = 1,
+        out: str | None = None,
+        functions: Any = None,
+    ) -> Visit:
+        member = self.member(configuration, state, seed=seed, shuffle_seed=shuffle_seed, out=out)
+        (result,) = self.train_groups(handle, [[member]], functions)
+        return visits_of([member], result)[0]
 
-    def train_together(self, handle: str, *members: dict[str, Any]) -> list[dict[str, Any]]:
-        usual = {"seed": 1, "shuffle_seed": 1, "state": {"kind": "none"}}
-        told = [{**usual, "out": str(self.folder / f"out.{place}"), **m} for place, m in enumerate(members)]
-        return self("train", handle=handle, members=told)["members"]
+    def train_fused(self, handle: str, *members: Member) -> list[Visit]:
+        (result,) = self.train_groups(handle, [list(members)])
+        return visits_of(members, result)
+
+    def train_groups(self, handle: str, groups: list[list[Member]], functions: Any = None) -> list[TrainedGroup]:
+        order = Train(handle, [Group(members) for members in groups], functions=functions)
+        return self(order).groups
+
+    def member(
+        self,
+        configuration: Json,
+        state: StateRef | None = None,
+        *,
+        seed: int = 1,
+        shuffle_seed: int = 1,
+        out: str | int | None = None,
+    ) -> Member:
+        """``out``: a path, or the number of a file in the trainer's folder."""
+        path = out if isinstance(out, str) else str(self.folder / ("out" if out is None else f"out.{out}"))
+        return Member(configuration, seed, shuffle_seed, state or StateRef.seed(), out=path)
+
+    def evaluate(self, configuration: Json, handle: str, state: StateRef) -> Evaluated:
+        return self(Evaluate(configuration, handle, state))
+
+    def predict(self, configuration: Json, handle: str, state: StateRef, out: str) -> Predicted:
+        return self(Predict(configuration, state, out, handle=handle))
 
     def close(self) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -113,6 +207,23 @@ class Trainer:
             self.process.stdout.close()
 
 
-def full(state: dict[str, Any]) -> dict[str, Any]:
-    """A train order's result as the state of the next one, wherever that one runs."""
-    return {"kind": "full", "path": state["path"], "sha256": state["sha256"]}
+def visits_of(members: Any, group: TrainedGroup) -> list[Visit]:
+    if group.error is not None:
+        raise OrderFailed(group.error)
+    return [Visit(result, member.out, group.seconds) for member, result in zip(members, group.members, strict=True)]
+
+
+def full(visit: Visit) -> StateRef:
+    """The state that a visit has left, for the next one, in any trainer."""
+    return StateRef(Origin.FULL, name=visit.path, sha256=visit.state.sha256, path=visit.path)
+
+
+def resident(visit: Visit) -> StateRef:
+    """The state that a visit has left, for the next one, in the same trainer."""
+    assert visit.state.token is not None
+    return StateRef.resident(visit.state.token)
+
+
+def weights(path: Path | str) -> StateRef:
+    """The weights in a file, as MADlib stores them."""
+    return StateRef(Origin.WEIGHTS, name=str(path), path=str(path))

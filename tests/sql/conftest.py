@@ -1,4 +1,4 @@
-"""Whole runs on a real server: a schema for packed data, architectures and selections, made once per module."""
+"""The fixture for tests of whole runs: a schema of their own on a real server, made once for each module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.sql.lab import Lab, connect, run
 
 @pytest.fixture(scope="module")
 def lab(server: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    # Only a throw-away cluster's processes are here to be looked at.
+    # Only the processes of a throw-away cluster are on this machine for sure.
     local = not os.environ.get("CEREBRO_TEST_DSN") and parse_dsn(server).get("host", "").startswith("/")
     ours = request.getfixturevalue("cluster").home if local else None
     schema = "lab_" + secrets.token_hex(5)

@@ -1,4 +1,4 @@
-"""What the tests of whole runs share: a schema with packed data, statements, and a look at what runs leave behind."""
+"""Shared by the tests of whole runs: a schema with packed data, statements, and checks for what runs leave behind."""
 
 from __future__ import annotations
 
@@ -45,9 +45,12 @@ def flower_model(units: int = 8, classes: int = 3) -> Json:
 
 @contextlib.contextmanager
 def commits_that_wait(lab: Lab, when: str) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
-    """The commit of a hop whose row (``new``) fulfils a condition waits for a standby that never answers: it is done,
-    and not yet reported.  Gives what waits until a session is there, and what ends it."""
-    lab("SET synchronous_commit = local")  # this session's own commits: it may hear of the reload too late
+    """Make the commit of a hop whose row (``new``) fulfils a condition wait for a standby that never answers.
+
+    The commit is then done, but not reported.  Gives two functions: the first waits until a session is in this state,
+    the second ends the session.
+    """
+    lab("SET synchronous_commit = local")  # because this session may be late to read the new settings
     lab("ALTER SYSTEM SET synchronous_commit = local")
     lab("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
     lab("SELECT pg_reload_conf()")
@@ -72,7 +75,7 @@ def commits_that_wait(lab: Lab, when: str) -> Iterator[tuple[Callable[[], None],
 
 
 def eventually(question: Callable[[], Any], within: float = 30.0, what: str = "") -> Any:
-    """The first answer that is true; how long it takes on a busy machine is nobody's concern."""
+    """Repeat the question until its answer is true, and return the answer.  The time limit suits a busy machine."""
     deadline = time.monotonic() + within
     while not (answer := question()):
         assert time.monotonic() < deadline, f"not within {within:.0f} s: {what or question}"
@@ -81,7 +84,7 @@ def eventually(question: Callable[[], Any], within: float = 30.0, what: str = ""
 
 
 class Lab:
-    """A schema of a module's own, and what a user would do in it."""
+    """A schema for one test module, and the statements of a user in it."""
 
     def __init__(self, dsn: str, schema: str, home: Path | None) -> None:
         self.dsn, self.schema, self.home = dsn, schema, home
@@ -90,7 +93,7 @@ class Lab:
     # -- sessions --------------------------------------------------------------------------------------
 
     def connect(self, **more: Any) -> Any:
-        """A session of its own, in this schema."""
+        """Open another session whose search_path begins with this schema."""
         connection = connect(self.dsn, **more)
         with connection.cursor() as cursor:
             name = compose.Identifier(self.schema)
@@ -100,7 +103,7 @@ class Lab:
 
     @property
     def db(self) -> Any:
-        """The main session; a new one when the server was restarted."""
+        """The main session.  After a restart of the server it is a new session."""
         if self._connection is None or self._connection.closed:
             self._connection = self.connect()
         return self._connection
@@ -112,7 +115,7 @@ class Lab:
         return self(statement, *values)[0][0]
 
     def told(self) -> list[str]:
-        """The messages since this was asked last."""
+        """The server's messages since the last call."""
         found = [notice.strip() for notice in self.db.notices]
         self.db.notices.clear()
         return found
@@ -121,7 +124,7 @@ class Lab:
         if self._connection is not None:
             self._connection.close()
 
-    # -- what a user has -------------------------------------------------------------------------------
+    # -- a user's tables -------------------------------------------------------------------------------
 
     def table(self, name: str, columns: dict[str, str], rows: Iterable[Sequence[Any]]) -> None:
         named = ", ".join(f"{column} {kind}" for column, kind in columns.items())
@@ -139,7 +142,7 @@ class Lab:
         )  # fmt: skip
 
     def iris(self, segments: int = 3) -> None:
-        """Tables flowers and garden (every fifth); packed: train (so many segments) and val."""
+        """Create flowers and garden (every fifth row), and pack them as train (with these segments) and val."""
         data = load_iris()
         rows = [
             (number, *map(float, data.data[number]), str(data.target_names[data.target[number]]))
@@ -152,7 +155,7 @@ class Lab:
         self.pack("garden", "val", "species", "sl, sw, pl, pw", training_preprocessor_table="train")
 
     def digits(self, rows: int, segments: int) -> None:
-        """The first so many digits: table digits, packed as digits_packed."""
+        """Create the table digits with this number of rows, and pack it as digits_packed."""
         data = load_digits()
         found = [(n, data.images[n].astype(int).tolist(), int(data.target[n])) for n in range(rows)]
         self.table("digits", {"id": "int", "image": "smallint[]", "digit": "int"}, found)
@@ -163,7 +166,7 @@ class Lab:
         return self.value(f"SELECT max(model_id) FROM {table}")
 
     def selection(self, name: str, rows: Sequence[tuple[int, str, str]], arch: str = "arch") -> str:
-        """A model selection table of (model_id, compile_params, fit_params), numbered from 1."""
+        """Create a model selection table of (model_id, compile_params, fit_params) with mst_key from 1."""
         columns = {"mst_key": "int", "model_id": "int", "compile_params": "text", "fit_params": "text"}
         self.table(name, columns, [(number, *row) for number, row in enumerate(rows, 1)])
         self(f"CREATE TABLE {name}_summary AS SELECT %s::text AS model_arch_table, NULL::text AS object_table", arch)
@@ -175,11 +178,11 @@ class Lab:
         ][0]
 
     def submit(self, source: str, output: str, selection: str, epochs: int, **more: Any) -> int:
-        """Submitted by a session that leaves at once."""
+        """Submit a run in a session that ends immediately."""
         with contextlib.closing(self.connect()) as connection:
             return run(connection, *fit_statement("submit", source, output, selection, epochs, more))[0][0]
 
-    # -- what became of it -----------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------
 
     def columns(self, table: str) -> list[tuple[str, str]]:
         return self(
@@ -199,27 +202,27 @@ class Lab:
         return {key: bytes(payload) for key, payload in self(f"SELECT mst_key, model_weights FROM {table}")}
 
     def states(self, run_id: int) -> dict[int, bytes]:
-        """Each configuration's last whole state, as its leaf in cerebro_state has it."""
+        """The last whole state of each configuration, read from its state table."""
         found = {}
         for storage, key, hop in self(
-            "SELECT r.storage, h.mst_key, max(h.hop) FROM run r JOIN hop h USING (run) WHERE run = %s GROUP BY 1, 2",
+            "SELECT r.storage, h.model, max(h.hop) FROM run r JOIN hop h USING (run) WHERE run = %s GROUP BY 1, 2",
             run_id,
         ):
             leaf = f'cerebro_state."{storage}_{key}_{hop % 2}"'
-            # On Greenplum there is a copy on each segment where it was of use.
+            # On Greenplum, each segment that needed the state has a copy.
             payloads = self(f"SELECT DISTINCT start, payload FROM {leaf} WHERE hop = {hop} ORDER BY start")
             found[key] = b"".join(bytes(payload) for _, payload in payloads)
         return found
 
     def sessions(self) -> list[Row]:
-        """The sessions that the server holds to itself, but for those that wait for their session's next call."""
+        """The worker sessions and recorder sessions, without kept teams."""
         return self(SESSIONS)
 
     def waiting(self) -> set[int]:
         return {pid for (pid,) in self(WAITING)}
 
     def trainers(self) -> list[tuple[int, int]]:
-        """(pid, parent) of this server's trainers at work, but for those that predict in people's own sessions."""
+        """(pid, parent) of this server's trainers, without those of kept teams and of users' own sessions."""
         if self.home is None:
             return []
         people = {pid for (pid,) in self("SELECT pid FROM pg_stat_activity WHERE usename !~ '^cerebro_w_'")}
@@ -227,8 +230,11 @@ class Lab:
         return [(pid, parent) for pid, parent in trainer_processes(self.home) if parent not in others]
 
     def abandoned(self) -> list[str]:
-        """Scratch folders with something in them of this server's workers that are gone; other servers have theirs
-        beside them.  (A trainer that waited in vain can empty its folder, and not remove it.)"""
+        """The non-empty scratch folders of this server's workers that have ended.
+
+        Other servers have folders in the same place.  An empty folder is allowed: a trainer can empty its folder, but
+        not remove it.
+        """
         if self.home is None:
             return []
         places = [*self.home.glob("clusters/*/data/pgsql_tmp_cerebro"), *Path("/dev/shm").glob("cerebro_db_*")]
@@ -243,13 +249,13 @@ class Lab:
         return found
 
     def require_no_orphans(self) -> None:
-        """What a run starts ends with it; a worker whose driver was lost notices it within a second or two."""
+        """Check that all sessions and trainers of runs end.  A worker notices a lost driver within two seconds."""
         eventually(lambda: not self.sessions(), 15, "worker sessions end")
         eventually(lambda: not self.trainers(), 15, "trainers end")
 
 
 def connect(dsn: str, **more: Any) -> Any:
-    """A psycopg2 connection that commits each statement."""
+    """A psycopg2 connection in autocommit mode."""
     connection = psycopg2.connect(dsn, **more)
     connection.autocommit = True
     return connection
@@ -276,7 +282,7 @@ def trainer_processes(home: Path) -> list[tuple[int, int]]:
             with contextlib.suppress(OSError):
                 command = (folder / "cmdline").read_bytes().split(b"\0")
                 stat = (folder / "stat").read_text().rpartition(")")[2].split()
-                # A child that has not yet become the trainer's Python is not counted, nor is one that has ended.
+                # A child counts from its exec of the trainer's Python until it ends.
                 if stat[0] != "Z" and any(
                     part.endswith(b"trainer_main.py") and part.startswith(os.fsencode(home)) for part in command
                 ):

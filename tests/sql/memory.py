@@ -1,4 +1,4 @@
-"""What processes take while a run goes on, and models of a wanted size."""
+"""The memory of a server's processes during a run, and models of a given size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEGMENTS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebr
 
 
 def model_of(state_bytes: int, per_parameter: int = ADAM, depth: int = 4) -> Json:
-    """For the flowers: four features, three classes, and hidden layers that make up the size."""
+    """A model for the flowers table (four features, three classes) whose hidden layers give the state its size."""
     units = math.ceil(math.sqrt(state_bytes / per_parameter / depth))
     hidden = [layer("Dense", f"hidden{n}", units=units, activation="relu") for n in range(depth + 1)]
     return sequential([4], *hidden, layer("Dense", "out", units=3, activation="softmax"))
@@ -26,7 +26,7 @@ def compiled(optimizer: str, rate: float = 0.001) -> str:
 
 
 def status(pid: int, what: str) -> int:
-    """Bytes, 0 if the process is gone."""
+    """A memory figure of /proc/<pid>/status in bytes, or 0 if the process has ended."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:
         for line in file:
             if line.startswith(what + ":"):
@@ -35,13 +35,13 @@ def status(pid: int, what: str) -> int:
 
 
 class Watch:
-    """Looks at the sessions and trainers of a server, again and again, while the body runs."""
+    """Samples the memory of a server's sessions and trainers while the body of the ``with`` statement runs."""
 
     def __init__(self, lab: Lab, every: float = 0.1) -> None:
         self.lab, self.every = lab, every
-        self.backend = self.trainer = 0  # the most that one had
+        self.backend = self.trainer = 0  # the largest peak of one backend and of one trainer, in bytes
         self.samples: list[dict[str, Any]] = []
-        self.question: Any = None  # asked of the watching session with each sample
+        self.question: Any = None  # called with the watch's own cursor for each sample
         self._stop = threading.Event()
 
     def __enter__(self) -> Watch:
@@ -60,7 +60,7 @@ class Watch:
             while not self._stop.is_set():
                 cursor.execute(SEGMENTS)
                 backends = [pid for (pid,) in cursor.fetchall()]
-                # Not of the lab, whose own session is busy with what is watched.
+                # A query through the lab would wait: the lab's session is running the statement that is watched.
                 found = trainer_processes(self.lab.home) if self.lab.home else []
                 trainers = [pid for pid, parent in found if parent in backends]
                 self.backend = max([self.backend, *(status(pid, "VmHWM") for pid in backends)])

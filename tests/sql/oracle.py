@@ -1,7 +1,8 @@
-"""What a run in the database is compared with: Keras' own model.fit, in one process that never heard of hops.
+"""The reference for runs in the database: Keras' model.fit in one process, without hops.
 
-Run as a script with a JSON file of cases: configuration, seed, and an .npz file with the rows of each visit
-in the order in which they are visited.  Leaves each case's variables beside it.  Shares no code with the product.
+A script.  Its argument is a JSON file of cases.  Each case has a configuration, a seed, and an .npz file with the rows
+of each visit, in the order of the visits.  The script writes the final variables of a case to the case's file ``out``.
+It shares no code with the product.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 def train(case: dict[str, Any]) -> list[np.ndarray]:
     compiled = case["compile"]
 
-    def start_afresh() -> None:
+    def compile_anew() -> None:
         optimizer = keras.optimizers.deserialize(compiled["optimizer"])
         model.compile(optimizer, loss=compiled["loss"], metrics=compiled["metrics"])
 
     keras.utils.set_random_seed(case["seed"] % (1 << 32))
     model = keras.Sequential.from_config(case["architecture"]["config"])
-    start_afresh()
+    compile_anew()
     visits = np.load(case["visits"])
     for visit in range(case["count"]):
         if case["forgetful"] and visit:
-            start_afresh()  # weights hop, the optimizer does not
+            compile_anew()  # Only the weights hop, and the optimizer begins anew at each visit.
         model.fit(
             visits[f"x{visit}"], visits[f"y{visit}"],
             batch_size=case["batch_size"], epochs=1, shuffle=False, verbose=0,

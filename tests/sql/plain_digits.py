@@ -1,6 +1,7 @@
-"""What model hopping is compared with: plain ``model.fit`` on all rows, one configuration after the other.
+"""The reference for the accuracy test: plain ``model.fit`` on all rows, one configuration after the other.
 
-Run as a script with a folder that holds work.json; writes results.json.  Shares no code with the product.
+A script.  Its argument is a folder with the file work.json; the script writes results.json there.  It shares no code
+with the product.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ for seed in work["seeds"]:
     for rate, batch in work["configurations"]:
         keras.utils.set_random_seed(1000 + seed)
         model = keras.Sequential.from_config(work["architecture"]["config"])
-        model.compile(
-            keras.optimizers.Adam(learning_rate=rate), loss="categorical_crossentropy", metrics=["accuracy"]
-        )
+        model.compile(keras.optimizers.Adam(learning_rate=rate), loss="categorical_crossentropy", metrics=["accuracy"])
         model.fit(*data["training"], batch_size=batch, epochs=work["epochs"], verbose=0)
         of_seed.append(model.evaluate(*data["validation"], verbose=0))
     results.append(of_seed)

@@ -1,7 +1,7 @@
-"""Model hopping as such costs no accuracy: the same configurations, hopped and trained by plain Keras.
+"""Model hopping costs no accuracy, compared with plain Keras for the same configurations.
 
-Digits, 4 segments, 8 configurations, 5 seeds. The rival is what a user would run outside: ``model.fit`` on
-all rows in one process, in a process of its own (plain_digits.py).
+Digits, 4 segments, 8 configurations, 5 seeds.  The reference (plain_digits.py) is what a user would run outside the
+database: ``model.fit`` on all rows, in a process of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def split() -> tuple[list[tuple[int, list, int]], list[tuple[int, list, int]]]:
 
 
 def hopped(db: Any) -> list[dict[int, tuple[float, float]]]:
-    """Per seed: mst_key -> (validation loss, validation accuracy)."""
+    """For each seed, a dictionary: mst_key -> (validation loss, validation accuracy)."""
     training, validation = split()
     with db.cursor() as cursor:
         for table, rows in (("digits", training), ("digits_val", validation)):
@@ -66,9 +66,7 @@ def hopped(db: Any) -> list[dict[int, tuple[float, float]]]:
         cursor.execute("CREATE TABLE mst AS SELECT 1 AS mst_key, model_id, compile_params, fit_params FROM mst_0")
         cursor.execute("CREATE TABLE mst_summary AS SELECT * FROM mst_0_summary")
         for place in range(1, len(CONFIGURATIONS)):
-            cursor.execute(
-                f"INSERT INTO mst SELECT {place + 1}, model_id, compile_params, fit_params FROM mst_{place}"
-            )
+            cursor.execute(f"INSERT INTO mst SELECT {place + 1}, model_id, compile_params, fit_params FROM mst_{place}")
         results = []
         for seed in SEEDS:
             cursor.execute(
@@ -76,9 +74,7 @@ def hopped(db: Any) -> list[dict[int, tuple[float, float]]]:
                 (f"out_{seed}", EPOCHS, json.dumps({"seed": seed, "deterministic": True})),
             )
             (run,) = cursor.fetchone()
-            cursor.execute(
-                "SELECT mst_key, validation_loss, validation_metric FROM leaderboard WHERE run = %s", (run,)
-            )
+            cursor.execute("SELECT mst_key, validation_loss, validation_metric FROM leaderboard WHERE run = %s", (run,))
             results.append({key: (loss, accuracy) for key, loss, accuracy in cursor.fetchall()})
     return results
 
@@ -113,8 +109,9 @@ def test_hopping_costs_no_accuracy(db: Any, tmp_path: Path) -> None:
         for which, name in ((0, "loss"), (1, "accuracy")):
             mine = statistics.median(of_seed[key][which] for of_seed in ours)
             rival = [of_seed[key][which] for of_seed in theirs]
-            # The spread of five runs, widened by half of itself: five draws do not show a distribution's ends.
-            # Being better than it is allowed: partitions end in partial batches, so there are a few more steps.
+            # The range of five runs is widened by half on the side that counts, because five draws do not show the
+            # ends of a distribution. Better results are allowed: hopping has a few more steps, because each partition
+            # ends with a partial batch.
             margin = (max(rival) - min(rival)) / 2
             line += f" | {mine:.4f}, {statistics.median(rival):.4f} ({min(rival):.4f}..{max(rival):.4f})"
             worse = mine > max(rival) + margin if name == "loss" else mine < min(rival) - margin

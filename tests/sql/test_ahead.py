@@ -1,4 +1,4 @@
-"""Segments that fetch the next state and store the last one while their trainers compute."""
+"""Read-ahead: segments fetch the next state and store the last one while their trainers compute."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def place(lab: Lab) -> Lab:
     lab.iris(SEGMENTS)
     model = lab.architecture(flower_model())
     sgd = f"optimizer='SGD(lr=0.05, momentum=0.9)', {CROSS}"
-    # Small batches, so that a hop takes long enough for others to be seen meanwhile.
+    # Small batches make a hop long enough to overlap with others.
     lab.selection("mst", [(model, sgd, f"batch_size={4 + size}, epochs=15") for size in range(CONFIGURATIONS)])
     return lab
 
@@ -45,7 +45,7 @@ def ahead(place: Lab) -> int:
 def test_the_bits_are_the_same(place: Lab, one_by_one: int, ahead: int) -> None:
     assert place.states(ahead) == place.states(one_by_one)
     assert place.weights("ahead") == place.weights("one_by_one")
-    losses = "SELECT mst_key, epoch, part, loss FROM evaluation WHERE run = %s ORDER BY 1, 2, 3"
+    losses = "SELECT model, epoch, part, loss FROM evaluation WHERE run = %s ORDER BY 1, 2, 3"
     assert place(losses, ahead) == place(losses, one_by_one)
 
 
@@ -57,10 +57,10 @@ def test_states_are_stored_while_the_next_unit_trains(place: Lab, one_by_one: in
 
 
 def test_the_parts_of_a_segments_time_are_the_whole(place: Lab, ahead: int) -> None:
-    """What happened behind is counted once: no segment was busy for longer than there was time."""
+    """Time behind the next unit is counted once, so no segment is busy for longer than the run lasts."""
     parts = dict(place("SELECT activity, seconds FROM run_time WHERE run = %s", ahead))
     assert parts["waiting"] > -0.05 and parts["bookkeeping"] > -0.05
-    # Each begins when the one before it no longer has the trainer; a configuration is in one place at a time.
+    # A unit begins after the unit before it has released the trainer, and a configuration is on one segment at a time.
     unit = (
         "WITH unit AS (SELECT row_number() OVER () AS n, *, finished_at - make_interval(secs => seconds_behind) AS done"
         f" FROM hop_timeline WHERE run = {ahead}) SELECT count(*) FROM unit a JOIN unit b ON a.n < b.n AND "
@@ -76,8 +76,8 @@ def test_the_parts_of_a_segments_time_are_the_whole(place: Lab, ahead: int) -> N
 
 
 def test_it_is_done_where_states_take_longer_than_training(place: Lab) -> None:
-    """Nobody has said whether.  Two threads each: a processor is spare then, whatever the machine has."""
-    wide = place.architecture(flower_model(units=100_000))  # 6.4 MB, with what the optimizer keeps
+    """By default, only large states are read ahead.  With two threads per trainer, a processor is always spare."""
+    wide = place.architecture(flower_model(units=100_000))  # 6.4 MB, including the state of the optimizer
     sgd = f"optimizer='SGD(lr=0.01, momentum=0.9)', {CROSS}"
     small = place.value("SELECT min(model_id) FROM arch")
     behind = "SELECT count(*) FROM hop_timeline WHERE run = %s AND seconds_behind > 0"
@@ -90,7 +90,7 @@ def test_it_is_done_where_states_take_longer_than_training(place: Lab) -> None:
 
 @pytest.mark.needs_cluster
 def test_nothing_is_left_of_states_on_their_way(place: Lab) -> None:
-    """Not even of a state that nobody wants: the sessions wait for the next call, and what they hold is memory."""
+    """A fetched state that is not needed any more is also removed.  A kept team would otherwise hold its memory."""
     model = place.value("SELECT max(model_id) FROM arch")
     hopeless = (model, f"optimizer='SGD(lr=1e30)', {CROSS}", "batch_size=4, epochs=2")
     place.selection("with_nan", [hopeless, (model, f"optimizer='SGD(lr=0.01)', {CROSS}", "batch_size=4, epochs=2")])
@@ -115,7 +115,7 @@ def scratch_of_waiting(place: Lab) -> list[Path]:
 
 
 def test_who_is_lost_meanwhile_is_nobodys_fault(place: Lab, one_by_one: int) -> None:
-    """Sessions end and trainers are killed, again and again, whatever they were fetching, computing and storing."""
+    """Sessions end and trainers are killed repeatedly, at any step of fetching, computing and storing."""
     run_id = place.submit(
         "train", "struck", "mst", EPOCHS, validation_table="val", metrics_compute_frequency=1, options=AHEAD
     )
@@ -138,6 +138,6 @@ def test_who_is_lost_meanwhile_is_nobodys_fault(place: Lab, one_by_one: int) -> 
             place("SELECT pg_terminate_backend(%s)", victim)
     assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
     assert place("SELECT 1 FROM event WHERE run = %s AND event = 'unit failed'", run_id), "it was struck at work"
-    assert not place("SELECT detail FROM event WHERE run = %s AND event = 'configuration failed'", run_id)
+    assert not place("SELECT detail FROM event WHERE run = %s AND event = 'model failed'", run_id)
     assert place.states(run_id) == place.states(one_by_one)
     assert place.weights("struck") == place.weights("one_by_one")

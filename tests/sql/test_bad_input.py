@@ -1,4 +1,4 @@
-"""Bad input: one line that says why, the right SQLSTATE, what to do; and nothing is left behind."""
+"""Bad input: the error has one line with the reason, the right SQLSTATE and a hint, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIT = "batch_size=16, epochs=1"
 
 @pytest.fixture(scope="module")
 def bench(lab: Lab) -> Lab:
-    """Good packed tables and selections, beside everything that is wrong with one."""
+    """Valid packed tables and selections, and others with one defect each."""
     lab.iris(segments=2)
     model = lab.architecture(flower_model())
     lab.selection("mst", [(model, GOOD, FIT)])
@@ -53,16 +53,16 @@ def bench(lab: Lab) -> Lab:
 
 
 def refused(lab: Lab, statement: str, *values: Any, on: Any = None, hint: bool = True) -> psycopg2.Error:
-    """The error that a statement ends with, after checking its manners and that it left nothing."""
+    """The error of a statement, after checks of its message and hint, and that nothing is left behind."""
     tables, runs = lab.tables(), lab.value("SELECT count(*) FROM run")
     with pytest.raises(psycopg2.Error) as caught:
         run(on or lab.db, statement, *values)
     error = caught.value
     message = error.diag.message_primary
-    # "already exists" keeps MADlib's line break.
+    # MADlib's message "already exists" has a line break.
     assert message and len(message.replace("\n            Drop it", " Drop it").splitlines()) == 1, message
     assert not any(word in message for word in ("Traceback", "plpy", "KeyError", "NoneType")), message
-    # What must be is either in the message or in the hint.
+    # Either the message or the hint says what is required.
     if hint and not re.search(r"must (not )?(be|fit) ", message, re.IGNORECASE):
         assert error.diag.message_hint, f"no hint: {message}"
     if on is not None and not on.autocommit:
@@ -142,7 +142,7 @@ def test_a_fit_that_cannot_be(bench: Lab, changed: dict[str, Any], sqlstate: str
     error = refused(bench, *fit(**changed))
     assert (error.pgcode, says in error.diag.message_primary) == (sqlstate, True), error
     if changed.keys() <= {"source", "selection", "epochs"}:
-        # The same door, the same check.
+        # A second call fails in the same way.
         assert refused(bench, *fit(**changed)).pgcode == sqlstate
 
 
@@ -163,7 +163,7 @@ def test_submit_refuses_as_fit_does(bench: Lab) -> None:
 
 @pytest.fixture
 def transaction(bench: Lab) -> Iterator[Any]:
-    """A session that does not commit by itself."""
+    """A session without autocommit."""
     connection = bench.connect()
     connection.autocommit = False
     yield connection
@@ -177,7 +177,7 @@ def test_a_table_of_this_very_transaction(bench: Lab, transaction: Any) -> None:
 
 
 def test_a_table_packed_anew_in_this_transaction(bench: Lab, transaction: Any) -> None:
-    """Worker sessions would see the old one."""
+    """Worker sessions would see the old table."""
     run(transaction, "DROP TABLE val, val_summary")
     run(transaction, "SELECT training_preprocessor_dl('garden', 'val', 'species', 'sl, sw, pl, pw', segments => 2)")
     error = refused(bench, *fit(validation_table="val"), on=transaction)
@@ -203,12 +203,12 @@ def test_a_temporary_table(bench: Lab) -> None:
     assert (error.pgcode, "temporary" in str(error)) == ("0A000", True)
 
 
-# -- people ------------------------------------------------------------------------------------------------
+# -- roles -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def people(bench: Lab) -> Iterator[dict[str, str]]:
-    """alice owns a schema and may train; mallory is nobody; names are made up anew for a shared server."""
+    """Two roles: alice may create tables and train, mallory may not train.  Their names are unique on the server."""
     named = {who: f"{bench.schema}_{who}" for who in ("alice", "mallory")}
     for who in named.values():
         bench(f"CREATE ROLE {who}; GRANT USAGE, CREATE ON SCHEMA {bench.schema} TO {who}")
@@ -233,7 +233,7 @@ def test_a_table_that_may_not_be_read(bench: Lab, people: dict[str, str]) -> Non
 
 
 def test_a_schema_that_the_models_may_not_be_made_in(bench: Lab, people: dict[str, str]) -> None:
-    """Said before the run, not when it has trained for hours."""
+    """The error comes before the training, not after hours of it."""
     bench(f"CREATE SCHEMA {bench.schema}_locked; GRANT SELECT ON train, train_summary TO {people['alice']}")
     with acting(bench, people["alice"]) as alice:
         error = refused(bench, *fit(output=f"{bench.schema}_locked.out"), on=alice)
@@ -254,7 +254,7 @@ def test_a_role_without_the_right_to_train(bench: Lab, people: dict[str, str]) -
 
 @pytest.fixture(scope="module")
 def model(bench: Lab) -> int:
-    """A finished run, and its tables."""
+    """A finished run with its tables."""
     return bench.fit("train", "model", "mst", 1)
 
 
@@ -322,7 +322,7 @@ def test_an_evaluation_that_cannot_be(bench: Lab, model: int, changed: dict[str,
 
 
 def test_a_configuration_that_no_trainer_can_build(bench: Lab) -> None:
-    """Known only once a trainer has looked at it: the run is on record, as failed, and nothing else remains."""
+    """Only a trainer can detect this, so the log has a failed run.  Nothing else remains."""
     tables = bench.tables()
     with pytest.raises(psycopg2.Error, match="mst_key 1") as caught:
         bench(*fit(selection="mst_widths"))

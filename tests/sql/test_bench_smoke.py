@@ -1,4 +1,4 @@
-"""The benchmark suite measures what it says it measures; how fast anything is, no test says."""
+"""The benchmark suite measures what it claims to measure.  No test asserts a speed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_small_work_from_end_to_end(tmp_path: Path) -> None:
     assert set(found) == {"ours", "ours, second call", "(b2) bare loop, traced once"}
     for name, line in found.items():
         assert 0 < line["start"] < line["taken"]["wall"], name
-        # Two processes with TensorFlow in each, wherever they descend from.
+        # Two processes with TensorFlow, whatever their parents are.
         assert line["taken"]["memory"] > 200 << 20, name
         assert len(line["results"]) == 3 and all(0 < result["loss"] < 10 for result in line["results"]), name
     assert found["ours"]["taken"]["cpu"] > 1, "the trainers' CPU time is counted, though they have ended"
@@ -66,7 +66,7 @@ if sys.argv[1] == "wait":
 
 @pytest.mark.parametrize("then", ["wait", "leave"])
 def test_a_child_whose_end_its_parent_ignores_is_metered(then: str) -> None:
-    """Ray's are. The kernel adds its time to nobody's; if its parent ends first, we adopt it and count it once."""
+    """As Ray's children.  The kernel adds their time to no process.  A child whose parent ends first counts once."""
     program = "import subprocess, sys\nfrom tests.bench import meter\nmeter.adopt_orphans()\nwith meter.Meter() as m:\n"
     program += f"    subprocess.run([sys.executable, '-c', {UNHEEDED!r}, {then!r}])\nprint(m.taken.cpu)"
     done = subprocess.run([sys.executable, "-c", program], cwd=CLONE, capture_output=True, text=True)

@@ -1,6 +1,6 @@
-"""Large models through fit, cancel, resume, extension, dump and restore: every checksum, and the memory of a hop.
+"""Large models through fit, cancel, resume, extension, dump and restore: all checksums, and the memory of a hop.
 
-The size is 64 MB of state; CEREBRO_BIG=1 adds 2.5 GB, and weights above 1 GB, which take minutes, 16 GB of
+The state has 64 MB.  CEREBRO_BIG=1 adds a state of 2.5 GB and weights above 1 GB, which need some minutes, 16 GB of
 memory and 40 GB of disk.
 """
 
@@ -25,8 +25,8 @@ from tests.sql.test_dump_restore import tool
 
 pytestmark = pytest.mark.needs_cluster
 MB, GB = 1 << 20, 1 << 30
-FRAMEWORK = 800 * MB  # of a trainer that holds only a tiny model: TensorFlow's libraries and what they keep
-BACKEND = 300 * MB  # of a session: shared buffers (128 MB), the interpreter, a chunk in its several forms
+FRAMEWORK = 800 * MB  # the memory of a trainer with a tiny model, which is that of TensorFlow
+BACKEND = 300 * MB  # the memory of a session: shared buffers (128 MB), the interpreter, copies of a chunk
 OPTIONS = {"deterministic": True, "seed": 6}
 BIG = bool(os.environ.get("CEREBRO_BIG"))
 
@@ -46,11 +46,11 @@ def require_room(state: int, tmp: Path) -> None:
 
 
 def state_hash(lab: Lab, run: int) -> dict[int, tuple[bool, str]]:
-    """Per configuration the hash that the log has of its last state, and whether the table's bytes have it."""
+    """For each configuration: whether the bytes of its last state have the hash in the log, and this hash."""
     found = {}
     storage = lab.value("SELECT storage FROM run WHERE run = %s", run)
     for key, hop, said in lab(
-        "SELECT DISTINCT ON (mst_key) mst_key, hop, state_sha256 FROM hop WHERE run = %s ORDER BY mst_key, hop DESC",
+        "SELECT DISTINCT ON (model) model, hop, state_sha256 FROM hop WHERE run = %s ORDER BY model, hop DESC",
         run,
     ):
         digest = hashlib.sha256()
@@ -76,9 +76,9 @@ def table_hash(lab: Lab, table: str) -> list[Any]:
 
 @contextlib.contextmanager
 def copy_of(lab: Lab, kind: str, folder: Path) -> Iterator[Lab]:
-    """The lab's database, dumped and restored."""
+    """The lab's database after a dump and a restore."""
     file, name = folder / "copy", "copy_" + secrets.token_hex(3)
-    # Compressed with no effort: weights hardly compress.
+    # Without compression, because weights hardly compress.
     tool("pg_dump", lab.dsn, f"--format={kind}", "-Z", "0", "-f", str(file))
     lab(f"CREATE DATABASE {name}")
     there = make_dsn(**{**parse_dsn(lab.dsn), "dbname": name})
@@ -100,7 +100,7 @@ def copy_of(lab: Lab, kind: str, folder: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def own(fresh_database: str, cluster: Any) -> Iterator[Lab]:
-    """A database that holds nothing else, since all of it is dumped."""
+    """A new database without anything else in it, because the test dumps all of it."""
     with contextlib.closing(connect(fresh_database)) as db, db.cursor() as cursor:
         cursor.execute("CREATE SCHEMA big")
     lab = Lab(fresh_database, "big", cluster.home)
@@ -128,7 +128,7 @@ def test_a_large_model(
     arch = lab.architecture(model_of(state, per_parameter))
     lab.selection("mst", [(arch, compiled(optimizer, 0.0001), "batch_size=64, epochs=1")])
     with Watch(lab) as watch:
-        # Cancelled within the first epoch, taken up, extended.
+        # Cancel in the first epoch, resume, extend.
         run = lab.submit("train", "grown", "mst", 1, options=OPTIONS)
         eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", run) >= 1, 600, "a hop")
         if lab.value("SELECT cancel(%s)", run):
@@ -151,7 +151,7 @@ def test_a_large_model(
     with copy_of(lab, "custom", tmp_path) as copied:
         assert state_hash(copied, run) == expected
         assert table_hash(copied, "grown") == table_hash(lab, "grown")
-        # Other bits than before, the same there and here.
+        # The extension changes the bits, and is the same in both databases.
         copied("SELECT resume(%s, epochs => %s)", run, epochs + 1)
         extended = state_hash(copied, run)
     assert extended != expected
@@ -159,8 +159,8 @@ def test_a_large_model(
     assert state_hash(lab, run) == extended
     lab.told()
     warm = lab.fit("train", "grown", "mst", 1, warm_start=True, options=OPTIONS)
-    assert not [line for line in lab.told() if "weights alone" in line]  # but with all that the optimizer keeps
-    assert lab.value("SELECT initial_sha256 FROM configuration WHERE run = %s", warm) == extended[1][1]
+    assert not [line for line in lab.told() if "weights alone" in line]  # It has the whole state.
+    assert lab.value("SELECT initial_sha256 FROM model WHERE run = %s", warm) == extended[1][1]
     seconds = lab(
         "SELECT hop, segment, round(extract(epoch FROM finished_at - started_at), 1)::float, seconds FROM hop"
         " WHERE run = %s ORDER BY hop",
@@ -172,11 +172,11 @@ def test_a_large_model(
     print(told)
     assert watch.trainer < FRAMEWORK + 3 * size, told
     assert watch.backend < BACKEND + 3 * size, told
-    assert watch.backend < BACKEND + 700 * MB, told  # a hop goes by in chunks, whatever its size
+    assert watch.backend < BACKEND + 700 * MB, told  # A hop transfers the state in chunks, whatever its size.
 
 
 def test_old_states_are_given_back_as_the_run_goes(lab: Lab) -> None:
-    """The caller's SELECT, open all the while, keeps no space from being free."""
+    """The caller's SELECT stays open during the run, but does not prevent the space from being freed."""
     configurations, epochs, state = 3, 4, 20 * MB
     lab.iris(segments=2)
     arch = lab.architecture(model_of(state))
@@ -197,7 +197,7 @@ def test_old_states_are_given_back_as_the_run_goes(lab: Lab) -> None:
         watch.question = None
         after = taken(cursor)
     (size,) = lab("SELECT max(state_bytes) FROM hop WHERE run = %s", run)[0]
-    slack = 1.1  # TOAST's own
+    slack = 1.1  # the overhead of TOAST
     states, database = (max(one["answer"][place] for one in watch.samples) - before[place] for place in (0, 1))
     most = 2 * configurations * size * slack
     assert configurations * size <= states < most

@@ -1,4 +1,4 @@
-"""Where a segment's rows lie while it trains: in memory, or on disk where they are more than they may take there."""
+"""The rows of a segment are cached in memory, or on disk if they are larger than the limit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.errors import DiskFull
-from cerebro_plpy import machine
-from cerebro_plpy.segment import RESERVE, Dataset
+from cerebro_plpy.platform import machine
+from cerebro_plpy.segment.row_cache import CachedRows
+from cerebro_plpy.segment.scratch import RESERVE
 from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential
 
 OPTIONS = {"deterministic": True, "seed": 2}
@@ -34,7 +35,7 @@ def place(lab: Lab) -> Lab:
 
 
 def rows_on(place: Lab, where: str) -> int:
-    """Bytes of rows that the waiting sessions' trainers hold in a place."""
+    """Bytes of rows that trainers of kept sessions have cached in memory or on disk."""
     assert place.home is not None
     glob = {"disk": (place.home, "clusters/*/data/pgsql_tmp_cerebro"), "memory": (Path("/dev/shm"), "cerebro_db_*")}
     base, pattern = glob[where]
@@ -90,7 +91,7 @@ class Cancelled(Exception):
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: Any) -> Any:
-    """Where rows go; what the machine has; what is listened to between two pieces that are copied."""
+    """The folders of rows, and what the machine has."""
     memory, disk = tmp_path / "memory", tmp_path / "disk"
     memory.mkdir(), disk.mkdir()
     figures = {"memory": 10 << 30, "disk": 10 << 30, "available": 10 << 30, "total": 16 << 30}
@@ -102,36 +103,36 @@ def folders(tmp_path: Path, monkeypatch: Any) -> Any:
 
 def test_half_of_the_memory_is_left_to_others(folders: Any) -> None:
     memory, disk, figures = folders
-    dataset = Dataset("rows", memory, disk, None, lambda: None)
+    rows = CachedRows("rows", memory, disk, None, lambda: None)
     figures["available"] = (8 << 30) + 101
-    dataset.add("x", bytes(100))
+    rows.add("x", bytes(100))
     assert (memory / "rows" / "0").stat().st_size == 100
     figures["available"] = (8 << 30) + 100
-    dataset.add("y", bytes(100))
-    assert dataset.files() == {"x": str(disk / "rows" / "0"), "y": str(disk / "rows" / "1")}
+    rows.add("y", bytes(100))
+    assert rows.files() == {"x": str(disk / "rows" / "0"), "y": str(disk / "rows" / "1")}
     assert not (memory / "rows").exists()
-    dataset.drop()
+    rows.drop()
     assert not list(disk.iterdir())
 
 
 def test_no_more_goes_to_memory_or_disk_than_they_have_room_for(folders: Any) -> None:
     memory, disk, figures = folders
-    dataset = Dataset("rows", memory, disk, None, lambda: None)
-    dataset.add("x", bytes(1000))
+    rows = CachedRows("rows", memory, disk, None, lambda: None)
+    rows.add("x", bytes(1000))
     figures["memory"] = 999 + RESERVE
     figures["disk"] = 1999 + RESERVE  # for all of them
     with pytest.raises(DiskFull, match="63 MB left|64 MB left") as refused:
-        dataset.add("x", bytes(1000))
+        rows.add("x", bytes(1000))
     assert refused.value.hint
     figures["disk"] = 2000 + RESERVE
-    dataset.add("x", bytes(1000))
+    rows.add("x", bytes(1000))
     assert (disk / "rows" / "0").stat().st_size == 2000
     figures["disk"] = 999 + RESERVE
     with pytest.raises(DiskFull):
-        dataset.add("x", bytes(1000))
+        rows.add("x", bytes(1000))
 
 
-def test_who_moves_rows_to_disk_listens(folders: Any) -> None:
+def test_moving_rows_to_disk_listens(folders: Any) -> None:
     memory, disk, _ = folders
     heard = []
 
@@ -140,11 +141,11 @@ def test_who_moves_rows_to_disk_listens(folders: Any) -> None:
         if len(heard) == 3:
             raise Cancelled
 
-    dataset = Dataset("rows", memory, disk, 20 << 20, listen)
-    rows = bytes(range(256)) * (1 << 16)  # 16 MB
-    dataset.add("x", rows)
+    rows = CachedRows("rows", memory, disk, 20 << 20, listen)
+    payload = bytes(range(256)) * (1 << 16)  # 16 MB
+    rows.add("x", payload)
     with pytest.raises(Cancelled):
-        dataset.add("x", rows)
-    assert (memory / "rows" / "0").read_bytes() == rows and not list(disk.iterdir())
-    dataset.add("x", rows)
-    assert Path(dataset.files()["x"]).read_bytes() == 2 * rows and not list(memory.iterdir())
+        rows.add("x", payload)
+    assert (memory / "rows" / "0").read_bytes() == payload and not list(disk.iterdir())
+    rows.add("x", payload)
+    assert Path(rows.files()["x"]).read_bytes() == 2 * payload and not list(memory.iterdir())

@@ -1,4 +1,4 @@
-"""A few minutes of tests/chaos.py; ``make chaos`` has as much of it as one likes."""
+"""A few minutes of tests/chaos.py.  ``make chaos`` runs it for longer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_db.client.cluster import Cluster
+from cerebro_db.embedded.cluster import Cluster
 from tests.chaos import EPOCHS, SEGMENTS, wreak
 
 

@@ -1,4 +1,4 @@
-"""What trainers compile is kept for the same user's next ones: nobody else's, bounded, and no reason to fail."""
+"""The compile cache: compiled programs are kept for the same user's later trainers only, within a size limit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.sql.lab import CROSS, Lab, flower_model
 
 
 def folder_of(lab: Lab, user: str | None = None) -> Path:
-    """A user's, the current one's if none is named."""
+    """The folder of a user's compiled programs, by default the current user's."""
     number = lab.value("SELECT oid::bigint FROM pg_roles WHERE rolname = COALESCE(%s, current_user)", user)
     return Path(lab.value("SHOW data_directory")) / "pgsql_tmp_cerebro" / f"compiled-{number}"
 
 
 def kept(lab: Lab, user: str | None = None) -> dict[str, int]:
-    """The files in it, and how large they are."""
+    """The files in this folder, with their sizes."""
     return {str(file): file.stat().st_size for file in folder_of(lab, user).rglob("*") if file.is_file()}
 
 
@@ -37,7 +37,7 @@ def place(lab: Lab) -> Lab:
 
 
 def fit(place: Lab) -> list[float]:
-    """In a session of its own, hence with new trainers."""
+    """The losses of a fit in a new session, so with new trainers."""
     with contextlib.closing(place.connect()) as session:
         number = place.fit("train", "m", "mst", 1, on=session, options={"seed": 1, "engine": "jax"})
     place("DROP TABLE m, m_info, m_summary")
@@ -54,7 +54,7 @@ def test_the_next_trainers_compile_nothing(place: Lab) -> None:
 
 
 def test_what_was_cut_short_is_compiled_again_and_kept_whole(place: Lab) -> None:
-    """A trainer that is killed while it writes leaves such a file, and so does a full disk."""
+    """A trainer that is killed while it writes leaves a truncated file, and so does a full disk."""
     first = fit(place)
     for number, (file, size) in enumerate(kept(place).items()):
         os.truncate(file, size * (number % 3) // 3)
@@ -67,7 +67,7 @@ def test_what_was_cut_short_is_compiled_again_and_kept_whole(place: Lab) -> None
 
 
 def test_nobody_is_given_anothers(place: Lab) -> None:
-    """Machine code is trusted by whoever runs it."""
+    """A trainer executes compiled programs without checks, so another user must not have written them."""
     before = kept(place)
     with users.town(place.dsn) as town:
         ann, bob = town.user("ann", "cerebro_user"), town.user("bob", "cerebro_user")
@@ -83,8 +83,8 @@ def test_nobody_is_given_anothers(place: Lab) -> None:
 
 
 def test_it_is_bounded(tmp_path: Path, monkeypatch: Any) -> None:
-    """What was compiled longest ago goes first, whoever it belongs to."""
-    from cerebro_plpy import compiled
+    """The oldest programs of all users are removed first."""
+    from cerebro_plpy.segment import compiled
 
     monkeypatch.setattr(compiled, "MOST_BYTES", 250)
     for age, name in enumerate(["compiled-1/jax-1/new", "compiled-2/jax-1/older", "compiled-1/jax-2/oldest"]):
@@ -100,8 +100,8 @@ def test_it_is_bounded(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 def test_an_administrator_can_do_without(tmp_path: Path, monkeypatch: Any) -> None:
-    from cerebro_plpy import compiled
+    from cerebro_plpy.segment import compiled
 
     monkeypatch.setattr(compiled, "installation", lambda: {"keep_compiled": False})
-    nobody: Any = None  # no database is asked
+    nobody: Any = None  # The function must not use the database.
     assert compiled.folder_of_user(nobody, tmp_path) is None and not list(tmp_path.iterdir())

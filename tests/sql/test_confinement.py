@@ -1,4 +1,4 @@
-"""A running trainer, looked at from outside: it holds nothing of its session's, and little else."""
+"""The confinement of a running trainer, seen from outside: its descriptors, environment, limits and files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ OPENING = {"engine": "tensorflow", "threads": 1, "deterministic": True, "gpu": N
 
 @pytest.fixture(scope="module")
 def trainer(server: str) -> Iterator[dict[str, Any]]:
-    """One of a plain user's, that has said hello."""
+    """A running trainer of a plain user, and what it says about itself."""
     with town(server) as root:
         user = root.user("trainee", "cerebro_user")
         (opened,) = user("SELECT cerebro._worker_open(%s)", json.dumps(OPENING))
-        hello = json.loads(user("SELECT cerebro._work(%s)", json.dumps({"work": "hello"}))[0])["ok"]
-        yield {"proc": Path("/proc") / str(opened["trainer_pid"]), "worker": opened["worker_pid"], "hello": hello}
+        report = json.loads(user("SELECT cerebro._work(%s)", json.dumps({"order": "inspect"}))[0])["ok"]
+        yield {
+            "proc": Path("/proc") / str(opened["trainer_pid"]),
+            "worker": opened["worker_pid"],
+            "started": report["trainer"],
+        }
 
 
 def words(trainer: dict[str, Any], name: str) -> dict[str, str]:
@@ -54,7 +58,7 @@ def test_it_has_its_pipes_its_log_and_nothing_of_the_sessions(data_folder: Path,
 def test_its_environment_is_made_for_it(trainer: dict[str, Any]) -> None:
     environment = dict(entry.split("=", 1) for entry in (trainer["proc"] / "environ").read_text().split("\0") if entry)
     wanted = {"PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "XLA_FLAGS", "GLIBC_TUNABLES"}
-    # Where glibc takes its tunables apart, they look like several.
+    # Some versions of glibc split GLIBC_TUNABLES into several variables.
     assert {name for name in environment if not name.startswith("glibc.")} <= wanted
     assert environment["HOME"] == environment["TMPDIR"] == os.readlink(trainer["proc"] / "cwd")
     arguments = (trainer["proc"] / "cmdline").read_text().split("\0")
@@ -63,7 +67,7 @@ def test_its_environment_is_made_for_it(trainer: dict[str, Any]) -> None:
 
 def test_what_the_kernel_was_asked_for(trainer: dict[str, Any]) -> None:
     status, limits = words(trainer, "status"), (trainer["proc"] / "limits").read_text()
-    achieved = trainer["hello"]["confinement"]
+    achieved = trainer["started"]["confinement"]
     assert "no core files" in achieved
     assert any(line.split()[4:6] == ["0", "0"] for line in limits.splitlines() if line.startswith("Max core file size"))
     assert (trainer["proc"] / "oom_score_adj").read_text().strip() == "1000"
@@ -75,11 +79,11 @@ def test_what_the_kernel_was_asked_for(trainer: dict[str, Any]) -> None:
 
 
 def test_the_account_is_the_servers_so_the_data_folder_is_closed_to_it(trainer: dict[str, Any]) -> None:
-    """Where the kernel can: on this one (Linux 5.13 or later with Landlock) it must."""
+    """On Linux 5.13 or later with Landlock, the trainer must be confined to its folders."""
     release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
     if release < (5, 13):
         pytest.skip("no Landlock")
-    achieved = trainer["hello"]["confinement"]
+    achieved = trainer["started"]["confinement"]
     if not any(word.startswith("writes files") for word in achieved):
         pytest.skip("Landlock is not enabled")
     assert "reads programs, libraries and its own folders only" in achieved

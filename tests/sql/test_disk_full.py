@@ -1,4 +1,4 @@
-"""A disk that is full, a trainer that hangs, memory that is short: said clearly, nothing lost, gone on with."""
+"""A full disk, a hanging trainer, too little memory: the error is clear, nothing is lost, and the run can continue."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.client import cluster as clusters
 from cerebro_db.core.errors import OutOfResources
-from cerebro_plpy import segment
+from cerebro_db.embedded import cluster as clusters
+from cerebro_db.embedded.errors import ClusterError
+from cerebro_plpy.segment import memory as memories
 from tests.conftest import TRAINER
 from tests.sql.lab import Lab, connect, eventually, flower_model
 from tests.sql.memory import compiled, model_of
@@ -31,7 +32,7 @@ OPTIONS = {"deterministic": True, "seed": 5}
 
 @pytest.fixture
 def small_disk() -> Iterator[tuple[Lab, Path]]:
-    """A server whose data folder, but for its log of changes, is on a disk of its own."""
+    """A server whose data folder is on a small disk; the write-ahead log is elsewhere."""
     top = Path(tempfile.mkdtemp(prefix="cerebro-disk-", dir="/tmp"))
     top.chmod(0o755)
     disk = top / "disk"
@@ -44,9 +45,9 @@ def small_disk() -> Iterator[tuple[Lab, Path]]:
     try:
         quick = {"fsync": "off", "shared_buffers": "32MB", "max_wal_size": "256MB", "min_wal_size": "32MB"}
         cluster.up(trainer_python=TRAINER, settings=quick)
-        # Where there is no room for the log of changes PostgreSQL stops altogether: another matter.
+        # Without space for the write-ahead log, PostgreSQL itself stops. That is not the subject of these tests.
         cluster.down()
-        subprocess.run(["mv", str(cluster.data / "pg_wal"), str(top / "wal")], check=True)  # keeps the owner
+        subprocess.run(["mv", str(cluster.data / "pg_wal"), str(top / "wal")], check=True)  # mv keeps the owner.
         (cluster.data / "pg_wal").symlink_to(top / "wal")
         cluster.restart()
         with contextlib.closing(connect(cluster.dsn())) as connection, connection.cursor() as cursor:
@@ -57,14 +58,14 @@ def small_disk() -> Iterator[tuple[Lab, Path]]:
         finally:
             lab.close()
     finally:
-        with contextlib.suppress(clusters.ClusterError):
+        with contextlib.suppress(ClusterError):
             cluster.destroy()
         subprocess.run(["umount", "-l", str(disk)], check=True)
         shutil.rmtree(top)
 
 
 def hashes(lab: Lab, run: int) -> dict[tuple[int, int], str]:
-    return {tuple(key): sha for *key, sha in lab("SELECT mst_key, hop, state_sha256 FROM hop WHERE run = %s", run)}
+    return {tuple(key): sha for *key, sha in lab("SELECT model, hop, state_sha256 FROM hop WHERE run = %s", run)}
 
 
 @pytest.mark.slow
@@ -92,9 +93,9 @@ def test_a_full_disk(small_disk: tuple[Lab, Path]) -> None:
     before = hashes(lab, run)
     assert 0 < len(before) < len(expected) and before.items() <= expected.items()
     assert "later" not in lab.tables()
-    assert not lab("SELECT 1 FROM event WHERE run = %s AND event = 'configuration failed'", run)
+    assert not lab("SELECT 1 FROM event WHERE run = %s AND event = 'model failed'", run)
     with pytest.raises(psycopg2.errors.DiskFull):
-        lab("SELECT resume(%s)", run)  # it is full still
+        lab("SELECT resume(%s)", run)  # The disk is still full.
     filler.unlink()
     assert lab.value("SELECT resume(%s)", run) == run
     assert hashes(lab, run) == expected
@@ -140,15 +141,14 @@ def test_a_trainer_that_hangs_is_replaced(lab: Lab) -> None:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
     known = SimpleNamespace(available=1000 * MB, resident=600 * MB)
-    monkeypatch.setattr(segment.machine, "memory_available", lambda: known.available)
-    monkeypatch.setattr(segment.inspection, "resident", lambda pid: known.resident)
-    monkeypatch.setattr(segment, "MEMORY_WITHIN", 0.3)
+    monkeypatch.setattr(memories.machine, "memory_available", lambda: known.available)
+    monkeypatch.setattr(memories, "resident", lambda pid: known.resident)
+    monkeypatch.setattr(memories, "MEMORY_WITHIN", 0.3)
     return known
 
 
-def asks(state_bytes: int, listen: Any = lambda: None, **options: Any) -> None:
-    here = SimpleNamespace(options=options, listen=listen)
-    segment.Segment.require_memory(here, SimpleNamespace(pid=1), state_bytes)  # type: ignore[arg-type]
+def asks(state_bytes: int, listen: Any = lambda: None, *, on_gpu: bool = False) -> None:
+    memories.require_memory(1, state_bytes, on_gpu, listen)
 
 
 def test_memory_is_asked_for_before_a_hop(memory: Any) -> None:
@@ -156,7 +156,7 @@ def test_memory_is_asked_for_before_a_hop(memory: Any) -> None:
     with pytest.raises(OutOfResources, match="needs about 1,200 MB of memory more, and 1,000 MB are avail") as told:
         asks(400 * MB)
     assert "retry_failed" in (told.value.hint or "")
-    memory.resident += 400 * MB  # most of it is there already
+    memory.resident += 400 * MB  # The trainer already has most of it.
     asks(400 * MB)
 
 
@@ -169,7 +169,7 @@ def test_memory_that_others_give_back_is_waited_for(memory: Any) -> None:
 
 def test_where_memory_is_not_asked_for(memory: Any) -> None:
     memory.available = 0
-    asks(1 * MB)  # small
-    asks(400 * MB, gpu=0)  # the model is not in this memory
-    memory.available = None  # not known
+    asks(1 * MB)  # a small state
+    asks(400 * MB, on_gpu=True)  # The model is in the memory of a GPU.
+    memory.available = None  # unknown
     asks(400 * MB)

@@ -1,4 +1,4 @@
-"""cerebro.doctor(): what it finds on a sound server, and that it tells rather than fails on an unsound one."""
+"""cerebro.doctor(): its findings on a sound server, and that it reports defects of a server without failing."""
 
 from __future__ import annotations
 

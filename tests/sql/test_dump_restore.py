@@ -15,7 +15,9 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from cerebro_db.client import cluster as clusters
+from cerebro_db.embedded import cluster as clusters
+from cerebro_db.embedded import throw_away
+from cerebro_db.embedded.installation import Installation
 from tests.conftest import TRAINER, connect
 from tests.sql.lab import Lab, eventually, flower_model
 from tests.sql.memory import compiled
@@ -24,7 +26,18 @@ pytestmark = pytest.mark.needs_cluster
 OPTIONS = {"deterministic": True, "seed": 4}
 EPOCHS = 8
 VIEWS = ("run_plan", "learning_curve", "leaderboard", "hop_timeline", "run_time")
-TABLES = ("run", "architecture", "configuration", "event", "attempt", "hop", "evaluation", "heartbeat")
+TABLES = [
+    "run",
+    "architecture",
+    "configuration",
+    "model",
+    "event",
+    "attempt",
+    "hop",
+    "evaluation",
+    "decision",
+    "heartbeat",
+]
 
 
 @dataclass
@@ -39,7 +52,7 @@ class Source:
 
 def tool(name: str, dsn: str, *arguments: str, stop: bool = True) -> str:
     """A client program of PostgreSQL's on a database."""
-    program = clusters.Installation.choose().bin / name
+    program = Installation.choose().bin / name
     where = ["-d", dsn] if name != "pg_restore" or "-f" not in arguments else []
     done = subprocess.run([str(program), *where, *arguments], capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 0 or not stop, done.stderr[-2000:]
@@ -162,7 +175,7 @@ def test_into_another_server(
 ) -> None:
     """Its secret is another, so are the numbers of its roles; with the old server's logins and without."""
     known = source[1]
-    other = clusters.throw_away(TRAINER)
+    other = throw_away.create(TRAINER)
     try:
         with contextlib.closing(connect(other.dsn())) as db, db.cursor() as cursor:
             for number in range(3):
@@ -177,7 +190,7 @@ def test_into_another_server(
         with restored(other.dsn(), dumps["plain"], known) as there:
             check(there, known)
     finally:
-        clusters.remove(other)
+        throw_away.remove(other)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The option engine: which one trains a run, who chooses it, and what is on record of that."""
+"""The option ``engine``: which engine trains a run, how ``auto`` chooses it, and what the log says about the choice."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.core.engines import cheapest
+from cerebro_db.core.engines import estimated_seconds
 from cerebro_db.core.errors import ConfigurationFailed, TrainerFailed, Unsupported
+from cerebro_db.core.protocol import EngineTried
 from tests.sql.lab import CROSS, Json, Lab, eventually, flower_model, layer, sequential
 
 FIT = "batch_size=16, epochs=1"
-BUILT = "SELECT mst_key, detail FROM event WHERE run = %s AND event = 'built' ORDER BY mst_key"
+BUILT = "SELECT model, detail FROM event WHERE run = %s AND event = 'built' ORDER BY model"
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_its_models_predict_as_any(flowers: Lab, jax: int) -> None:
 
 
 def test_hops_and_a_replay_change_no_bit(flowers: Lab, jax: int) -> None:
-    """Other segments are idle at other times: who trains what when has no influence."""
+    """A replay has other timing: segments become idle at other moments.  It must not change the bits."""
     again = flowers.fit("train", "jax_again", "mst", 3, options={"replay": jax})
     assert engines(flowers, again) == ["jax"] * 4
     assert flowers.weights("jax_again") == flowers.weights("with_jax")
@@ -76,7 +77,7 @@ def test_hops_and_a_replay_change_no_bit(flowers: Lab, jax: int) -> None:
 
 
 def test_torch_trains_and_a_replay_changes_no_bit(flowers: Lab) -> None:
-    if importlib.util.find_spec("torch") is None:  # the trainers of these tests have the environment of the tests
+    if importlib.util.find_spec("torch") is None:  # The trainers of these tests use the environment of the tests.
         pytest.skip("the optional package torch is not installed")
     options = {"engine": "torch", "seed": 5}
     first = flowers.fit("train", "with_torch", "mst", 2, validation_table="val", options=options)
@@ -88,7 +89,7 @@ def test_torch_trains_and_a_replay_changes_no_bit(flowers: Lab) -> None:
     flowers("SELECT resume(%s, epochs => 2)", again)
     assert engines(flowers, again) == ["torch"] * 4
     assert flowers.weights("torch_again") == flowers.weights("with_torch") and losses(flowers, again) == found
-    # Evaluating and predicting are TensorFlow's.
+    # Evaluation and prediction always use TensorFlow.
     key, loss = flowers("SELECT mst_key, validation_loss FROM leaderboard WHERE run = %s AND rank = 1", first)[0]
     flowers("SELECT madlib_keras_evaluate('with_torch', 'val', 'torch_evaluated', false, %s)", key)
     assert flowers.value("SELECT loss FROM torch_evaluated") == pytest.approx(loss, rel=1e-4)
@@ -109,7 +110,7 @@ def test_a_short_run_tries_the_likelier_engine_only_and_says_so(flowers: Lab, au
     for _, detail in told:
         assert set(detail["trial"]) == set(detail["tried"]) == {"jax"} and detail["engine"] == "jax"
         assert set(detail["untried"]) == {"tensorflow"} and "of training to do" in detail["untried"]["tensorflow"]
-    # those of one program are chosen for together, whatever the learning rate
+    # Configurations with the same program share one choice, whatever their learning rates.
     first, second, third, fourth = (detail["trial"] for _, detail in told)
     assert first == second and third == fourth
     assert told[0][1]["program"] != told[2][1]["program"]
@@ -118,7 +119,7 @@ def test_a_short_run_tries_the_likelier_engine_only_and_says_so(flowers: Lab, au
 
 
 def test_convolutions_are_tried_with_tensorflow(flowers: Lab) -> None:
-    """And whatever else the run has, too."""
+    """In a run with a convolution, all configurations are tried with TensorFlow."""
     convolving = flowers.architecture(
         sequential(
             [4],
@@ -137,7 +138,7 @@ def test_convolutions_are_tried_with_tensorflow(flowers: Lab) -> None:
 
 
 def built_of_a_long_run(lab: Lab, output: str, selection: str) -> list[tuple[int, Json]]:
-    """What is settled before the first hop of a run that has much to do, and is ended then."""
+    """The events ``built`` of a long run, which is cancelled after its first hop has begun."""
     run = lab.submit("train", output, selection, 10**8, options={"engine": "auto"})
     hop = "SELECT 1 FROM attempt WHERE run = %s"
     eventually(lambda: lab(hop, run), 120, "a first hop has begun")
@@ -153,7 +154,7 @@ def test_where_there_is_much_to_do_both_are_tried(flowers: Lab) -> None:
     assert set(first["tried"]) == set(first["trial"]) == {"tensorflow", "jax"} and "untried" not in first
     assert first["engine"] == min(first["trial"], key=first["trial"].get)
     assert second["trial"] == first["trial"]
-    # What both have shown is on record, for a short run, too.
+    # Later runs read both trials from the log, also short runs.
     again = flowers.fit("train", "little", "nine", 1, options={"engine": "auto"})
     for _, detail in flowers(BUILT, again):
         assert set(detail["trial"]) == {"tensorflow", "jax"} and "of_run" in detail and "tried" not in detail
@@ -190,7 +191,7 @@ def test_a_replay_takes_the_engines_of_the_run(flowers: Lab, automatic: int) -> 
 
 
 def test_what_was_tried_once_is_not_tried_again(flowers: Lab, automatic: int) -> None:
-    """Whatever the learning rate and the number of iterations; what such a run would take is worked out anew."""
+    """A run with other learning rates and iterations reuses the trials.  Only the estimates are computed again."""
     rates = [f"optimizer='Adam(lr={rate})', {CROSS}" for rate in (0.02, 0.03)]
     models = flowers("SELECT DISTINCT model_id FROM mst ORDER BY model_id")
     flowers.selection("alike", [(model, rate, FIT) for (model,) in models for rate in rates])
@@ -204,7 +205,7 @@ def test_what_was_tried_once_is_not_tried_again(flowers: Lab, automatic: int) ->
 
 
 def test_what_is_compiled_once_is_weighed_once(flowers: Lab) -> None:
-    """Penalties that differ are numbers of one program: an engine that compiles long is no worse for their number."""
+    """Configurations with different penalties share one compiled program, so its compilation counts once."""
 
     def penalised(l2: float) -> Json:
         penalty = {"module": "keras.regularizers", "class_name": "L2", "config": {"l2": l2}, "registered_name": None}
@@ -221,7 +222,7 @@ def test_what_is_compiled_once_is_weighed_once(flowers: Lab) -> None:
 
 
 def test_a_trial_of_something_else_says_nothing(flowers: Lab, automatic: int) -> None:
-    """Another optimizer, another architecture, other inputs."""
+    """A trial with another optimizer, architecture or input is not reused."""
     model = flowers.value("SELECT min(model_id) FROM mst")
     flowers.selection("other", [(model, f"optimizer='SGD(lr=0.1)', {CROSS}", FIT)])
     found = flowers.fit("train", "other_out", "other", 1, options={"engine": "auto"})
@@ -239,12 +240,12 @@ def test_events_that_a_user_made_up_harm_nothing(flowers: Lab, automatic: int) -
     deep = 3000 * "[" + 3000 * "]"
     for nonsense in (deep, "[]", '{"tensorflow": 1, "jax": {}}', '{"jax": {}}', '{"jax": [1]}', '"jax"', *large):
         flowers(
-            "INSERT INTO event (run, event, mst_key, detail) VALUES (%s, 'built', 99,"
+            "INSERT INTO event (run, event, model, detail) VALUES (%s, 'built', 99,"
             " jsonb_build_object('form', %s, 'tried', %s::jsonb))", automatic, form, nonsense,
         )  # fmt: skip
         found = flowers.fit("train", "made_up", "one", 1, options={"engine": "auto"})
         assert "tried" in flowers(BUILT, found)[0][1]
-        flowers("DELETE FROM event WHERE run = %s AND mst_key = 99", automatic)
+        flowers("DELETE FROM event WHERE run = %s AND model = 99", automatic)
         flowers("DROP TABLE made_up, made_up_info, made_up_summary")
 
 
@@ -255,7 +256,7 @@ def test_a_deterministic_run_is_not_left_to_a_trial(flowers: Lab) -> None:
 
 
 def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
-    """A trial that fails is no failure of the configuration, unless all of them fail."""
+    """If a trial fails with one engine, the configuration trains with the other.  It fails only if all trials fail."""
     flipped = [
         layer("Reshape", "square", target_shape=[2, 2, 1]),
         layer("RandomFlip", "flip"),
@@ -276,7 +277,7 @@ def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
     assert refused[2] is None and list(refused[3]) == ["jax"]
     done = flowers("SELECT DISTINCT mst_key, engine FROM hop_timeline WHERE run = %s ORDER BY 1", found)
     assert done == [(2, status[1][2]), (3, "tensorflow")]
-    # A later run knows.
+    # A later run reads the refusal from the log.
     flowers.selection("refused", [(picky, compiled, FIT)])
     ((_, detail),) = flowers(BUILT, flowers.fit("train", "refused_out", "refused", 1, options={"engine": "auto"}))
     assert detail["of_run"] == found and "tried" not in detail and "untried" not in detail
@@ -284,17 +285,17 @@ def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
 
 
 def test_a_trainer_that_crashes_refuses_nothing() -> None:
-    from cerebro_plpy import choosing
+    from cerebro_plpy.runs import engine_choice
 
     run: Any = SimpleNamespace(options={"among": ["tensorflow", "jax"]}, epochs=1, segments=1, rows_of=lambda one: 64)
-    kinds: Any = {"kind": [SimpleNamespace(earlier=None, definition={"fit": {}})]}
-    figures = {"program": "alike", "build": 1.0, "compile": 1.0, "batch": 1.0}
+    forms: Any = {"form": [SimpleNamespace(earlier=None, batch_size=32)]}
+    figures = EngineTried(1, 1, [], [], [None], program="alike", build=1.0, compile=1.0, batch=1.0)
     crash, refusal = TrainerFailed("it died"), ConfigurationFailed("it cannot")
 
     def chosen(tensorflow: Any, jax: Any) -> tuple[str, Json]:
-        programs = choosing.programs_of(run, kinds, {("kind", "jax"): jax, ("kind", "tensorflow"): tensorflow})
-        assert choosing.still_to_try(run, programs) == []
-        return choosing.chosen(run, programs)["kind"]
+        programs = engine_choice.programs_of(forms, {("form", "jax"): jax, ("form", "tensorflow"): tensorflow})
+        assert engine_choice.still_to_try(run, programs) == []
+        return engine_choice.chosen(run, programs)["form"]
 
     engine, why = chosen(figures, crash)
     assert engine == "tensorflow" and why["untried"] == {"jax": "it died"} and "refused" not in why
@@ -312,28 +313,29 @@ def test_an_engine_that_is_not_known(flowers: Lab) -> None:
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: Any) -> None:
-    """An environment without any: the one of the tests, asked in isolation from its packages."""
-    from cerebro_plpy import options, trainer
+    """The Python of the tests without their packages stands for an environment without any engine."""
+    from cerebro_plpy.runs import options
+    from cerebro_plpy.segment import installation
 
     bare = sys._base_executable  # type: ignore[attr-defined]
-    monkeypatch.setattr(trainer, "installation", lambda: {"trainer_python": bare})
-    assert trainer.engines() == []
+    monkeypatch.setattr(installation, "installation", lambda: {"trainer_python": bare})
+    assert installation.engines() == []
     with pytest.raises(Unsupported, match="'jax' is not installed") as caught:
         options.choose_engine("jax", False)
     assert "docker/install.sh" in (caught.value.hint or "")
     with pytest.raises(Unsupported, match="'torch' is not installed") as caught:
         options.choose_engine("torch", False)
     assert f"{bare} -m pip install torch==" in (caught.value.hint or "")
-    monkeypatch.setattr(trainer, "engines", lambda: ["tensorflow", "jax", "torch"])
+    monkeypatch.setattr(installation, "engines", lambda: ["tensorflow", "jax", "torch"])
     assert options.choose_engine("auto", False)["among"] == ["tensorflow", "jax"]
     assert options.choose_engine("torch", True) == {"engine": "torch"}
 
 
 def test_building_counts_as_well() -> None:
-    """The faster loop is not always sooner done: compiling takes time, for each batch size."""
+    """An engine with faster steps can need more time in total, because it compiles for each batch size."""
     slow = {"build": 0.5, "compile": 0.4, "batch": 0.001}
     fast = {"build": 1.0, "compile": 2.0, "batch": 0.0001}
     trials = {"tensorflow": slow, "jax": fast}
-    assert next(iter(cheapest(trials, [32], 100))) == "tensorflow"
-    assert next(iter(cheapest(trials, [32], 10_000))) == "jax"
-    assert next(iter(cheapest(trials, [32, 64, 128, 256, 512, 1024], 10_000))) == "tensorflow"
+    assert next(iter(estimated_seconds(trials, [32], 100))) == "tensorflow"
+    assert next(iter(estimated_seconds(trials, [32], 10_000))) == "jax"
+    assert next(iter(estimated_seconds(trials, [32, 64, 128, 256, 512, 1024], 10_000))) == "tensorflow"

@@ -1,16 +1,16 @@
-"""Where configurations enter the ring: who costs most first, and once they are built it stays so."""
+"""Ring positions: the most expensive configurations get the first ones, and a configuration keeps its position."""
 
 from __future__ import annotations
 
 import psycopg2
 import pytest
 
-from cerebro_db.core.schedule import visit_order
+from cerebro_db.core.scheduling.ring import visit_order
 from tests.sql.lab import CROSS, Lab, flower_model
 
 SEGMENTS, SEED = 3, 8
 OPTIONS = {"deterministic": True, "seed": SEED}
-ENTERS = "SELECT mst_key, (detail ->> 'enters')::int FROM event WHERE run = %s AND event = 'built'"
+ENTERS = "SELECT model, (detail ->> 'position')::int FROM event WHERE run = %s AND event = 'built'"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def flowers(lab: Lab) -> Lab:
 
 @pytest.fixture(scope="module")
 def mended(flowers: Lab) -> int:
-    """After an epoch the one that could not be built can, and would be the first to enter if it were a new run."""
+    """A configuration that failed to build is repaired after the first epoch.  A new run would give it position 0."""
     run = flowers.fit("train", "first", "mst", 1, options=OPTIONS)
     assert dict(flowers(ENTERS, run)) == {4: 0, 3: 1, 1: 2, 5: 3}
     for table, column, mine in (("arch", "model_arch", "true"), ("architecture", "architecture", f"run = {run}")):
@@ -36,7 +36,7 @@ def mended(flowers: Lab) -> int:
 
 
 def orders(lab: Lab, run: int, epoch: int) -> dict[int, list[int]]:
-    query = "SELECT mst_key, array_agg(segment ORDER BY hop) FROM hop WHERE run = %s AND epoch = %s GROUP BY 1"
+    query = "SELECT model, array_agg(segment ORDER BY hop) FROM hop WHERE run = %s AND epoch = %s GROUP BY 1"
     return dict(lab(query, run, epoch))
 
 
@@ -51,16 +51,16 @@ def test_a_configuration_that_is_built_later_changes_nobodys_order(flowers: Lab,
 
 
 def test_a_replay_enters_where_the_run_did(flowers: Lab, mended: int) -> None:
-    """Here all are built at once, and have the very same visits."""
+    """A replay builds all configurations at once, and repeats the visits of the run."""
     again = flowers.fit("train", "again", "mst", 2, options={"replay": mended})
     assert dict(flowers(ENTERS, again)) == dict(flowers(ENTERS, mended))
     assert flowers.weights("again") == flowers.weights("first")
 
 
 def test_a_run_that_has_no_such_record_goes_on_as_it_began(flowers: Lab) -> None:
-    """Earlier versions had each configuration enter at its place."""
+    """Without recorded positions, each configuration's ring position is its place in the selection table."""
     run = flowers.fit("train", "old", "mst", 1, options=OPTIONS)
-    flowers("UPDATE event SET detail = detail - 'enters' WHERE run = %s AND event = 'built'", run)
+    flowers("UPDATE event SET detail = detail - 'position' WHERE run = %s AND event = 'built'", run)
     places = by({key: key - 1 for key in range(1, 6)})
     flowers("SELECT resume(%s, epochs => 2)", run)
     assert orders(flowers, run, 2) == places
@@ -70,7 +70,7 @@ def test_a_run_that_has_no_such_record_goes_on_as_it_began(flowers: Lab) -> None
 
 def test_nonsense_that_a_user_made_of_it_is_named(flowers: Lab) -> None:
     run = flowers.fit("train", "made_up", "mst", 1, options=OPTIONS)
-    enters = "UPDATE event SET detail = jsonb_set(detail, '{enters}', %s) WHERE run = %s AND event = 'built'"
+    enters = "UPDATE event SET detail = jsonb_set(detail, '{position}', %s) WHERE run = %s AND event = 'built'"
     for nonsense, said in (('"here"', "invalid input syntax for type integer"), ("1e99", "integer")):
         flowers(enters, nonsense, run)
         with pytest.raises(psycopg2.Error, match=said):
@@ -82,8 +82,8 @@ def test_nonsense_that_a_user_made_of_it_is_named(flowers: Lab) -> None:
 
 def test_events_of_configurations_that_there_are_not_are_nobodys(flowers: Lab) -> None:
     run = flowers.fit("train", "imagined", "mst", 1, options=OPTIONS)
-    for event in ("built", "trains together", "configuration failed"):
+    for event in ("built", "fused", "model failed"):
         for key in (None, 999):
-            flowers("INSERT INTO event (run, event, mst_key) VALUES (%s, %s, %s)", run, event, key)
+            flowers("INSERT INTO event (run, event, model) VALUES (%s, %s, %s)", run, event, key)
     flowers("SELECT resume(%s, epochs => 2)", run)
     assert flowers("SELECT DISTINCT status, epochs_done FROM leaderboard WHERE run = %s", run) == [("finished", 2)]

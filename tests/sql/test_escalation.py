@@ -1,4 +1,4 @@
-"""Attempts from a plain user to become somebody else.  All of them must gain nothing."""
+"""Attempts of a plain user to act as another role.  None of them may succeed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.sql.users import ARCHITECTURE, Town, User, equip, fit, town
 
 @pytest.fixture(scope="module")
 def people(server: str) -> Iterator[tuple[Town, User, User]]:
-    """The superuser, alice who is up to something, and bob, her victim. Both have trained once."""
+    """The superuser; alice, the attacker; bob, her victim.  alice and bob have each trained a run."""
     with town(server) as root:
         alice, bob = root.user("alice", "cerebro_user"), root.user("bob", "cerebro_user")
         for user in (alice, bob):
@@ -50,11 +50,11 @@ def worker_of(root: Town, user: User | str) -> str:
     return root("SELECT 'cerebro_w_' || %s::regrole::oid", name)[0]
 
 
-# -- search_path games -------------------------------------------------------------------------------------
+# -- attacks through search_path ---------------------------------------------------------------------------------
 
 
 TAKEOVERS = {
-    # What the caller's search_path makes of "text", "name" and "=" must not decide whose worker role it is.
+    # The caller's search_path can give "text", "name" and "=" another meaning. This must not change the worker role.
     "an own type text": """
         CREATE TYPE {own}.text AS ENUM ('{bob}', 'cerebro_worker', '{database}');
         CREATE FUNCTION {own}.to_text(name) RETURNS {own}.text LANGUAGE sql AS $$
@@ -83,7 +83,7 @@ TAKEOVERS = {
 
 @pytest.mark.parametrize("game", TAKEOVERS)
 def test_the_callers_search_path_has_no_say_in_who_the_worker_is(root: Town, alice: User, bob: User, game: str) -> None:
-    """As bob, alice would hear that his run is finished; as herself, that she has no such run."""
+    """If alice acted as bob, the error would say that bob's run is finished.  As alice, she has no such run."""
     (bobs,) = bob("SELECT run FROM cerebro.runs")
     own = f"{alice.name}_games"
     root(f"CREATE SCHEMA {own}; ALTER SCHEMA {own} OWNER TO {alice.name}")
@@ -100,7 +100,7 @@ def test_the_callers_search_path_has_no_say_in_who_the_worker_is(root: Town, ali
         root(f"SET client_min_messages = warning; DROP SCHEMA {own} CASCADE")
 
 
-# -- becoming somebody by SQL ------------------------------------------------------------------------------
+# -- attacks through roles ---------------------------------------------------------------------------------------
 
 
 def test_nobody_sets_borrows_or_becomes_a_role_that_is_not_theirs(root: Town, alice: User, bob: User) -> None:
@@ -155,7 +155,7 @@ def test_the_secret_is_the_servers_alone(data_folder: Path, root: Town, alice: U
     assert logs and (folder / "secret").read_bytes() not in logs
 
 
-# -- the functions of worker sessions, called by hand --------------------------------------------------------
+# -- direct calls of the functions of worker sessions ------------------------------------------------------------
 
 PATHS = [
     "/etc/passwd",
@@ -191,7 +191,7 @@ def test_a_trainer_is_opened_with_what_we_know_only(alice: User) -> None:
     ):
         with pytest.raises(psycopg2.Error):
             alice("SELECT cerebro._worker_open(%s)", json.dumps(options))
-            (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"work": "hello"}))
+            (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"order": "inspect"}))
             assert "there is no engine" in answer
             raise psycopg2.Error
         alice("SELECT cerebro._worker_close()")
@@ -203,9 +203,9 @@ def test_handles_and_names_are_no_paths(data_folder: Path, alice: User) -> None:
         alice("SELECT cerebro._data_in(%s, %s, %s)", path, path, b"1234")
         alice("SELECT cerebro._state_in(%s, 0, %s)", path, b"1234")
         for work in (
-            {"work": "forget", "handle": path},
+            {"order": "drop_rows", "handle": path},
             {
-                "work": "data",
+                "order": "load_rows",
                 "handle": path,
                 "layout": {"inputs": [], "outputs": []},
                 "rows": 0,
@@ -221,7 +221,7 @@ def test_handles_and_names_are_no_paths(data_folder: Path, alice: User) -> None:
 
 @pytest.mark.same_machine
 def test_a_session_opens_no_more_files_than_it_needs(alice: User) -> None:
-    """A backend that has no descriptors left cannot write the log, and then the server ends."""
+    """A backend without free descriptors cannot write the write-ahead log, and then the whole server stops."""
     alice("SELECT cerebro._worker_close()")
     (pid,) = alice("SELECT pg_backend_pid()")
     before = len(list(Path(f"/proc/{pid}/fd").iterdir()))
@@ -235,20 +235,22 @@ def test_a_session_opens_no_more_files_than_it_needs(alice: User) -> None:
 def test_what_is_not_there_is_said_as_such(alice: User) -> None:
     for unit, member in ((0, 0), (1, -1), (-1, 2**31 - 1)):
         error = alice.refused("SELECT * FROM cerebro._state_out(%s, %s)", unit, member, why=psycopg2.Error)
-        assert error.diag.message_primary.endswith(f"training {unit} has left no state {member}")
+        assert error.diag.message_primary.endswith(f"visit {unit} of this session has left no state {member}")
     described = {
-        "work": "describe", "wait": False, "configuration": {"architecture": json.loads(ARCHITECTURE)},
+        "order": "describe", "configuration": {"architecture": json.loads(ARCHITECTURE)},
         "layout": {"inputs": [], "outputs": []},
     }  # fmt: skip
-    alice("SELECT cerebro._work(%s)", json.dumps(described))
-    alice("SELECT cerebro._work(%s)", json.dumps({"work": "dismiss"}))
-    (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"work": "result"}))
-    assert json.loads(answer)["error"]["message"] == "the trainer was given nothing to do"
+    (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"order": "begin", "computation": described}))
+    assert "ok" in json.loads(answer)
+    (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"order": "keep_engines", "engines": []}))
+    assert "ok" in json.loads(answer)
+    (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"order": "collect_result"}))
+    assert json.loads(answer)["error"]["message"] == "the trainer was given no order"
     alice("SELECT cerebro._worker_close()")
 
 
 def test_forged_work_reaches_nothing(alice: User) -> None:
-    """Orders that name paths, tokens and models of their own; each answer is an error or says nothing of a file's."""
+    """Orders with forged paths, tokens and models: each answer is an error, or has no content of a file."""
     model = {
         "architecture": json.loads(ARCHITECTURE),
         "compile": {"optimizer": {"class_name": "SGD", "config": {}}, "loss": "mse"},
@@ -258,31 +260,41 @@ def test_forged_work_reaches_nothing(alice: User) -> None:
         **model,
         "architecture": {"class_name": "Sequential", "config": {"layers": [{"class_name": "Lambda", "config": {}}]}},
     }
-    state = {"kind": "weights", "path": "/etc/passwd"}
+    member = {"configuration": model, "seed": 1, "shuffle_seed": 1, "state": {"origin": "seed"}}
+    state = {"origin": "weights", "name": "none", "path": "/etc/passwd"}
     columns = [{"name": "x", "dtype": "uint8", "shape": [2]}]
     answers = []
     for work in (
-        {"work": "train", "configuration": model, "handle": "none", "states": [{"kind": "none"}], "out": "/tmp/stolen"},
-        {"work": "train", "configuration": model, "handle": "none", "states": [state]},
-        {"work": "evaluate", "configuration": model, "handle": "none", "states": [{**state, "ticket": None}]},
-        {"work": "evaluate", "configuration": model, "handle": "none", "states": [{"kind": "held", "token": "1.1"}]},
-        {"work": "describe", "configuration": evil, "layout": {"inputs": columns, "outputs": []}},
-        {"work": "data", "handle": "none", "layout": {}, "rows": 1, "files": {"x": "/etc/passwd"}},
-        {"work": "hello", "order": "data"},
-        {"work": "exec", "code": "import os"},
-        {"work": "__init__"},
+        {"order": "train", "handle": "none", "groups": [{"members": [{**member, "out": "/tmp/stolen"}]}]},
+        {"order": "train", "handle": "none", "groups": [{"members": [{**member, "state": state}]}]},
+        {"order": "train", "handle": "none", "groups": [{"members": [member]}]},
+        {"order": "evaluate", "configuration": model, "handle": "none", "state": {**state, "name": None}},
+        {
+            "order": "evaluate",
+            "configuration": model,
+            "handle": "none",
+            "state": {"origin": "resident", "token": "1.1"},
+        },
+        {"order": "describe", "configuration": evil, "layout": {"inputs": columns, "outputs": []}},
+        {"order": "load_rows", "handle": "none", "layout": {}, "rows": 1, "files": {"x": "/etc/passwd"}},
+        {"order": "predict", "configuration": model, "state": state, "out": "/tmp/stolen", "handle": "none"},
+        {"order": "start_engine", "settings": {"engine": "tensorflow"}, "compiled": "/tmp"},
+        {"order": "begin", "computation": {"order": "rest", "seconds": 1, "folders": ["/"]}},
+        {"order": "rest", "seconds": 1, "folders": ["/"]},
+        {"order": "exec", "code": "import os"},
+        {"order": "__init__"},
         {"order": "train"},
         {},
-        {"work": ["train"]},
+        {"order": ["train"]},
     ):
         try:
             (answer,) = alice("SELECT cerebro._work(%s)", json.dumps(work))
         except psycopg2.Error as error:
             answer = str(error)
         else:
-            assert "error" in json.loads(answer) or work.get("work") in ("hello", "data"), work
+            assert "error" in json.loads(answer), work
         answers.append(answer)
-    for text in ("[]", "7", "null", "{", "[" * 100_000, '{"work": "train"}', json.dumps({"work": "x" * 1_000_000})):
+    for text in ("[]", "7", "null", "{", "[" * 100_000, '{"order": "train"}', json.dumps({"order": "x" * 1_000_000})):
         with contextlib.suppress(psycopg2.Error):
             (answer,) = alice("SELECT cerebro._work(%s)", text)
             assert "error" in json.loads(answer)
@@ -292,17 +304,17 @@ def test_forged_work_reaches_nothing(alice: User) -> None:
     assert alice("SELECT 1") == [1]
 
 
-# -- code that alice planted ---------------------------------------------------------------------------------
+# -- code that alice planted -------------------------------------------------------------------------------------
 
 
 SPIED = "what a spy found:"
-SEEN: dict[Path, int] = {}  # of each log
+SEEN: dict[Path, int] = {}  # for each log file, the bytes that were already searched
 
 
 def spy(alice: User) -> None:
-    """A function of alice's that writes down whom it runs as and whom it could become. It swallows every error.
+    """Create a function of alice's that records its role and the roles that it could take.  It ignores all errors.
 
-    It says that it is immutable: then PostgreSQL calls it already when it plans a query.
+    The function ``seen``, which calls it, is declared immutable, so PostgreSQL also calls it when it plans a query.
     """
     alice("CREATE TABLE spied (kind text, who name, began name, more boolean, reached text)")
     alice(f"GRANT INSERT ON spied TO PUBLIC; GRANT USAGE ON SCHEMA {alice.name} TO PUBLIC")
@@ -365,13 +377,13 @@ def spy(alice: User) -> None:
 
 
 def caught(root: Town, alice: User, caller: User) -> set[str]:
-    """Which of the planted code ran. It ran as its caller, and could become nobody but who the caller is anyway."""
+    """The planted code that ran, after a check that it ran as its caller and could take only the caller's roles."""
     found = root(f"SELECT * FROM {alice.name}.spied") + logged_by_segments(root, alice)
     root(f"TRUNCATE {alice.name}.spied")
     worker = worker_of(root, caller)
     own = {caller.name, worker, "cerebro_user", "cerebro_worker", "none"}
     if "Greenplum" in root("SELECT version()")[0]:
-        own.add("SELECT_rolpassword_FROM_pg_authid")  # its segments ask for no privileges, whoever's function it is
+        own.add("SELECT_rolpassword_FROM_pg_authid")  # Greenplum's segments do not check privileges.
     for kind, who, began, more, reached in found:
         assert who in (caller.name, worker) and began in (caller.name, worker), (kind, who, began)
         assert more in (False, "f"), (kind, more)
@@ -380,7 +392,7 @@ def caught(root: Town, alice: User, caller: User) -> set[str]:
 
 
 def logged_by_segments(root: Town, alice: User) -> list[tuple[str, ...]]:
-    """What spies wrote on segments of Greenplum, where they cannot write into tables."""
+    """The records of spies on Greenplum's segments, which write to the server log instead of a table."""
     if "Greenplum" not in root("SELECT version()")[0]:
         return []
     found = []
@@ -397,7 +409,7 @@ def logged_by_segments(root: Town, alice: User) -> list[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def mallory(people: Any) -> User:
-    """Somebody whose packed table is full of planted code. bob may read it."""
+    """A user whose packed table has planted code in many places.  bob may read the table."""
     root, _, bob = people
     mallory = root.user("mallory", "cerebro_user")
     equip(mallory)
@@ -417,14 +429,14 @@ def mallory(people: Any) -> User:
         "DELETE FROM spied",
     ):
         mallory(statement)
-    mallory.log_in()  # in the old session the planted code has all run once
+    mallory.log_in()  # In the old session, all planted code has already run.
     return mallory
 
 
 @pytest.mark.parametrize("source", ["packed", "viewed"])
 def test_planted_code_runs_as_the_victim_at_most(root: Town, bob: User, mallory: User, source: str) -> None:
-    """It may do what it could if bob read that table himself; it does not get hold of the worker's login."""
-    bob.log_in()  # so that no workers wait, who know the expressions already and need not evaluate them again
+    """Planted code may act as bob, as if bob read the table himself, but it cannot use the worker's login."""
+    bob.log_in()  # A kept team would not evaluate the expressions again.
     (run,) = bob(f"SELECT cerebro.madlib_fit_multiple_model('{mallory.name}.{source}', 'from_{source}', 'mst', 1)")
     kinds = caught(root, mallory, bob)
     assert {"policy", "index expression", "partial index"} <= kinds
@@ -433,7 +445,7 @@ def test_planted_code_runs_as_the_victim_at_most(root: Town, bob: User, mallory:
 
 
 def test_planted_code_on_the_own_states_runs_as_oneself(root: Town, mallory: User) -> None:
-    """Triggers, defaults, checks and domains on the tables that worker sessions write to."""
+    """Triggers, defaults, checks and domains on the state tables, into which worker sessions write."""
     run = fit(mallory)
     assert caught(root, mallory, mallory)
     leaves = mallory(
@@ -459,7 +471,7 @@ def test_planted_code_on_the_own_states_runs_as_oneself(root: Town, mallory: Use
 
 
 def test_whose_run_it_is_within_a_security_definer_function(root: Town, bob: User, mallory: User) -> None:
-    """Called by bob, a function of mallory's that is SECURITY DEFINER is mallory: so are its runs and its workers."""
+    """In mallory's SECURITY DEFINER function, called by bob, the runs and workers belong to mallory."""
     mallory("CREATE TABLE IF NOT EXISTS asked (who name)")
     mallory(
         "CREATE FUNCTION lure() RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $$ DECLARE found text; BEGIN"
@@ -470,12 +482,23 @@ def test_whose_run_it_is_within_a_security_definer_function(root: Town, bob: Use
     assert found.endswith(f"acts as {mallory.name}") and worker_of(root, mallory) in found
 
 
-# -- forged rows, squatted names, settings -----------------------------------------------------------------------
+# -- forged rows, occupied names, settings -----------------------------------------------------------------------
 
 
 def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User, bob: User) -> None:
     (bobs,) = bob("SELECT min(run) FROM cerebro.runs")
-    tables = ["run", "architecture", "configuration", "event", "attempt", "hop", "evaluation", "heartbeat"]
+    tables = [
+        "run",
+        "architecture",
+        "configuration",
+        "model",
+        "decision",
+        "event",
+        "attempt",
+        "hop",
+        "evaluation",
+        "heartbeat",
+    ]
     counts = {table: root(f"SELECT count(*) FROM cerebro.{table} WHERE owner = %s", bob.name) for table in tables}
     for table in tables:
         assert alice(f"SELECT DISTINCT owner::text FROM cerebro.{table}") in ([alice.name], []), table
@@ -495,7 +518,7 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
         )
         alice.refused("INSERT INTO cerebro.event (run, owner, event) VALUES (%s, %s, 'cancel requested')", bobs, owner)
         alice.refused("INSERT INTO cerebro.event (run, owner, event) VALUES (%s, %s, 'finished')", bobs, owner)
-    # A row of her own with his run's number is hers alone.
+    # alice's own row with the number of bob's run concerns only alice.
     alice("INSERT INTO cerebro.event (run, event) VALUES (%s, 'failed')", bobs)
     assert bob("SELECT status FROM cerebro.runs WHERE run = %s", bobs) == ["finished"]
     assert counts == {
@@ -540,7 +563,7 @@ def test_sequences_are_for_drawing_from_only(alice: User) -> None:
 
 
 def test_a_forged_run_drops_and_reads_only_what_is_ones_own(root: Town, alice: User, bob: User) -> None:
-    """The columns of alice's run can say anything: storage, tables and names of bob's, SQL."""
+    """alice can write anything into the row of her run: bob's state tables, bob's table names, SQL."""
     storage = root("SELECT storage FROM cerebro.run WHERE owner = %s", bob.name)[0]
     hostile = f"{bob.name}.packed; DROP TABLE {bob.name}.packed; --"
     (run,) = alice(
@@ -574,7 +597,7 @@ def test_settings_of_ours_are_checked_when_used(alice: User, value: str) -> None
     alice("SELECT set_config('cerebro.segments', %s, false)", value)
     try:
         alice("DROP TABLE IF EXISTS again, again_summary")
-        if value in ("", "\u0669"):  # none given; nine, in Arabic digits
+        if value in ("", "\u0669"):  # no value; the digit nine in Arabic script
             alice("SELECT cerebro.training_preprocessor_dl('points', 'again', 'y', 'x')")
         else:
             error = alice.refused(
@@ -615,7 +638,7 @@ def test_a_temporary_table_does_not_stand_in_for_a_real_one(alice: User) -> None
         assert cursor.fetchone()[0].endswith(f"acts as {alice.name}")
 
 
-# -- what was there before us ------------------------------------------------------------------------------------
+# -- roles and schemas from before the extension -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -645,7 +668,7 @@ def bare(server: str) -> Iterator[Any]:
     ],
 )
 def test_roles_of_our_names_that_may_more_are_refused(people: Any, bare: Any, before: str, after: str) -> None:
-    # GRANT cerebro_admin TO cerebro_user would be a circle while cerebro_admin is a member of cerebro_user.
+    # cerebro_admin is a member of cerebro_user, so PostgreSQL would refuse this grant as a circle.
     circle = "cerebro_admin TO cerebro_user" in before
     if circle:
         bare.execute("REVOKE cerebro_user FROM cerebro_admin")
@@ -663,7 +686,7 @@ def test_roles_of_our_names_that_may_more_are_refused(people: Any, bare: Any, be
 
 @pytest.mark.parametrize("game", ["owned", "writable", "planted"])
 def test_a_schema_of_our_name_that_others_write_to_is_refused(people: Any, bare: Any, game: str) -> None:
-    """A function format() in it would run as the superuser who creates the extension."""
+    """A function format() in this schema would run with the rights of the superuser who creates the extension."""
     trap = (
         "CREATE FUNCTION cerebro.format(text, text) RETURNS text LANGUAGE plpgsql AS"
         " $$ BEGIN EXECUTE 'ALTER ROLE squatter SUPERUSER'; RETURN 'CREATE ROLE x'; END $$"
@@ -689,7 +712,7 @@ def test_a_schema_of_our_name_that_others_write_to_is_refused(people: Any, bare:
 
 
 def test_a_worker_role_that_somebody_squatted_is_taken_from_them(root: Town) -> None:
-    """Whoever made cerebro_w_<oid> before us, and is a member of it, must not be its user by it."""
+    """A user who created cerebro_w_<oid> earlier and is a member of it must not get the rights of its owner."""
     carol, squatter = root.user("carol", "cerebro_user"), root.user("squatter", "cerebro_user")
     worker = worker_of(root, carol)
     root(f"CREATE ROLE {worker} LOGIN CREATEROLE PASSWORD 'known'")

@@ -1,6 +1,6 @@
-"""A model that hopped through the database is, bit for bit, the model that one plain Keras process trains.
+"""A model that hopped through the database equals, bit for bit, the model that one plain Keras process trains.
 
-Whatever else happens meanwhile: other runs, a loaded machine, a cancel and a resume, an extension.
+This holds beside other runs, on a loaded machine, after a cancel and a resume, and after an extension.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cerebro_db.core.schedule import derived_seed
-from cerebro_db.nn.data import row_order
+from cerebro_db.core.scheduling.ring import derived_seed
+from cerebro_db.nn.rows.data import row_order
 from tests.nn import configurations as c
 from tests.sql.lab import Lab, eventually
 
-SEGMENTS, EPOCHS, ROWS = 3, 2, 220  # partitions of 74, 73 and 73 rows: no batch size below divides them
+SEGMENTS, EPOCHS, ROWS = 3, 2, 220  # partitions of 74, 73 and 73 rows, which no batch size below divides
 OPTIONS = {"deterministic": True, "seed": 3}
 DTYPES = {"uint8": "u1", "int16": "<i2", "int32": "<i4", "float32": "<f4"}
 CLASSES = "categorical_crossentropy"
@@ -35,7 +35,7 @@ DIGITS = {
         c.noisy_mlp(), CLASSES, "AdamW", learning_rate=c.cosine(0.01, 20), weight_decay=0.02
     ),
 }
-FORGETFUL = ("SGD with momentum", "AdamW, weight decay, cosine schedule")  # also trained without what they keep
+FORGETFUL = ("SGD with momentum", "AdamW, weight decay, cosine schedule")  # also trained without their optimizers
 SENTENCES = {"Embedding, LSTM": c.configuration(c.lstm(), CLASSES, "Adam", learning_rate=0.02)}
 
 
@@ -71,13 +71,13 @@ def tables(lab: Lab) -> Lab:
 
 @pytest.fixture(scope="module")
 def digits(tables: Lab) -> Trained:
-    """Undisturbed."""
+    """A run without disturbances."""
     return trained(tables, tables.fit("digits_packed", "calm", "digits_mst", EPOCHS, options=OPTIONS), "calm")
 
 
 @pytest.fixture(scope="module")
 def sentences(tables: Lab) -> Trained:
-    """Half of the epochs, and later the other half."""
+    """A run of half of the epochs, extended by the other half."""
     run = tables.fit("sentences_packed", "moods", "sentences_mst", 1, options=OPTIONS)
     tables("SELECT resume(%s, epochs => %s)", run, EPOCHS)
     return trained(tables, run, "moods")
@@ -87,7 +87,7 @@ def sentences(tables: Lab) -> Trained:
 
 
 def partitions(lab: Lab, table: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The rows of each segment as somebody would prepare them for Keras by hand."""
+    """The rows of each segment, prepared for Keras without the product's code."""
     layout = lab.value(f"SELECT layout FROM {table}_summary")
     (x, y), found = (layout["inputs"][0], layout["outputs"][0]), []
     for part in layout["partitions"]:
@@ -108,10 +108,15 @@ def cases(lab: Lab, done: Trained, table: str, configurations: dict[str, Any], f
     assert {len(x) for x, _ in rows} == {73, 74}
     seed = lab.value("SELECT seed FROM run WHERE run = %s", done.run)
     for key, (name, configuration) in enumerate(configurations.items(), 1):
-        place, initial = lab("SELECT place, seed FROM configuration WHERE run = %s AND mst_key = %s", done.run, key)[0]
+        place, initial = lab(
+            "SELECT place, m.seed FROM model m JOIN configuration USING (run, owner, mst_key)"
+            " WHERE run = %s AND mst_key = %s",
+            done.run,
+            key,
+        )[0]
         shape = configuration["architecture"]["config"]["layers"][0]["config"]["batch_shape"][1:]
         arrays = {}
-        visits = lab("SELECT hop, segment FROM hop WHERE run = %s AND mst_key = %s ORDER BY hop", done.run, key)
+        visits = lab("SELECT hop, segment FROM hop WHERE run = %s AND model = %s ORDER BY hop", done.run, key)
         assert len(visits) == EPOCHS * SEGMENTS
         for number, (hop, segment) in enumerate(visits):
             x, y = rows[segment]
@@ -131,7 +136,7 @@ def cases(lab: Lab, done: Trained, table: str, configurations: dict[str, Any], f
 def plain(
     tables: Lab, digits: Trained, sentences: Trained, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[tuple[str, bool], list[np.ndarray]]:
-    """What plain Keras has after the same visits: (name, whether it forgot its optimizer at each) -> variables."""
+    """The variables of plain Keras after the same visits; the key is (name, whether each visit has a new optimizer)."""
     folder = tmp_path_factory.mktemp("oracle")
     asked = [
         *cases(tables, digits, "digits_packed", DIGITS, folder),
@@ -149,7 +154,7 @@ def plain(
 
 def variables(state: bytes) -> list[np.ndarray]:
     tensors = safetensors.numpy.load(state)
-    return [tensors[name] for name in sorted(tensors)]  # numbered names
+    return [tensors[name] for name in sorted(tensors)]  # The names begin with numbers.
 
 
 def same(left: list[np.ndarray], right: list[np.ndarray]) -> list[bool]:
@@ -168,7 +173,7 @@ def hopped(request: pytest.FixtureRequest) -> Trained:
 
 @pytest.mark.parametrize(("name", "hopped", "key"), NAMED, indirect=["hopped"])
 def test_hopping_changes_no_bit(plain: Any, name: str, hopped: Trained, key: int) -> None:
-    """Weights, moving averages, seeds, and all that the optimizer keeps."""
+    """Compares weights, moving averages, seeds and the state of the optimizer."""
     expected = plain[name, False]
     assert all(same(variables(hopped.states[key]), expected))
     weights = hopped.weights[key]
@@ -177,7 +182,7 @@ def test_hopping_changes_no_bit(plain: Any, name: str, hopped: Trained, key: int
 
 @pytest.mark.parametrize(("name", "hopped", "key"), [one for one in NAMED if one[0] in FORGETFUL], indirect=["hopped"])
 def test_the_comparison_would_notice_a_lost_optimizer(plain: Any, name: str, hopped: Trained, key: int) -> None:
-    """The oracle that starts with a new optimizer at each hop, which is what MADlib does, has other weights."""
+    """The oracle with a new optimizer at each hop, as in MADlib, has other weights."""
     assert variables(hopped.states[key])[0].tobytes() != plain[name, True][0].tobytes()
     assert not b"".join(a.tobytes() for a in plain[name, True]).startswith(hopped.weights[key])
 
@@ -190,7 +195,7 @@ def test_the_initial_weights_depend_on_the_configuration(digits: Trained) -> Non
 
 
 def test_the_same_bits_on_a_busy_machine_and_after_a_cancel(tables: Lab, digits: Trained) -> None:
-    """Two runs at once, on the same data, beside two processes that do nothing but compute; one is cancelled."""
+    """Two runs at once on the same data, beside two busy processes.  One run is cancelled and resumed."""
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         broken = tables.submit("digits_packed", "broken", "digits_mst", EPOCHS, options=OPTIONS)

@@ -1,4 +1,4 @@
-"""madlib_fit_multiple_model from end to end: its tables, its log, its views, and predictions with what it trained."""
+"""madlib_fit_multiple_model from end to end: its tables, its log, its views, and predictions with its models."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FIT = "batch_size=16, epochs=1"
 INPUTS = "sl, sw, pl, pw"
 
 
-# -- a run to look at ------------------------------------------------------------------------------------
+# -- one run and its results -----------------------------------------------------------------------------------
 
 
 @dataclass
 class Looked:
     run: int
     notices: list[str]
-    progress: list[tuple[Any, ...]] = field(default_factory=list)  # as another session saw it meanwhile
+    progress: list[tuple[Any, ...]] = field(default_factory=list)  # rows that another session read during the run
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def flowers(lab: Lab) -> Lab:
 
 @pytest.fixture(scope="module")
 def board(flowers: Lab) -> Looked:
-    """Five configurations on three segments, validated every second epoch, while another session looks on."""
+    """Five configurations on three segments, validated every second epoch, while another session reads the progress."""
     found: dict[str, Any] = {}
     connection = flowers.connect()
 
@@ -138,21 +138,21 @@ def test_each_model_has_its_weights_and_its_numbers(flowers: Lab, board: Looked)
 
 
 def test_each_configuration_visits_each_segment_once_per_epoch(flowers: Lab, board: Looked) -> None:
-    visits = flowers("SELECT mst_key, epoch, segment FROM hop WHERE run = %s", board.run)
+    visits = flowers("SELECT model, epoch, segment FROM hop WHERE run = %s", board.run)
     assert len(visits) == len(set(visits)) == CONFIGURATIONS * EPOCHS * SEGMENTS
     assert {(k - 1, e - 1, s) for k, e, s in visits} == set(np.ndindex(CONFIGURATIONS, EPOCHS, SEGMENTS))
-    rows = flowers("SELECT mst_key, epoch, sum(rows) FROM hop WHERE run = %s GROUP BY 1, 2", board.run)
+    rows = flowers("SELECT model, epoch, sum(rows) FROM hop WHERE run = %s GROUP BY 1, 2", board.run)
     assert {total for _, _, total in rows} == {120}
     orders = flowers(
-        "SELECT mst_key, epoch, array_agg(segment ORDER BY hop) FROM hop WHERE run = %s GROUP BY 1, 2", board.run
+        "SELECT model, epoch, array_agg(segment ORDER BY hop) FROM hop WHERE run = %s GROUP BY 1, 2", board.run
     )
     assert len({(key, *order) for key, _, order in orders}) == CONFIGURATIONS  # the same order in each epoch
-    # Those of one size begin on as many segments as there are.
+    # Configurations of equal size begin on different segments, as far as there are enough.
     for size in (0, 1):
         first = Counter(order[0] for key, epoch, order in orders if epoch == 1 and key % 2 == size)
         assert len(first) == min(SEGMENTS, first.total())
     numbered = flowers(
-        "SELECT mst_key, array_agg(hop ORDER BY finished_at) FROM hop WHERE run = %s GROUP BY 1", board.run
+        "SELECT model, array_agg(hop ORDER BY finished_at) FROM hop WHERE run = %s GROUP BY 1", board.run
     )
     assert [hops for _, hops in numbered] == [list(range(1, EPOCHS * SEGMENTS + 1))] * CONFIGURATIONS
 
@@ -166,14 +166,14 @@ def test_nobody_is_in_two_places_at_once(flowers: Lab, board: Looked) -> None:
     )
     assert flowers.value(f"{units} true") > 0, "segments work at the same time"
     assert flowers.value(f"{units} a.segment = b.segment") == 0
-    # The parts of one evaluation may go on at once, each on its segment; training excludes all else.
+    # The parts of one evaluation may run at the same time on several segments. A visit excludes all other units.
     assert flowers.value(f"{units} a.mst_key = b.mst_key AND 'train' IN (a.activity, b.activity)") == 0
 
 
 def test_each_attempt_is_on_record_before_its_hop(flowers: Lab, board: Looked) -> None:
     assert flowers.value(
         "SELECT bool_and(a.started_at <= h.finished_at AND a.worker_pid = h.worker_pid) AND count(*) = %s"
-        " FROM hop h JOIN attempt a USING (run, mst_key, hop, segment) WHERE run = %s",
+        " FROM hop h JOIN attempt a USING (run, model, hop, segment) WHERE run = %s",
         CONFIGURATIONS * EPOCHS * SEGMENTS, board.run,
     )  # fmt: skip
 
@@ -257,12 +257,12 @@ def test_evaluating_gives_the_leaderboards_numbers(flowers: Lab, board: Looked) 
                         "categorical_crossentropy")  # fmt: skip
 
 
-# -- predictions with it -----------------------------------------------------------------------------------
+# -- predictions -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def plain(flowers: Lab, board: Looked) -> np.ndarray:
-    """What model 2 says about the garden, computed by hand: a row of three probabilities per row, by id."""
+    """The three probabilities of model 2 for each row of the garden, ordered by id, computed with NumPy."""
     weights = np.frombuffer(flowers.weights("out")[2], "f4")
     w1, b1, w2, b2 = np.split(weights, np.cumsum([4 * 16, 16, 16 * 3]))
     x = np.array(flowers(f"SELECT {INPUTS} FROM garden ORDER BY id"), "f4")
@@ -356,13 +356,13 @@ def test_rows_that_only_this_transaction_sees(flowers: Lab, plain: np.ndarray) -
 
 
 def test_a_team_says_what_one_trainer_says(flowers: Lab, plain: np.ndarray) -> None:
-    """A table of more than 4 MB is predicted by worker sessions, each a part of it."""
+    """Several worker sessions predict a table of more than 4 MB; each session predicts a part."""
     flowers("CREATE TABLE big AS SELECT g.*, n, id * 1000 + n AS number FROM garden g, generate_series(1, 10) n")
     flowers("ALTER TABLE big ADD padding text; ALTER TABLE big ALTER padding SET STORAGE EXTERNAL")
     flowers("UPDATE big SET padding = repeat('x', 20000)")
     flowers("VACUUM FULL big")
     assert flowers.value("SELECT pg_total_relation_size('big') > 4 * 1024 * 1024")
-    # What a transaction that failed long ago left is removed; what another session may still read is not.
+    # A staging table of a long-failed transaction is removed. A recent one stays, as a session may still read it.
     fresh = f"predict_{int(time.time()):08x}_{'1' * 12}"
     flowers(f"CREATE TABLE cerebro_state.predict_00000001_{'0' * 12} (id text)")
     flowers(f"CREATE TABLE cerebro_state.{fresh} (id text)")
@@ -400,12 +400,12 @@ def test_a_team_says_what_one_trainer_says(flowers: Lab, plain: np.ndarray) -> N
     flowers(f"DROP TABLE cerebro_state.{fresh}")
 
 
-# -- configurations that fail --------------------------------------------------------------------------------
+# -- configurations that fail ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def troubled(flowers: Lab) -> Looked:
-    """Two that are sound among three that are not, on two segments."""
+    """Two valid configurations and three that fail, on two segments."""
     flowers.pack("flowers", "pair", "species", INPUTS, segments=2, seed=2)
     sound = flowers.architecture(flower_model())
     wrong_units = flowers.architecture(flower_model(classes=5))
@@ -440,7 +440,7 @@ def test_a_bad_configuration_fails_alone(flowers: Lab, troubled: Looked) -> None
     }
     assert board[3] == ("finished", 2, None)
     assert all(board[key][0] == "failed" for key in (1, 2, 4)), board
-    assert "5" in board[1][2] and "3" in board[1][2]  # the units that it has, and those that it should have
+    assert "5" in board[1][2] and "3" in board[1][2]  # the units of the layer, and the units that it needs
     assert "loss became nan" in board[2][2]
     assert "reshape" in board[4][2].lower() or "shape" in board[4][2].lower()
     assert flowers.value("SELECT mst_key FROM leaderboard WHERE run = %s AND rank = 1", troubled.run) in (3, 5)
@@ -460,7 +460,7 @@ def test_the_result_says_so(flowers: Lab, troubled: Looked) -> None:
 
 
 def test_a_replay_has_the_same_bits(flowers: Lab, troubled: Looked) -> None:
-    """Also with fewer neighbours and without validation: nobody else has a part in a configuration's numbers."""
+    """A replay without the validation has the same bits: validation does not influence the training."""
     again = flowers.fit("pair", "again", "mixed", 2, options={"replay": troubled.run})
     assert flowers.weights("again") == flowers.weights("sound")
     assert flowers.states(again)[3] == flowers.states(troubled.run)[3]
@@ -478,12 +478,12 @@ def test_when_all_fail_so_does_the_run(flowers: Lab, troubled: Looked) -> None:
     flowers.require_no_orphans()
 
 
-# -- where models begin ----------------------------------------------------------------------------------------
+# -- initial states --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def one_segment(flowers: Lab) -> int:
-    """Two configurations on a single segment; the second has no finite loss, and is asked to go on all the same."""
+    """Two configurations on one segment.  The second has no finite loss, and the option ``nan`` lets it continue."""
     flowers.pack("flowers", "whole", "species", INPUTS, segments=1, seed=3)
     model = flowers.architecture(flower_model())
     flowers.selection(
@@ -494,14 +494,14 @@ def one_segment(flowers: Lab) -> int:
 
 
 def steps(lab: Lab, run_id: int, key: int) -> int:
-    """How many steps the optimizer has counted, as the whole state has it."""
+    """The optimizer's step counter in the model's whole state."""
     tensors = safetensors.numpy.load(lab.states(run_id)[key])
     (counter,) = [value for name, value in tensors.items() if name.endswith("/iteration")]
     return int(counter)
 
 
 def test_one_segment(flowers: Lab, one_segment: int) -> None:
-    hops = flowers("SELECT mst_key, epoch, segment, rows FROM hop WHERE run = %s ORDER BY 1, 2", one_segment)
+    hops = flowers("SELECT model, epoch, segment, rows FROM hop WHERE run = %s ORDER BY 1, 2", one_segment)
     assert hops == [(key, epoch, 0, 120) for key in (1, 2) for epoch in (1, 2)]
     assert steps(flowers, one_segment, 1) == 2 * 8  # 120 rows in batches of 16
 
@@ -520,14 +520,14 @@ def test_a_warm_start_takes_the_whole_state_or_the_weights(flowers: Lab, one_seg
     flowers.told()
     warm = flowers.fit("whole", "lone", "one", 1, warm_start=True)
     assert not any("weights alone" in line for line in flowers.told())
-    assert flowers.value("SELECT initial FROM configuration WHERE run = %s", warm) == "full"
+    assert flowers.value("SELECT initial FROM model WHERE run = %s", warm) == "full"
     assert steps(flowers, warm, 1) == before + 8
     assert flowers("SELECT mst_key FROM lone") == [(1,)] and flowers.value("SELECT warm_start FROM lone_summary")
-    # Somebody changes the model: what the optimizer remembers is of other weights.
+    # After a change of the weights, the optimizer's state does not belong to them any more.
     flowers("UPDATE lone SET model_weights = set_byte(model_weights, 0, get_byte(model_weights, 0) # 1)")
     edited = flowers.fit("whole", "lone", "one", 1, warm_start=True)
     assert any("weights alone for mst_key 1" in line for line in flowers.told())
-    assert flowers.value("SELECT initial FROM configuration WHERE run = %s", edited) == "weights"
+    assert flowers.value("SELECT initial FROM model WHERE run = %s", edited) == "weights"
     assert steps(flowers, edited, 1) == 8
 
 
@@ -535,7 +535,7 @@ def test_a_warm_start_takes_the_whole_state_or_the_weights(flowers: Lab, one_seg
 
 
 def test_transfer_learning_and_regression(flowers: Lab) -> None:
-    """One configuration alone, with given weights and a learning rate of 0: its numbers can be computed by hand."""
+    """With given weights and a learning rate of 0, the expected results can be computed with NumPy."""
     random = np.random.default_rng(1)
     x = random.normal(size=(90, 3)).astype("f4")
     y = (x @ [1.0, -2.0, 0.5] + 3 + random.normal(size=90)).astype("f8")
@@ -547,7 +547,7 @@ def test_transfer_learning_and_regression(flowers: Lab) -> None:
     flowers.selection("house_mst", [(model, "optimizer='SGD(lr=0.0)', loss='mse', metrics=['mae']", "batch_size=7")])
     run_id = flowers.fit("houses_packed", "valued", "house_mst", 1)
     assert flowers.weights("valued") == {1: weights.tobytes()}
-    assert flowers.value("SELECT initial FROM configuration WHERE run = %s", run_id) == "weights"
+    assert flowers.value("SELECT initial FROM model WHERE run = %s", run_id) == "weights"
     expected = x @ weights[:3] + weights[3]
     loss, mae = flowers("SELECT training_loss_final, training_metrics_final FROM valued_info")[0]
     assert loss == pytest.approx(np.mean((expected - y) ** 2), rel=1e-5)
@@ -561,7 +561,7 @@ def test_transfer_learning_and_regression(flowers: Lab) -> None:
 
 
 def test_several_inputs_and_outputs_sequences_and_a_binary_class(flowers: Lab) -> None:
-    """Numbers and sequences in; a class with a sparse loss and a yes or no by a sigmoid out."""
+    """Inputs: numbers and sequences.  Outputs: a class with a sparse loss, and a boolean with a sigmoid."""
     columns = c.made_up(120, 2)
     words, facts = columns["words"], columns["facts"]
     rows = [
@@ -612,7 +612,7 @@ def test_nothing_was_left_running(flowers: Lab) -> None:
 
 
 def test_given_weights_larger_than_a_page(flowers: Lab) -> None:
-    """They lie in the state's table in pieces larger than those in which states are stored."""
+    """The given weights are in the state table in larger pieces than stored states."""
     rng = np.random.default_rng(3)
     shapes = ((4, 3000), (3000,), (3000, 3), (3,))
     weights = b"".join(rng.normal(size=shape).astype("<f4").tobytes() for shape in shapes)

@@ -1,4 +1,4 @@
-"""Custom losses and metrics: registered by an administrator, named by users, executed in trainers only."""
+"""Custom functions: administrators register them, users name them, and only trainers execute them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_run_is_trained_with_them(lab: Lab, fitted: int) -> None:
 
 
 def test_they_keep_their_version(lab: Lab, fitted: int) -> None:
-    """A new version and retirement are for new runs: replay, resume, evaluate and predict have the old one."""
+    """A new version or a deletion affects only new runs.  Replay, resume, evaluate and predict use the old version."""
     assert lab.value("SELECT load_custom_function('focal', %s, 'loss')", FOCAL.replace("** 2", "** 3")) == 2
     try:
         again = lab.fit("train", "replayed", "mst", 2, options={"replay": fitted})
@@ -154,7 +154,7 @@ FORGED = 'def focal(y_true, y_pred):\n    open("{}", "w")\n    return y_pred'
 
 
 def test_source_in_a_users_json_is_never_executed(lab: Lab, user: Any, fitted: int, tmp_path: Any) -> None:
-    """What only the server calls is callable by users: whatever JSON they bring, source comes from the table."""
+    """Users can call the functions of worker sessions with any JSON, but source text comes only from the table."""
     canary = tmp_path / "canary"
     tmp_path.chmod(0o777)
     source = FORGED.format(canary)
@@ -167,16 +167,17 @@ def test_source_in_a_users_json_is_never_executed(lab: Lab, user: Any, fitted: i
 
     def describe(loss: Any, **more: Any) -> Any:
         configuration = {"architecture": model, "compile": {**compiled, "loss": loss}, "fit": {}}
-        order = {"work": "describe", "configuration": {**configuration, **more}, "layout": layout, **more}
+        order = {"order": "describe", "configuration": {**configuration, **more}, "layout": layout, **more}
         return json.loads(run(user, "SELECT cerebro._work(%s)", json.dumps(order))[0][0])
 
-    assert "ok" in describe("focal@1")  # what is registered may be used
-    assert describe("focal@7", functions=[learned])["error"]["kind"] == "UndefinedObject"
+    assert "ok" in describe("focal@1")  # A registered function may be used.
+    assert describe("focal@7")["error"]["kind"] == "UndefinedObject"
+    assert describe("focal@7", functions=[learned])["error"]["kind"] == "InvalidArgument"
     assert "error" in describe("focal", functions=[learned])
     assert "error" in describe({"class_name": "custom", "config": learned}, functions={"focal@7": source})
     assert "error" in describe({"class_name": "focal@7", "config": {"source": source}}, order="describe")
     assert "error" in describe({"class_name": "function", "config": source, "module": "builtins"})
-    # Nor by a table, an operator or a type of one's own under the names that the server asks for.
+    # Nor through the user's own table, operator or type with a name that the server's query uses.
     run(user, f"CREATE TABLE {lab.schema}.custom_function (LIKE cerebro.custom_function INCLUDING DEFAULTS)")
     run(user, f"INSERT INTO {lab.schema}.custom_function VALUES ('focal', 7, 'loss', %s, 'x')", source)
     run(user, f"CREATE FUNCTION {lab.schema}.yes(text, text) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT true'")

@@ -1,4 +1,4 @@
-"""Configurations that train together, through SQL: the numbers of single ones, the books of single ones."""
+"""Fusion through SQL: fused configurations have the results and the log of configurations that train alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATES = (0.1, 0.05, 0.01, 0.02, 0.03, 0.005)
 
 @pytest.fixture(scope="module")
 def place(lab: Lab) -> Iterator[Lab]:
-    """Six configurations that are alike, and one with other batches that is not."""
+    """Six configurations of one fusion group, and a seventh with another batch size, which is not in the group."""
     lab.iris(SEGMENTS)
     model = lab.architecture(flower_model())
     rows = [(model, f"optimizer=Adam(lr={rate}), {CROSS}", "batch_size=8, epochs=1") for rate in RATES]
@@ -29,8 +29,8 @@ def place(lab: Lab) -> Iterator[Lab]:
 
 
 def sizes(lab: Lab, run_id: int) -> list[int]:
-    """How many trained together, for each hop."""
-    found = lab("SELECT COALESCE((seconds ->> 'together')::int, 1) FROM hop WHERE run = %s", run_id)
+    """For each hop, the number of fused configurations."""
+    found = lab("SELECT COALESCE((seconds ->> 'fused')::int, 1) FROM hop WHERE run = %s", run_id)
     return [size for (size,) in found]
 
 
@@ -53,26 +53,26 @@ def test_the_numbers_and_the_books_are_those_of_single_ones(place: Lab) -> None:
     require_same_numbers(place, "fused", "single")
     assert set(sizes(place, alone)) == {1}
     assert set(sizes(place, fused)) <= {1, 2, 4} and max(sizes(place, fused)) > 1
-    books = "SELECT mst_key, hop, epoch, segment, rows, steps FROM hop WHERE run = %s ORDER BY 1, 2"
+    books = "SELECT model, hop, epoch, segment, rows, steps FROM hop WHERE run = %s ORDER BY 1, 2"
     assert place(books, fused) == place(books, alone)
     assert place("SELECT count(*) FROM attempt WHERE run = %s", fused) == [(7 * SEGMENTS * EPOCHS,)]
-    # mst_key 7 has other batches, and is never in company.
-    assert place("SELECT DISTINCT seconds ? 'together' FROM hop WHERE run = %s AND mst_key = 7", fused) == [(False,)]
+    # mst_key 7 has another batch size, so it is never fused.
+    assert place("SELECT DISTINCT seconds ? 'fused' FROM hop WHERE run = %s AND model = 7", fused) == [(False,)]
     place.require_no_orphans()
 
 
 def test_a_replay_settles_nothing_anew(place: Lab) -> None:
     run_id = place.fit("train", "first", "mst", 1, options=TOGETHER)
     again = place.fit("train", "second", "mst", 1, options={"replay": run_id})
-    settled = "SELECT mst_key, detail FROM event WHERE run = %s AND event = 'trains together' ORDER BY mst_key"
+    settled = "SELECT model, detail FROM event WHERE run = %s AND event = 'fused' ORDER BY model"
     assert len(place(settled, run_id)) == len(RATES) and place(settled, again) == place(settled, run_id)
     require_same_numbers(place, "second", "first")
 
 
 def test_a_rehearsal_decides_unless_it_is_said(place: Lab) -> None:
     settled = (
-        "SELECT event, (detail ->> 'alone')::float, (detail ->> 'together')::float FROM event"
-        " WHERE run = %s AND event LIKE 'trains%%'"
+        "SELECT event, (detail ->> 'alone')::float, (detail ->> 'fused')::float FROM event"
+        " WHERE run = %s AND event IN ('fused', 'not fused')"
     )
     assert not place(settled, place.fit("train", "told", "mst", 1, options=ALONE))
     auto = {name: value for name, value in TOGETHER.items() if name != "fuse"}
@@ -80,8 +80,8 @@ def test_a_rehearsal_decides_unless_it_is_said(place: Lab) -> None:
     found = place(settled, run_id)
     assert len(found) == len(RATES)
     for event, alone, together in found:
-        assert alone > 0 and (event == "trains together") == (together < 0.7 * alone)
-    assert (max(sizes(place, run_id)) > 1) == (found[0][0] == "trains together")
+        assert alone > 0 and (event == "fused") == (together < 0.7 * alone)
+    assert (max(sizes(place, run_id)) > 1) == (found[0][0] == "fused")
 
 
 def test_one_member_that_fails_fails_alone(place: Lab) -> None:
@@ -98,7 +98,7 @@ def test_one_member_that_fails_fails_alone(place: Lab) -> None:
 
 @pytest.mark.needs_cluster
 def test_a_trainer_that_dies_takes_nothing_with_it(place: Lab) -> None:
-    """Killed while several train: each is tried again by itself, and the run ends as it would have."""
+    """A trainer is killed while it trains fused models: each is retried alone, and the results are the same."""
     model = place.value("SELECT max(model_id) FROM arch")
     long = [(model, f"optimizer=Adam(lr={rate}), {CROSS}", "batch_size=4, epochs=40") for rate in RATES]
     place.selection("slow", long)
@@ -116,22 +116,22 @@ def test_a_trainer_that_dies_takes_nothing_with_it(place: Lab) -> None:
 
 @pytest.mark.needs_cluster
 def test_a_session_lost_on_its_way_back_from_commit(place: Lab) -> None:
-    """What was committed of several is done, and only the rest is tried again: here the one whose loss is not finite.
+    """Of fused visits, the committed ones are hops; only the others are retried (here the one without a finite loss).
 
-    A commit that waits for a standby which never answers is done here, and not yet reported.
+    The commit waits for a standby that never answers.  It is then done on this server, but not yet reported.
     """
     model = place.value("SELECT max(model_id) FROM arch")
     rates = ("0.1", "1e30", "0.05", "0.01")
     rows = [(model, f"optimizer=SGD(lr={rate}), {CROSS}", "batch_size=8, epochs=1") for rate in rates]
     place.selection("lossy", rows)
     place.fit("train", "unhurried", "lossy", 2, options=ALONE)
-    together = "new.hop = 1 AND new.mst_key = 4 AND new.seconds ? 'together'"
+    together = "new.hop = 1 AND new.model = 4 AND new.seconds ? 'fused'"
     with commits_that_wait(place, together) as (one_waits, end_it):
         run_id = place.submit("train", "dawdling", "lossy", 2, options=TOGETHER)
         one_waits()
         end_it()
         assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
-    attempts = "SELECT count(*) FROM attempt WHERE run = %s AND hop = 1 AND mst_key = %s"
+    attempts = "SELECT count(*) FROM attempt WHERE run = %s AND hop = 1 AND model = %s"
     assert (place.value(attempts, run_id, 4), place.value(attempts, run_id, 2)) == (1, 2)
     failed = place("SELECT mst_key, reason FROM leaderboard WHERE run = %s AND status = 'failed'", run_id)
     assert [key for key, _ in failed] == [2] and failed[0][1].startswith("the loss became")

@@ -1,4 +1,4 @@
-"""Placement on a real Greenplum: which process on which segment trained what, and that the bits are PostgreSQL's."""
+"""Placement on a real Greenplum: the processes and segments that train, and bits equal to PostgreSQL's."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_each_segment_trains_in_one_process_of_its_own(sql: Any, packed: None, s
         over.set()
         watcher.join()
     places = sql("SELECT DISTINCT segment, worker_pid FROM cerebro.hop WHERE run = %s ORDER BY 1", run)
-    assert [segment for segment, _ in places] == list(range(len(places)))  # one process each
+    assert [segment for segment, _ in places] == list(range(len(places)))  # one process for each segment
     ((primaries,),) = sql("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
     assert len(places) == primaries
-    assert set(places) <= seen  # and it is a process of that segment's own
+    assert set(places) <= seen  # and it runs on this segment
     assert sql("SELECT count(DISTINCT trainer_pid) FROM cerebro.hop WHERE run = %s", run) == [(primaries,)]
     assert sql(
-        "SELECT count(*) FROM cerebro.attempt a JOIN cerebro.hop h USING (run, mst_key, hop)"
+        "SELECT count(*) FROM cerebro.attempt a JOIN cerebro.hop h USING (run, model, hop)"
         " WHERE run = %s AND a.worker_pid <> h.worker_pid",
         run,
     ) == [(0,)]
@@ -129,7 +129,7 @@ def test_a_table_says_which_segments_get_rows(sql: Any, packed: None) -> None:
     ]
     ((run,),) = sql("SELECT madlib_fit_multiple_model('partly', 'partial', 'mst', 1, validation_table => 'packed')")
     assert sql("SELECT count(DISTINCT segment), sum(rows) FROM hop WHERE run = %s", run) == [(len(chosen), 2 * 900)]
-    # Validation rows may lie elsewhere than those trained on.
+    # Validation rows may be on other segments than the training rows.
     sql("SELECT validation_preprocessor_dl('rows', 'seen', 'y', 'x', 'partly', NULL, 'all_segments')")
     sql("SELECT madlib_fit_multiple_model('partly', 'partial2', 'mst', 1, validation_table => 'seen')")
 
@@ -164,7 +164,7 @@ def test_rules_that_name_nothing(sql: Any, packed: None) -> None:
 
 
 def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> None:
-    """Greenplum's own handling of a cancel within Python left sessions that crashed the server at their next call."""
+    """After a cancel within Python, Greenplum's own handler left sessions whose next call crashed the server."""
     pack = "SELECT training_preprocessor_dl('rows', 'again', 'y', 'x', seed => 1)"
     began = time.monotonic()
     sql(pack)
@@ -188,7 +188,7 @@ def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> N
 
 @pytest.mark.same_machine
 def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: None, server: str) -> None:
-    """Its segment ends all its processes and starts anew. What was under way there is repeated, to the same bits."""
+    """The segment ends all its processes and restarts.  Its unfinished units are repeated with the same bits."""
     fit = "SELECT {}('packed', %s, 'slow', 4, options => %s)"
     options = json.dumps({"deterministic": True, "seed": 3})
     sql(
@@ -199,14 +199,14 @@ def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: N
     sql(fit.format("madlib_fit_multiple_model"), "calm", options)
     ((run,),) = sql(fit.format("submit"), "stormy", options)
     unfinished = (
-        "SELECT a.worker_pid FROM cerebro.attempt a LEFT JOIN cerebro.hop h USING (run, mst_key, hop)"
+        "SELECT a.worker_pid FROM cerebro.attempt a LEFT JOIN cerebro.hop h USING (run, model, hop)"
         " WHERE a.run = %s AND a.hop > 2 AND h.run IS NULL"
     )
     with contextlib.closing(psycopg2.connect(server)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
 
         def wait() -> None:
-            with contextlib.suppress(psycopg2.Error):  # the transaction has lost the segment
+            with contextlib.suppress(psycopg2.Error):  # The transaction fails with the segment.
                 cursor.execute("SELECT cerebro.wait(%s, 180)", (run,))
 
         waiter = threading.Thread(target=wait)
@@ -215,9 +215,9 @@ def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: N
         ((victim,), *_) = eventually(lambda: sql(unfinished, run), 120, "a hop is under way")
         os.kill(victim, signal.SIGKILL)
         waiter.join()
-        cursor.execute("SELECT cerebro.wait(%s, 180)", (run,))  # its Python is sound
+        cursor.execute("SELECT cerebro.wait(%s, 180)", (run,))  # Python in this session still works.
         assert cursor.fetchone() == ("finished",)
-    with pytest.raises(psycopg2.Error):  # this session has lost its processes there, too, and says so once
+    with pytest.raises(psycopg2.Error):  # This session has also lost its processes on the segment, and reports it once.
         sql("SELECT count(*) FROM packed")
     ((again,),) = sql("SELECT count(*) FROM cerebro.event WHERE run = %s AND event = 'unit failed'", run)
     assert again >= 1
@@ -226,7 +226,18 @@ def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: N
 
 
 def test_the_log_of_a_run_lies_on_one_segment(sql: Any) -> None:
-    for table in ("run", "architecture", "configuration", "event", "attempt", "hop", "evaluation", "heartbeat"):
+    for table in (
+        "run",
+        "architecture",
+        "configuration",
+        "model",
+        "event",
+        "attempt",
+        "hop",
+        "evaluation",
+        "decision",
+        "heartbeat",
+    ):
         assert sql(
             "SELECT attname::text FROM gp_distribution_policy p JOIN pg_attribute a"
             " ON a.attrelid = p.localoid AND a.attnum = ANY(p.distkey) WHERE p.localoid = %s::regclass",

@@ -1,4 +1,4 @@
-"""Hundreds of hops in one worker session take no more memory than the first few."""
+"""After hundreds of hops, a worker session and its trainer have no more memory than after the first hops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sql.memory import Watch, compiled, status
 
 CONFIGURATIONS, EPOCHS = 10, 52
 MB = 1 << 20
-WARM, FEW = 20, 120  # hops, between which memory is what it should stay
+WARM, FEW = 20, 120  # The memory between these hops is the reference.
 
 
 @pytest.mark.same_machine
@@ -24,7 +24,7 @@ def test_five_hundred_hops_in_one_session(lab: Lab) -> None:
     with Watch(lab, every=0.1) as watch:
 
         def by_the_log(cursor: Any) -> dict[str, int]:
-            """Greenplum's worker is a process of the segment; the session's is another."""
+            """The processes come from the log, because on Greenplum the worker is not the process of the session."""
             cursor.execute("SELECT count(*), max(worker_pid), max(trainer_pid) FROM cerebro.hop WHERE run > %s", [last])
             hops, worker, trainer = cursor.fetchone()
             memory = {"worker": worker, "trainer": trainer}
@@ -45,6 +45,6 @@ def test_five_hundred_hops_in_one_session(lab: Lab) -> None:
     assert early and later[-1]["hops"] > 500, json.dumps(samples[:1] + samples[-1:])
     for whose in ("session", "worker", "trainer"):
         first, most = (max(one[whose] for one in some) for some in (early, later))
-        # Of a small process the twentieth part is less than a cache of the server's may grow by.
+        # For a small process, 5 percent is less than the growth of the server's caches, so 1 MB is allowed.
         grown = f"{whose}: {first >> 10} kB in the first {FEW} hops, then {most >> 10} kB"
         assert most < max(1.05 * first, first + MB), grown

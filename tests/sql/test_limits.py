@@ -155,7 +155,18 @@ def test_one_after_the_other(town: Town, ann: User, limited: Any) -> None:
     admin("SELECT cerebro.forget(900001)")
     admin("SELECT cerebro.forget(%s)", long)
     assert town(leaves, storage + "%") == [0] and town(leaves, kept + "%")[0] > 0
-    for table in ("run", "event", "hop", "configuration", "architecture", "attempt", "heartbeat", "evaluation"):
+    for table in [
+        "run",
+        "event",
+        "hop",
+        "configuration",
+        "model",
+        "architecture",
+        "attempt",
+        "heartbeat",
+        "evaluation",
+        "decision",
+    ]:
         assert town(f"SELECT count(*) FROM cerebro.{table} WHERE run IN (%s, 900001)", long) == [0], table
     assert ann("SELECT run FROM cerebro.runs") == [other]
     admin.refused("SELECT cerebro.forget(%s)", long, why=errors.UndefinedObject)

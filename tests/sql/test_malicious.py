@@ -1,7 +1,7 @@
-"""Architectures and parameters that mean harm, by way of SQL: refused at every door, within a second, to no effect.
+"""Malicious architectures and parameters through SQL: every entry point refuses them quickly and without an effect.
 
-The allow-list itself is tested in tests/core/test_allowlist.py. Here are its three doors: load_keras_model(); a fit,
-for who writes into an architecture table of their own by hand; and the trainer, for who calls _work() by hand.
+tests/core/test_allowlist.py tests the allow-list itself.  Here are its three callers: load_keras_model(); a fit, after
+a user has written into an architecture table with SQL; and the trainer, when a user calls _work() directly.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
-from cerebro_db.core import models, params
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.parameters import params
 from tests.sql.users import ARCHITECTURE, User, equip, town
 
-pytestmark = pytest.mark.same_machine  # where the canary would be
+pytestmark = pytest.mark.same_machine  # The canary is a file on the server.
 
 CANARY = Path("/tmp/cerebro_canary_of_the_tests")
 CODE = base64.b64encode(marshal.dumps(compile(f"open({str(CANARY)!r}, 'w').write('x')", "evil", "exec"))).decode()
@@ -54,7 +55,7 @@ DENSE: dict[str, Any] = {"units": 2}
 ARCHITECTURES: dict[str, Any] = {
     "Lambda as Keras 2 writes it": sequential(LAMBDA),
     "Lambda as Keras 3 writes it (CVE-2024-3660)": sequential(LAMBDA_3),
-    "Lambda with a function's name": sequential(layer("Lambda", function="os.system", function_type="function")),
+    "Lambda with the name of a function": sequential(layer("Lambda", function="os.system", function_type="function")),
     "Lambda in a Sequential in a Sequential": sequential(sequential(sequential(LAMBDA_3))),
     "Lambda in TimeDistributed": sequential(layer("TimeDistributed", layer=LAMBDA_3)),
     "Lambda in Bidirectional": sequential(layer("Bidirectional", layer=LAMBDA_3)),
@@ -112,16 +113,16 @@ ARCHITECTURES: dict[str, Any] = {
     "a path as initializer": sequential(layer("Dense", **DENSE, kernel_initializer="/etc/passwd")),
     "an expression as activation": sequential(layer("Dense", **DENSE, activation=TOUCH)),
     "an expression as a size": sequential(layer("Dense", units=TOUCH)),
-    "a class of an unknown name": sequential(layer("os.system")),
-    "a class of a dunder name": sequential(layer("__import__")),
-    "a model of an unknown kind": {"class_name": "Pickled", "config": {"pickle": PICKLE}},
+    "a class with an unknown name": sequential(layer("os.system")),
+    "a class with a dunder name": sequential(layer("__import__")),
+    "a model of an unknown class": {"class_name": "Pickled", "config": {"pickle": PICKLE}},
     "a subclassed model": {"class_name": "Model", "config": {}, "module": "os", "registered_name": "x>Model"},
     "compile_config with a lambda": {
         **sequential(layer("Dense", **DENSE)),
         "compile_config": {"optimizer": LAMBDA_3},
     },
     "a quadrillion parameters": sequential(layer("Dense", units=10**15)),
-    "too many parameters by twos": sequential(layer("Dense", units=2**30), layer("Dense", units=2**30)),
+    "too many parameters in two layers": sequential(layer("Dense", units=2**30), layer("Dense", units=2**30)),
     "a negative size": sequential(layer("Dense", units=-1)),
     "too deep": json.loads('{"class_name":"Sequential","config":{"layers":[' * 200 + "]}}" * 200),
     "too many layers": sequential(*[layer("Dense", **DENSE)] * 100_000),
@@ -134,10 +135,10 @@ ARCHITECTURES: dict[str, Any] = {
     ),
 }
 
-# What could do harm in these is dropped or only a name.
+# Reading drops the harmful part of these.
 HARMLESS = {"compile_config with a lambda"}
-# These are data that Keras itself finds no sense in, or no memory for: the trainer says so.
-LATE = {"too many parameters by twos"}
+# These pass the allow-list, and the trainer refuses them.
+LATE = {"too many parameters in two layers"}
 
 PARAMETERS = {
     "a lambda as loss": f"loss=lambda y, p: {TOUCH}, optimizer='SGD()'",
@@ -151,8 +152,8 @@ PARAMETERS = {
     "an f-string": f"loss='mse', optimizer='SGD()', metrics=[f'{{{TOUCH}}}']",
     "unknown loss": "loss='keras.utils.get_file', optimizer='SGD()'",
     "a dict that is a class": "loss={'class_name': 'function', 'module': 'os', 'config': 'system'}, optimizer='SGD()'",
-    "a power without end": "loss='mse', optimizer='SGD(lr=9**9**9**9)'",
-    "nested without end": "loss='mse', optimizer='SGD()', metrics=" + "[" * 5000 + "]" * 5000,
+    "a very large power": "loss='mse', optimizer='SGD(lr=9**9**9**9)'",
+    "very deep brackets": "loss='mse', optimizer='SGD()', metrics=" + "[" * 5000 + "]" * 5000,
 }
 
 
@@ -168,7 +169,7 @@ def eve(server: str) -> Iterator[User]:
 
 @pytest.fixture(autouse=True)
 def no_effect(eve: User) -> Iterator[None]:
-    """The canary does not sing, and the server is the one that it was."""
+    """After each test, the canary file does not exist and the server has not restarted."""
     CANARY.unlink(missing_ok=True)
     (began,) = eve("SELECT pg_postmaster_start_time()")
     yield
@@ -196,7 +197,7 @@ REFUSALS = (
 
 
 def is_clear(error: psycopg2.Error) -> None:
-    """A line for people, without a traceback of ours in it, and not a defect."""
+    """The error has an SQLSTATE that we raise, and a message for people, without a traceback."""
     assert isinstance(error, CLEAR), repr(error)
     message = error.diag.message_primary or ""
     assert message and len(message) < 2000 and "Traceback" not in message
@@ -211,12 +212,12 @@ def test_load_keras_model_refuses(eve: User, case: str) -> None:
         eve("SELECT cerebro.load_keras_model('arch', %s::json)", text)
         return
     error = eve.refused("SELECT cerebro.load_keras_model('arch', %s::json)", text, why=psycopg2.Error)
-    assert time.monotonic() - started < 5  # one second on a machine of one's own
+    assert time.monotonic() - started < 5  # It takes one second on an idle machine.
     is_clear(error)
     assert eve("SELECT count(*) FROM arch") == [before]
 
 
-def test_a_fit_refuses_what_was_written_into_the_table_by_hand(eve: User) -> None:
+def test_a_fit_refuses_architectures_that_were_written_into_the_table_with_sql(eve: User) -> None:
     for case, architecture in ARCHITECTURES.items():
         if case in HARMLESS | LATE:
             continue
@@ -228,9 +229,9 @@ def test_a_fit_refuses_what_was_written_into_the_table_by_hand(eve: User) -> Non
     assert eve("SELECT to_regclass('evil')") == [None]
 
 
-def test_the_trainer_refuses_what_is_ordered_by_hand(eve: User) -> None:
-    """Also what the coordinator would have translated or cut down before."""
-    good = models.architecture(ARCHITECTURE)
+def test_the_trainer_refuses_direct_orders(eve: User) -> None:
+    """Also the architectures that the coordinator would have translated first."""
+    good = reading.architecture(ARCHITECTURE)
     compiled = params.compile_params("loss='mse', optimizer='SGD()'")
     layout = {"inputs": [{"name": "x", "dtype": "float32", "shape": [2]}], "outputs": []}
     evil_compiles = [
@@ -252,7 +253,7 @@ def test_the_trainer_refuses_what_is_ordered_by_hand(eve: User) -> None:
     try:
         for number, configuration in enumerate(configurations):
             configuration = {**configuration, "fit": {"batch_size": 2, "epochs": 1}, "functions": functions}
-            work = {"work": "describe", "configuration": configuration, "layout": layout, "functions": functions}
+            work = {"order": "describe", "configuration": configuration, "layout": layout}
             try:
                 answer = json.loads(eve("SELECT cerebro._work(%s)", json.dumps(work))[0])
             except psycopg2.Error as error:
@@ -265,8 +266,10 @@ def test_the_trainer_refuses_what_is_ordered_by_hand(eve: User) -> None:
                 answer,
             )
         sound = {"architecture": good, "compile": compiled, "fit": {"batch_size": 2, "epochs": 1}}
-        work = {"work": "describe", "configuration": sound, "layout": layout}
-        assert "ok" in json.loads(eve("SELECT cerebro._work(%s)", json.dumps(work))[0]), "the trainer lives on"
+        work = {"order": "describe", "configuration": sound, "layout": layout}
+        assert "ok" in json.loads(eve("SELECT cerebro._work(%s)", json.dumps(work))[0]), "the trainer has ended"
+        answer = json.loads(eve("SELECT cerebro._work(%s)", json.dumps({**work, "functions": functions}))[0])
+        assert answer["error"]["kind"] == "InvalidArgument" and "functions" in answer["error"]["message"]
     finally:
         eve("SELECT cerebro._worker_close()")
 
@@ -288,8 +291,8 @@ def test_parameters_are_parsed_and_never_evaluated(eve: User, case: str) -> None
     "weights",
     [b"", b"\x80\x04cos\nsystem\n.", b"x" * 7, b"\0" * 4_000, base64.b64decode(PICKLE), b"PK\x03\x04" + b"\0" * 60],
 )
-def test_weights_are_numbers_or_nothing(eve: User, weights: bytes) -> None:
-    """A pickle, a zip file and a wrong length are just the wrong number of bytes."""
+def test_weights_of_a_wrong_size_are_refused(eve: User, weights: bytes) -> None:
+    """A pickle or a zip file is only a wrong number of bytes."""
     eve("DROP TABLE IF EXISTS weighted, weighted_mst, weighted_mst_summary")
     try:
         eve("SELECT cerebro.load_keras_model('weighted', %s::json, %s)", ARCHITECTURE, psycopg2.Binary(weights))
@@ -301,5 +304,5 @@ def test_weights_are_numbers_or_nothing(eve: User, weights: bytes) -> None:
     except psycopg2.Error as error:
         assert "Traceback" not in (error.diag.message_primary or "")
     else:
-        assert not weights, "taken as weights"
+        assert not weights, "accepted as weights"
         eve("DROP TABLE weighted_models, weighted_models_info, weighted_models_summary")

@@ -1,4 +1,4 @@
-"""The option precision: it is in the architecture that is on record, and so wherever that goes."""
+"""The option ``precision``: it is written into the recorded architecture, so every later use of it has it."""
 
 from __future__ import annotations
 
@@ -61,8 +61,6 @@ def test_a_replay_and_a_resumed_run_keep_it(flowers: Lab, mixed: int) -> None:
 @pytest.mark.parametrize("engine", ["tensorflow", "jax"])
 def test_float16_has_its_loss_scaled(flowers: Lab, engine: str) -> None:
     output = f"half_{engine}"
-    number = flowers.fit(
-        "train", output, "mst", 2, options={"seed": 6, "engine": engine, "precision": "mixed_float16"}
-    )
+    number = flowers.fit("train", output, "mst", 2, options={"seed": 6, "engine": engine, "precision": "mixed_float16"})
     assert flowers("SELECT DISTINCT status FROM leaderboard WHERE run = %s", number) == [("finished",)]
     assert policies(flowers.value(f"SELECT model_arch FROM {output} LIMIT 1"))[1] == "mixed_float16"

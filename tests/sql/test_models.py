@@ -1,4 +1,4 @@
-"""Architecture tables and model selection tables: MADlib's columns and texts, checked when they are made."""
+"""Architecture tables and model selection tables: MADlib's columns and messages, and the checks at creation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAMBDA = {
 
 @pytest.fixture
 def sql(db):
-    """Runs a statement and returns its rows, if it has some."""
+    """A function that executes a statement and returns its rows, if any."""
 
     def run(statement, *values):
         with db.cursor() as cursor:
@@ -47,7 +47,7 @@ def load(sql, table="arch", architecture=KERAS2, **more):
 
 
 def told(sql):
-    """The messages since this was asked last."""
+    """The server's messages since the last call."""
     found = [notice.strip() for notice in sql.db.notices]
     sql.db.notices.clear()
     return found
@@ -78,7 +78,7 @@ def test_the_table_is_made_on_first_use_with_madlibs_columns(sql):
         ("__internal_madlib_id__", "text"),
     ]
     rows = sql("SELECT model_id, model_arch::text, model_weights, name, description FROM arch ORDER BY model_id")
-    assert rows[0] == (1, json.dumps(KERAS2), None, None, None)  # as the user gave it, Keras 2 and all
+    assert rows[0] == (1, json.dumps(KERAS2), None, None, None)  # exactly the given text, here of Keras 2
     assert (rows[1][0], bytes(rows[1][2]), *rows[1][3:]) == (2, b"\0" * 8, "small", "it's \\ small")
     assert sql("SELECT count(DISTINCT __internal_madlib_id__) FROM arch") == [(2,)]
 
@@ -152,7 +152,7 @@ def test_wrong_arguments(sql, arguments, sqlstate, message):
 
 
 def test_weights_are_float32(sql):
-    with pytest.raises(errors.DataException, match="has 7 bytes, which is no multiple of 4"):
+    with pytest.raises(errors.DataException, match="has 7 bytes, which is not a multiple of 4"):
         load(sql, model_weights=b"1234567")
 
 
@@ -172,7 +172,7 @@ def test_deleting(sql):
         with pytest.raises(errors.UndefinedObject, match=f"Keras Model Arch: Model id {number} not found"):
             sql(f"SELECT cerebro.delete_keras_model('arch', {number})")
     sql("SELECT cerebro.delete_keras_model('arch', 2)")
-    assert sql("SELECT count(*) FROM arch") == [(0,)]  # nothing of the user's is dropped
+    assert sql("SELECT count(*) FROM arch") == [(0,)]  # The user's table is not dropped.
     with pytest.raises(errors.DataException, match="Keras Model Arch error: Input table 'arch' is empty!"):
         sql("SELECT cerebro.delete_keras_model('arch', 2)")
     with pytest.raises(errors.UndefinedTable, match="Keras Model Arch error: Input table 'nix' does not exist"):
@@ -294,7 +294,7 @@ def test_more_is_added_once_and_the_summary_stays_one_row(sql, arch):
     with pytest.raises(errors.InvalidParameterValue, match="Inconsistent model arch table. Use 'arch' if appending"):
         generate(sql, arch="other", ids=[1])
     schema = sql("SELECT current_schema()")[0][0]
-    generate(sql, arch=f"{schema}.arch")  # the same table in other words
+    generate(sql, arch=f"{schema}.arch")  # the same table with its schema
 
 
 def test_a_random_search_obeys_its_seed(sql, arch):

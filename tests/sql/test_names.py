@@ -1,4 +1,4 @@
-"""Hostile names: tables, columns, schemas, runs.  They come back as they went in, or are refused with a clear error."""
+"""Hostile names of tables, columns, schemas and runs: each works unchanged, or is refused with a clear error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FRAGMENTS = [
 ]  # fmt: skip
 ANYTHING = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 NAMES = st.lists(st.one_of(st.sampled_from(FRAGMENTS), ANYTHING), min_size=1, max_size=5).map("".join)
-# What a user can be told of a name; a syntax error or an internal one would say that it got where it should not.
+# The errors that a name may cause. A syntax error or an internal error would mean that it was not quoted.
 CLEAR = {"42602", "42622", "42P01", "42703", "42P07", "42701", "22023", "3F000", "42704", "0A000", "22000", "42P16"}
 WORST = [
     'semi"; DROP TABLE canary; --',
@@ -77,7 +77,7 @@ def undone(place: Lab) -> Iterator[None]:
 
 
 def attempted(place: Lab, statement: str, *values: Any) -> str | None:
-    """The SQLSTATE it was refused with, if it was."""
+    """The SQLSTATE of the refusal, or None."""
     place("SAVEPOINT before")
     try:
         place(statement, *values)
@@ -101,7 +101,7 @@ COUNT = {"names": 0, "made": 0}
 @example("a" * 55, "b" * 49)
 @example('"', "%s")
 def test_any_name(place: Lab, name: str, column: str) -> None:
-    """Packed, as an architecture table, and as a model selection table: with all that is derived from it."""
+    """The names for packed tables, architecture tables and selection tables, and all names derived from them."""
     COUNT["names"] += 2
     with undone(place):
         before = relations(place)
@@ -139,7 +139,7 @@ def test_any_name(place: Lab, name: str, column: str) -> None:
                 expected |= {mst, mst + "_summary"}
         else:
             assert size(arch) > 63 or not arch.strip()
-        # The same texts as they are, unquoted: whatever becomes of them, nothing is executed.
+        # The same texts without quotes may mean anything, but nothing in them is executed.
         for text in (name, column):
             attempted(place, "SELECT training_preprocessor_dl(%s, %s, %s, %s)", text, text + "_out", text, text)
             attempted(place, "SELECT load_keras_model(%s, %s)", text + "_a", json.dumps(flower_model()))
@@ -164,7 +164,7 @@ def test_no_zero_bytes(place: Lab, text: str) -> None:
 
 @pytest.mark.slow
 def test_the_worst_through_everything(place: Lab) -> None:
-    """Schema, tables, columns, run: a run with six of them at a time; trained, validated, evaluated and predicted."""
+    """Whole runs, each with six of the worst names for its schema, tables, columns and name."""
     weights = set()
     for first in range(0, len(WORST), 4):
         names = (WORST + WORST)[first : first + 6]
@@ -179,7 +179,7 @@ def test_the_worst_through_everything(place: Lab) -> None:
                 place("SELECT cerebro.forget(%s)", run_id)
             place(f"DROP SCHEMA {quoted(schema)} CASCADE")
     assert place("SELECT alive FROM canary") == [(1,)]
-    assert len(weights) == 1  # by any other name it would train as well
+    assert len(weights) == 1  # The names do not influence the training.
 
 
 def through_everything(place: Lab, schema: str, names: list[str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Packing on a real server: what comes out of the buffers is what was in the table, and errors leave nothing."""
+"""Packing on a real server: the buffers contain the rows of the table, and errors leave nothing behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DTYPES = {"uint8": "u1", "int16": "<i2", "int32": "<i4", "float32": "<f4"}
 
 @pytest.fixture
 def sql(db):
-    """Runs a statement and returns its rows, if it has some."""
+    """A function that executes a statement and returns its rows, if any."""
 
     def run(statement, *values):
         with db.cursor() as cursor:
@@ -35,7 +35,7 @@ def greenplum(sql):
 
 @pytest.fixture
 def flowers(sql):
-    """150 rows that can be told apart: the first attribute is the row's id, and the class follows from it."""
+    """150 distinguishable rows: the first attribute is the id, which determines the class."""
     sql(
         "CREATE TABLE flowers AS SELECT i AS id, ARRAY[i, i % 7, -i / 3.0, 0.25]::real[] AS attributes, "
         "(ARRAY['setosa','Virginica','don''t \\ \"know\"'])[1 + i % 3]::varchar AS kind FROM generate_series(1, 150) i"
@@ -55,7 +55,7 @@ def layout(sql, table="packed"):
 
 
 def read(sql, table="packed"):
-    """Per partition, per variable, an array of the rows, after checking all that the layout says."""
+    """For each partition and variable, an array of the rows, after a check of everything in the layout."""
     told = layout(sql, table)
     variables = told["inputs"] + told["outputs"]
     found = []
@@ -89,7 +89,7 @@ def read(sql, table="packed"):
 
 
 def rows_of(sql, table="packed"):
-    """All rows, whatever their segment: a list of arrays, one per variable."""
+    """The rows of all segments: a list with one array for each variable."""
     return [np.concatenate(column) for column in zip(*read(sql, table))]
 
 
@@ -97,7 +97,7 @@ def tables_in(sql):
     return {name for (name,) in sql("SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace")}
 
 
-# -- what is packed ------------------------------------------------------------------------------------
+# -- packed rows ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("segments", "buffer_size"), [(1, None), (3, None), (4, 7), (2, 1000), (7, 1), (150, None)])
@@ -224,7 +224,7 @@ def test_arrays_keep_the_narrowest_integer_or_become_float32(sql, values, dtype)
 
 
 def test_however_an_array_is_stored_it_is_packed_alike(sql):
-    """Lower bounds, a map of NULLs without one in it, compressed, out of line, of another type: the same bytes."""
+    """Arrays with other lower bounds, an empty NULL bitmap, compression, TOAST or another type give the same bytes."""
     numbers = "(SELECT array_agg(j * i % 251 ORDER BY j) FROM generate_series(1, 3000) j)::real[]"
     sql(f"CREATE TABLE plain AS SELECT i AS y, {numbers} AS x FROM generate_series(1, 30) i")
     sql("ALTER TABLE plain ALTER x SET STORAGE external")
@@ -397,7 +397,7 @@ def test_capitals_fold_unless_quoted_and_schemas_are_obeyed(sql, flowers):
 
 
 def test_settings_are_as_before(sql, flowers):
-    sql("DO LANGUAGE plpython3u 'pass'; DO 'BEGIN END'")  # languages have settings of their own
+    sql("DO LANGUAGE plpython3u 'pass'; DO 'BEGIN END'")  # Loading a language adds its own settings.
     ours = "SELECT name, setting FROM pg_settings WHERE name NOT IN ('search_path', 'gp_command_count')"
     before = sql(ours)
     pack(sql)
@@ -405,13 +405,16 @@ def test_settings_are_as_before(sql, flowers):
 
 
 def test_how_many_segments(sql, flowers, greenplum):
-    pack(sql, output="plain")
     if greenplum:
-        ((expected,),) = sql("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
+        ((most,),) = sql("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
     else:
         gpus = len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdigit()])
-        expected = gpus or len(os.sched_getaffinity(0))
-    assert sql("SELECT segment_count FROM plain_summary")[0][0] == expected
+        most = gpus or len(os.sched_getaffinity(0))
+    sql(f"CREATE TABLE many AS SELECT i AS id, i::real AS x, i % 3 AS y FROM generate_series(1, {500 * most}) i")
+    pack(sql, "many", output="many_packed", dependent="y", independent="x")
+    pack(sql, output="few_packed")  # 150 rows
+    assert sql("SELECT segment_count FROM many_packed_summary") == [(most,)]
+    assert sql("SELECT segment_count FROM few_packed_summary") == [(most if greenplum else 1,)]
     sql("SET cerebro.segments = 5")
     pack(sql, output="by_setting")
     pack(sql, output="by_argument", segments=3)
@@ -430,14 +433,14 @@ def test_one_row_is_enough(sql, flowers):
 
 def test_the_notice_says_what_was_done_and_rules_are_ignored(sql, flowers, greenplum):
     sql.db.notices.clear()
-    # On Greenplum they are not: tests/sql/test_greenplum.py.
+    # Greenplum does not ignore them; see tests/sql/test_greenplum.py.
     pack(sql, segments=2, distribution_rules="all_segments" if greenplum else "gpu_segments")
     assert greenplum or "distribution_rules is ignored" in sql.db.notices[0]
     assert "training_preprocessor_dl: 150 rows in 2 buffers on 2 segments" in sql.db.notices[-1]
 
 
 def test_rows_added_meanwhile_are_all_in_or_all_out(sql, flowers, server):
-    """Another session commits rows between our statements: the packing must be of one moment."""
+    """Another session commits rows between our statements.  All packed rows must be of one moment."""
     sql(
         "CREATE TABLE seen (n int); CREATE FUNCTION slow(r real[]) RETURNS real[] LANGUAGE plpgsql VOLATILE AS "
         "$$BEGIN PERFORM pg_sleep(0.002); RETURN r; END$$; "
@@ -457,7 +460,7 @@ def test_rows_added_meanwhile_are_all_in_or_all_out(sql, flowers, server):
     try:
         pack(sql, source="slowly", segments=2)
     except errors.ObjectInUse:
-        pass  # they went on for too long: also an answer
+        pass  # The rows changed for too long, and the packing was refused.
     else:
         x, y = rows_of(sql)
         assert len(x) == sql("SELECT row_count FROM packed_summary")[0][0] == 150 + int((x[:, 0] == 1000).sum())
@@ -705,7 +708,7 @@ def test_packed_bytes_can_be_read_and_made_in_sql(sql, flowers):
         "convert_array_to_bytea(convert_bytea_to_smallint_array(kind)) = kind, "
         "convert_array_to_bytea(ARRAY[[1, 2], [3, -4]]::smallint[]), convert_array_to_bytea(NULL::real[]) FROM packed"
     )[0][:2] == (True, True)
-    with pytest.raises(errors.DataException, match="no whole number of values"):
+    with pytest.raises(errors.DataException, match="not a whole number of values"):
         sql("SELECT convert_bytea_to_real_array('\\x010203')")
     with pytest.raises(errors.DataException, match="an element is NULL"):
         sql("SELECT convert_array_to_bytea('{1,NULL}'::real[])")

@@ -82,10 +82,10 @@ def matrix(root: Town) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_the_whole_matrix(people: Any) -> None:
-    root = people[0]
-    found = matrix(root)
-    greenplum = "Greenplum" in root("SELECT version()")[0]
+def test_the_whole_matrix(server: str) -> None:
+    with town(server) as root:
+        found = matrix(root)
+        greenplum = "Greenplum" in root("SELECT version()")[0]
     if os.environ.get("CEREBRO_WRITE_PRIVILEGES"):
         if greenplum:
             more = blocks(found).items() - blocks(MATRIX.read_text()).items()
@@ -216,8 +216,21 @@ def test_what_one_writes_about_a_run_breaks_nobodys_views(people: Any) -> None:
             "INSERT INTO cerebro.event (run, event, detail) VALUES (%s, %s, %s)", run, event, detail, why=wrong
         )
     anna.refused("INSERT INTO cerebro.event (run, event, at) VALUES (%s, 'finished', 'infinity')", run, why=wrong)
+    for columns, values in (("visits", "'{}'"), ("parent", "1"), ("parent_hop", "1")):
+        anna.refused(
+            f"INSERT INTO cerebro.model (run, model, mst_key, seed, initial, {columns})"
+            f" VALUES (%s, 9, 1, 1, 'random', {values})",
+            run,
+            why=wrong,
+        )
+    anna.refused(
+        "INSERT INTO cerebro.decision (run, model, epoch, at, decision, policy)"
+        " VALUES (%s, 1, 1, 'infinity', 'stop', 'p')",
+        run,
+        why=wrong,
+    )
     anna.refused("INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES (%s, -1, 9e18)", run, why=wrong)
-    anna.refused("INSERT INTO cerebro.attempt (run, mst_key, hop, segment) VALUES (%s, 1, -9, 0)", run, why=wrong)
+    anna.refused("INSERT INTO cerebro.attempt (run, model, hop, segment) VALUES (%s, 1, -9, 0)", run, why=wrong)
     for column, value in (
         ("loss", "1e308"),
         ("metric", "-1e308"),

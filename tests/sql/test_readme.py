@@ -1,4 +1,4 @@
-"""The README's SQL and Python run as they are printed."""
+"""The SQL and Python examples of the README run exactly as printed."""
 
 from __future__ import annotations
 

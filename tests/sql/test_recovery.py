@@ -1,6 +1,6 @@
-"""Runs that are killed, cancelled, stopped, forgotten and fought over: nothing committed is lost, nothing is left.
+"""Recovery of runs after kills, cancels, stops and conflicts: nothing committed is lost, and nothing is left behind.
 
-Each run here is taken to its end, and ends with the bits of the run that nobody disturbed.
+Each run is continued after its failure, and must have the bits of a run without failures.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.client.cluster import Cluster
+from cerebro_db.embedded.cluster import Cluster
 from tests.sql.lab import CROSS, Lab, commits_that_wait, eventually, fit_statement, flower_model, run, trainer_processes
 
 SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 6, 2
-LONG = 1000  # epochs, of runs that are stopped and never finished
+LONG = 1000  # epochs of runs that are stopped and never finish
 HOPS = SEGMENTS * EPOCHS * CONFIGURATIONS
 OPTIONS = {"deterministic": True, "seed": 9}
 
 
 @dataclass
 class Calm:
-    """What is to come of it, whatever happens."""
+    """The run without failures, whose results every other run must have."""
 
     run: int
     weights: dict[int, bytes]
@@ -40,7 +40,7 @@ class Calm:
 def place(lab: Lab) -> Lab:
     lab.iris(SEGMENTS)
     model = lab.architecture(flower_model())
-    # Small batches, so that a hop takes long enough to be caught.
+    # Small batches make a hop long enough to interrupt it.
     lab.selection(
         "mst",
         [
@@ -57,11 +57,11 @@ def calm(place: Lab) -> Calm:
     return Calm(run_id, place.weights("calm"), place.states(run_id))
 
 
-# -- what the tests do ------------------------------------------------------------------------------------
+# -- helpers -------------------------------------------------------------------------------------------------
 
 
 class Caller(threading.Thread):
-    """Somebody who waits for a statement in a session of his own."""
+    """A thread that executes a statement in a session of its own."""
 
     def __init__(self, lab: Lab, statement: str, *values: Any, before: str | None = None) -> None:
         super().__init__(daemon=True)
@@ -96,7 +96,7 @@ def submitted(lab: Lab, output: str, epochs: int = EPOCHS) -> int:
 
 
 def the_run(lab: Lab, output: str) -> int:
-    """The number of the run that will make these tables."""
+    """The number of the run whose output table has this name."""
     name = f"{lab.schema}.{output}"
     eventually(lambda: lab("SELECT 1 FROM run WHERE model_table = %s", name), 60, "the run is on record")
     return lab.value("SELECT max(run) FROM run WHERE model_table = %s", name)
@@ -107,7 +107,7 @@ def hops(lab: Lab, run_id: int) -> int:
 
 
 def hops_of(lab: Lab, run_id: int, key: int) -> int:
-    return lab.value("SELECT count(*) FROM hop WHERE run = %s AND mst_key = %s", run_id, key)
+    return lab.value("SELECT count(*) FROM hop WHERE run = %s AND model = %s", run_id, key)
 
 
 def under_way(lab: Lab, run_id: int, least: int = 3) -> int:
@@ -125,29 +125,30 @@ def workers(lab: Lab, application: str = "cerebro_db segment %") -> list[int]:
 def stopped_after(lab: Lab, run_id: int, least: int) -> None:
     under_way(lab, run_id, least)
     driver = lab.value("SELECT driver_pid FROM runs WHERE run = %s", run_id)
-    lab("SELECT pg_cancel_backend(%s)", driver)  # not in one: Greenplum would ask a segment's process to do it
+    # Two statements, because Greenplum would execute a single one in a process of a segment.
+    lab("SELECT pg_cancel_backend(%s)", driver)
     assert lab.value("SELECT wait(%s, 30)", run_id) == "cancelled"
 
 
 def resumed_to_the_same_bits(lab: Lab, run_id: int, calm: Calm, output: str, least: int = 0) -> None:
-    before = lab("SELECT mst_key, hop, state_sha256, finished_at FROM hop WHERE run = %s", run_id)
+    before = lab("SELECT model, hop, state_sha256, finished_at FROM hop WHERE run = %s", run_id)
     assert least <= len(before) < HOPS
     if lab.status(run_id) != "finished":
         lab("SELECT resume(%s)", run_id)
     same_bits(lab, run_id, calm, output)
-    after = set(lab("SELECT mst_key, hop, state_sha256, finished_at FROM hop WHERE run = %s", run_id))
+    after = set(lab("SELECT model, hop, state_sha256, finished_at FROM hop WHERE run = %s", run_id))
     assert set(before) <= after, "what was committed is what it was, and was not trained again"
 
 
 def same_bits_so_far(lab: Lab, run_id: int, calm: Calm, least: int) -> None:
-    """Of a run that was never to end: each state is that of the calm run after as many hops."""
+    """For a run that does not finish: each state equals the state of the calm run after the same hop."""
     assert hops(lab, run_id) >= least
     compared = lab(
-        "SELECT a.state_sha256 = b.state_sha256 FROM hop a JOIN hop b USING (mst_key, hop, epoch, segment)"
+        "SELECT a.state_sha256 = b.state_sha256 FROM hop a JOIN hop b USING (model, hop, epoch, segment)"
         " WHERE a.run = %s AND b.run = %s", run_id, calm.run
     )  # fmt: skip
     assert len(compared) >= min(least, HOPS) and all(same for (same,) in compared)
-    gaps = "SELECT mst_key FROM hop WHERE run = %s GROUP BY mst_key HAVING count(*) <> max(hop)"
+    gaps = "SELECT model FROM hop WHERE run = %s GROUP BY model HAVING count(*) <> max(hop)"
     assert not lab(gaps, run_id)
     lab.require_no_orphans()
 
@@ -160,11 +161,11 @@ def same_bits(lab: Lab, run_id: int, calm: Calm, output: str) -> None:
     lab.require_no_orphans()
 
 
-# -- somebody wants it to end --------------------------------------------------------------------------------
+# -- cancel, terminate, timeout ------------------------------------------------------------------------------
 
 
 def wanted_to_end(place: Lab, who: Caller, run_id: int, end: Callable[[], Any], within: float = 10.0) -> psycopg2.Error:
-    """Ends it, and looks at how: quickly, with an error that says so, on record, and nobody left."""
+    """Call ``end``; the caller must get an error within the time, and no session or trainer may remain."""
     under_way(place, run_id)
     began = time.monotonic()
     end()
@@ -185,7 +186,7 @@ def test_every_kind_of_cancel(place: Lab, calm: Calm) -> None:
     assert place.status(run_id) == "cancelled"
     assert "ended" not in place.tables()
     assert run(who.connection, "SELECT 1") == [(1,)], "the session lives"
-    # And by the server's own means: each time a resume goes on for a while, and is stopped in another way.
+    # The server's own ways: each time the run is resumed, trains for a while, and is stopped in another way.
     stops: dict[str, Callable[[Caller], Any]] = {
         "pg_cancel_backend": lambda one: place("SELECT pg_cancel_backend(%s)", one.pid),
         "Ctrl-C": lambda one: one.connection.cancel(),
@@ -199,7 +200,7 @@ def test_every_kind_of_cancel(place: Lab, calm: Calm) -> None:
         assert again.error is not None and again.error.pgcode == "57014", (kind, again.error)
         assert place.status(run_id) == "cancelled", kind
         place.require_no_orphans()
-    # A timeout may come at any moment, also while the trainers start.
+    # A timeout can occur at any moment, also while the trainers start.
     again = Caller(place, "SELECT resume(%s)", run_id, before="SET statement_timeout = '3s'").done(20)
     assert again.error is not None and "statement timeout" in str(again.error)
     assert place.status(run_id) == "cancelled"
@@ -221,7 +222,7 @@ def test_the_driver_is_terminated(place: Lab, calm: Calm) -> None:
 
 
 def test_a_run_whose_recorder_is_lost_has_failed_and_can_be_resumed(place: Lab, calm: Calm) -> None:
-    """Also while the session that drove it lives on: it must not seem to be running."""
+    """The run must not appear as running, although the driver's session is still open."""
     who = caller(place, "unrecorded", LONG)
     run_id = the_run(place, "unrecorded")
     (recorder,) = workers(place, "%recorder")
@@ -231,11 +232,11 @@ def test_a_run_whose_recorder_is_lost_has_failed_and_can_be_resumed(place: Lab, 
     assert place.status(run_id) == "failed"
 
 
-# -- somebody dies -------------------------------------------------------------------------------------------
+# -- lost processes and sessions -----------------------------------------------------------------------------
 
 
 def test_trainers_and_worker_sessions_are_replaced(place: Lab, calm: Calm) -> None:
-    """The run goes on by itself, and says what happened."""
+    """The run continues without help, and the log says what happened."""
     run_id = submitted(place, "replaced")
     under_way(place, run_id)
     for pid in workers(place):
@@ -257,7 +258,7 @@ def test_trainers_and_worker_sessions_are_replaced(place: Lab, calm: Calm) -> No
 
 @pytest.mark.needs_cluster
 def test_sessions_lost_while_models_are_built_are_nobodys_fault(place: Lab, calm: Calm) -> None:
-    """Two sessions ended and then a trainer killed, all before the first hop: no configuration is given up for it."""
+    """Two sessions and then a trainer end before the first hop.  This does not count as a configuration's failure."""
     assert place.home is not None
     run_id = submitted(place, "unbuilt")
     building = (
@@ -272,13 +273,13 @@ def test_sessions_lost_while_models_are_built_are_nobodys_fault(place: Lab, calm
     ours = lambda: [one for one, parent in trainer_processes(place.home) if parent == pid]  # noqa: E731
     os.kill(eventually(ours, 30, "the trainer is there")[0], signal.SIGKILL)
     assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
-    assert not place("SELECT detail FROM event WHERE run = %s AND event = 'configuration failed'", run_id)
+    assert not place("SELECT detail FROM event WHERE run = %s AND event = 'model failed'", run_id)
     same_bits(place, run_id, calm, "unbuilt")
 
 
 @pytest.mark.needs_cluster
 def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Calm) -> None:
-    """As one does that makes the framework crash: three tries, then the others go on without it."""
+    """After three attempts the run continues without the configuration, as if it made the framework crash."""
     assert place.home is not None
     run_id = submitted(place, "crashing")
     victim = 1
@@ -287,11 +288,11 @@ def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Ca
     def crash() -> None:
         with contextlib.closing(place.connect()) as connection:
             while not stop.wait(0.005):
-                # The newest attempt of the victim that has not become a hop is being trained.
+                # The newest attempt of the victim without a hop is in training.
                 found = run(
                     connection,
-                    "SELECT worker_pid FROM attempt a WHERE run = %s AND mst_key = %s AND NOT EXISTS (SELECT FROM hop h"
-                    " WHERE h.run = a.run AND h.mst_key = a.mst_key AND h.hop = a.hop)"
+                    "SELECT worker_pid FROM attempt a WHERE run = %s AND model = %s AND NOT EXISTS (SELECT FROM hop h"
+                    " WHERE h.run = a.run AND h.model = a.model AND h.hop = a.hop)"
                     " ORDER BY started_at DESC LIMIT 1",
                     run_id, victim,
                 )  # fmt: skip
@@ -304,7 +305,7 @@ def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Ca
     killer.start()
     try:
         eventually(
-            lambda: place("SELECT 1 FROM event WHERE run = %s AND event = 'configuration failed'", run_id),
+            lambda: place("SELECT 1 FROM event WHERE run = %s AND event = 'model failed'", run_id),
             120,
             "given up",
         )
@@ -317,7 +318,7 @@ def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Ca
     reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND mst_key = 1", run_id)
     assert reason.startswith("gave up after 3 attempts: the trainer was killed"), reason
     assert place.value("SELECT status FROM crashing_info WHERE mst_key = 1") == "failed"
-    # It may have another chance, and then has the bits of the calm run, too.
+    # With retry_failed it trains again, and has the bits of the calm run.
     place("SELECT resume(%s, retry_failed => true)", run_id)
     same_bits(place, run_id, calm, "crashing")
 
@@ -334,7 +335,7 @@ def back(place: Lab) -> None:
 
 @pytest.mark.needs_cluster
 def test_a_crash_and_an_immediate_stop(place: Lab, calm: Calm, cluster: Cluster) -> None:
-    """kill -9 of a worker's backend makes PostgreSQL restart; then it is stopped as by a power cut."""
+    """A kill -9 of a worker's backend makes PostgreSQL restart.  An immediate stop is like a power failure."""
     run_id = submitted(place, "crashed")
     least = under_way(place, run_id)
     os.kill(workers(place)[0], signal.SIGKILL)
@@ -358,19 +359,19 @@ def test_a_crash_and_an_immediate_stop(place: Lab, calm: Calm, cluster: Cluster)
 
 @pytest.mark.needs_cluster
 def test_a_session_lost_on_its_way_back_from_commit(place: Lab, calm: Calm) -> None:
-    """The hop is committed, but nobody tells the driver: it asks the log, and neither fails nor trains it again."""
-    with commits_that_wait(place, "new.mst_key = 1 AND new.hop = 3") as (one_waits, end_it):
+    """The driver does not hear that a hop is committed.  It reads the log, so the hop neither fails nor is repeated."""
+    with commits_that_wait(place, "new.model = 1 AND new.hop = 3") as (one_waits, end_it):
         run_id = submitted(place, "dawdling")
         one_waits()
         assert hops_of(place, run_id, 1) == 2, "what waits is not seen yet"
         end_it()
         assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
     same_bits(place, run_id, calm, "dawdling")
-    assert place.value("SELECT count(*) FROM attempt WHERE run = %s AND mst_key = 1 AND hop = 3", run_id) == 1
+    assert place.value("SELECT count(*) FROM attempt WHERE run = %s AND model = 1 AND hop = 3", run_id) == 1
     assert not place("SELECT 1 FROM event WHERE run = %s AND event = 'unit failed'", run_id)
 
 
-# -- more than one ---------------------------------------------------------------------------------------------
+# -- concurrent calls ----------------------------------------------------------------------------------------
 
 
 def test_two_resumes_have_one_winner(place: Lab, calm: Calm) -> None:
@@ -394,7 +395,7 @@ def test_two_resumes_have_one_winner(place: Lab, calm: Calm) -> None:
 
 
 def test_an_extension_that_is_cancelled_replaces_the_tables_when_it_ends(place: Lab, calm: Calm) -> None:
-    """But only its own: a result of somebody else's that has the name by then is left alone."""
+    """It replaces only the tables of its own run, and leaves tables of the same name from another run alone."""
     run_id = place.fit("train", "grown", "mst", 1, validation_table="val", options=OPTIONS)
     shorter = place.weights("grown")
     who = Caller(place, "SELECT resume(%s, epochs => %s)", run_id, EPOCHS)
@@ -409,19 +410,19 @@ def test_an_extension_that_is_cancelled_replaces_the_tables_when_it_ends(place: 
     assert caught.value.pgcode == "42P07" and "wait => false" in caught.value.diag.message_hint
     assert place.weights("grown") == shorter
     assert hops(place, run_id) == done and place.status(run_id) == "cancelled", "it is said before the training"
-    # As the hint says.
+    # What the hint proposes.
     place("SELECT resume(%s, wait => false)", run_id)
     assert place.value("SELECT wait(%s, 60)", run_id) == "finished"
     place("DROP TABLE grown, grown_info, grown_summary")
     place("SELECT materialize(%s, 'grown')", run_id)
     same_bits(place, run_id, calm, "grown")
-    # Extended once more, by itself.
+    # A further extension, without an interruption.
     place("SELECT resume(%s, epochs => %s)", run_id, EPOCHS + 1)
     assert place.weights("grown") != calm.weights
     assert place.value("SELECT num_iterations FROM grown_summary") == EPOCHS + 1
 
 
-# -- what they need is taken away --------------------------------------------------------------------------------
+# -- missing or damaged tables -------------------------------------------------------------------------------
 
 
 def test_the_name_of_the_result_is_taken_meanwhile(place: Lab, calm: Calm) -> None:
@@ -447,7 +448,7 @@ def test_the_packed_table_is_dropped_or_changed(place: Lab, calm: Calm) -> None:
         assert caught.value.diag.message_hint
         assert place.status(run_id) == "failed"
         place.require_no_orphans()
-        # Back again, but with one bit that is another.
+        # The table is restored with one wrong bit.
         place("CREATE TABLE train AS TABLE kept")
         (name,) = [column for column, kind in place.columns("train") if kind == "bytea" and "features" in column]
         place(f'UPDATE train SET "{name}" = set_byte("{name}", 5, get_byte("{name}", 5) # 1)')
@@ -464,7 +465,7 @@ def test_a_state_with_other_bytes_is_not_trained_on(place: Lab, calm: Calm) -> N
     run_id = submitted(place, "rotten")
     stopped_after(place, run_id, 4)
     storage = place.value("SELECT storage FROM run WHERE run = %s", run_id)
-    hop = place.value("SELECT max(hop) FROM hop WHERE run = %s AND mst_key = 1", run_id)
+    hop = place.value("SELECT max(hop) FROM hop WHERE run = %s AND model = 1", run_id)
     leaf = f'cerebro_state."{storage}_1_{hop % 2}"'
     place(f"CREATE TABLE sound AS SELECT * FROM {leaf} WHERE hop = {hop}")
     at = "octet_length(payload) - 3"
@@ -475,17 +476,17 @@ def test_a_state_with_other_bytes_is_not_trained_on(place: Lab, calm: Calm) -> N
     reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND mst_key = 1", run_id)
     assert "checksum" in reason, reason
     assert place.weights("rotten")[2] == calm.weights[2]
-    # Mended from a backup, it goes on where it was.
+    # After the state is restored from a backup, the configuration continues.
     place(f"UPDATE {leaf} l SET payload = s.payload FROM sound s WHERE l.hop = s.hop AND l.start = s.start")
     place("SELECT resume(%s, retry_failed => true)", run_id)
     same_bits(place, run_id, calm, "rotten")
 
 
-# -- without a waiting caller ---------------------------------------------------------------------------------------
+# -- without a waiting caller --------------------------------------------------------------------------------
 
 
 def test_a_submitted_run_needs_nobody_and_can_be_forgotten(place: Lab, calm: Calm) -> None:
-    run_id = submitted(place, "alone")  # its session has ended already
+    run_id = submitted(place, "alone")  # The session that submitted it has already ended.
     assert place.value("SELECT wait(%s, 0.1)", run_id) in ("created", "running")
     assert place.value("SELECT wait(%s)", run_id) == "finished"
     same_bits(place, run_id, calm, "alone")
@@ -494,18 +495,29 @@ def test_a_submitted_run_needs_nobody_and_can_be_forgotten(place: Lab, calm: Cal
     assert place.value(left, storage) > 0
     place("SELECT forget(%s)", run_id)
     assert place.value(left, storage) == 0
-    for table in ("run", "configuration", "architecture", "event", "attempt", "hop", "evaluation", "heartbeat"):
+    for table in (
+        "run",
+        "configuration",
+        "architecture",
+        "model",
+        "event",
+        "attempt",
+        "hop",
+        "evaluation",
+        "decision",
+        "heartbeat",
+    ):
         assert place.value(f"SELECT count(*) FROM cerebro.{table} WHERE run = %s", run_id) == 0
     assert place.weights("alone") == calm.weights, "the model tables are the user's and stay"
 
 
 def test_a_client_that_is_gone(place: Lab, calm: Calm) -> None:
-    """Its session notices when it has something to tell; until then the run goes on, and nothing is lost."""
+    """The driver notices the loss when it next sends something.  Until then the run continues, and nothing is lost."""
     who = caller(place, "orphaned")
     run_id = the_run(place, "orphaned")
     under_way(place, run_id)
     with socket.socket(fileno=os.dup(who.connection.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)  # as when the client's process dies
+        line.shutdown(socket.SHUT_RDWR)  # as if the client's process had died
     eventually(lambda: place.status(run_id) != "running", 120, "the driver has noticed")
     assert place.status(run_id) in ("interrupted", "finished")
     place.require_no_orphans()

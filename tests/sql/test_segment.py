@@ -1,53 +1,128 @@
-"""A segment's side by itself, without a server: states on their way in, and trainers that failed."""
+"""A segment's side by itself, without a server: states, trainers that fail, orders of many groups, and nonsense."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from cerebro_db.core.errors import ConfigurationFailed, DiskFull, TrainerFailed
-from cerebro_plpy import choosing, machine, segment, trainer
-from cerebro_plpy.segment import RESERVE, Segment
+from cerebro_db.core import protocol
+from cerebro_db.core.errors import (
+    CerebroError,
+    ConfigurationFailed,
+    CorruptState,
+    DiskFull,
+    InvalidArgument,
+    OutOfResources,
+    TrainerFailed,
+    WrongState,
+)
+from cerebro_db.core.protocol import (
+    Begin,
+    BeginPrediction,
+    BestClasses,
+    CollectResult,
+    Done,
+    DropRows,
+    DropStates,
+    EndPrediction,
+    Evaluate,
+    Group,
+    Inspect,
+    KeepEngines,
+    LoadRows,
+    Member,
+    Order,
+    PredictionInput,
+    Rest,
+    StateRef,
+    Train,
+    TrainerSettings,
+    WorkerOpened,
+)
+from cerebro_plpy.definitions import custom_functions
+from cerebro_plpy.platform import machine
+from cerebro_plpy.runs import engine_choice
+from cerebro_plpy.segment import current, functions, installation, scratch, trainer, worker
+from cerebro_plpy.segment.scratch import RESERVE
+from cerebro_plpy.segment.worker import Segment
+from tests.nn import configurations as c
+from tests.nn.test_arrays import array
+
+ROWS = 300
 
 
 @pytest.fixture
-def alone(tmp_path: Path, monkeypatch: Any) -> Segment:
+def alone(tmp_path: Path, monkeypatch: Any) -> Iterator[Segment]:
     """Its files are on disk, as where there is little memory."""
-    monkeypatch.setattr(segment, "scratch_folders", lambda: (tmp_path, tmp_path))
-    monkeypatch.setattr(segment, "listener", lambda plpy: lambda: None)
-    return Segment(None)
+    monkeypatch.setattr(worker, "scratch_folders", lambda: (tmp_path, tmp_path))
+    monkeypatch.setattr(worker, "listener", lambda plpy: lambda: None)
+    with contextlib.closing(Segment(SimpleNamespace(notice=lambda text: None))) as segment:
+        yield segment
 
 
-def test_states_that_come_in_by_turns(alone: Segment) -> None:
-    """One file is open at a time; who comes back to another finds what is there already, and rows have no order."""
-    for ticket, start, payload in (("a", 4, b"5678"), ("b", 0, b"one"), ("a", 0, b"1234"), ("b", 3, b" two")):
-        assert alone.state_in(ticket, start, payload) == len(payload)
-    found = {ticket: Path(alone.state({"kind": "full", "ticket": ticket})["path"]) for ticket in "ab"}
-    assert {ticket: path.read_bytes() for ticket, path in found.items()} == {"a": b"12345678", "b": b"one two"}
-    alone.drop_arrived(["a", "nobody"])
-    assert not found["a"].exists() and found["b"].exists()
-    alone.state_in("a", 0, b"anew")
-    alone.drop_arrived(["a", "b"])
-    assert alone.arriving is None and not list(alone.folder.iterdir())
+def path_of(segment: Segment, name: str) -> Path | None:
+    path = segment.received.filled(StateRef.weights(name)).path
+    return None if path is None else Path(path)
+
+
+# -- states ----------------------------------------------------------------------------------------------
+
+
+def test_states_whose_rows_come_in_any_order(alone: Segment) -> None:
+    """One file is open at a time; rows for another file find what is there already, and rows have no order."""
+    for name, start, payload in (("a", 4, b"5678"), ("b", 0, b"one"), ("a", 0, b"1234"), ("b", 3, b" two")):
+        alone.received.receive(name, start, payload)
+    found = {name: path_of(alone, name) for name in "ab"}
+    assert {name: path and path.read_bytes() for name, path in found.items()} == {"a": b"12345678", "b": b"one two"}
+    alone.obey(DropStates(["a", "nobody"]))
+    assert path_of(alone, "a") is None and found["b"] is not None and found["b"].exists()
+    alone.received.receive("a", 0, b"anew")
+    alone.obey(DropStates(["a", "b"]))
+    assert not list(alone.folder.iterdir())
 
 
 def test_states_on_disk_leave_room_for_the_log(alone: Segment, monkeypatch: Any) -> None:
     monkeypatch.setattr(machine, "room", lambda folder: RESERVE + 100)
-    alone.state_in("a", 0, bytes(100))
+    alone.received.receive("a", 0, bytes(100))
     with pytest.raises(DiskFull, match="64 MB left") as refused:
-        alone.state_in("a", 100, bytes(101))
+        alone.received.receive("a", 100, bytes(101))
     assert refused.value.hint
+
+
+def test_states_in_memory_leave_room_for_others(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "memory").mkdir(), (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(worker, "scratch_folders", lambda: (tmp_path / "memory", tmp_path / "disk"))
+    monkeypatch.setattr(worker, "listener", lambda plpy: lambda: None)
+    monkeypatch.setattr(machine, "room", lambda folder: RESERVE + 100)
+    segment = Segment(None)
+    segment.received.receive("a", 0, bytes(100))
+    with pytest.raises(OutOfResources, match="64 MB of shared memory left"):
+        segment.received.receive("a", 100, bytes(101))
+    segment.close()
+    assert not list((tmp_path / "memory").glob("*"))
+
+
+# -- trainers --------------------------------------------------------------------------------------------
 
 
 def test_no_signal_goes_to_a_number_that_may_be_anothers_by_now(monkeypatch: Any) -> None:
     struck: list[int] = []
     monkeypatch.setattr(trainer.os, "killpg", lambda pid, signal: struck.append(pid))
     for pid, returncode in ((1001, None), (1002, 0), (1003, -9)):
-        one = trainer.Trainer.__new__(trainer.Trainer)
+        one = trainer.TrainerProcess.__new__(trainer.TrainerProcess)
         one._process = SimpleNamespace(pid=pid, returncode=returncode, wait=lambda: None)  # type: ignore[assignment]
         one._orders, one._answers = io.BytesIO(), io.BytesIO()  # type: ignore[assignment]
         one.kill()
@@ -55,7 +130,342 @@ def test_no_signal_goes_to_a_number_that_may_be_anothers_by_now(monkeypatch: Any
 
 
 def test_what_passes_is_not_remembered_against_an_engine() -> None:
-    program = choosing.Program("p")
+    program = engine_choice.Program("p")
     answers = {"jax": DiskFull("no room"), "torch": TrainerFailed("died"), "tensorflow": ConfigurationFailed("never")}
     program.add("kind", [SimpleNamespace(earlier=None)], answers)  # type: ignore[list-item]
     assert program.crashes == {"jax": "no room", "torch": "died"} and program.refusals == {"tensorflow": "never"}
+
+
+# -- orders, with a real trainer -------------------------------------------------------------------------
+
+
+class Worker:
+    """A segment as its SQL functions show it, in this process."""
+
+    def __init__(self, plpy: Any) -> None:
+        self.plpy = plpy
+
+    def __call__(self, order: Order[Any]) -> Any:
+        reply = protocol.decode_reply(order, json.loads(functions.work(self.plpy, protocol.to_json(order))))
+        if isinstance(reply, protocol.Failure):
+            raise reply.error()
+        return reply
+
+    def open(self, **settings: Any) -> WorkerOpened:
+        text = protocol.encode_settings(TrainerSettings(**{"engine": "jax", "threads": 1, **settings}))
+        return protocol.decode_opened(json.loads(functions.worker_open(self.plpy, text)))
+
+    def rows(self, handle: str) -> protocol.RowsLoaded:
+        arrays = c.made_up(ROWS, 1)
+        variables = {"facts": arrays["facts"].tobytes(), "price": arrays["price"].tobytes()}
+        for name, payload in variables.items():
+            functions.data_in(self.plpy, handle, name, payload)
+        digest = hashlib.sha256(b"".join(variables.values())).hexdigest()
+        return self(LoadRows(handle, c.HOUSES, ROWS, digest))
+
+    def state(self, name: str, payload: bytes) -> None:
+        for start in range(0, len(payload), 1000):
+            functions.state_in(self.plpy, name, start, payload[start : start + 1000])
+
+    def outgoing(self, visit: int, index: int) -> bytes:
+        pieces = list(functions.state_out(self.plpy, visit, index))
+        assert [start for start, _ in pieces] == [number * protocol.STATE_ROW for number in range(len(pieces))]
+        return b"".join(payload for _, payload in pieces)
+
+
+class Plpy(SimpleNamespace):
+    """As much of the module plpy as the segment takes when nothing of a database is asked."""
+
+    class Error(Exception):
+        sqlstate = ""
+
+    SPIError = Error
+
+    def __init__(self) -> None:
+        super().__init__(notices=[])
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def execute(self, plan: Any, *arguments: Any) -> list[dict[str, Any]]:
+        return [{"version": "PostgreSQL"}]
+
+    def prepare(self, *arguments: Any) -> Any:
+        return SimpleNamespace(execute=lambda *arguments: None)
+
+
+@pytest.fixture
+def segment(tmp_path: Path, monkeypatch: Any) -> Iterator[Worker]:
+    monkeypatch.setattr(worker, "scratch_folders", lambda: (tmp_path, tmp_path))
+    monkeypatch.setattr(worker.compiled, "folder_of_user", lambda db, folder: None)
+    monkeypatch.setattr(custom_functions, "fetched", lambda db, name, version: None)
+    python = {"trainer_python": sys.executable, "confine": False}
+    monkeypatch.setattr(trainer, "installation", lambda: python)
+    monkeypatch.setattr(installation, "installation", lambda: python)
+    monkeypatch.setattr(trainer, "INSTALLATION", Path(__file__).parents[2])
+    monkeypatch.setattr(current, "_segment", None)
+    yield Worker(Plpy())
+    current.close_mine()
+
+
+def linear(rate: float = 0.01, units: int = 1, **more: Any) -> c.Json:
+    architecture = c.sequential(c.input_layer([4]), c.layer("Dense", "out", units=units))
+    return c.configuration(architecture, "mse", "SGD", learning_rate=rate, metrics=["mae"], **more)
+
+
+def member(configuration: c.Json, state: StateRef | None = None, number: int = 0) -> Member:
+    return Member(configuration, number, number, state or StateRef.seed())
+
+
+def test_an_order_of_many_groups(segment: Worker) -> None:
+    """Each model has a result and a state of its own, whatever becomes of the others."""
+    opened = segment.open()
+    assert segment.rows("r").rows == ROWS
+    rates = (0.01, 0.02, 0.03)
+    groups = [Group([member(linear(rate), number=number)]) for number, rate in enumerate(rates)]
+    groups[1:1] = [Group([member(linear(units=7))]), Group([member(linear(), StateRef.full("never came", "0"))])]
+    trained = segment(Train("r", groups))
+    assert (trained.worker_pid, trained.trainer_pid) == (opened.worker_pid, opened.trainer_pid)
+    errors = [group.error and type(group.error.error()) for group in trained.groups]
+    assert errors == [None, ConfigurationFailed, CorruptState, None, None]
+    results = [group.members[0] for group in trained.groups if group.error is None]
+    assert [result.state.index for result in results] == [0, 3, 4]
+    states = [segment.outgoing(trained.visit, result.state.index) for result in results]
+    assert [hashlib.sha256(state).hexdigest() for state in states] == [result.state.sha256 for result in results]
+    for index in (0, 1, 2, 5, -1):  # read already, failed, or never there
+        with pytest.raises(Plpy.Error, match="has left no state"):
+            segment.outgoing(trained.visit, index)
+    # Each state goes on in an order of its own and in one for all, to the same bits.
+    for visit in range(2):
+        for number, state in enumerate(states):
+            segment.state(f"{visit}/{number}", state)
+    references = [[StateRef.full(f"{v}/{n}", r.state.sha256) for n, r in enumerate(results)] for v in range(2)]
+    many = segment(Train("r", [Group([member(linear(rate), state)]) for rate, state in zip(rates, references[0])]))
+    alone = [segment(Train("r", [Group([member(linear(rate), state)])])) for rate, state in zip(rates, references[1])]
+    assert [group.members[0].state.sha256 for group in many.groups] == [
+        one.groups[0].members[0].state.sha256 for one in alone
+    ]
+    assert [one.visit for one in alone] == [many.visit + 1, many.visit + 2, many.visit + 3]
+    assert current._segment is not None and not list(current._segment.folder.glob("state.in.*"))
+
+
+def test_states_wait_until_the_visit_after_the_next(segment: Worker) -> None:
+    """A segment that reads ahead stores a state while the trainer works on the next order."""
+    segment.rows("r")
+    order = Train("r", [Group([member(linear())])])
+    visits = [segment(order).visit for _ in range(3)]
+    with pytest.raises(Plpy.Error, match="has left no state"):
+        segment.outgoing(visits[0], 0)
+    assert segment.outgoing(visits[1], 0) == segment.outgoing(visits[2], 0)
+
+
+def test_begin_and_collect(segment: Worker) -> None:
+    segment.rows("r")
+    with pytest.raises(WrongState, match="no order"):
+        segment(CollectResult(0.0))
+    order = Train("r", [Group([member(linear(epochs=300))])])
+    assert segment(Begin(order)) == Done()
+    with pytest.raises(WrongState, match="another order"):
+        segment(Begin(order))
+    collected, polls = segment(CollectResult(0.0)), 0
+    while (trained := collected.answer_to(order)) is None:
+        collected, polls = segment(CollectResult(0.05)), polls + 1
+    assert polls > 0 and trained.groups[0].members[0].rows == 300 * ROWS
+    reports = [protocol.progress_in(notice) for notice in segment.plpy.notices]
+    assert all(report is not None and report.of == 300 * ROWS for report in reports)
+    resident = trained.groups[0].members[0].state.token
+    evaluated = segment(Evaluate(linear(), "r", StateRef.resident(resident)))
+    assert evaluated.rows == ROWS and evaluated.worker_pid
+
+
+def test_predictions_end_with_their_files(segment: Worker) -> None:
+    segment.open()
+    inputs = [PredictionInput("facts", "float32", [4])]
+    arrays = c.made_up(3, 2)["facts"]
+    segment.state("w", np.array([1, 0, 0, 0, 5], "f4").tobytes())
+    segment(BeginPrediction(linear(), inputs, StateRef.weights("w")))
+    chunk = b"".join(array(row) for row in arrays)
+    for _ in range(2):
+        ((output, rank, classes, numbers),) = functions.predict_chunk(segment.plpy, 3, [chunk])
+        assert (output, rank, classes) == (0, None, None)
+        assert list(memoryview(numbers).cast("f")) == pytest.approx(arrays[:, 0] + 5)
+    for rows, variables in ((3, []), (3, [chunk, chunk]), (0, [chunk]), (None, [chunk]), (3, None)):
+        with pytest.raises(Plpy.Error):
+            functions.predict_chunk(segment.plpy, rows, variables)
+    with pytest.raises(Plpy.Error, match="column 'facts'") as refused:
+        functions.predict_chunk(segment.plpy, 1, [array(arrays)])
+    assert type(refused.value).__name__ == "madlib_keras_predict"  # PL/Python writes it before the message
+    assert segment(EndPrediction()) == segment(EndPrediction()) == Done()
+    with pytest.raises(Plpy.Error, match="no prediction"):
+        functions.predict_chunk(segment.plpy, 3, [chunk])
+    assert current._segment is not None
+    assert {path.name for path in current._segment.folder.iterdir()} == {"trainer-jax.log", ".keras"}
+
+
+def test_best_classes(segment: Worker) -> None:
+    segment.open()
+    segment.state("w", bytes(4 * (4 * 3 + 3)))
+    order = BeginPrediction(
+        linear(units=3), [PredictionInput("facts", "float32", [4])], StateRef.weights("w"), BestClasses([3], 2)
+    )
+    segment(order)
+    chunk = b"".join(array(row) for row in c.made_up(5, 2)["facts"])
+    answers = functions.predict_chunk(segment.plpy, 5, [chunk])
+    assert [(output, rank) for output, rank, _, _ in answers] == [(0, 1), (0, 2)]
+    assert [list(memoryview(classes).cast("f")) for _, _, classes, _ in answers] == [[0.0] * 5, [1.0] * 5]
+
+
+def test_engines_come_and_go(segment: Worker) -> None:
+    first = segment.open()
+    assert segment.open() == first
+    segment.rows("r")
+    segment(protocol.Describe(linear(), c.HOUSES))
+    assert current._segment is not None and list(current._segment.trainers) == ["jax"]
+    assert segment(KeepEngines(["tensorflow"])) == Done() and not current._segment.trainers
+    # A new trainer is told of the rows.
+    assert segment(Train("r", [Group([member(linear())])])).groups[0].members[0].rows == ROWS
+    assert segment(DropRows("r")) == segment(DropRows("r")) == Done()
+    with pytest.raises(CerebroError, match="no rows"):
+        segment(Train("r", [Group([member(linear())])]))
+    another = segment.open(threads=2)
+    assert another.trainer_pid != first.trainer_pid
+
+
+def test_rest_and_wake(segment: Worker) -> None:
+    opened = segment.open()
+    segment.rows("r")
+    assert segment(Rest(600)) == Done()
+    assert segment.open() == opened
+    assert segment(Train("r", [Group([member(linear())])])).groups[0].error is None
+    assert segment(Rest(1)) == Done()
+    time.sleep(2)
+    assert segment.open().trainer_pid != opened.trainer_pid
+    with pytest.raises(CerebroError, match="no rows"):
+        segment(Train("r", [Group([member(linear())])]))
+
+
+def test_inspect(segment: Worker) -> None:
+    segment.open(threads=1)
+    found = segment(Inspect())
+    assert found.facts.python and found.trainer.versions["engine"] == "jax"
+    assert found.threads == 1 and found.resident and found.resident > 1 << 20 and not found.in_memory
+
+
+def test_a_trainer_that_dies_is_replaced(segment: Worker) -> None:
+    opened = segment.open()
+    segment.rows("r")
+    assert current._segment is not None
+    current._segment.trainers["jax"].kill()
+    trained = segment(Train("r", [Group([member(linear())])]))
+    assert trained.groups[0].error is None and trained.trainer_pid != opened.trainer_pid
+
+
+def test_a_segment_obeys_every_order_of_a_driver(alone: Segment) -> None:
+    assert set(alone._methods) == {
+        kind for kind in protocol.ORDERS.values() if kind.route is not protocol.Route.TO_TRAINER
+    }
+
+
+# -- nonsense --------------------------------------------------------------------------------------------
+
+
+NONSENSE: dict[str, Callable[[Any], Any]] = {
+    "no settings": lambda plpy: functions.worker_open(plpy, None),
+    "settings that are a list": lambda plpy: functions.worker_open(plpy, "[]"),
+    "an unknown setting": lambda plpy: functions.worker_open(plpy, '{"engine": "jax", "path": "/"}'),
+    "a setting of the wrong type": lambda plpy: functions.worker_open(plpy, '{"engine": "jax", "threads": true}'),
+    "no threads": lambda plpy: functions.worker_open(plpy, '{"engine": "jax", "threads": 0}'),
+    "too many threads": lambda plpy: functions.worker_open(plpy, f'{{"engine": "jax", "threads": {10**30}}}'),
+    "an unknown engine": lambda plpy: functions.worker_open(plpy, '{"engine": "/bin/sh"}'),
+    "no handle": lambda plpy: functions.data_in(plpy, None, "x", b""),
+    "no variable": lambda plpy: functions.data_in(plpy, "h", None, b""),
+    "no rows": lambda plpy: functions.data_in(plpy, "h", "x", None),
+    "no name": lambda plpy: functions.state_in(plpy, None, 0, b""),
+    "no start": lambda plpy: functions.state_in(plpy, "n", None, b""),
+    "no state": lambda plpy: functions.state_in(plpy, "n", 0, None),
+    "a start before the state": lambda plpy: functions.state_in(plpy, "n", -1, b"x"),
+    "a start beyond any state": lambda plpy: functions.state_in(plpy, "n", (1 << 63) - 1, b"x"),
+    "no visit": lambda plpy: list(functions.state_out(plpy, None, 0)),
+    "no index": lambda plpy: list(functions.state_out(plpy, 1, None)),
+    "a visit that never was": lambda plpy: list(functions.state_out(plpy, -7, 0)),
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_functions_refuse_nonsense(segment: Worker, what: str) -> None:
+    with pytest.raises(Plpy.Error) as refused:
+        NONSENSE[what](segment.plpy)
+    assert refused.value.sqlstate in (InvalidArgument.sqlstate, WrongState.sqlstate)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "null",
+        "[" * 100_000,
+        '{"order": "wake"}',
+        '{"order": "start_engine", "settings": {"engine": "jax"}}',
+        '{"order": "rest", "seconds": 0}',
+        '{"order": "rest", "seconds": 1e3}',
+        '{"order": "rest", "seconds": 1, "folders": ["/"]}',
+        '{"order": "load_rows", "handle": "h", "layout": {}, "rows": 1, "files": {"x": "/etc/passwd"}}',
+        '{"order": "load_rows", "handle": "h", "layout": {}, "rows": -1}',
+        '{"order": "begin", "computation": {"order": "inspect"}}',
+        '{"order": "describe", "configuration": {}, "engine": "/bin/sh"}',
+        '{"order": "describe", "configuration": {}, "functions": []}',
+        '{"order": "train", "handle": "h", "groups": [{"members": []}]}',
+    ],
+)
+def test_work_refuses_nonsense(segment: Worker, text: Any) -> None:
+    reply = json.loads(functions.work(segment.plpy, text))
+    assert reply["error"]["kind"] == "InvalidArgument", reply
+    assert current._segment is None or not current._segment.trainers
+
+
+def test_configurations_that_are_nonsense(segment: Worker) -> None:
+    """They get as far as the trainer, which refuses them and goes on."""
+    pid = segment.open().trainer_pid
+    deep: Any = {}
+    for _ in range(500):
+        deep = {"a": [deep]}
+    for configuration in ({}, {"architecture": 1, "compile": 2, "fit": 3}, {"architecture": deep}, deep):
+        with pytest.raises(CerebroError):
+            segment(protocol.Describe(configuration, c.HOUSES))
+    assert current._segment is not None
+    for name in current._segment.trainers:
+        assert current._segment.trainers[name].alive
+    assert segment(protocol.Describe(linear(), c.HOUSES)).parameters == 5
+    assert pid
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = sorted({field for order in protocol.ORDERS.values() for field in order.__dataclass_fields__})  # type: ignore[attr-defined]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([name for name in sorted(protocol.ORDERS) if name not in ("inspect", "describe")]),
+    st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
+)
+def test_work_answers_whatever_comes(segment: Worker, name: str, fields: Any) -> None:
+    """Every text has a reply.  No trainer is started for any of these: nothing is there to train on."""
+    reply = json.loads(functions.work(segment.plpy, json.dumps({"order": name, **fields})))
+    assert set(reply) in ({"ok"}, {"error"})
+
+
+def test_who_is_scratch(tmp_path: Path, monkeypatch: Any) -> None:
+    """Folders of processes that have ended are removed, those of others are not."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scratch, "ENOUGH_SHARED_MEMORY", 1 << 62)
+    ended, mine = tmp_path / scratch.SCRATCH / "1-0", tmp_path / scratch.SCRATCH / "compiled-10"
+    for folder in (ended, mine):
+        folder.mkdir(parents=True)
+    memory, disk = scratch.scratch_folders()
+    assert memory == disk and disk.parent == tmp_path / scratch.SCRATCH and disk.stat().st_mode & 0o777 == 0o700
+    assert not ended.exists() and mine.exists()

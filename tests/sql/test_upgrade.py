@@ -1,17 +1,18 @@
-"""A database with runs in it, brought to the next version; and released scripts, which do not change any more."""
+"""Upgrading a database that has runs, installing the replaceable SQL again, and the hashes of released scripts."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cerebro_db.client import cluster as clusters
-from cerebro_db.client.extension import NAME, Sources
+from cerebro_db.embedded import cluster as clusters
+from cerebro_db.embedded import database, extension, throw_away
+from cerebro_db.embedded.extension import NAME, Sources
 from tests import freeze
 from tests.conftest import TRAINER, connect
 from tests.sql.lab import Lab, eventually, flower_model
@@ -19,20 +20,22 @@ from tests.sql.memory import compiled
 
 OPTIONS = {"deterministic": True, "seed": 8}
 EPOCHS = 8
-NEXT = """
-ALTER TABLE cerebro.run ADD COLUMN remark text;
-
+# What an imagined next version adds, as its developer would write it: a piece of each folder, and the migration.
+ADDED_TABLE = """
 CREATE TABLE cerebro.remark (run bigint NOT NULL, owner name NOT NULL DEFAULT current_user, remark text NOT NULL);
-COMMENT ON TABLE cerebro.remark IS 'What people say of runs.';
+COMMENT ON TABLE cerebro.remark IS 'Remarks on runs.';
 ALTER TABLE cerebro.remark ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own_rows ON cerebro.remark USING (owner = current_user) WITH CHECK (owner = current_user);
-GRANT SELECT, INSERT, DELETE ON cerebro.remark TO cerebro_user;
 SELECT pg_catalog.pg_extension_config_dump('cerebro.remark', '');
-
-CREATE VIEW cerebro.remarks WITH (security_barrier) AS
+"""
+ADDED_COLUMN = "ALTER TABLE cerebro.run ADD COLUMN remark text;\n"
+ADDED_API = """
+CREATE OR REPLACE VIEW cerebro.remarks WITH (security_barrier) AS
 SELECT run, owner, remark FROM cerebro.run WHERE owner = current_user;
-COMMENT ON VIEW cerebro.remarks IS 'What was said of each run.';
+COMMENT ON VIEW cerebro.remarks IS 'The remark on each run.';
+COMMENT ON COLUMN cerebro.remarks.remark IS 'The remark.';
 GRANT SELECT ON cerebro.remarks TO cerebro_user;
+GRANT SELECT, INSERT, DELETE ON cerebro.remark TO cerebro_user;
 
 CREATE OR REPLACE FUNCTION cerebro.wait_for(run bigint) RETURNS text
 LANGUAGE plpython3u AS $py$
@@ -40,9 +43,8 @@ LANGUAGE plpython3u AS $py$
 return api.wait(plpy, run, None)
 $py$;
 COMMENT ON FUNCTION cerebro.wait_for(bigint) IS 'Waits.';
-REVOKE ALL ON FUNCTION cerebro.wait_for(bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cerebro.wait_for(bigint) TO cerebro_user;
 """
+MIGRATION = f"{ADDED_COLUMN}{ADDED_TABLE}\n@api@\n"
 
 # Every object of the extension with all that can differ about it.
 INVENTORY = """
@@ -61,7 +63,8 @@ WITH member AS (
                      CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
                      (SELECT array_agg(a::text ORDER BY 1) FROM unnest(c.relacl) a)::text,
                      (SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), attnotnull,
-                             attstorage, pg_get_expr(adbin, adrelid)), E'\\n' ORDER BY attname)
+                             attstorage, pg_get_expr(adbin, adrelid), attacl::text, col_description(c.oid, attnum)),
+                             E'\\n' ORDER BY attname)
                         FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
                        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
                      (SELECT string_agg(pg_get_indexdef(indexrelid), E'\\n' ORDER BY 1)
@@ -84,18 +87,18 @@ SELECT 'dumped', string_agg(c.oid::regclass::text, ' ' ORDER BY c.oid::regclass:
 """
 
 
-def sources(
-    top: Path, version: str, pieces: dict[str, str] | None = None, migrations: dict[str, str] | None = None
-) -> Sources:
-    """This clone's code with another SQL part."""
+def sources(top: Path, version: str, pieces: dict[str, str], migrations: dict[str, str] | None = None) -> Sources:
+    """This clone's code with other SQL: ``pieces`` by path below ``sql/``, and further migrations."""
     here = Sources.find()
-    (top / "sql").mkdir(parents=True)
-    shutil.copytree(here.root / "migrations", top / "migrations")
-    control = here.control.read_text().replace(f"'{here.version}'", f"'{version}'")
-    (top / here.control.name).write_text(control)
-    for folder, files in (("sql", pieces or {}), ("migrations", migrations or {})):
-        for name, text in files.items():
-            (top / folder / name).write_text(text)
+    files = {f"sql/{name}": text for name, text in pieces.items()}
+    for step in (here.root / "migrations").glob("*.sql"):
+        files[f"migrations/{step.name}"] = extension.upgrade_script(here, step)
+    files.update({f"migrations/{name}": text for name, text in (migrations or {}).items()})
+    files[here.control.name] = here.control.read_text().replace(f"'{here.version}'", f"'{version}'")
+    for name, text in files.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text)
+    (top / "migrations").mkdir(exist_ok=True)
     return Sources(top, here.package, here.plpy)
 
 
@@ -103,9 +106,11 @@ def fake(top: Path) -> tuple[Sources, Sources]:
     """This version, and one after it."""
     here = Sources.find()
     version = here.version + ".1"
-    now = {piece.name: piece.read_text() for piece in (here.root / "sql").glob("[0-9]*.sql")}
-    migrations = {f"{NAME}--{here.version}--{version}.sql": NEXT}
-    return here, sources(top / "next", version, {**now, "95_next.sql": NEXT}, migrations)
+    folder = here.root / "sql"
+    now = {piece.relative_to(folder).as_posix(): piece.read_text() for piece in folder.rglob("[0-9]*.sql")}
+    new = {"schema/95_remark.sql": ADDED_COLUMN + ADDED_TABLE, "api/85_remark.sql": ADDED_API}
+    migrations = {f"{NAME}--{here.version}--{version}.sql": MIGRATION}
+    return here, sources(top / "next", version, {**now, **new}, migrations)
 
 
 def steps(top: Path) -> Iterator[tuple[Sources, Sources]]:
@@ -125,12 +130,77 @@ def inventory(dsn: str) -> dict[str, str]:
         return dict(cursor.fetchall())
 
 
+def test_the_replaceable_part_changes_nothing_when_it_is_installed_again(fresh_database: str) -> None:
+    before = inventory(fresh_database)
+    assert {"view cerebro.runs", "function cerebro.submit", "cerebro_user=X"} <= set(told(before))
+    with contextlib.closing(connect(fresh_database)) as db, db.cursor() as cursor:
+        # The first line of a function says where this server has the code.
+        cursor.execute("SELECT prosrc FROM pg_proc WHERE oid = 'cerebro.doctor(integer)'::regprocedure")
+        line = cursor.fetchone()[0].split("\n")[1]
+        again = extension.MARK.sub(lambda found: found.group(1) + line, extension.replaceable(Sources.find()))
+        for _ in range(2):
+            cursor.execute("BEGIN")
+            cursor.execute(again)
+            cursor.execute("COMMIT")
+            assert inventory(fresh_database) == before
+        cursor.execute("COMMENT ON COLUMN cerebro.runs.status IS 'other'")
+        assert inventory(fresh_database) != before
+        cursor.execute(again)
+        assert inventory(fresh_database) == before
+
+
+def told(found: dict[str, str]) -> Iterator[str]:
+    """Words of an inventory, to see that it is one."""
+    for what, text in found.items():
+        yield what.partition("(")[0]
+        yield from re.findall(r"\bcerebro_user=X\b", text or "")
+
+
+def test_replaceable_pieces_only_replace() -> None:
+    """What is made in sql/api can be made again; what runs once is in sql/schema."""
+    text = re.sub(r"--.*", "", extension.replaceable(Sources.find()))
+    outside = re.sub(r"(\$\w*\$).*?\1|'(?:[^']|'')*'", "", text, flags=re.DOTALL)  # without bodies and texts
+    made = set(
+        re.findall(r"\b(?:CREATE|ALTER|DROP|INSERT|DELETE|UPDATE|TRUNCATE)\b(?:\s+OR\s+REPLACE\s+\w+)?", outside)
+    )
+    # INSERT and DELETE: privileges that are granted.
+    assert made == {"CREATE OR REPLACE FUNCTION", "CREATE OR REPLACE VIEW", "INSERT", "DELETE"}
+    assert not re.search(r"\b(?:INSERT\s+INTO|DELETE\s+FROM)\b", outside)
+
+
+@pytest.mark.needs_cluster
+def test_an_updated_database_has_the_objects_of_a_new_one(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    old, new = fake(tmp_path)
+    cluster = throw_away.create(TRAINER, sources=old)
+    try:
+        before = inventory(cluster.dsn())
+        assert cluster.up(trainer_python=TRAINER, sources=new).extension == "updated"
+        assert set(inventory(cluster.dsn())) - set(before) >= {"view cerebro.remarks", "table cerebro.remark"}
+        require_as_new(cluster, new)
+        with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
+            cursor.execute("REVOKE SELECT ON cerebro.remarks FROM cerebro_user")
+        with pytest.raises(AssertionError):  # what a migration forgets is seen
+            assert inventory(cluster.dsn()) == inventory(cluster.dsn("fresh"))
+    finally:
+        throw_away.remove(cluster)
+
+
+def require_as_new(cluster: clusters.Cluster, new: Sources) -> None:
+    """Every object of the updated database is that of a new one, which is made here and named fresh."""
+    with contextlib.closing(connect(cluster.dsn("postgres"))) as db, db.cursor() as cursor:
+        cursor.execute("CREATE DATABASE fresh")
+    with contextlib.closing(connect(cluster.dsn("fresh"))) as db:
+        database.equip(db, new.version)
+    assert inventory(cluster.dsn()) == inventory(cluster.dsn("fresh"))
+
+
 @pytest.mark.slow
 @pytest.mark.needs_cluster
 def test_update_with_live_data(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     for number, (old, new) in enumerate(steps(tmp_path)):
-        cluster = clusters.throw_away(TRAINER, sources=old)
+        cluster = throw_away.create(TRAINER, sources=old)
         try:
             update(cluster, old, new)
             if number == 0:
@@ -142,7 +212,7 @@ def test_update_with_live_data(tmp_path: Path) -> None:
                     cursor.execute("REVOKE SELECT ON cerebro.remarks FROM cerebro_user")
                 assert inventory(cluster.dsn()) != before  # what a migration forgets is seen
         finally:
-            clusters.remove(cluster)
+            throw_away.remove(cluster)
 
 
 def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
@@ -161,12 +231,8 @@ def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
     board = lab("SELECT run, mst_key, status, training_loss FROM leaderboard ORDER BY 1, 2")
     lab.close()
     assert cluster.up(trainer_python=TRAINER, sources=new).extension == "updated"
-    with contextlib.closing(connect(cluster.dsn("postgres"))) as db, db.cursor() as cursor:
-        cursor.execute("CREATE DATABASE fresh")
-    with contextlib.closing(connect(cluster.dsn("fresh"))) as db:
-        clusters.equip(db, new.version)
+    require_as_new(cluster, new)
     assert lab.value("SELECT extversion FROM pg_extension WHERE extname = %s", NAME) == new.version
-    assert inventory(cluster.dsn()) == inventory(cluster.dsn("fresh"))
     for name, rows in known.items():
         found = lab(f"SELECT * FROM {name} ORDER BY 1, 2, 3, 4")
         assert [row[: len(rows[0])] for row in found] == rows
@@ -196,6 +262,9 @@ def test_a_change_would_be_seen(tmp_path: Path) -> None:
         f"{NAME}--{now.version}--{after.version}.sql",
     ]
     assert freeze.changed(folder, released, after.version + ".1") == []
+    for name in freeze.released(released):  # the functions of this version, whatever later versions make of them
+        frozen = (folder / name).read_text()
+        assert "CREATE OR REPLACE FUNCTION cerebro.wait_for" in frozen and "@api@" not in frozen
     with pytest.raises(SystemExit):
         freeze.freeze(after, folder, released)
     name = next(iter(freeze.released(released)))

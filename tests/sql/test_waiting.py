@@ -1,4 +1,4 @@
-"""The workers of a call wait for the next call of its session: who is served by them, and when they are gone."""
+"""Kept teams: which calls a kept team of worker sessions serves, and when it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sql.lab import CROSS, Lab, eventually, flower_model, run, trainer_pro
 from tests.sql.users import Town, User
 
 SEGMENTS = 2
-Workers = set[tuple[int, int]]  # (process of the session, of the trainer)
+Workers = set[tuple[int, int]]  # (process of the worker session, process of its trainer)
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,14 @@ def place(lab: Lab) -> Lab:
 
 @pytest.fixture
 def session(place: Lab) -> Iterator[Any]:
-    """A session that has called nothing yet."""
+    """A new session."""
     with contextlib.closing(place.connect()) as connection:
         yield connection
     eventually(lambda: not place.waiting(), 20, "workers end with their session")
 
 
 def fit(place: Lab, session: Any, source: str = "train", **options: Any) -> tuple[int, Workers]:
-    """A run, and who served it."""
+    """The number of a run, and the worker sessions and trainers that trained it."""
     run(session, "DROP TABLE IF EXISTS m, m_info, m_summary, m_weights")
     number = place.fit(source, "m", "mst", 1, on=session, options={"seed": 1, **options})
     return number, served(place, number)
@@ -54,7 +54,7 @@ def losses(place: Lab, number: int) -> list[float]:
     return [loss for (loss,) in place("SELECT loss FROM hop WHERE run = %s ORDER BY hop", number)]
 
 
-# -- who is served by them -----------------------------------------------------------------------------------
+# -- calls that a kept team serves ---------------------------------------------------------------------------
 
 
 def test_the_next_call_is_served_by_the_same_trainers(place: Lab, session: Any) -> None:
@@ -84,7 +84,7 @@ def test_one_team_waits_and_it_is_of_the_right_kind(place: Lab, session: Any) ->
 
 
 def test_rows_that_changed_are_read_again(place: Lab, session: Any) -> None:
-    """Whether they were packed anew, moved, or changed by hand, which is found out."""
+    """The cached rows are not used after the table was packed again or changed by hand."""
     place.pack("flowers", "rows", "species", "sl, sw, pl, pw", segments=SEGMENTS, seed=1)
     before, workers = fit(place, session, "rows")
     place("VACUUM FULL rows")
@@ -102,7 +102,7 @@ def test_rows_that_changed_are_read_again(place: Lab, session: Any) -> None:
 
 
 def test_rows_that_are_hidden_by_now_are_not_used(place: Lab, town: Town, ann: User) -> None:
-    """The cache of an earlier call must not show what a policy has taken away since."""
+    """The cache of an earlier call must not contain rows that a policy now hides."""
     users.fit(ann)
     for table in ("packed", *(f"packed_seg{part}" for part in range(SEGMENTS))):
         ann(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
@@ -111,7 +111,7 @@ def test_rows_that_are_hidden_by_now_are_not_used(place: Lab, town: Town, ann: U
     assert "no rows of" in str(error) and owners(town) == set()
 
 
-# -- the user is the same, with the same rights ---------------------------------------------------------------
+# -- the same user with the same rights ----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def ann(town: Town) -> User:
 
 
 def owners(town: Town) -> set[str]:
-    """Whose worker sessions wait."""
+    """The owners of kept teams."""
     found = town("SELECT DISTINCT usename FROM pg_stat_activity WHERE application_name = 'cerebro_db waiting'")
     return {town("SELECT rolname FROM pg_roles WHERE oid = %s::oid", name.rpartition("_")[2])[0] for name in found}
 
@@ -146,7 +146,7 @@ def test_another_role_has_workers_of_its_own(place: Lab, town: Town, ann: User) 
 
 
 def test_what_a_login_depends_on_is_looked_at_again(place: Lab, town: Town, ann: User) -> None:
-    """The settings that sessions of the database begin with, the user's name, the worker role."""
+    """A login depends on the settings of the database, the user's name and the worker role."""
     seen = [served(place, users.fit(ann, "m0"))]
 
     def call(number: int) -> None:
@@ -169,14 +169,14 @@ def test_what_a_login_depends_on_is_looked_at_again(place: Lab, town: Town, ann:
     worker = "cerebro_w_" + str(town("SELECT %s::regrole::oid::text", ann.name)[0])
     call(4)
     town(f"REVOKE {ann.name} FROM {worker}")
-    # Without a recorder, whose login mends the role before anybody looks for those that wait.
+    # This call has no recorder, whose login would repair the role before the kept team is looked up.
     ann("SELECT cerebro.madlib_keras_evaluate('m4', 'packed', 'seen', false, 1)")
     assert town("SELECT pg_has_role(%s, %s, 'MEMBER')", worker, ann.name) == [True], "it was mended"
     call(5)
 
 
 def test_what_code_of_the_users_left_in_a_worker_is_gone(place: Lab, town: Town, ann: User) -> None:
-    """A policy's function, which runs in worker sessions, leaves what a session can hold, and tells what it finds."""
+    """A policy's function runs in worker sessions.  It leaves objects and locks there, and records what it finds."""
     ann("CREATE TABLE found (pid integer, path text, planted regclass, locks bigint, channels bigint, held bigint)")
     ann(
         """
@@ -217,11 +217,11 @@ def test_what_code_of_the_users_left_in_a_worker_is_gone(place: Lab, town: Town,
         assert ann.name not in path.replace('"$user"', "") and clean and (locks_held, channels, held) == (0, 0, 0)
 
 
-# -- when they are gone --------------------------------------------------------------------------------------
+# -- the end of a kept team ----------------------------------------------------------------------------------
 
 
 def folders(place: Lab, pids: set[int]) -> list[Path]:
-    """Scratch folders of these sessions with something in them."""
+    """The non-empty scratch folders of these sessions."""
     assert place.home is not None
     places = [*place.home.glob("clusters/*/data/pgsql_tmp_cerebro"), *Path("/dev/shm").glob("cerebro_db_*")]
     mine = [folder for where in places for folder in where.iterdir() if folder.name.partition("-")[0] in map(str, pids)]
@@ -250,10 +250,10 @@ def test_they_do_not_wait_for_ever(place: Lab, session: Any, limits: Any) -> Non
     limits(max_waiting_seconds=1)
     _, workers = fit(place, session)
     sessions, trainers = ({one[which] for one in workers} for which in (0, 1))
-    assert place.waiting() >= sessions  # an earlier session may have closed a moment ago
+    assert place.waiting() >= sessions  # The team of an earlier session may still be there.
     eventually(lambda: not alive(place) & trainers, 30, "the trainers end, and give their memory back")
     assert not folders(place, sessions)
-    if place.waiting():  # the sessions last a few seconds longer: with new trainers they serve on
+    if place.waiting():  # The sessions end a few seconds later. Until then they serve calls with new trainers.
         _, again = fit(place, session)
         assert not {pid for _, pid in again} & trainers
         sessions |= {pid for pid, _ in again}
@@ -266,7 +266,7 @@ def test_they_do_not_wait_for_ever(place: Lab, session: Any, limits: Any) -> Non
 @pytest.mark.needs_cluster
 @pytest.mark.parametrize("seconds", [1, 0])
 def test_the_trainer_of_ones_own_session_is_no_other(place: Lab, session: Any, limits: Any, seconds: int) -> None:
-    """A small table is predicted without workers, by a child of the session itself."""
+    """A small table is predicted by a trainer of the session itself, without worker sessions."""
     assert place.home is not None
     limits(max_waiting_seconds=seconds)
     fit(place, session)
@@ -303,7 +303,7 @@ def test_they_end_with_their_session(place: Lab) -> None:
 
 
 def test_they_do_not_wait_after_a_cancel(place: Lab, session: Any) -> None:
-    """A session that was stopped in the middle of something may be in any state."""
+    """A worker session that was interrupted may be in any state, so it is not kept."""
     _, workers = fit(place, session)
     run(session, "SET statement_timeout = '2s'")
     with pytest.raises(errors.QueryCanceled):
@@ -346,7 +346,7 @@ def test_they_give_way_to_others_who_lack_connections(place: Lab, town: Town, an
     connections = "SELECT allowed, used FROM cerebro.limits WHERE name = 'connections'"
     limits(bob.name, min_free_connections=0)
     most, used = bob(connections)[0]
-    limits(bob.name, min_free_connections=most - used - 1)  # room for one more, and a run takes three
+    limits(bob.name, min_free_connections=most - used - 1)  # One more connection is allowed, and a run needs three.
     assert bob(connections) == [(used + 1, used)]
     workers = served(place, users.fit(bob))
     assert len(workers) == SEGMENTS and ann.name not in owners(town)

@@ -1,4 +1,4 @@
-"""Users of one database: each with a login, a schema and a connection of their own, all gone afterwards."""
+"""Test users of one database.  Each has a login, a schema and a connection, which are removed after the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARCHITECTURE = (
 
 
 class User:
-    """Somebody logged in; ``name`` is the role, and the schema that comes first for them."""
+    """A user with an open session.  ``name`` is the role, and also the first schema of the search_path."""
 
     def __init__(self, name: str, password: str, dsn: str) -> None:
         self.name = name
@@ -30,30 +30,30 @@ class User:
         self.log_in()
 
     def log_in(self) -> None:
-        """A session of their own; a new one if there was one."""
+        """Open a session, and close the earlier session if there is one."""
         if self.connection is not None:
             self.connection.close()
         self.connection = connect(self.dsn)
         self.connection.cursor().execute(sql.SQL("SET search_path = {}, cerebro").format(sql.Identifier(self.name)))
 
     def __call__(self, statement: str, *values: Any) -> list[Any]:
-        """The rows of one statement; a row of one column is that value."""
+        """The rows of a statement.  A row with one column is given as its value."""
         with self.connection.cursor() as cursor:
             cursor.execute(statement, values or None)
             rows = cursor.fetchall() if cursor.description else []
         return [row[0] if len(row) == 1 else row for row in rows]
 
     def refused(self, statement: str, *values: Any, why: Any = errors.InsufficientPrivilege) -> psycopg2.Error:
-        """The error that the statement ends with, which must be of that class."""
+        """The error that the statement fails with, which must be of the class ``why``."""
         try:
             rows = self(statement, *values)
         except why as error:
             return error
-        raise AssertionError(f"{self.name} may: {statement} -> {rows}")
+        raise AssertionError(f"{self.name} was allowed: {statement} -> {rows}")
 
 
 class Town:
-    """The users of a test, and the superuser."""
+    """The users of a test, and the session of a superuser."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -75,7 +75,7 @@ class Town:
         self.roles.append(role)
         for group in groups:
             self(f"GRANT {group} TO {role}")
-        self(f"CREATE SCHEMA {role}; ALTER SCHEMA {role} OWNER TO {role}")  # AUTHORIZATION: not on Greenplum
+        self(f"CREATE SCHEMA {role}; ALTER SCHEMA {role} OWNER TO {role}")  # Greenplum refuses AUTHORIZATION here.
         made = User(role, password, self.dsn)
         self.users.append(made)
         return made
@@ -86,7 +86,18 @@ class Town:
         self("SET client_min_messages = warning")
         for role in self.roles:
             worker = self("SELECT rolname FROM pg_roles WHERE rolname = 'cerebro_w_' || %s::regrole::oid", role)
-            for table in ("heartbeat", "attempt", "evaluation", "hop", "event", "configuration", "architecture", "run"):
+            for table in (
+                "heartbeat",
+                "decision",
+                "attempt",
+                "evaluation",
+                "hop",
+                "event",
+                "model",
+                "configuration",
+                "architecture",
+                "run",
+            ):
                 self(f"DELETE FROM cerebro.{table} WHERE owner = %s", role)
             for name in [*worker, role]:
                 self("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", name)
@@ -105,7 +116,7 @@ def town(dsn: str) -> Iterator[Town]:
 
 
 def equip(user: User, rows: int = 40, segments: int = 1) -> None:
-    """A small packed table ``packed``, an architecture table ``arch`` and a selection table ``mst`` of the user's."""
+    """Create a small packed table ``packed``, an architecture table ``arch`` and a selection table ``mst``."""
     user("CREATE TABLE points (id serial, x real[], y text)")
     user(
         "INSERT INTO points (x, y) SELECT ARRAY[sin(i), cos(i)]::real[], CASE WHEN sin(i) > 0 THEN 'up' ELSE 'down' END"

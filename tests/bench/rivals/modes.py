@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core.protocol.parts import Origin, StateRef
 from tests.bench.rivals.common import Json, Result, Task, task
 from tests.nn.configurations import configuration
-from tests.nn.trainer_client import Trainer
+from tests.nn.trainer_client import Trainer, Visit
 
 
 def definition(given: Task, one: Json, epochs: int) -> Json:
@@ -55,9 +56,9 @@ class Workers:
             trainer.data("validation", layout, x=data["validation_x"], y=data["validation_y"])
         self.ready = time.time()
 
-    def evaluate(self, trainer: Trainer, defined: Json, state: Json) -> Result:
-        found = trainer("evaluate", configuration=defined, handle="validation", state=state)
-        return {"loss": found["loss"], "accuracy": found["metrics"]["accuracy"]}
+    def evaluate(self, trainer: Trainer, defined: Json, state: StateRef) -> Result:
+        found = trainer.evaluate(defined, "validation", state)
+        return {"loss": found.loss, "accuracy": found.metrics["accuracy"]}
 
     def close(self) -> None:
         for trainer in self.trainers:
@@ -79,8 +80,8 @@ def task_parallel(given: Task, engine: str) -> None:
                 return
             defined = definition(given, given.configurations[number], given.epochs)
             trained = trainer.train(defined, "training", seed=number, shuffle_seed=number)
-            held = {"kind": "held", "token": trained["state"]["token"]}
-            results[number] = workers.evaluate(trainer, defined, held)
+            assert trained.state.token is not None
+            results[number] = workers.evaluate(trainer, defined, StateRef.resident(trained.state.token))
 
     with ThreadPoolExecutor(given.processes) as pool:
         list(pool.map(work, workers.trainers))
@@ -94,25 +95,26 @@ def averaging(given: Task, engine: str) -> None:
     results = []
     with ThreadPoolExecutor(given.processes) as pool:
         for number, described in enumerate(given.configurations):
-            defined, state = definition(given, described, 1), {"kind": "none"}
+            defined, state = definition(given, described, 1), StateRef.seed()
             for epoch in range(given.epochs):
 
-                def train(trainer: Trainer, seed: int = epoch, given_state: Json = state, what: Json = defined) -> Any:
+                def train(
+                    trainer: Trainer, seed: int = epoch, given_state: StateRef = state, what: Json = defined
+                ) -> Any:
                     return weights(trainer.train(what, "training", given_state, seed=1, shuffle_seed=seed))
 
                 copies = list(pool.map(train, workers.trainers))
                 (sum(copies) / len(copies)).astype("<f4").tofile(average)
-                state = {"kind": "weights", "path": str(average)}
+                state = StateRef(Origin.WEIGHTS, name="average", path=str(average))
             results.append(workers.evaluate(workers.trainers[number % given.processes], defined, state))
     workers.close()
     given.done(workers.ready, results)
 
 
-def weights(trained: Json) -> np.ndarray:
-    state = trained["state"]
-    with open(state["path"], "rb") as file:
-        file.seek(state["weights_offset"])
-        return np.frombuffer(file.read(state["weights_bytes"]), "<f4")
+def weights(trained: Visit) -> np.ndarray:
+    with open(trained.path, "rb") as file:
+        file.seek(trained.state.weights_offset)
+        return np.frombuffer(file.read(trained.state.weights_bytes), "<f4")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,254 @@
+"""The Python client: a method for each SQL function and view about runs and trained models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from psycopg2 import sql
+from psycopg2.extras import Json
+from sqlalchemy import select
+
+from cerebro_db.core.names import Name
+
+from . import interrupts, keras_models
+from .database import Database
+from .errors import CannotConnect, ClientError, NoSuchRun
+from .orm import LeaderboardEntry, LearningCurvePoint, Run, RunProgress, RunTime, SegmentActivity, SegmentNow, View
+from .run_handle import AnyRun, RunHandle, number_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Row = TypeVar("Row", bound=View)
+PREDICTION_TYPES = {str: "text", int: "integer", float: "double precision"}
+
+
+class FitArguments(TypedDict, total=False):
+    """The optional arguments of ``cerebro.submit``. An argument that is left out has the default of the function."""
+
+    use_gpus: bool
+    validation_table: str
+    metrics_compute_frequency: int
+    warm_start: bool
+    name: str
+    description: str
+    use_caching: bool
+    options: dict[str, Any]
+
+
+def connect(target: Any = None) -> Cerebro:
+    """A client of the database that ``target`` names.
+
+    ``target`` is a DSN, an SQLAlchemy engine or URL, or a psycopg2 connection. Without it, CEREBRO_DSN or else the
+    embedded cluster is used. The client opens connections of its own, as the same user; each statement commits.
+    """
+    cerebro = Cerebro(target)
+    if not cerebro.rows("SELECT 1 FROM pg_extension WHERE extname = 'cerebro_db'"):
+        database = cerebro.rows("SELECT current_database()")[0][0]
+        raise CannotConnect(
+            f"The database {database} does not have the extension cerebro_db.",
+            "As a superuser: CREATE EXTENSION cerebro_db CASCADE;",
+        )
+    return cerebro
+
+
+class Cerebro(Database):
+    """A run is given by its number, by its row, or by the handle that ``submit`` and ``handle`` return."""
+
+    def __enter__(self) -> Cerebro:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- train -------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        source_table: str,
+        model_output_table: str,
+        model_selection_table: str,
+        num_iterations: int,
+        **arguments: Unpack[FitArguments],
+    ) -> int:
+        """Trains all configurations of the model selection table and returns the run's number. Ctrl-C cancels."""
+        handle = None
+        try:
+            with interrupts.deferred():  # a run without a known number could not be cancelled
+                handle = self.submit(
+                    source_table, model_output_table, model_selection_table, num_iterations, **arguments
+                )
+            return handle.wait()
+        except KeyboardInterrupt:
+            if handle is not None:
+                handle.cancel()
+            raise
+
+    def submit(
+        self,
+        source_table: str,
+        model_output_table: str,
+        model_selection_table: str,
+        num_iterations: int,
+        **arguments: Unpack[FitArguments],
+    ) -> RunHandle:
+        """Starts a run and returns its handle. The server continues the run when this process ends."""
+        if unknown := set(arguments) - set(FitArguments.__annotations__):
+            raise TypeError(f"there is no argument {', '.join(sorted(unknown))}")
+        values: dict[str, Any] = {
+            "source_table": source_table,
+            "model_output_table": model_output_table,
+            "model_selection_table": model_selection_table,
+            "num_iterations": num_iterations,
+            **arguments,
+        }
+        if values.get("options") is not None:
+            values["options"] = Json(values["options"])
+        named = sql.SQL(", ").join(
+            sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in values
+        )
+        return RunHandle(self, self.rows(sql.SQL("SELECT cerebro.submit({})").format(named), values)[0][0])
+
+    def handle(self, run: AnyRun) -> RunHandle:
+        """The handle of a run that any session has started."""
+        return RunHandle(self, self.run(run).run)
+
+    def status_within(self, run: AnyRun, seconds: float) -> str:
+        """The run's status, as soon as the run has ended or after at most so many seconds."""
+        return self.rows("SELECT cerebro.wait(%s, %s)", (number_of(run), seconds))[0][0]
+
+    def resume(self, run: AnyRun, epochs: int | None = None, retry_failed: bool = False) -> RunHandle:
+        """Continues a run that was cancelled, was interrupted or failed. ``epochs`` extends a finished run.
+
+        Like ``submit`` it returns once the run is under way. ``retry_failed`` trains failed configurations again.
+        """
+        number = number_of(run)
+        self.rows("SELECT cerebro.resume(%s, %s, %s, wait => false)", (number, epochs, retry_failed))
+        return RunHandle(self, number)
+
+    def cancel(self, run: AnyRun) -> bool:
+        """Asks a run to end, which takes about a second. Returns False if the run was not under way."""
+        return self.rows("SELECT cerebro.cancel(%s)", (number_of(run),))[0][0]
+
+    def materialize(self, run: AnyRun, model_output_table: str) -> None:
+        """Makes the model tables of a run from its last states. The run need not have finished."""
+        self.rows("SELECT cerebro.materialize(%s, %s)", (number_of(run), model_output_table))
+
+    def forget(self, run: AnyRun) -> None:
+        """Removes a run's log and states. Its model tables stay."""
+        self.rows("SELECT cerebro.forget(%s)", (number_of(run),))
+
+    # --- look at runs ------------------------------------------------------------------------------
+
+    def runs(self) -> list[Run]:
+        """Your runs, the latest first."""
+        return self.objects(select(Run).order_by(Run.run.desc()))
+
+    def run(self, run: AnyRun) -> Run:
+        number = number_of(run)
+        return self._one(select(Run).where(Run.run == number), number)
+
+    def progress(self, run: AnyRun) -> RunProgress:
+        number = number_of(run)
+        query = select(RunProgress).where(RunProgress.run == number)
+        found = self._one(query, number)
+        # A driver that ends while the view is read looks interrupted. Its last event is there at the second read.
+        return self._one(query, number) if found.status == "interrupted" else found
+
+    def follow(self, run: AnyRun, every: float = 0.5) -> Iterator[RunProgress]:
+        """The progress every so many seconds, until the run has ended. The last row says how it ended."""
+        while True:
+            progress = self.progress(run)
+            yield progress
+            if progress.ended:
+                return
+            time.sleep(every)
+
+    def leaderboard(self, run: AnyRun) -> list[LeaderboardEntry]:
+        """The models of a run, the best first."""
+        entry = LeaderboardEntry
+        return self._of_run(select(entry).order_by(entry.rank, entry.model), entry, run)
+
+    def learning_curve(self, run: AnyRun) -> list[LearningCurvePoint]:
+        """Losses and metrics by model and epoch."""
+        point = LearningCurvePoint
+        return self._of_run(select(point).order_by(point.model, point.epoch), point, run)
+
+    def timeline(self, run: AnyRun) -> list[SegmentActivity]:
+        """The hops and evaluations of all segments, in order of time."""
+        activity = SegmentActivity
+        return self._of_run(select(activity).order_by(activity.started_at, activity.segment), activity, run)
+
+    def run_time(self, run: AnyRun) -> list[RunTime]:
+        """The segments' time by activity."""
+        return self._of_run(select(RunTime).order_by(RunTime.place), RunTime, run)
+
+    def segments_now(self, run: AnyRun) -> list[SegmentNow]:
+        """The last hop that each segment has begun, and whether it is done."""
+        return self._of_run(select(SegmentNow).order_by(SegmentNow.segment), SegmentNow, run)
+
+    # --- trained models ----------------------------------------------------------------------------
+
+    def model(self, run_or_table: AnyRun | str, mst_key: int) -> Any:
+        """The trained Keras model of one configuration, from a run's model table or from a named one."""
+        table = run_or_table if isinstance(run_or_table, str) else self.run(run_or_table).model_table
+        return keras_models.load(self, table, mst_key)
+
+    def predict(
+        self,
+        model_table: str,
+        test_table: str,
+        id_col: str,
+        independent_varname: str,
+        output_table: str,
+        pred_type: str | int | float = "prob",
+        *,
+        use_gpus: bool = False,
+        mst_key: int | None = None,
+    ) -> None:
+        """Predicts the rows of a table. The comment of cerebro.madlib_keras_predict describes the arguments."""
+        sql_type = PREDICTION_TYPES.get(type(pred_type))
+        if sql_type is None:
+            raise TypeError(f"pred_type is 'prob', 'response', an int or a float, not {pred_type!r}")
+        self.rows(
+            f"SELECT cerebro.madlib_keras_predict(%s, %s, %s, %s, %s, %s::{sql_type}, %s, %s)",
+            (model_table, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, mst_key),
+        )
+
+    def evaluate(
+        self,
+        model_table: str,
+        test_table: str,
+        output_table: str,
+        *,
+        use_gpus: bool = False,
+        mst_key: int | None = None,
+    ) -> dict[str, Any]:
+        """Loss and metric of a model on a packed table. They are also the one row of ``output_table``."""
+        # As in MADlib, the SQL function has no defaults: the variant without mst_key is another function.
+        given = (model_table, test_table, output_table, use_gpus, *([] if mst_key is None else [mst_key]))
+        self.rows(f"SELECT cerebro.madlib_keras_evaluate({', '.join(['%s'] * len(given))})", given)
+        names = ("loss", "metric", "metrics_type", "loss_type")
+        rows = self.rows(f"SELECT {', '.join(names)} FROM {Name.parse(output_table).sql}")
+        return dict(zip(names, rows[0]))
+
+    # --- within ------------------------------------------------------------------------------------
+
+    def _one(self, query: Any, number: int) -> Any:
+        found = self.objects(query)
+        if not found:
+            raise NoSuchRun(
+                f"There is no run {number} of yours.", "Your runs: cerebro runs, or SELECT * FROM cerebro.runs;"
+            )
+        if len(found) > 1:  # all numbers come from one sequence, so only the restore of a dump can do this
+            raise ClientError(f"Several owners have a run {number}.")
+        return found[0]
+
+    def _of_run(self, query: Any, view: type[Row], run: AnyRun) -> list[Row]:
+        number = number_of(run)
+        rows = self.objects(query.where(view.run == number))  # type: ignore[attr-defined]
+        if not rows:
+            self.run(number)  # raises NoSuchRun if there is none
+        return rows

@@ -1,0 +1,39 @@
+"""Runs statements on a database and returns rows; each statement commits by itself."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from .connections import engine_of
+from .errors import translated
+
+log = logging.getLogger("cerebro_db")
+
+
+class Database:
+    def __init__(self, target: Any = None) -> None:
+        self.engine = engine_of(target)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def rows(self, statement: Any, values: Any = None) -> list[tuple[Any, ...]]:
+        """The rows of one statement, which is written as psycopg2 expects it. The server's notices are logged."""
+        with translated(), self.engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            driver.notices = []
+            with driver.cursor() as cursor:
+                cursor.execute(statement, values)
+                for notice in driver.notices:
+                    log.log(logging.WARNING if notice.startswith("WARNING") else logging.INFO, "%s", notice.strip())
+                return cursor.fetchall() if cursor.description else []
+
+    def objects(self, query: Any) -> list[Any]:
+        """The ORM objects of one SELECT. They stay readable after the session is closed."""
+        with translated(), Session(self.engine, expire_on_commit=False) as session:
+            found = list(session.scalars(query))
+            session.expunge_all()
+            return found

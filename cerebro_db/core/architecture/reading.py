@@ -1,0 +1,94 @@
+"""Reads a model architecture: JSON of Keras 2 or 3 becomes a checked architecture of Keras 3."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from ..errors import InvalidArgument, InvalidSyntax
+from . import allowlist, keras2
+from .limits import MOST_BYTES, check_limits, too_deep
+from .tables import MODELS
+
+# What Keras saves beside the architecture: how the model was compiled, and the versions that wrote it.
+_NOT_ARCHITECTURE = ("compile_config", "keras_version", "backend")
+
+
+def architecture(text: str | dict[str, Any]) -> dict[str, Any]:
+    """The architecture as Keras 3 writes it, after the check against the allow-list."""
+    given = _parse(text) if isinstance(text, str) else text
+    if not isinstance(given, dict):
+        raise InvalidArgument(
+            "a model architecture must be a JSON object", hint="Use the text that model.to_json() returns."
+        )
+    check_limits(given)
+    translated = _architecture_only(keras2.to_keras3(given))
+    allowlist.check(translated)
+    return translated
+
+
+def for_outputs(compile: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    """The compile parameters, with a flat list of metrics repeated for each output of the model.
+
+    In Keras 2, a flat list held for every output.  Keras 3 needs a list for each.
+    """
+    count = len(outputs(model))
+    if count < 2:
+        return compile
+
+    def repeat(metrics: Any) -> Any:
+        flat = isinstance(metrics, list) and metrics and not any(isinstance(one, list) for one in metrics)
+        return [list(metrics) for _ in range(count)] if flat else metrics
+
+    return {**compile, **{key: repeat(compile[key]) for key in ("metrics", "weighted_metrics")}}
+
+
+def outputs(model: dict[str, Any]) -> list[str]:
+    """The names of the layers that compute the model's outputs."""
+    if model["class_name"] == "Functional":
+        return _layer_names(model["config"].get("output_layers"))
+    layers = model["config"].get("layers") or []
+    return [str(layers[-1]["config"].get("name", layers[-1]["class_name"]))] if layers else []
+
+
+def _layer_names(value: Any) -> list[str]:
+    """The layers in a reference such as ``["dense", 0, 0]``, or in a list or dictionary of references."""
+    if isinstance(value, dict):
+        return [name for item in value.values() for name in _layer_names(item)]
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return [value[0]]
+    return [name for item in value for name in _layer_names(item)] if isinstance(value, list) else []
+
+
+def _parse(text: str) -> Any:
+    if len(text) > MOST_BYTES or len(text.encode("utf-8", "replace")) > MOST_BYTES:
+        raise InvalidArgument(
+            f"the model architecture has {len(text)} characters; at most {MOST_BYTES >> 20} MB are allowed"
+        )
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise InvalidSyntax(
+            f"the model architecture is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}",
+            hint="Use the text that model.to_json() returns.",
+        ) from None
+    except RecursionError:
+        raise too_deep() from None
+    except ValueError as error:
+        raise InvalidSyntax(f"the model architecture is not valid JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Python's JSON reader accepts NaN and Infinity, which are no JSON."""
+    raise ValueError(f"{name} is not a number")
+
+
+def _architecture_only(node: dict[str, Any]) -> dict[str, Any]:
+    node = {key: value for key, value in node.items() if key not in _NOT_ARCHITECTURE}
+    config = node.get("config")
+    if node.get("class_name") in MODELS and isinstance(config, dict):
+        layers = config.get("layers")
+        if isinstance(layers, list):
+            kept = [_architecture_only(layer) if isinstance(layer, dict) else layer for layer in layers]
+            node["config"] = {**config, "layers": kept}
+    return node

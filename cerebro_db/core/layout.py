@@ -1,0 +1,162 @@
+"""The layout of a packed table: its variables, its partitions, and the JSON in which the summary stores both.
+
+docs/architecture.md shows the JSON.  Trainers get the part of it that ``Variable.for_trainer`` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import preparation
+from .errors import BadData
+from .packing import ITEM_BYTES, elements
+from .preparation import PACK_AGAIN, Preparation
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One input or output: a column of the packed table, and one of the model's inputs or outputs."""
+
+    name: str
+    dtype: str  # of the packed values
+    shape: tuple[int, ...]  # of one row
+    columns: tuple[str, ...]  # of the source table
+    preparation: Preparation
+
+    @property
+    def target(self) -> str | None:
+        """class, encoded or real; None for an input."""
+        return self.preparation.target
+
+    @property
+    def elements(self) -> int:
+        return elements(self.shape)
+
+    def for_trainer(self) -> Json:
+        """The entry of an order to a trainer: what a trainer must know to read the values."""
+        shown: Json = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+        if self.target is None:
+            return {**shown, "scale": self.preparation.scale(self.dtype)}
+        return {**shown, "kind": self.target}
+
+    def to_json(self) -> Json:
+        columns = {} if self.columns == (self.name,) else {"columns": list(self.columns)}
+        return {**self.for_trainer(), **columns, "preparation": self.preparation.to_json()}
+
+    @classmethod
+    def from_json(cls, document: Any, where: str) -> Variable:
+        _require(isinstance(document, dict) and isinstance(document.get("name"), str), where, "has no name")
+        where = f"{where} '{document['name']}'"
+        _require("preparation" in document, where, "has no preparation")
+        _require(document.get("dtype") in ITEM_BYTES, where, f"has a dtype that is not one of {', '.join(ITEM_BYTES)}")
+        shape = document.get("shape")
+        _require(isinstance(shape, list) and all(_count(size) and size > 0 for size in shape), where, "has no shape")
+        columns = document.get("columns", [document["name"]])
+        _require(
+            isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns),
+            where,
+            "does not name its columns",
+        )
+        prepared = preparation.from_json(document["preparation"], where)
+        found = cls(document["name"], document["dtype"], tuple(shape), tuple(columns), prepared)
+        for key, value in found.for_trainer().items():
+            _require(document.get(key) == value, where, f"should have {key} {value!r}, by its preparation")
+        return found
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The packed rows of one segment."""
+
+    key: int  # value of __dist_key__
+    rows: int
+    buffers: int
+    bytes: int
+    sha256: str  # over each buffer in buffer_id order: the bytes of every input, then of every output
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Any, where: str) -> Partition:
+        names = list(cls.__dataclass_fields__)
+        _require(isinstance(document, dict) and set(names) <= set(document), where, f"needs {', '.join(names)}")
+        numbers = [document[name] for name in names[:-1]]
+        _require(all(map(_count, numbers)) and isinstance(document["sha256"], str), where, "has a wrong value")
+        return cls(**{name: document[name] for name in names})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is in a packed table."""
+
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...]
+    rows: int
+    partitions: tuple[Partition, ...]
+
+    def to_json(self) -> Json:
+        return {
+            "inputs": [variable.to_json() for variable in self.inputs],
+            "outputs": [variable.to_json() for variable in self.outputs],
+            "rows": self.rows,
+            "partitions": [partition.to_json() for partition in self.partitions],
+        }
+
+    @classmethod
+    def from_json(cls, document: Any, where: str = "the layout") -> Layout:
+        """BadData, beginning with ``where``, if the document is not a layout."""
+        _require(isinstance(document, dict) and _count(document.get("rows")), where, "has no number of rows")
+
+        def listed(key: str) -> Sequence[Any]:
+            found = document.get(key)
+            _require(isinstance(found, list), where, f"has no list of {key}")
+            return found
+
+        return cls(
+            tuple(Variable.from_json(one, f"{where}: input") for one in listed("inputs")),
+            tuple(Variable.from_json(one, f"{where}: output") for one in listed("outputs")),
+            document["rows"],
+            tuple(Partition.from_json(one, f"{where}: partition {n}") for n, one in enumerate(listed("partitions"))),
+        )
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A packed table, as SQL, with its layout as JSON."""
+
+    table: str
+    layout: Json
+
+    @property
+    def partitions(self) -> list[Json]:
+        return self.layout["partitions"]
+
+    def partition(self, number: int) -> Json:
+        return self.partitions[number]
+
+    @property
+    def variables(self) -> list[str]:
+        return [variable["name"] for variable in self.layout["inputs"] + self.layout["outputs"]]
+
+    @property
+    def for_trainer(self) -> Json:
+        """The layout as orders to trainers have it: without labels, source columns and partitions."""
+        keys = ("name", "dtype", "shape", "scale", "kind")
+        return {
+            side: [{key: variable[key] for key in keys if key in variable} for variable in self.layout[side]]
+            for side in ("inputs", "outputs")
+        }
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _require(holds: Any, where: str, why: str) -> None:
+    if not holds:
+        raise BadData(f"{where} {why}.", hint=PACK_AGAIN)

@@ -1,0 +1,201 @@
+"""The options of a run: the one table that documents them, validates them and holds their defaults.
+
+``docs/reference/options.md`` is generated from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .architecture.precision import PRECISIONS
+from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES
+from .errors import CerebroError, InvalidArgument, Unsupported
+
+MODULE = "madlib_fit_multiple_model"  # the function that error messages name, unless the caller gives another
+TYPES = {int: "a whole number", bool: "true or false", str: "a text"}
+STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option. ``type``, ``choices`` and ``bounds`` say which values it takes."""
+
+    name: str
+    type: type
+    what: str  # what it does
+    when: str  # when to use it; line ends in both texts mean nothing
+    default: Any = None
+    unset: str = ""  # what happens without the option, where that is no fixed default
+    choices: tuple[str, ...] = ()
+    bounds: tuple[int, int] | None = None  # the smallest and the largest number that it takes
+
+    @property
+    def values(self) -> str:
+        """The values that the option takes, for people."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.bounds is None or self.bounds[0] < 0:
+            return TYPES[self.type]
+        if self.bounds[1] >= 2**31 - 1:
+            return f"{TYPES[self.type]} from {self.bounds[0]} on"
+        return f"{TYPES[self.type]} from {self.bounds[0]} to {self.bounds[1]}"
+
+    def check(self, value: Any, module: str) -> None:
+        """Raises an error if the option does not take the value."""
+        found = type(value)  # not isinstance(): to Python, true is a number, too
+        if found is not self.type:
+            raise self._refused(value, module, f"It takes {TYPES[self.type]}.")
+        if self.choices and value not in self.choices:
+            raise self._refused(value, module, f"It is one of {', '.join(self.choices)}{self._without()}.")
+        if self.bounds and not self.bounds[0] <= value <= self.bounds[1]:
+            raise self._refused(value, module, f"It takes a number from {self.bounds[0]} to {self.bounds[1]}.")
+
+    def _refused(self, value: Any, module: str, hint: str) -> CerebroError:
+        if self.name == "engine" and isinstance(value, str):
+            return Unsupported(f"{module} error: there is no engine '{value}'.", hint=ENGINE_HINT)
+        return InvalidArgument(f"{module} error: option '{self.name}' cannot be {json.dumps(value)}.", hint=hint)
+
+    def _without(self) -> str:
+        return f"; without it: {self.unset}" if self.unset else ""
+
+
+ENGINE_HINT = (
+    f"The engines are: {', '.join(ENGINES)}; {AUTO} takes {' or '.join(AUTO_ENGINES)} for each architecture:"
+    " the engine that it expects to be faster. If there is much to train, it tries both."
+)
+
+_TABLE = (
+    Option(
+        name="seed",
+        type=int,
+        what="""The number from which all random choices of the run follow: initial weights, the order of visits,
+        shuffling and dropout.""",
+        when="""To repeat a run with the same random choices. For models that are equal bit for bit, also set
+        deterministic.""",
+        unset="a random number; 0 with deterministic",
+        bounds=(-(2**63), 2**63 - 1),
+    ),
+    Option(
+        name="deterministic",
+        type=bool,
+        what="""true trains with deterministic operations, without fusion, and with one processor thread per segment
+        unless threads says otherwise. The same seed then gives the same models, bit for bit, on PostgreSQL and
+        on Greenplum, whatever else the machine does.""",
+        when="If a run must be exactly repeatable, for instance for an audit or a test. Training can be slower.",
+        default=False,
+    ),
+    Option(
+        name="engine",
+        type=str,
+        what="""The framework that trains: TensorFlow, JAX or PyTorch, all through Keras. auto picks, for each
+        architecture, the engine that it expects to be faster, tensorflow or jax; if there is much to train, it
+        tries both and measures. With deterministic, auto is tensorflow. The column engine of
+        cerebro.leaderboard shows the choice.""",
+        when="""jax is often faster for dense layers, tensorflow for convolutions on processors. auto, if you do not
+        know. torch must be installed in the trainer's environment.""",
+        default=DEFAULT,
+        choices=(*ENGINES, AUTO),
+    ),
+    Option(
+        name="precision",
+        type=str,
+        what="""The numbers that layers compute with. mixed_bfloat16 and mixed_float16 are mixed precision: 16-bit
+        layers, 32-bit weights. The optimizer and the output layers stay float32, and mixed_float16 scales the
+        loss.""",
+        when="""Mixed precision is faster on hardware that supports it, such as recent GPUs, and less precise. On other
+        hardware it can be slower.""",
+        unset="layers compute as their architecture says, usually in float32",
+        choices=PRECISIONS,
+    ),
+    Option(
+        name="nan",
+        type=str,
+        what="""What happens to a model whose loss is not a finite number. stop: the model fails, and the other models
+        go on. keep: the model trains on.""",
+        when="keep, if a loss that is infinite or not a number for a while is expected to recover.",
+        default=STOP,
+        choices=(STOP, KEEP),
+    ),
+    Option(
+        name="threads",
+        type=int,
+        what="Number of processor threads of the trainer on each segment.",
+        when="To leave processors to other work, or to use more of them where a run has few segments.",
+        unset="the number of processors divided by the number of segments, at least 1; 1 with deterministic",
+        bounds=(1, 256),  # the operating-system account may start only so many, and a trainer starts them all
+    ),
+    Option(
+        name="cache_mb",
+        type=int,
+        what="""Maximum megabytes of rows cached in memory per segment and packed table. Larger partitions are cached on
+        disk; 0 caches all rows on disk.""",
+        when="To bound the memory of a run on a machine that other work needs, or to allow more than the default.",
+        unset="rows are cached in memory as long as half of the machine's memory stays available",
+        bounds=(0, 2**31 - 1),
+    ),
+    Option(
+        name="fuse",
+        type=bool,
+        what="""true trains similar models (same architecture except for numbers, same batch size) together, several in
+        one pass over the rows. Only with the engine jax, and not with deterministic: the results of fused
+        models are equal to those of single models within rounding, not bit for bit.""",
+        when="false, if the results should not depend on which models train together. true skips the rehearsal.",
+        unset="with jax, a short rehearsal measures whether fusion is faster",
+    ),
+    Option(
+        name="read_ahead",
+        type=bool,
+        what="""true lets a segment fetch the state of the next model and store the state of the last one while it
+        trains. The results are the same.""",
+        when="The default is right in most cases. false saves memory: a segment then has one state at a time.",
+        unset="on for states of moderate size when moving them takes long compared with training",
+    ),
+    Option(
+        name="hang_after",
+        type=int,
+        what="""Number of seconds after which a trainer that reports no progress and uses no processor time is ended.
+        What it was doing is tried again, as after a crash. 0: no limit.""",
+        when="A larger number, if a trainer may wait that long for something, such as a GPU that it shares.",
+        default=300,
+        bounds=(0, 2**31 - 1),
+    ),
+    Option(
+        name="replay",
+        type=int,
+        what="""Number of an earlier run of yours. The new run takes its options, seed, engines and order of visits from
+        that run; other options that you give take precedence, but not seed. With the same packed rows and the
+        same configurations, the models become the same, bit for bit; models that were fused become the same
+        within rounding.""",
+        when="To check the results of a run, or to get its models again.",
+        unset="nothing is replayed",
+        bounds=(1, 2**63 - 1),
+    ),
+)
+OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
+
+
+def check(given: object, module: str = MODULE) -> dict[str, Any]:
+    """The given options (a decoded JSON object), or an error that says what is wrong with them."""
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"{module} error: options must be a JSON object.", hint='For instance {"seed": 1}.')
+    for name, value in given.items():
+        if name not in OPTIONS:
+            raise InvalidArgument(
+                f"{module} error: there is no option '{name}'.", hint=f"The options are: {', '.join(OPTIONS)}."
+            )
+        OPTIONS[name].check(value, module)
+    if given.get("fuse") and given.get("deterministic"):
+        raise InvalidArgument(
+            f"{module} error: options 'deterministic' and 'fuse' exclude each other.",
+            hint="The results of models that train together equal those of single models within rounding, not bit for"
+            " bit.",
+        )
+    return given
+
+
+def replayable(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Those entries of an earlier run's record that are options and were not left open."""
+    return {name: value for name, value in recorded.items() if name in OPTIONS and value is not None}

@@ -1,0 +1,186 @@
+"""The rows of a model selection table: from grid search, random search, or a cross product of lists.
+
+A row is (model_id, compile_params, fit_params); the parameters are strings in MADlib's form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import random
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from ..errors import CerebroError, InvalidArgument
+from . import custom, grammar
+from .custom import Known
+from .dimensions import OPTIMIZER_LIST, Dimension, compile_spaces, fit_space
+from .params import compile_params, fit_params
+from .writing import compile_text, fit_text
+
+Row = tuple[int, str, str]
+
+MOST_ROWS = 100_000
+
+
+def generate(
+    model_ids: Iterable[int | None],
+    compile_grid: str | None,
+    fit_grid: str | None,
+    search_type: str | None = "grid",
+    num_configs: int | None = None,
+    random_state: int | None = None,
+    existing: Collection[Row] = (),
+    known: Known = custom.NONE,
+) -> list[Row]:
+    """The rows of ``generate_model_configs``: those of the search that are not among the ``existing`` rows."""
+    ids = _distinct_ids(model_ids)
+    if compile_grid is None or not compile_grid.strip():
+        raise InvalidArgument("Compile parameters cannot be empty or NULL.")
+    spaces = compile_spaces(compile_grid, "compile_params_dict")
+    fits = fit_space(fit_grid, "fit_params_dict")
+    if _is_random(search_type):
+        if num_configs is None or num_configs < 1:
+            raise InvalidArgument("DL: 'num_configs' cannot be NULL and needs to be a natural number for random search")
+        rows = _random_rows(ids, spaces, fits, num_configs, random_state, set(existing))
+    else:
+        if num_configs is not None or random_state is not None:
+            raise InvalidArgument("DL: 'num_configs' and 'random_state' must be NULL for grid search")
+        rows = _grid_rows(ids, spaces, fits, set(existing))
+    return _checked_rows(rows, known)
+
+
+def cross_product(
+    model_ids: Iterable[int | None],
+    compile_list: list[str] | None,
+    fit_list: list[str] | None,
+    known: Known = custom.NONE,
+) -> list[Row]:
+    """The rows of ``load_model_selection_table``: each model with each element of both lists, as they are written."""
+    if not fit_list:
+        raise InvalidArgument("fit_params_list cannot be NULL")
+    if not compile_list:
+        raise InvalidArgument("compile_params_list cannot be NULL")
+    ids = _distinct_ids(model_ids)
+    compiles, fits = _distinct_texts(compile_list, "compile_params"), _distinct_texts(fit_list, "fit_params")
+    return _checked_rows(list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1)), known)
+
+
+# ---- arguments ------------------------------------------------------------------------------------
+
+
+def _is_random(search_type: str | None) -> bool:
+    """As in MADlib, any beginning of the word is enough."""
+    given = (search_type or "grid").strip().lower()
+    for known in ("grid", "random"):
+        if given and known.startswith(given):
+            return known == "random"
+    raise InvalidArgument("DL: 'search_type' must be either 'grid' or 'random'")
+
+
+def _distinct_ids(model_ids: Iterable[int | None]) -> list[int]:
+    ids = set(model_ids)
+    if not ids or None in ids:
+        raise InvalidArgument("model_id_list must have at least one element and no NULL")
+    return sorted(number for number in ids if number is not None)
+
+
+def _distinct_texts(texts: list[str], argument: str) -> list[str]:
+    """The texts without repetitions.  Texts that differ only in blanks or in the order of keys count as equal."""
+    kept: dict[str, str] = {}
+    for text in texts:
+        kept[_normalized(text, argument)] = text or ""
+    return list(kept.values())
+
+
+def _normalized(text: str | None, argument: str) -> str:
+    if text is None or not text.strip():
+        return ""
+    if text.lstrip().startswith("{"):
+        return text.strip()
+    given = grammar.assignments(text, argument)
+    return repr(sorted((key, value.strip() if isinstance(value, str) else value) for key, value in given.items()))
+
+
+# ---- grid search and random search ----------------------------------------------------------------
+
+
+def _grid_rows(ids: list[int], spaces: list[list[Dimension]], fits: list[Dimension], existing: set[Row]) -> list[Row]:
+    for dimension in itertools.chain(fits, *spaces):
+        if dimension.distribution is not None:
+            raise InvalidArgument("DL: Cannot search from a distribution with grid search")
+
+    def points(space: list[Dimension]) -> Iterator[dict[str, Any]]:
+        names = [dimension.name for dimension in space]
+        for values in itertools.product(*(dimension.values for dimension in space)):
+            yield dict(zip(names, values))
+
+    size = len(ids) * sum(math.prod(len(d.values) for d in [*space, *fits]) for space in spaces)
+    if size > MOST_ROWS:
+        raise InvalidArgument(f"the grid has {size} configurations; the limit is {MOST_ROWS} in one call")
+    compiles = [compile_text(point) for space in spaces for point in points(space)]
+    rows = itertools.product(ids, compiles, [fit_text(point) for point in points(fits)])
+    return [row for row in dict.fromkeys(rows) if row not in existing]
+
+
+def _random_rows(
+    ids: list[int],
+    spaces: list[list[Dimension]],
+    fits: list[Dimension],
+    count: int,
+    random_state: int | None,
+    existing: set[Row],
+) -> list[Row]:
+    """Each dimension has a random stream of its own.
+
+    So the dimensions are uncorrelated, and a further dimension does not change the values of the others.
+    """
+    if count > MOST_ROWS:
+        raise InvalidArgument(f"num_configs is {count}; the limit is {MOST_ROWS} in one call")
+    seed = random.SystemRandom().getrandbits(64) if random_state is None else random_state
+    which_model = Dimension("model_id", tuple(ids), stream="model_id")
+    which_space = Dimension(OPTIMIZER_LIST, tuple(range(len(spaces))), stream=OPTIMIZER_LIST)
+    dimensions = {one.stream: one for one in itertools.chain([which_model, which_space], *spaces, fits)}
+    streams = {name: _random_stream(seed, name) for name in dimensions}
+    seen, rows = set(existing), []
+    for _ in range(1000 + 100 * count):  # enough to find the last configurations of a small space
+        # Every dimension takes its next number in every round, also if the row does not use it: a dimension's values
+        # must not depend on the values of the others.
+        drawn = {name: one.draw(streams[name].random()) for name, one in dimensions.items()}
+        space = spaces[drawn[which_space.stream]]
+        compiled = compile_text({one.name: drawn[one.stream] for one in space})
+        fit = fit_text({one.name: drawn[one.stream] for one in fits})
+        row: Row = (drawn[which_model.stream], compiled, fit)
+        if row not in seen:
+            seen.add(row)
+            rows.append(row)
+            if len(rows) == count:
+                return rows
+    raise InvalidArgument(
+        f"only {len(rows)} different configurations were found, but num_configs is {count}",
+        hint="Make num_configs smaller, or give more values or wider distributions.",
+    )
+
+
+def _random_stream(seed: int, dimension: str) -> random.Random:
+    digest = hashlib.sha256(f"{seed}/{dimension}".encode()).digest()
+    return random.Random(int.from_bytes(digest, "big"))
+
+
+# ---- checking rows --------------------------------------------------------------------------------
+
+
+def _checked_rows(rows: list[Row], known: Known) -> list[Row]:
+    """The rows, after their parameters have been read once."""
+    if len(rows) > MOST_ROWS:
+        raise InvalidArgument(f"there are more than {MOST_ROWS} configurations, which is the limit in one call")
+    checks = ((1, "Compile", lambda text: compile_params(text, known)), (2, "Fit", fit_params))
+    for column, title, check in checks:
+        for text in dict.fromkeys(str(row[column]) for row in rows):
+            try:
+                check(text)
+            except CerebroError as error:
+                message = f"{title} param check failed for: {text} \n {error.message}"
+                raise type(error)(message, hint=error.hint, detail=error.detail) from None
+    return rows

@@ -1,0 +1,180 @@
+"""What the columns of a variable become, as a document that a packed table's summary stores.
+
+Packing, validation packing, evaluation and prediction all apply this document.  The kinds:
+
+| kind    | parameters   | values of the variable                                                             |
+|---------|--------------|------------------------------------------------------------------------------------|
+| as_is   | –            | numbers as they are: small integers stay integers, all others become float32       |
+| divided | by           | the same, divided by a constant: integers when they are read, floats when packed   |
+| one_hot | type, labels | a class label as a vector with a 1 at the place of its class                       |
+| encoded | –            | the user's own vector of integers, a target, as int16                              |
+| real    | –            | numbers to predict, as float32                                                     |
+
+A new kind is a class in this module and its SQL expression in cerebro_plpy/data/preparation.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .errors import BadData
+from .packing import INTEGERS, ArrayEncoder, ClassEncoder, Encoder, float32
+
+Json = dict[str, Any]
+
+PACK_AGAIN = "Pack the table again with training_preprocessor_dl() or validation_preprocessor_dl()."
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What one variable's columns become.  Subclasses are the kinds; their fields are the parameters."""
+
+    kind: ClassVar[str]
+    target: ClassVar[str | None] = None  # how a loss treats an output: class, encoded or real; None: an input
+    # Whether a value that needs a wider integer type makes the whole variable wider; otherwise the value is an error.
+    widens: ClassVar[bool] = False
+
+    def dtype(self, integers: bool) -> str:
+        """The type of the packed values; ``integers``: all columns hold smallint, integer or boolean."""
+        raise NotImplementedError
+
+    def factor(self, dtype: str) -> float:
+        """By how much values are multiplied before they are packed."""
+        return 1.0
+
+    def scale(self, dtype: str) -> float:
+        """By how much values are divided when the trainer reads them."""
+        return 1.0
+
+    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str, int]) -> Encoder:
+        """Collects the values of rows and gives them back as the bytes of a buffer."""
+        return ArrayEncoder(shape, dtype, self.factor(dtype))
+
+    @property
+    def label_type(self) -> str | None:
+        """The SQL type in which column values are compared, if they are labels; None for numbers."""
+        return None
+
+    def check(self) -> None:
+        """Raises ValueError if a parameter makes no sense."""
+
+    def to_json(self) -> Json:
+        return {"kind": self.kind, **{name: _plain(value) for name, value in vars(self).items()}}
+
+
+KINDS: dict[str, type[Preparation]] = {}
+
+
+def known(kind: type[Preparation]) -> type[Preparation]:
+    """Registers a kind."""
+    KINDS[kind.kind] = kind
+    return kind
+
+
+@known
+@dataclass(frozen=True)
+class AsIs(Preparation):
+    kind = "as_is"
+    widens = True
+
+    def dtype(self, integers: bool) -> str:
+        return INTEGERS[0] if integers else "float32"
+
+
+@known
+@dataclass(frozen=True)
+class Divided(AsIs):
+    kind = "divided"
+    by: float
+
+    def factor(self, dtype: str) -> float:
+        return float32(1.0 / self.by) if dtype == "float32" else 1.0
+
+    def scale(self, dtype: str) -> float:
+        return 1.0 if dtype == "float32" else self.by
+
+    def check(self) -> None:
+        if type(self.by) not in (int, float) or not 0 < self.by < math.inf:
+            raise ValueError("'by' must be a positive number")
+
+
+@known
+@dataclass(frozen=True)
+class OneHot(Preparation):
+    kind = "one_hot"
+    target = "class"
+    type: str  # the column's SQL type
+    labels: tuple[str, ...] = ()  # as text, in the type's order; classes declared beyond them have no label yet
+
+    def dtype(self, integers: bool) -> str:
+        return ClassEncoder.dtype
+
+    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str, int]) -> Encoder:
+        return ClassEncoder(spellings, shape[0])
+
+    @property
+    def label_type(self) -> str | None:
+        return self.type
+
+    def check(self) -> None:
+        if not isinstance(self.type, str) or not self.type:
+            raise ValueError("'type' must be the name of a type")
+        if not all(isinstance(label, str) for label in self.labels) or len(set(self.labels)) < len(self.labels):
+            raise ValueError("'labels' must be different texts")
+
+
+@known
+@dataclass(frozen=True)
+class Encoded(Preparation):
+    kind = "encoded"
+    target = "encoded"
+
+    def dtype(self, integers: bool) -> str:
+        return "int16"
+
+
+@known
+@dataclass(frozen=True)
+class Real(Preparation):
+    kind = "real"
+    target = "real"
+
+    def dtype(self, integers: bool) -> str:
+        return "float32"
+
+
+def divided_by(constant: float) -> Preparation:
+    return AsIs() if constant == 1.0 else Divided(constant)
+
+
+def from_json(document: Any, where: str) -> Preparation:
+    """The preparation that a document describes; BadData, naming ``where``, if it describes none."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise _damaged(where, f"the kind {kind!r} is not one of {', '.join(KINDS)}")
+    given = {name: _frozen(value) for name, value in document.items() if name != "kind"}
+    fields = {field.name for field in dataclasses.fields(KINDS[kind])}
+    if set(given) != fields:
+        raise _damaged(where, f"{kind} takes {sorted(fields)}, not {sorted(given)}")
+    preparation = KINDS[kind](**given)
+    try:
+        preparation.check()
+    except (TypeError, ValueError) as error:
+        raise _damaged(where, f"{kind}: {error}") from None
+    return preparation
+
+
+def _damaged(where: str, why: str) -> BadData:
+    return BadData(f"{where} has a preparation that cannot be used: {why}.", hint=PACK_AGAIN)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,95 @@
+"""The protocol between driver, segment and trainer: every order and answer is a dataclass, and is encoded here alone.
+
+The driver sends an order to a segment as the text argument of ``cerebro._work``.  The segment obeys the order itself,
+or adds what only the segment may say (paths, the source of custom functions) and passes the order on to a trainer, as
+a frame of ``core/frames.py``.  The reply to an order is ``{"ok": ANSWER}`` or ``{"error": FAILURE}``; before it a
+trainer may send ``{"progress": PROGRESS}``.  docs/reference/protocol.md lists all orders; the command
+``python -m cerebro_db.core.protocol`` prints that page.
+"""
+
+# ruff: noqa: F401
+
+from __future__ import annotations
+
+from .answers import (
+    Described,
+    Done,
+    EngineStarted,
+    EngineTried,
+    Evaluated,
+    Failure,
+    FusionRehearsed,
+    Inspected,
+    Json,
+    OutgoingState,
+    Predicted,
+    PredictedOutput,
+    Progress,
+    RowsLoaded,
+    ServerFacts,
+    Trained,
+    TrainedGroup,
+    TrainedMember,
+    WorkerOpened,
+)
+from .messages import (
+    PROGRESS,
+    decode,
+    decode_opened,
+    decode_reply,
+    decode_settings,
+    encode,
+    encode_answer,
+    encode_opened,
+    encode_settings,
+    from_json,
+    order_from_driver,
+    progress_frame,
+    progress_in,
+    progress_notice,
+    reply,
+    reply_json,
+    reply_of,
+    to_json,
+)
+from .orders import (
+    LONGEST_REST,
+    ORDERS,
+    Begin,
+    BeginPrediction,
+    Collected,
+    CollectResult,
+    Computation,
+    Describe,
+    DropRows,
+    DropStates,
+    EndPrediction,
+    Evaluate,
+    Inspect,
+    KeepEngines,
+    LoadRows,
+    Order,
+    Predict,
+    RehearseFusion,
+    Rest,
+    Route,
+    StartEngine,
+    Train,
+    TryEngine,
+    Wake,
+)
+from .parts import (
+    HANG_AFTER,
+    BestClasses,
+    CustomFunction,
+    Group,
+    Member,
+    Origin,
+    PredictionInput,
+    StateRef,
+    TrainerSettings,
+)
+
+# Bytes of a model's state per row of its state table. A row of this size stays in one piece in its page: 100 MB take
+# half the time to store that rows of 256 kB take, which PostgreSQL cuts up and indexes. (Larger rows still are.)
+STATE_ROW = 8096

@@ -1,0 +1,199 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
+"""The answers to orders, and what else comes back: failures and progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from cerebro_db.core.errors import CerebroError, from_dict
+
+from . import codec
+
+Json = dict[str, Any]  # a JSON document: a configuration, a layout (docs/architecture.md describes both)
+
+
+@dataclass(frozen=True)
+class Done:
+    """The order was obeyed; there is nothing to report."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of the other side; ``error`` makes a CerebroError of it."""
+
+    kind: str  # name of a class in core/errors.py
+    message: str  # what was wrong
+    detail: Optional[str] = None  # more about the cause
+    hint: Optional[str] = None  # what to do
+
+    @classmethod
+    def of(cls, error: CerebroError) -> Failure:
+        return cls(type(error).__name__, error.message, error.detail, error.hint)
+
+    def error(self) -> CerebroError:
+        return from_dict(codec.encode(self))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the trainer is with an order."""
+
+    rows: int  # rows trained on so far, over all members
+    of: int  # rows that the order trains on, over all members
+    loss: Optional[float] = None  # running loss; None while models are fused
+
+
+@dataclass(frozen=True)
+class WorkerOpened:
+    """The processes of a segment; the answer of ``cerebro._worker_open``."""
+
+    trainer_pid: int  # process id of the trainer
+    worker_pid: int  # process id of the worker: on Greenplum a segment's process, not the session's
+
+
+@dataclass(frozen=True)
+class EngineStarted:
+    """The trainer is ready."""
+
+    versions: dict[str, str]  # versions of python, numpy, keras, engine (its name) and engine_version
+    devices: list[str]  # names of the devices that the framework sees
+    pid: int  # process id of the trainer
+    confinement: list[str]  # what the kernel keeps the trainer from, in words
+
+
+@dataclass(frozen=True)
+class RowsLoaded:
+    """The trainer has mapped the rows."""
+
+    rows: int  # number of rows
+    bytes: int  # size of all variables
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a configuration needs."""
+
+    parameters: int  # number of the model's parameters
+    state_bytes: int  # size of the whole state
+    inputs: list[list[Optional[int]]]  # shapes of a row
+    outputs: list[list[Optional[int]]]  # shapes of a row
+    fusion_keys: list[Optional[str]]  # of the configuration and the others: equal keys can be fused, None cannot
+
+
+@dataclass(frozen=True)
+class EngineTried(Described):
+    """What a configuration needs, and how fast an engine trains it on a machine with nothing else to do."""
+
+    program: str  # a hash; configurations with the same hash share a compiled program
+    build: float  # seconds to build the model
+    compile: float  # seconds to compile it for one batch size
+    batch: float  # seconds to train a batch
+
+
+@dataclass(frozen=True)
+class FusionRehearsed:
+    """Seconds per batch and configuration."""
+
+    alone: float  # one configuration alone
+    fused: float  # all configurations fused
+
+
+@dataclass(frozen=True)
+class OutgoingState:
+    """A state that a visit has left in a file, for ``cerebro._state_out(visit, index)``."""
+
+    index: int  # place of the member in the order, counted from 0 over all groups
+    bytes: int  # size of the state
+    sha256: str  # checksum of the state
+    weights_offset: int  # place of MADlib's model_weights in the state
+    weights_bytes: int  # size of MADlib's model_weights
+    token: Optional[str] = None  # names the state while it is resident; None: it is not
+
+
+@dataclass(frozen=True)
+class TrainedMember:
+    """The result of one model."""
+
+    rows: int  # rows trained on, over all epochs of the visit
+    steps: int  # batches trained on
+    loss: float  # mean loss over the visit
+    metrics: Json  # by name a number, or a list of numbers of a metric with a value per class
+    finite: bool  # whether the loss is finite
+    state: OutgoingState  # the state after the visit
+
+
+@dataclass(frozen=True)
+class TrainedGroup:
+    """The result of a group: its members, or the error for which none of them was trained."""
+
+    members: list[TrainedMember] = field(default_factory=list)  # the results; empty if there is an error
+    seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, train, save
+    error: Optional[Failure] = None  # why none of the members was trained
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of each group; a group that failed leaves the others as they are."""
+
+    groups: list[TrainedGroup]  # in the order of the groups
+    visit: int = 0  # the segment's number of this visit, for _state_out
+    worker_pid: int = 0  # process id of the worker
+    trainer_pid: int = 0  # process id of the trainer
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The loss and the metrics of a model over the rows of a handle."""
+
+    rows: int  # number of rows
+    loss: float  # mean loss of the rows
+    metrics: Json  # as those of a trained member
+    seconds: dict[str, float]  # seconds by stage: build, load, evaluate
+    worker_pid: int = 0  # process id of the worker
+
+
+@dataclass(frozen=True)
+class PredictedOutput:
+    """What lies in the file of an output: values of a shape per row, or best classes."""
+
+    shape: Optional[list[int]] = None  # shape of a row; None: the file has classes
+    ranks: Optional[int] = None  # how many of the best classes the file has
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What is in the files of a prediction."""
+
+    rows: int  # number of rows
+    outputs: list[PredictedOutput]  # one entry per output of the model
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What a process of the server reports about itself and its machine."""
+
+    host: str  # name of the host
+    python: str  # version of the server's embedded Python
+    psycopg2: str  # version of psycopg2
+    version: str  # version of the extension's code
+    code: str  # folder of the extension's code
+    installed: Optional[Json] = None  # contents of install.json
+    installed_error: Optional[str] = None  # why install.json cannot be read
+    code_writers: Optional[str] = None  # who besides its owner may change the code: server, others; None: nobody
+    disk: Optional[int] = None  # free bytes in the data folder
+    shm: Optional[int] = None  # free bytes in /dev/shm
+    memory: Optional[int] = None  # available bytes of memory
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What ``cerebro.doctor()`` reports of a segment."""
+
+    facts: ServerFacts  # of the segment's process
+    trainer: EngineStarted  # what its trainer said at its start
+    in_memory: bool  # whether rows are cached in memory
+    seconds: float  # how long this order waited for the trainer
+    threads: Optional[int] = None  # number of threads of the trainer
+    resident: Optional[int] = None  # bytes of memory that the trainer has
+    scratch: Optional[int] = None  # free bytes in the scratch folder

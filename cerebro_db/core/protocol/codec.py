@@ -1,0 +1,204 @@
+"""Dataclasses to JSON objects and back, strictly: what is decoded has the declared fields and types, or is refused.
+
+Types that a field may have: ``bool``, ``int`` (64 bits), ``float``, ``str``, an ``enum.Enum`` of strings, ``Any`` (a
+JSON value that is not checked), ``Optional[T]``, ``list[T]``, ``dict[str, T]`` and another dataclass.  A class with the
+methods ``tag`` and ``from_document`` adds its name to its documents and finds its subclass by that name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, Union
+
+from cerebro_db.core.errors import InvalidArgument
+
+T = TypeVar("T")
+Decode = Callable[[Any, str], Any]  # of a JSON value and where it stands; raises InvalidArgument
+
+LARGEST_INTEGER = 1 << 63
+SHOWN = 80  # characters of a wrong value that an error shows
+
+
+def to_json(document: dict[str, Any]) -> str:
+    try:
+        return json.dumps(document)
+    except RecursionError as error:
+        raise InvalidArgument("a JSON document is nested too deeply") from error
+
+
+def from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgument(f"not a JSON document: {error}") from error
+    except RecursionError as error:
+        raise InvalidArgument("a JSON document is nested too deeply") from error
+
+
+def encode(value: Any) -> Any:
+    """The JSON value of a dataclass, or of a value that a field may have.  Fields that are None are left out."""
+    fields = fields_of(type(value))
+    if fields is not None:
+        found = {field.name: getattr(value, field.name) for field in fields}
+        document = {name: encode(one) for name, one in found.items() if one is not None}
+        return {**value.tag(), **document} if hasattr(value, "tag") else document
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return [encode(one) for one in value]
+    return value
+
+
+def decode(kind: Callable[..., T], document: Any, where: str) -> T:
+    """The dataclass that a JSON object describes; ``where`` names the object in errors."""
+    if not isinstance(document, dict):
+        raise wrong(where, "a JSON object", document)
+    decoders = _decoders(kind)
+    for name in document:
+        if name not in decoders:
+            raise InvalidArgument(f"{where} has no field {shown(name)}")
+    values = {}
+    for name, (required, decoder) in decoders.items():
+        if name in document:
+            values[name] = decoder(document[name], f"{where}.{name}")
+        elif required:
+            raise InvalidArgument(f"{where} lacks the field {name}")
+    return kind(**values)
+
+
+def wrong(where: str, expected: str, value: Any) -> InvalidArgument:
+    return InvalidArgument(f"{where} has to be {expected}, not {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value, for an error."""
+    if isinstance(value, (dict, list)):  # may be megabytes
+        return "a JSON object" if isinstance(value, dict) else "a list"
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+def has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+_FIELDS: dict[Any, tuple[dataclasses.Field[Any], ...] | None] = {}  # by class, of those that were asked for
+
+
+def fields_of(kind: Any) -> tuple[dataclasses.Field[Any], ...] | None:
+    """The fields of a dataclass; None of any other class."""
+    if kind not in _FIELDS:
+        _FIELDS[kind] = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else None
+    return _FIELDS[kind]
+
+
+@cache
+def _decoders(kind: Any) -> dict[str, tuple[bool, Decode]]:
+    """By field: whether it has to be given, and what decodes it."""
+    types = typing.get_type_hints(kind)
+    return {
+        field.name: (not has_default(field), decoder(types[field.name]))
+        for field in dataclasses.fields(kind)
+        if field.init
+    }
+
+
+def decoder(annotation: Any) -> Decode:
+    """What decodes a value of an annotated type."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is Any:
+        return lambda value, where: value
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    if origin is Union:
+        return _optional(arguments)
+    if origin is list:
+        return _list(decoder(arguments[0]))
+    if origin is dict:
+        return _dict(arguments[1])
+    if hasattr(origin or annotation, "from_document"):  # one of several classes; the document says which
+        return (origin or annotation).from_document
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return _enum(annotation)
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return lambda value, where: decode(annotation, value, where)
+    raise TypeError(f"no field can have the type {annotation}")
+
+
+def _bool(value: Any, where: str) -> bool:
+    if type(value) is not bool:
+        raise wrong(where, "true or false", value)
+    return value
+
+
+def _integer(value: Any, where: str) -> int:
+    if type(value) is not int:
+        raise wrong(where, "a whole number", value)
+    if not -LARGEST_INTEGER <= value < LARGEST_INTEGER:
+        raise InvalidArgument(f"{where} does not fit into 64 bits")
+    return value
+
+
+def _float(value: Any, where: str) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise wrong(where, "a number", value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidArgument(f"{where} is too large for a number of 64 bits") from None
+
+
+def _text(value: Any, where: str) -> str:
+    if type(value) is not str:
+        raise wrong(where, "a text", value)
+    return value
+
+
+_PLAIN: dict[Any, Decode] = {bool: _bool, int: _integer, float: _float, str: _text}
+
+
+def _optional(arguments: tuple[Any, ...]) -> Decode:
+    (kind,) = (one for one in arguments if one is not type(None))
+    inner = decoder(kind)
+    return lambda value, where: None if value is None else inner(value, where)
+
+
+def _list(element: Decode) -> Decode:
+    def decode_list(value: Any, where: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise wrong(where, "a list", value)
+        return [element(one, f"{where}[{place}]") for place, one in enumerate(value)]
+
+    return decode_list
+
+
+def _dict(kind: Any) -> Decode:
+    inner = None if kind is Any else decoder(kind)
+
+    def decode_dict(value: Any, where: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise wrong(where, "a JSON object", value)
+        if inner is None:
+            return value
+        return {name: inner(one, f"{where}[{shown(name)}]") for name, one in value.items()}
+
+    return decode_dict
+
+
+def _enum(kind: type[enum.Enum]) -> Decode:
+    known = {one.value: one for one in kind}
+
+    def decode_enum(value: Any, where: str) -> enum.Enum:
+        if not isinstance(value, str) or value not in known:
+            raise wrong(where, " or ".join(known), value)
+        return known[value]
+
+    return decode_enum

@@ -1,0 +1,287 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
+"""The orders: one dataclass each, with its route and the type of its answer."""
+
+from __future__ import annotations
+
+import math
+import typing
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, Generic, Optional, TypeVar
+
+from cerebro_db.core.errors import InvalidArgument
+
+from . import codec
+from .answers import (
+    Described,
+    Done,
+    EngineStarted,
+    EngineTried,
+    Evaluated,
+    FusionRehearsed,
+    Inspected,
+    Json,
+    Predicted,
+    RowsLoaded,
+    Trained,
+)
+from .parts import (
+    BestClasses,
+    CustomFunction,
+    Group,
+    Member,
+    PredictionInput,
+    StateRef,
+    TrainerSettings,
+    by_segment,
+    require,
+)
+
+A = TypeVar("A")  # an answer
+LONGEST_REST = 86400  # seconds
+
+
+class Route(Enum):
+    """The senders and receivers of an order."""
+
+    TO_SEGMENT = "driver → segment"
+    TO_TRAINER = "segment → trainer"
+    THROUGH = "driver → segment → trainer"
+
+
+ORDERS: dict[str, type[Order[Any]]] = {}  # by name, in the order of this file
+
+
+class Order(Generic[A]):
+    """An order whose answer is an ``A``.  Its name in documents is derived from the name of its class."""
+
+    name: ClassVar[str]
+    route: ClassVar[Route]
+    answer_type: ClassVar[type[Any]]
+
+    def __init_subclass__(cls, route: Optional[Route] = None) -> None:
+        if route is None:
+            return  # a family of orders
+        (answer,) = typing.get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
+        cls.name, cls.route, cls.answer_type = _snake(cls.__name__), route, answer
+        ORDERS[cls.name] = cls
+
+    def tag(self) -> dict[str, str]:
+        return {"order": self.name}
+
+    @classmethod
+    def from_document(cls, document: Any, where: str = "the order") -> Any:
+        if not isinstance(document, dict):
+            raise codec.wrong(where, "a JSON object", document)
+        values = dict(document)
+        name = values.pop("order", None)
+        kind = ORDERS.get(name) if isinstance(name, str) else None
+        if kind is None or not issubclass(kind, cls):
+            raise InvalidArgument(f"{where} is {codec.shown(name)}, and there is no such order here")
+        return codec.decode(kind, values, kind.name)
+
+
+class Computation(Order[A]):
+    """An order for which a trainer computes.  The segment waits for the answer, unless ``Begin`` carries the order."""
+
+    @property
+    def engine(self) -> Optional[str]:
+        """The engine whose trainer computes; None: the engine that the segment was opened with."""
+        raise NotImplementedError  # each order has a field of this name
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def decode_answer(order: Order[A], document: Any) -> A:
+    answer: A = codec.decode(order.answer_type, document, f"the answer to {order.name}")
+    return answer
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The answer of the order that was begun; None while the trainer still works on it."""
+
+    answer: Optional[Json] = None  # the answer as a JSON object; ``answer_to`` decodes it
+
+    def answer_to(self, order: Order[A]) -> Optional[A]:
+        return None if self.answer is None else decode_answer(order, self.answer)
+
+
+@dataclass(frozen=True)
+class StartEngine(Order[EngineStarted], route=Route.TO_TRAINER):
+    """Import the framework; the first order to a trainer."""
+
+    settings: TrainerSettings  # what to start
+    compiled: Optional[str] = by_segment()  # folder in which compiled programs may be kept for other trainers
+
+
+@dataclass(frozen=True)
+class LoadRows(Order[RowsLoaded], route=Route.THROUGH):
+    """Map the rows that ``cerebro._data_in`` has received under a handle."""
+
+    handle: str  # names the rows
+    layout: Json  # inputs and outputs of the packed table
+    rows: int  # number of rows
+    sha256: Optional[str] = None  # checksum of the bytes in the order in which they were received
+    files: Optional[dict[str, str]] = by_segment()  # paths by variable
+
+    def __post_init__(self) -> None:
+        require(self.rows >= 0, f"there cannot be {self.rows} rows")
+
+
+@dataclass(frozen=True)
+class DropRows(Order[Done], route=Route.THROUGH):
+    """Forget the rows of a handle."""
+
+    handle: str  # names the rows
+
+
+@dataclass(frozen=True)
+class Describe(Computation[Described], route=Route.THROUGH):
+    """Build a configuration, and say what it needs and which others can be fused with it."""
+
+    configuration: Json  # architecture, compile and fit parameters
+    layout: Optional[Json] = None  # inputs and outputs of a packed table, which the model has to fit; None: any
+    others: list[Json] = field(default_factory=list)  # configurations whose fusion keys are asked for, too
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+
+@dataclass(frozen=True)
+class TryEngine(Computation[EngineTried], route=Route.THROUGH):
+    """Describe a configuration and measure how fast an engine builds, compiles and trains it."""
+
+    configuration: Json  # architecture, compile and fit parameters
+    handle: str  # names the rows
+    others: list[Json] = field(default_factory=list)  # configurations whose fusion keys are asked for, too
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+
+@dataclass(frozen=True)
+class RehearseFusion(Computation[FusionRehearsed], route=Route.THROUGH):
+    """Measure what a batch costs one configuration alone, and each of several that are fused."""
+
+    configurations: list[Json]  # configurations with equal fusion keys
+    handle: str  # names the rows
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+    def __post_init__(self) -> None:
+        require(bool(self.configurations), "a rehearsal needs a configuration")
+
+
+@dataclass(frozen=True)
+class Train(Computation[Trained], route=Route.THROUGH):
+    """Train each group in one pass over the rows, one group after the other, and leave the states in files."""
+
+    handle: str  # names the rows
+    groups: list[Group]  # the groups, in the order in which they are trained
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+    @property
+    def members(self) -> list[Member]:
+        """Of all groups; the index of a member here is the index of its outgoing state."""
+        return [member for group in self.groups for member in group.members]
+
+
+@dataclass(frozen=True)
+class Evaluate(Computation[Evaluated], route=Route.THROUGH):
+    """Compute the loss and the metrics of a model over the rows."""
+
+    configuration: Json  # architecture, compile and fit parameters
+    handle: str  # names the rows
+    state: StateRef  # the model's state
+    state_bytes: int = 0  # expected size of the state
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+
+@dataclass(frozen=True)
+class Predict(Order[Predicted], route=Route.TO_TRAINER):
+    """Apply a model to rows, which are loaded, or lie in files in PostgreSQL's own form (nn/rows/arrays.py)."""
+
+    configuration: Json  # architecture, compile and fit parameters
+    state: StateRef  # the model's state
+    out: str  # path; output n goes to the file OUT.n
+    best: Optional[BestClasses] = None  # None: all values
+    handle: Optional[str] = None  # names loaded rows; else inputs, rows and files are given
+    inputs: Optional[list[PredictionInput]] = None  # the columns in the files
+    rows: int = 0  # number of rows in the files
+    files: Optional[dict[str, str]] = None  # paths by input
+    functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+    def __post_init__(self) -> None:
+        given = self.inputs is not None and self.files is not None
+        require(given != (self.handle is not None), "a prediction needs a handle, or inputs and files")
+
+
+@dataclass(frozen=True)
+class Rest(Order[Done], route=Route.THROUGH):
+    """Wait for another call; a trainer that gets no order in time empties its folders and ends."""
+
+    seconds: int  # how long to wait
+    folders: Optional[list[str]] = by_segment()  # the folders to empty
+
+    def __post_init__(self) -> None:
+        require(0 < self.seconds <= LONGEST_REST, f"a trainer cannot rest for {self.seconds} seconds")
+
+
+@dataclass(frozen=True)
+class Wake(Order[Done], route=Route.TO_TRAINER):
+    """Answer, to show that a resting trainer is still there."""
+
+
+@dataclass(frozen=True)
+class Begin(Order[Done], route=Route.TO_SEGMENT):
+    """Give the trainer an order and return at once; ``collect_result`` asks for its answer."""
+
+    computation: Computation[Any]  # the order for the trainer
+
+
+@dataclass(frozen=True)
+class CollectResult(Order[Collected], route=Route.TO_SEGMENT):
+    """Wait for the answer of the order that was begun."""
+
+    seconds: Optional[float] = None  # how long to wait; None: until there is an answer
+
+    def __post_init__(self) -> None:
+        valid = self.seconds is None or (math.isfinite(self.seconds) and self.seconds >= 0)
+        require(valid, f"nobody can wait for {self.seconds} seconds")
+
+
+@dataclass(frozen=True)
+class DropStates(Order[Done], route=Route.TO_SEGMENT):
+    """Delete received states that no order needs any more."""
+
+    names: list[str]  # names as given to _state_in
+
+
+@dataclass(frozen=True)
+class KeepEngines(Order[Done], route=Route.TO_SEGMENT):
+    """End the trainers of all other engines."""
+
+    engines: list[str]  # the engines whose trainers stay
+
+
+@dataclass(frozen=True)
+class BeginPrediction(Order[Done], route=Route.TO_SEGMENT):
+    """Have ``cerebro._predict`` apply a model to the rows of the statements that follow."""
+
+    configuration: Json  # architecture, compile and fit parameters
+    inputs: list[PredictionInput]  # the columns of the rows to come
+    state: StateRef  # the model's state
+    best: Optional[BestClasses] = None  # None: all values
+
+
+@dataclass(frozen=True)
+class EndPrediction(Order[Done], route=Route.TO_SEGMENT):
+    """End the prediction and delete its received state."""
+
+
+@dataclass(frozen=True)
+class Inspect(Order[Inspected], route=Route.TO_SEGMENT):
+    """Report on the segment's process, machine and trainer, once the trainer is ready."""

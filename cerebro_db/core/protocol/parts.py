@@ -1,0 +1,141 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
+"""The parts of orders: settings, references to states, members and groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Optional
+
+from cerebro_db.core.errors import InvalidArgument
+
+from .answers import Json
+
+HANG_AFTER = 300  # seconds without an answer and without computing after which a trainer is ended, unless a run says
+
+
+def by_segment() -> Any:
+    """A field that the segment fills in.  An order that arrives at the segment with such a field is refused."""
+    return field(default=None, metadata={"by_segment": True})
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidArgument(message)
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """The settings of a segment's trainers; the argument of ``cerebro._worker_open``."""
+
+    engine: str  # tensorflow, jax or torch
+    threads: Optional[int] = None  # number of threads; None: chosen by the framework
+    deterministic: bool = False  # whether equal inputs give equal bits
+    gpu: Optional[int] = None  # number of the device; None: the processor
+    memory_limit_mb: Optional[int] = None  # limit of the process' private memory
+    hang_after: int = HANG_AFTER  # seconds without an answer and without computing until the trainer is ended; 0: never
+    cache_mb: Optional[int] = None  # limit of cached rows in memory; None: up to half of the machine's memory
+
+    def __post_init__(self) -> None:
+        for name, least in (("threads", 1), ("gpu", 0), ("memory_limit_mb", 1), ("hang_after", 0), ("cache_mb", 0)):
+            value = getattr(self, name)
+            if value is not None and not least <= value < 1 << 31:
+                raise InvalidArgument(f"a trainer cannot have {name} = {value}")
+
+
+class Origin(str, Enum):
+    """The place from which a model's state comes."""
+
+    SEED = "seed"  # initialised from the member's seed
+    WEIGHTS = "weights"  # initialised from the seed, but for the weights, which the segment received
+    FULL = "full"  # the whole state, which the segment received
+    RESIDENT = "resident"  # the state that the trainer still has in memory
+
+
+@dataclass(frozen=True)
+class StateRef:
+    """A reference to a model's state."""
+
+    origin: Origin  # seed, weights, full or resident
+    name: Optional[str] = None  # name of the received state, as given to _state_in (weights, full)
+    sha256: Optional[str] = None  # checksum of the whole state (full)
+    token: Optional[str] = None  # token of the resident state, from the answer of its visit (resident)
+    path: Optional[str] = by_segment()  # path of the file with the received state
+
+    def __post_init__(self) -> None:
+        received = self.origin in (Origin.WEIGHTS, Origin.FULL)
+        for name, wanted in (
+            ("name", received),
+            ("sha256", self.origin is Origin.FULL),
+            ("token", self.origin is Origin.RESIDENT),
+        ):
+            if (getattr(self, name) is not None) != wanted:
+                raise InvalidArgument(f"a state from {self.origin.value} {'needs a' if wanted else 'has no'} {name}")
+
+    @classmethod
+    def seed(cls) -> StateRef:
+        return cls(Origin.SEED)
+
+    @classmethod
+    def weights(cls, name: str) -> StateRef:
+        return cls(Origin.WEIGHTS, name=name)
+
+    @classmethod
+    def full(cls, name: str, sha256: str) -> StateRef:
+        return cls(Origin.FULL, name=name, sha256=sha256)
+
+    @classmethod
+    def resident(cls, token: str) -> StateRef:
+        return cls(Origin.RESIDENT, token=token)
+
+
+@dataclass(frozen=True)
+class CustomFunction:
+    """A custom loss or metric that an administrator registered."""
+
+    name: str  # name under which it is registered
+    version: int  # configurations name a function as NAME@VERSION
+    kind: str  # loss or metric
+    source: str  # text of the Python function
+    sha256: str  # checksum of the source
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model that is to be trained."""
+
+    configuration: Json  # architecture, compile and fit parameters
+    seed: int  # seed of the initial state
+    shuffle_seed: int  # seed of the order of the rows in this visit
+    state: StateRef  # the state before the visit
+    state_bytes: int = 0  # expected size of the state; the segment refuses what does not fit into memory or on disk
+    out: Optional[str] = by_segment()  # path of the file for the outgoing state
+
+
+@dataclass(frozen=True)
+class Group:
+    """Models that are trained in one pass over the rows: one, or several that are fused."""
+
+    members: list[Member]  # one model, or several with equal fusion keys
+
+    def __post_init__(self) -> None:
+        require(bool(self.members), "a group needs a member")
+
+
+@dataclass(frozen=True)
+class PredictionInput:
+    """A column of rows to predict, in the form in which PostgreSQL holds arrays (nn/rows/arrays.py)."""
+
+    name: str  # name of the packed column
+    dtype: str  # float32 or int32
+    shape: list[int]  # shape of a row
+    scale: float = 1.0  # values are divided by it, as those of a packed column
+    factor: float = 1.0  # values are multiplied by it first, as packing did
+
+
+@dataclass(frozen=True)
+class BestClasses:
+    """Predict the best classes of each row and their probabilities, not all values."""
+
+    labels: list[int]  # number of classes of each output
+    ranks: Optional[int] = None  # how many of the best classes; None: all

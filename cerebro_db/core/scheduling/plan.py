@@ -1,0 +1,93 @@
+"""What a run is to do: its models, its segments, its epochs and evaluations, and the units that they come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+from .ring import visit_order
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """A model, and what decides its visits."""
+
+    model: int  # its number within the run
+    position: int  # where it enters the ring of segments
+    visits: tuple[int, ...] | None = None  # the segments that it visits; None: all
+    group: str | None = None  # its fusion group: models of one group may train fused; None: it trains alone
+    # Models of one series may train one after the other in one order to a trainer; None: one order per visit.
+    series: str | None = None
+
+
+@dataclass(frozen=True)
+class Train:
+    """A visit: one model trains one pass over one segment's rows. It is the model's ``hop``-th, counted from 1."""
+
+    model: int
+    hop: int
+    epoch: int
+    segment: int
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """One model, as it is after ``epoch``, is evaluated on one part of a data set."""
+
+    model: int
+    hop: int
+    epoch: int
+    segment: int
+    dataset: str
+    part: int
+
+
+Unit = Union[Train, Evaluate]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that determines the schedule."""
+
+    seed: int
+    models: tuple[ModelPlan, ...]
+    segments: int
+    epochs: int
+    # Data set -> for each part of it that has rows, the segment that evaluates it.
+    evaluations: dict[str, dict[int, int]] = field(default_factory=dict)
+    evaluate_every: int = 0  # epochs; 0: only after the last
+    most_fused: int = 1  # how many models may train in one pass
+    series_seconds: float = 0.0  # how long the visits of one order may take in all; 0: one order per visit
+
+    def __post_init__(self) -> None:
+        for name, least in (("segments", 1), ("epochs", 0), ("evaluate_every", 0), ("most_fused", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least {least}")
+        numbers = [one.model for one in self.models]
+        if len(set(numbers)) < len(numbers):
+            twice = sorted({number for number in numbers if numbers.count(number) > 1})
+            raise ValueError(f"two models have the same number: {', '.join(map(str, twice))}")
+        for one in self.models:
+            self.require_visits(one)
+        # An evaluation on a segment that does not exist would wait for ever.
+        used = {segment for parts in self.evaluations.values() for segment in parts.values()}
+        if not used <= set(range(self.segments)):
+            raise ValueError(f"an evaluation is on a segment outside 0..{self.segments - 1}")
+
+    def require_visits(self, one: ModelPlan) -> None:
+        if one.visits is None:
+            return
+        if not one.visits or len(set(one.visits)) < len(one.visits):
+            raise ValueError(
+                f"model {one.model} must visit one segment or more, each once; its visits are {one.visits}"
+            )
+        if not set(one.visits) <= set(range(self.segments)):
+            raise ValueError(f"model {one.model} visits a segment outside 0..{self.segments - 1}: {one.visits}")
+
+    def order_of(self, one: ModelPlan) -> list[int]:
+        """The segments of a model in the order in which it visits them, every epoch."""
+        order = visit_order(self.seed, one.position, self.segments)
+        return order if one.visits is None else [segment for segment in order if segment in one.visits]
+
+    def evaluates_after(self, epoch: int) -> bool:
+        return epoch == self.epochs or (self.evaluate_every > 0 and epoch % self.evaluate_every == 0)

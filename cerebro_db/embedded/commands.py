@@ -1,0 +1,118 @@
+"""The commands about the embedded cluster: ``cerebro up``, ``down``, ``psql``, ``dsn``, ``status``, ``destroy``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from .cluster import Cluster, UpResult
+from .errors import ClusterError
+
+out = Console(soft_wrap=True)
+
+Name = Annotated[str, typer.Option("--name", "-n", envvar="CEREBRO_CLUSTER", help="The cluster's name.")]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (up, down):
+        app.command()(command)
+    # psql's own options, such as -c, are passed on to psql.
+    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(psql)
+    for command in (dsn, status, destroy):
+        app.command()(command)
+
+
+def up(
+    name: Name = "default",
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="Also listen on this address, for example 127.0.0.1 for a BI tool. '' listens on the socket only.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1024, max=65535, help="The port; default: a free one.", show_default=False)
+    ] = None,
+    recreate: Annotated[
+        bool,
+        typer.Option(
+            "--recreate",
+            help="Drop the extension and create it again. Recorded runs and everything that depends on the extension"
+            " are lost.",
+        ),
+    ] = False,
+) -> None:
+    """Make the cluster, start it, and install the extension, as far as that is not done yet.
+
+    The cluster is in the folder CEREBRO_HOME. Its default is ~/.local/share/cerebro, and /var/lib/cerebro for root.
+
+    PG_CONFIG chooses the PostgreSQL installation; its default is the newest one with PL/Python.
+    """
+    cluster = Cluster(name)
+    result = cluster.up(listen=listen, port=port, recreate=recreate)
+    out.print(_summary(result, cluster))
+    if result.extension == "stale":
+        # Only between two states of the code with the same version number: a newer version updates itself.
+        raise ClusterError(
+            f"The extension in {cluster.path} was created from other SQL of the same version."
+            " cerebro up --recreate creates it again; recorded runs are lost."
+        )
+    if result.extension != "unchanged":
+        out.print(f"The extension was {result.extension}.")
+    elif result.files_changed:
+        out.print("The extension's Python code has changed. New sessions use the new code.")
+    out.print(f"DSN: {cluster.dsn()}", highlight=False)
+    out.print("Next: cerebro psql", highlight=False)
+
+
+def _summary(result: UpResult, cluster: Cluster) -> str:
+    if result.created:
+        return f"Cluster {cluster.name} was made and is running."
+    return f"Cluster {cluster.name} {'was started' if result.started else 'is running already'}."
+
+
+def down(name: Name = "default") -> None:
+    """Stop the cluster. Its data stays."""
+    stopped = Cluster(name).down()
+    out.print(f"Cluster {name} was stopped." if stopped else f"Cluster {name} was not running.")
+
+
+def psql(context: typer.Context, name: Name = "default") -> None:
+    """Open psql on the database. Arguments are passed on to psql. Write -- before a -n that psql is to get."""
+    command = Cluster(name).psql(list(context.args))
+    if not os.access(command[0], os.X_OK):
+        raise ClusterError(f"{command[0]} is missing: apt-get install postgresql-client")
+    sys.stdout.flush()
+    os.execv(command[0], command)
+
+
+def dsn(name: Name = "default") -> None:
+    """Print the connection string of the database."""
+    print(Cluster(name).dsn())
+
+
+def status(name: Name = "default") -> None:
+    """Show whether the cluster is running, where it is, and which versions it has."""
+    shown = Cluster(name).status()
+    width = max(map(len, shown))
+    for label, value in shown.items():
+        out.print(f"[bold]{label:<{width}}[/]  {escape(str(value))}", highlight=False)
+
+
+def destroy(
+    name: Name = "default", yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+) -> None:
+    """Stop the cluster and remove it with all its data."""
+    cluster = Cluster(name)
+    cluster.record()  # raises an error if the folder was not made by cerebro
+    if not yes:
+        typer.confirm(f"Remove {shlex.quote(str(cluster.path))} with all its data?", abort=True)
+    cluster.destroy()
+    out.print(f"Cluster {name} was removed.")

@@ -1,0 +1,52 @@
+"""Clocks: the time of an order by stage, the pace of its progress reports, and the effort of a computation."""
+
+from __future__ import annotations
+
+import time
+
+
+class Clock:
+    """Seconds by stage of an order."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        """The stage of that name ends now."""
+        now = time.monotonic()
+        self.laps[name] = round(now - self._last, 6)
+        self._last = now
+
+
+class Pace:
+    """Says when the next of some repeated reports is due."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True
+
+
+class Effort:
+    """Seconds that a computation would take on a machine with nothing else to do.
+
+    On a processor the time counts in which this process computes: while other processes have the processor, its
+    threads wait. On a GPU this process waits anyway, so elapsed time counts.
+    """
+
+    def __init__(self, gpu: bool) -> None:
+        self._gpu = gpu
+        self._last = time.monotonic(), time.process_time()
+
+    def seconds(self) -> float:
+        """Since the last call."""
+        before, self._last = self._last, (time.monotonic(), time.process_time())
+        passed, computed = (now - then for now, then in zip(self._last, before))
+        return round(passed if self._gpu else min(passed, computed), 9)

@@ -1,0 +1,118 @@
+"""What an engine offers to the trainer, whatever its framework.
+
+An ``Engine`` is opened once per process.  A ``Program`` is a configuration's shape, built and compiled: the variables,
+and the loops over a slab of rows.  Configurations that differ only in values held by variables (the weights, the
+learning rate, a penalty) share one program; their states and numbers are exchanged in its variables.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from cerebro_db.core.engines import ENGINES
+from cerebro_db.core.errors import Unsupported
+from cerebro_db.nn.rows.data import Dataset, Slab
+
+# Packages that a framework imports merely because they are installed, and that a trainer never uses. Importing them
+# takes a third of a trainer's start (1.6 s of CPU without them, 2.7 s with them).
+NOT_NEEDED = ("PIL", "h5py", "matplotlib", "pandas", "sklearn", "tensorboard")
+NOT_NEEDED_BY = {
+    "tensorflow": ("scipy", "jax", "torch"),
+    "jax": ("tensorflow", "torch"),
+    "torch": ("scipy", "tensorflow", "jax"),
+}
+
+Configuration = dict[str, Any]
+
+
+class Program(Protocol):
+    """A compiled configuration, with one state in its variables."""
+
+    parameters: int
+    inputs: list[list[int | None]]  # shapes of a row
+    outputs: list[list[int | None]]
+    weights: int  # number of variables that are the model's weights; they come first
+    variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
+    volatile: bool  # whether evaluating or predicting changes the state
+    fusion: Fusion | None  # None: the engine cannot fuse such configurations
+
+    def initialise(self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
+        """Put the initial state into the variables: a function of the seed, and of the weights if they are given."""
+
+    def put_numbers(self, configuration: Configuration) -> None:
+        """From now on compute with the numbers of this configuration (those that are no part of the state)."""
+
+    def get(self, index: int) -> np.ndarray: ...
+
+    def set(self, index: int, value: np.ndarray) -> None: ...
+
+    def get_all(self) -> list[np.ndarray]:
+        """As ``get`` of every variable, at the cost of few calls of the framework."""
+
+    def set_all(self, values: Sequence[np.ndarray]) -> None:
+        """As ``set`` of every variable, at the cost of few calls of the framework; for small states."""
+
+    def average(self) -> None:
+        """Before evaluating: if the optimizer keeps moving averages of the weights, they replace the weights."""
+
+    def start_metrics(self) -> None: ...
+
+    def metrics(self) -> dict[str, Any]:
+        """The metrics since ``start_metrics``, 'loss' among them, as Keras computes and names them."""
+
+    def running_loss(self) -> float: ...
+
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
+        """Compile what "train", "evaluate" or "predict" of so many rows needs, unless it is compiled already.
+
+        ``members``: how many are fused; 0: the program trains one model.
+        """
+
+    def train(self, slab: Slab, batch_size: int) -> None: ...
+
+    def evaluate(self, slab: Slab, batch_size: int) -> None: ...
+
+    def predict(self, batch: Slab) -> list[np.ndarray]:
+        """The model's outputs."""
+
+
+class Fusion(Protocol):
+    """Trains several states in one pass over the rows; each gets the numbers that it gets alone, within rounding."""
+
+    pays_below: float  # seconds that a batch takes alone, above which fusing never makes it cheaper
+
+    def taken(self) -> Any:
+        """A copy of the state, the numbers and the metrics that are in the variables."""
+
+    def put_back(self, taken: Any) -> None: ...
+
+    def train(self, many: list[Any], slab: Slab, batch_size: int) -> list[Any]:
+        """The states after the slab.  The slab's order has a line for each state."""
+
+
+class Engine(Protocol):
+    def versions(self) -> dict[str, str]: ...
+
+    def devices(self) -> list[str]: ...
+
+    def program(self, configuration: Configuration, layout: dict[str, Any] | None, seed: int = 0) -> Program:
+        """A program whose variables have the initial state of that seed."""
+
+    def is_out_of_memory(self, error: BaseException) -> bool: ...
+
+
+def open_engine(name: str, *, threads: int | None, deterministic: bool, compiled: str | None = None) -> Engine:
+    """Import one framework, and set what can be set only before its first use.
+
+    ``compiled``: a folder where compiled programs may be kept for other processes.
+    """
+    if name not in ENGINES:
+        raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
+    for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
+        sys.modules.setdefault(package, None)  # type: ignore[arg-type]
+    return importlib.import_module(f"cerebro_db.nn.engines.{name}").open(threads, deterministic, compiled)

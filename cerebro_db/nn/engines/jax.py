@@ -1,0 +1,318 @@
+"""The JAX engine: Keras' own train_step, compiled by XLA together with the loop around it.
+
+The compiled functions are pure functions of (fixed values, values carried from batch to batch, columns, row order).
+So several configurations of one program can be fused, by mapping the functions over stacked values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.nn.engines.program import KerasProgram, without_tensorflow
+from cerebro_db.nn.rows.data import Dataset, Slab, most_batches
+
+UNREADABLE = re.compile("Error reading persistent compilation cache")  # how JAX's warning begins
+
+Values = list[list[Any]]
+Taken = tuple[Values, Values]  # values that stay the same from batch to batch (numbers), values that each batch changes
+
+# Compiling takes XLA longer than a first model selection takes to train. So code that runs once or twice (Keras'
+# initial values, a visit's last batch) is compiled fast, and the loops are compiled well. Building a 64-16-10 MLP takes
+# 0.3 instead of 1.3 s. A step of a 64-128-64-2 MLP compiles in 0.15 s (fast) or 0.7 s (well), and then runs in 175 or
+# 35 µs (of CPU; batches of 32).
+HASTE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+CARE = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": True}  # 3 gains nothing over 1
+
+# On a CPU only the smallest steps gain by fusing eight models: 7 to 9 µs per model become 2 to 4, but 37 become 72.
+SMALL_STEP = 25e-6  # seconds
+
+
+def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxEngine:
+    flags = [os.environ.get("XLA_FLAGS", ""), *(f"--{name}={str(value).lower()}" for name, value in HASTE.items())]
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # several trainers may share a GPU
+    if threads is None and deterministic:
+        threads = 1
+    if threads is not None:
+        os.environ["NPROC"] = os.environ["PJRT_NPROC"] = str(threads)  # the size of XLA's pool
+    if threads == 1:
+        flags.append("--xla_cpu_multi_thread_eigen=false")
+    if deterministic:
+        flags.append("--xla_gpu_deterministic_ops=true")
+    os.environ["XLA_FLAGS"] = " ".join(flags).strip()
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # this process would only wait for the dispatching thread
+    if compiled is not None:
+        # The number of threads is compiled into a program, but is no part of the name under which JAX keeps it.
+        kept = os.path.join(compiled, f"jax-{threads or 'all'}")
+        jax.config.update("jax_compilation_cache_dir", kept)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        _mend_when_warned(kept)
+    return JaxEngine(jax)
+
+
+def _mend_when_warned(kept: str) -> None:
+    """Remove unreadable files of the compilation cache when JAX warns about one.
+
+    A trainer that was killed, or that had no room on disk, leaves a truncated file.  JAX warns about it, compiles, and
+    does not replace the file, so every later trainer would compile again.  JAX warns before it compiles: if the file is
+    removed at the warning, JAX writes it anew.
+    """
+    show = warnings.showwarning
+
+    def shown(*warning: Any, **more: Any) -> None:
+        if UNREADABLE.match(str(warning[0])):
+            _remove_unreadable(kept)
+        show(*warning, **more)
+
+    warnings.filterwarnings("always", UNREADABLE.pattern)
+    warnings.showwarning = shown
+
+
+def _remove_unreadable(kept: str) -> None:
+    from jax._src.compilation_cache import decompress_executable
+
+    for file in Path(kept).glob("*-cache"):
+        try:
+            decompress_executable(file.read_bytes())
+        except Exception:  # each compression has errors of its own
+            file.unlink(missing_ok=True)
+
+
+class JaxEngine:
+    def __init__(self, jax: Any) -> None:
+        self._jax = jax
+
+    def versions(self) -> dict[str, str]:
+        import keras
+
+        return {"keras": keras.__version__, "engine": "jax", "engine_version": self._jax.__version__}
+
+    def devices(self) -> list[str]:
+        return [f"{device.platform.upper()}:{device.id}" for device in self._jax.devices()]
+
+    def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> JaxProgram:
+        with without_tensorflow():
+            return JaxProgram(self._jax, configuration, layout, seed)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return "RESOURCE_EXHAUSTED" in str(error)
+
+
+class JaxProgram(KerasProgram):
+    def __init__(self, jax: Any, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int) -> None:
+        super().__init__(configuration, layout, seed)
+        self.jax = jax
+        # Within a loop XLA has no fast convolutions on a CPU: 19 instead of 0.6 ms for the gradient of 16 × 32
+        # filters of 3 × 3 on 32 images of 13 × 13. Returning to Python after each batch costs far less.
+        convolves = any("Conv" in type(layer).__name__ for layer in self.model._flatten_layers())
+        self._loops = not convolves or jax.default_backend() != "cpu"
+        if self._loops:  # the filters of fused models would be one grouped convolution, which is slow as well
+            self.fusion = JaxFusion(self, SMALL_STEP if jax.default_backend() == "cpu" else math.inf)
+        self._executables: dict[Any, Any] = {}
+        self._predict = jax.jit(self._predict_batch)
+        self._order: tuple[Any, Any] = (None, None)  # the row order of this visit, and its copy on the device
+
+    def get_all(self) -> list[np.ndarray]:
+        return [np.asarray(value) for value in self.jax.device_get([variable.value for variable in self._state])]
+
+    def set_all(self, values: Sequence[np.ndarray]) -> None:
+        self.touched()
+        for variable, value in zip(self._state, self.jax.device_put(list(values))):
+            variable._direct_assign(value)
+
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
+        if what != "predict":
+            for size in {size for _, _, size in self._calls(0, rows, batch_size)}:
+                self._executable(what, dataset, size, batch_size, members)
+
+    def train(self, slab: Slab, batch_size: int) -> None:
+        self.touched()
+        self._visit("train", slab, batch_size)
+
+    def evaluate(self, slab: Slab, batch_size: int) -> None:
+        self._visit("evaluate", slab, batch_size)
+
+    def predict(self, batch: Slab) -> list[np.ndarray]:
+        # Rows do not depend on each other here. With powers of two there are few shapes to compile for.
+        padded = _filled_up(batch.gathered(batch.dataset.inputs), 1 << (batch.rows - 1).bit_length())
+        outputs = self._predict(*_values([self.model.trainable_variables, self.model.non_trainable_variables]), padded)
+        return [np.asarray(output, "float32")[: batch.rows] for output in outputs]
+
+    # --- a slab ---
+
+    def _visit(self, what: str, slab: Slab, batch_size: int) -> None:
+        fixed, carried = self.fixed_and_carried(what)
+        _assign(carried, self.advanced(what, _values(fixed), _values(carried), slab, batch_size))
+
+    def advanced(
+        self, what: str, fixed: Values, carried: Values, slab: Slab, batch_size: int, members: int = 0
+    ) -> Values:
+        """The carried values after a slab."""
+        dataset = slab.dataset
+        rows = self._rows_at_once(what, dataset, batch_size, members)
+        if rows == dataset.rows:
+            columns, order, first = self._columns(dataset), self._row_numbers(rows, slab.order), 0
+        else:
+            columns = _filled_up(slab.gathered(dataset.columns), rows)
+            order, first = self._row_numbers(rows), slab.start
+        for start, batches, size in self._calls(slab.start, slab.end, batch_size):
+            call = self._executable(what, dataset, size, batch_size, members)
+            carried = call(fixed, carried, columns, order, np.int32(start - first), np.int32(batches))
+        # The caller measures how long this call takes. XLA may return before it computes, when arguments are still on
+        # their way to the device, so the call waits here.
+        return self.jax.block_until_ready(carried)
+
+    def fixed_and_carried(self, what: str) -> tuple[list[list[Any]], list[list[Any]]]:
+        """The variables that stay the same from batch to batch, and those that each batch changes."""
+        model, numbers = self.model, [each for number in self._numbers for each in (number, number.complement)]
+        others = [model.non_trainable_variables, model.metrics_variables]
+        if what == "train":
+            return [numbers], [model.trainable_variables, model.optimizer.variables, *others]
+        return [numbers, model.trainable_variables], others
+
+    def _calls(self, start: int, end: int, batch_size: int) -> Iterator[tuple[int, int, int]]:
+        """(first row, batches, rows of each batch) of each call. The last batch may have fewer rows, as with Keras."""
+        whole, left = divmod(end - start, batch_size)
+        if self._loops and whole:
+            yield start, whole, batch_size
+        elif whole:
+            yield from ((start + batch * batch_size, 1, batch_size) for batch in range(whole))
+        if left:
+            yield end - left, 1, left
+
+    def _executable(self, what: str, dataset: Dataset, size: int, batch_size: int, members: int) -> Any:
+        last, rows = size != batch_size, self._rows_at_once(what, dataset, batch_size, members)
+        key = what, size, last, rows, members  # the number of batches is an argument
+        if key not in self._executables:
+            jax, visit = self.jax, functools.partial(self._batches, what, size)
+            own = *map(_values, self.fixed_and_carried(what)), self._row_numbers(rows)
+            if members:
+                visit = jax.vmap(visit, in_axes=(0, 0, None, 0, None, None))
+                own = jax.tree.map(lambda value: jax.ShapeDtypeStruct((members, *value.shape), value.dtype), own)
+            fixed, carried, order = own
+            columns = [jax.ShapeDtypeStruct((rows, *column.shape[1:]), column.dtype) for column in dataset.columns]
+            arguments = fixed, carried, columns, order, np.int32(0), np.int32(1)
+            compiled = jax.jit(visit, donate_argnums=1).lower(*arguments).compile(HASTE if last else CARE)
+            self._executables[key] = compiled
+        return self._executables[key]
+
+    def _rows_at_once(self, what: str, dataset: Dataset, batch_size: int, members: int) -> int:
+        """The number of rows that a compiled call is given: all rows, of which it picks those of each batch; or a slab,
+        where picking would read from all over a disk.  (Fused members have different orders, so a slab does not help.)
+        """
+        if dataset.from_disk and what == "train" and not members:
+            return min(dataset.rows, batch_size * most_batches(dataset, batch_size))
+        return dataset.rows
+
+    def _columns(self, dataset: Dataset) -> list[Any]:
+        if dataset.on_device is None:  # on a CPU the mapped memory itself is used
+            dataset.on_device = [self.jax.device_put(column, may_alias=True) for column in dataset.columns]
+        return dataset.on_device
+
+    def _row_numbers(self, rows: int, order: np.ndarray | None = None) -> Any:
+        if order is None:
+            return self.jax.numpy.arange(rows, dtype="int32")
+        if self._order[0] is not order:
+            self._order = order, self.jax.numpy.asarray(order, "int32")
+        return self._order[1]
+
+    # --- what is compiled ---
+
+    def _batches(
+        self, what: str, size: int, fixed: Values, carried: Values, columns: Any, order: Any, start: Any, batches: Any
+    ) -> Values:
+        """The carried values after some batches of ``size`` rows each, from ``start`` in the order."""
+        lax = self.jax.lax
+
+        def one(number: Any, carried: Values) -> Values:
+            rows = lax.dynamic_slice(order, (start + number * size,), (size,))
+            batch = [column.at[rows].get(mode="promise_in_bounds") for column in columns]
+            return step(fixed, carried, self.training_data(batch))
+
+        step = self._train_step if what == "train" else self._test_step
+        with _standing_for(self.fixed_and_carried(what)[0][0], fixed[0]):
+            return lax.fori_loop(0, batches, one, carried) if self._loops else one(0, carried)
+
+    def _train_step(self, fixed: Values, carried: Values, data: Any) -> Values:
+        trainable, optimizer, others, metrics = carried
+        _, state = self.model.train_step((trainable, others, optimizer, metrics), data)
+        trainable, others, optimizer, metrics = state
+        return [trainable, optimizer, others, metrics]
+
+    def _test_step(self, fixed: Values, carried: Values, data: Any) -> Values:
+        _, (_, others, metrics) = self.model.test_step((fixed[1], *carried), data)
+        return [others, metrics]
+
+    def _predict_batch(self, trainable: list[Any], others: list[Any], columns: list[Any]) -> list[Any]:
+        import keras
+
+        outputs, _ = self.model.stateless_call(trainable, others, self.model_inputs(columns), training=False)
+        return keras.tree.flatten(outputs)
+
+
+class JaxFusion:
+    """Trains several states of a program: the program's loop is mapped over the stacked states."""
+
+    def __init__(self, program: JaxProgram, pays_below: float) -> None:
+        jax = program.jax
+        self.pays_below = pays_below
+        self._program = program
+        self._stacked = jax.jit(lambda many: jax.tree.map(lambda *values: jax.numpy.stack(values), *many))
+        self._one_of = jax.jit(lambda stacked, number: jax.tree.map(lambda values: values[number], stacked))
+
+    def taken(self) -> Taken:
+        fixed, carried = self._program.fixed_and_carried("train")
+        return _values(fixed), _values(carried)
+
+    def put_back(self, taken: Taken) -> None:
+        self._program.touched()
+        for variables, values in zip(self._program.fixed_and_carried("train"), taken):
+            _assign(variables, values)
+
+    def train(self, many: list[Taken], slab: Slab, batch_size: int) -> list[Taken]:
+        fixed, carried = self._stacked(many)
+        stacked = fixed, self._program.advanced("train", fixed, carried, slab, batch_size, len(many))
+        return [self._one_of(stacked, np.int32(number)) for number in range(len(many))]
+
+
+def _filled_up(columns: list[np.ndarray], rows: int) -> list[np.ndarray]:
+    """The columns, padded to the number of rows for which a program is compiled."""
+    if len(columns[0]) == rows:
+        return columns
+    return [np.pad(column, [(0, rows - len(column))] + [(0, 0)] * (column.ndim - 1)) for column in columns]
+
+
+def _values(variables: list[list[Any]]) -> Values:
+    return [[variable.value for variable in group] for group in variables]
+
+
+def _assign(variables: list[list[Any]], values: Values) -> None:
+    for group, new in zip(variables, values):
+        for variable, value in zip(group, new):
+            variable.assign(value)
+
+
+@contextlib.contextmanager
+def _standing_for(numbers: list[Any], values: list[Any]) -> Iterator[None]:
+    """Makes the numbers arguments while a step is traced; otherwise Keras would compile their values as constants."""
+    before = [number._value for number in numbers]
+    for number, value in zip(numbers, values):
+        number._value = value
+    try:
+        yield
+    finally:
+        for number, value in zip(numbers, before):
+            number._value = value

@@ -1,0 +1,270 @@
+"""What the programs of all engines share through Keras: the model, its whole state, and its columns."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import gc
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.nn.engines.base import Fusion
+from cerebro_db.nn.models import build, numbers
+from cerebro_db.nn.models.adapt import InputColumn, OutputColumn, input_column, output_column
+from cerebro_db.nn.rows.data import Dataset, Slab
+
+LARGE = 1 << 20  # elements of variables
+
+
+def whole_state(model: Any) -> list[Any]:
+    """All variables that training changes: weights in the order of get_weights(), others (seeds), the optimizer's."""
+    weights = list(model.weights)
+    known = {id(variable) for variable in weights}
+    others = [variable for variable in model.variables if id(variable) not in known]
+    return weights + others + list(model.optimizer.variables)
+
+
+def large(variables: list[Any]) -> bool:
+    """Whether collecting garbage at once, to free the memory of such variables, is worth its time."""
+    return sum(math.prod(variable.shape) for variable in variables) > LARGE
+
+
+@contextlib.contextmanager
+def without_tensorflow() -> Iterator[None]:
+    """Turns Keras' error about a missing TensorFlow into one that a user can act on.
+
+    Some of Keras' layers for images (RandomFlip) need TensorFlow with any engine. TensorFlow is installed, only not
+    imported, so Keras' advice to install it would mislead.
+    """
+    try:
+        yield
+    except Exception as error:
+        if "requires the tensorflow module" not in str(error):
+            raise
+        raise ConfigurationFailed(
+            "a layer of the architecture works with TensorFlow only",
+            hint='Train it with the engine tensorflow, or with "auto", which tries the engines for each architecture.',
+        ) from error
+
+
+class KerasProgram(abc.ABC):
+    """A compiled model whose columns fit a layout.  A subclass per engine adds the loops over slabs."""
+
+    fusion: Fusion | None = None
+    compiles = True  # the framework compiles steps, so a number that may change has to be a variable
+
+    def __init__(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> None:
+        self.layout = layout
+        shape, _ = numbers.apart(configuration)
+        self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
+        self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
+        self._untouched: tuple[Any, int] | None = (configuration["compile"]["optimizer"], seed)
+        self._state = whole_state(self.model)
+        self.weights = len(self.model.weights)
+        self.variables = [
+            # the number makes the name unique: paths need not be
+            (f"{number:03d}|{variable.path}", str(variable.dtype), tuple(variable.shape))
+            for number, variable in enumerate(self._state)
+        ]
+        self.parameters = int(self.model.count_params())
+        self.inputs = [list(tensor.shape[1:]) for tensor in self.model.inputs]
+        self.outputs = [list(tensor.shape[1:]) for tensor in self.model.outputs]
+        optimizer = self.model.optimizer
+        self._averages = bool(getattr(optimizer, "inner_optimizer", optimizer).use_ema)  # float16's wraps another
+        self.volatile = self._averages or any(
+            getattr(layer, "stateful", False) for layer in self.model._flatten_layers(include_self=False)
+        )
+        self.input_columns: list[InputColumn] = []
+        self.output_columns: list[OutputColumn] = []
+        self._packed_inputs: list[int] = []  # for each of the model's inputs, which packed column it is
+        self._packed_outputs: list[int] = []
+        if layout is not None:
+            self._fit_inputs(layout["inputs"])
+            if layout["outputs"]:
+                self._fit_outputs(layout["outputs"], configuration["compile"]["loss"])
+        self._class_weights = _class_weight_table((configuration.get("fit") or {}).get("class_weight"))
+        if self._class_weights is not None and len(self.outputs) > 1:
+            raise ConfigurationFailed("class_weight can only be used with a model that has one output")
+        if self.output_columns:
+            self._try_one_row()
+
+    # --- the state in the variables ---
+
+    def initialise(self, configuration: dict[str, Any], seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
+        start = (configuration["compile"]["optimizer"], seed)
+        if self._untouched == start and weights is None:
+            return  # the variables still have the values with which the program was built
+        fresh = build.build_model(configuration, self.layout, seed, weights)
+        for mine, its in zip(self._state, whole_state(fresh)):
+            mine.assign(its.value)
+        self._untouched = start if weights is None else None
+        if large(self._state):
+            del fresh, its
+            gc.collect()  # a Keras model refers to itself
+
+    def put_numbers(self, configuration: dict[str, Any]) -> None:
+        numbers.put(self._numbers, configuration)
+
+    def touched(self) -> None:
+        """The variables no longer have the values with which the program was built."""
+        self._untouched = None
+
+    def get(self, index: int) -> np.ndarray:
+        return np.asarray(self._state[index])
+
+    def set(self, index: int, value: np.ndarray) -> None:
+        self.touched()
+        self._state[index].assign(value)
+
+    def get_all(self) -> list[np.ndarray]:
+        return [self.get(index) for index in range(len(self._state))]
+
+    def set_all(self, values: Sequence[np.ndarray]) -> None:
+        for index, value in enumerate(values):
+            self.set(index, value)
+
+    def average(self) -> None:
+        if self._averages:  # as Keras' fit does at its end; training goes on from the weights themselves
+            self.touched()
+            self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
+
+    # --- metrics ---
+
+    def start_metrics(self) -> None:
+        self.model.reset_metrics()
+
+    def metrics(self) -> dict[str, Any]:
+        return {name: _plain(value) for name, value in self.model.get_metrics_result().items()}
+
+    def running_loss(self) -> float:
+        return float(self.model._loss_tracker.result())
+
+    # --- the loops, by the engine ---
+
+    @abc.abstractmethod
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None: ...
+
+    @abc.abstractmethod
+    def train(self, slab: Slab, batch_size: int) -> None: ...
+
+    @abc.abstractmethod
+    def evaluate(self, slab: Slab, batch_size: int) -> None: ...
+
+    @abc.abstractmethod
+    def predict(self, batch: Slab) -> list[np.ndarray]: ...
+
+    # --- columns ---
+
+    def model_inputs(self, batch: list[Any]) -> Any:
+        """The packed columns of a batch in the form in which the model takes them."""
+        tensors = [column(batch[packed]) for column, packed in zip(self.input_columns, self._packed_inputs)]
+        return self._structured(tensors, "input", self.model.inputs)
+
+    def training_data(self, batch: list[Any]) -> tuple[Any, ...]:
+        """A batch in the form in which Keras' train_step and test_step take it: (x, y) or (x, y, sample_weight)."""
+        targets = [column(batch[packed]) for column, packed in zip(self.output_columns, self._packed_outputs)]
+        y = self._structured(targets, "output", self.model.outputs)
+        if self._class_weights is None:
+            return self.model_inputs(batch), y
+        return self.model_inputs(batch), y, _sample_weights(targets[0], self._class_weights)
+
+    def _structured(self, tensors: list[Any], end: str, flat: list[Any]) -> Any:
+        """The tensors as the single tensor, list or dict that the model takes."""
+        import keras
+
+        if (
+            isinstance(self.model, keras.Sequential)
+            or len(flat) == 1
+            and not isinstance(getattr(self.model, end), (list, tuple, dict))
+        ):
+            return tensors[0]
+        return keras.tree.pack_sequence_as(getattr(self.model, end), tensors)
+
+    def _try_one_row(self) -> None:
+        """Have the loss and the metrics build their variables, and raise their errors about these shapes, now."""
+        assert self.layout is not None
+        columns = self.layout["inputs"] + self.layout["outputs"]
+        row = [np.zeros((1, *column["shape"]), column["dtype"]) for column in columns]
+        self.model._symbolic_build(data_batch=self.training_data(row))
+
+    def _fit_inputs(self, columns: list[dict[str, Any]]) -> None:
+        tensors = self.model.inputs
+        self._packed_inputs = _match([tensor.name for tensor in tensors], columns, "input")
+        self.input_columns = [
+            input_column(columns[packed], tuple(tensor.shape[1:]), str(tensor.dtype))
+            for tensor, packed in zip(tensors, self._packed_inputs)
+        ]
+
+    def _fit_outputs(self, columns: list[dict[str, Any]], losses: Any) -> None:
+        names = list(getattr(self.model, "output_names", None) or [self.model.layers[-1].name])
+        order = _match(names, columns, "output")
+        self.output_columns = [
+            output_column(columns[packed], tuple(shape), _loss_name(losses, number, name))
+            for number, (name, shape, packed) in enumerate(zip(names, self.outputs, order))
+        ]
+        self._packed_outputs = [len(self.input_columns) + packed for packed in order]
+
+
+def _match(names: list[str], columns: list[dict[str, Any]], end: str) -> list[int]:
+    """The packed column of each of the model's inputs or outputs: by name if the names are the same, else in order."""
+    if len(names) != len(columns):
+        plural = "" if len(names) == 1 else "s"
+        raise ConfigurationFailed(
+            f"the model has {len(names)} {end}{plural} but the data has {len(columns)} "
+            f"({', '.join(column['name'] for column in columns)})"
+        )
+    packed = [column["name"] for column in columns]
+    if sorted(names) == sorted(packed):
+        return [packed.index(name) for name in names]
+    return list(range(len(names)))
+
+
+def _loss_name(losses: Any, number: int, name: str) -> str:
+    """The name of an output's loss, from any of the forms in which losses may be given."""
+    if isinstance(losses, dict):
+        losses = losses["class_name"] if "class_name" in losses else losses.get(name)
+    elif isinstance(losses, (list, tuple)):
+        losses = losses[number] if number < len(losses) else None
+    if isinstance(losses, dict):
+        losses = losses.get("class_name")
+    return losses if isinstance(losses, str) else ""
+
+
+def _class_weight_table(class_weight: dict[Any, float] | None) -> np.ndarray | None:
+    """Weights by class number, with a 1.0 at the end for all other classes."""
+    if not class_weight:
+        return None
+    try:
+        weights = {int(label): float(weight) for label, weight in class_weight.items()}
+    except (TypeError, ValueError, AttributeError):
+        raise ConfigurationFailed("class_weight has to be a dict from class numbers to weights") from None
+    if min(weights) < 0 or max(weights) >= 1 << 20:
+        raise ConfigurationFailed(f"class_weight names class {min(weights)}..{max(weights)}; classes count from 0")
+    table = np.ones(max(weights) + 2, "float32")
+    for label, weight in weights.items():
+        table[label] = weight
+    return table
+
+
+def _sample_weights(target: Any, table: np.ndarray) -> Any:
+    """The sample weights that Keras' fit makes of class_weight (fit makes them in NumPy, for all rows at once)."""
+    from keras import ops
+
+    if len(target.shape) > 1:
+        target = ops.squeeze(target, -1) if target.shape[-1] == 1 else ops.argmax(target, axis=-1)
+    labels = ops.cast(ops.round(target), "int32")
+    others = len(table) - 1
+    labels = ops.where(ops.logical_or(labels < 0, labels > others), others, labels)
+    return ops.take(ops.convert_to_tensor(table), labels, axis=0)
+
+
+def _plain(value: Any) -> Any:
+    """A float, or a list of floats if the metric has a value per class."""
+    from keras import ops
+
+    array = ops.convert_to_numpy(value).astype("float64")
+    return array.item() if array.ndim == 0 else array.tolist()

@@ -1,0 +1,103 @@
+"""The PyTorch engine: Keras' own train_step, batch by batch.
+
+Nothing is compiled: torch.compile needs a C++ compiler, which few servers have.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.nn.engines.program import KerasProgram, without_tensorflow
+from cerebro_db.nn.rows.data import Dataset, Slab
+
+
+def open(threads: int | None, deterministic: bool, compiled: str | None) -> TorchEngine:
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
+        os.environ["KERAS_TORCH_DEVICE"] = "cpu"  # also on a machine with other devices
+    if deterministic:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # without it matrix products on a GPU add in any order
+    import torch
+
+    if threads is None and deterministic:
+        threads = 1
+    if threads is not None:
+        torch.set_num_threads(threads)
+        torch.set_num_interop_threads(1)
+    if deterministic or not torch.cuda.is_available():  # on a CPU it costs nothing: 1143 or 1146 µs/step
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # it helps to find mistakes only, and costs time
+    return TorchEngine(torch)
+
+
+class TorchEngine:
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def versions(self) -> dict[str, str]:
+        import keras
+
+        return {"keras": keras.__version__, "engine": "torch", "engine_version": self._torch.__version__}
+
+    def devices(self) -> list[str]:
+        return ["CPU:0", *(f"GPU:{number}" for number in range(self._torch.cuda.device_count()))]
+
+    def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> TorchProgram:
+        with without_tensorflow():
+            return TorchProgram(self._torch, configuration, layout, seed)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return isinstance(error, self._torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+class TorchProgram(KerasProgram):
+    compiles = False
+
+    def __init__(self, torch: Any, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int) -> None:
+        super().__init__(configuration, layout, seed)
+        self._torch = torch
+        for layer in self.model._flatten_layers():
+            for generator in layer._seed_generators:
+                # If an architecture names no seed, this is None, and Keras' Dropout draws from PyTorch's own generator,
+                # whose state does not hop. With any number Dropout draws from its seed variable, which has a value.
+                generator._initial_seed = 0
+
+    def get(self, index: int) -> np.ndarray:
+        """In the variable's own type: PyTorch has no unsigned integers, and computes with wider signed ones."""
+        return super().get(index).astype(self.variables[index][1], copy=False)
+
+    def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
+        """There is nothing to compile."""
+
+    def train(self, slab: Slab, batch_size: int) -> None:
+        self.touched()
+        for batch in self._batches(slab, batch_size):
+            self.model.train_step(batch)
+        self.model.zero_grad()  # frees the last gradients while other models train
+
+    def evaluate(self, slab: Slab, batch_size: int) -> None:
+        with self._torch.no_grad():
+            for batch in self._batches(slab, batch_size):
+                self.model.test_step(batch)
+
+    def predict(self, batch: Slab) -> list[np.ndarray]:
+        import keras
+
+        with self._torch.no_grad():
+            inputs = self.model_inputs(self._tensors(batch, batch.dataset.inputs))
+            outputs = keras.tree.flatten(self.model(inputs, training=False))
+        return [np.asarray(keras.ops.convert_to_numpy(output), "float32") for output in outputs]
+
+    def _batches(self, slab: Slab, batch_size: int) -> Iterator[tuple[Any, ...]]:
+        """The slab's batches; the last one may have fewer rows, as with Keras."""
+        columns = [column.split(batch_size) for column in self._tensors(slab, slab.dataset.columns)]
+        return map(self.training_data, map(list, zip(*columns)))
+
+    def _tensors(self, slab: Slab, columns: list[np.ndarray]) -> list[Any]:
+        """On a CPU a tensor is the array's own memory."""
+        from keras import ops
+
+        return [ops.convert_to_tensor(self._torch.from_numpy(column)) for column in slab.gathered(columns)]

@@ -1,0 +1,164 @@
+"""The conversion of packed columns to a model's inputs and targets: chosen once, from shapes; applied to each batch.
+
+A layout describes the columns of a row, a model the tensors that it takes.  Where these differ in form only (a scale, a
+trailing 1, flattened or not, one-hot against class number) the columns are converted.  Any other difference is an error
+that names both shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from cerebro_db.core.errors import ConfigurationFailed
+
+Shape = tuple[Optional[int], ...]
+
+SPARSE = "sparsecategoricalcrossentropy"
+# losses that compare the output with the target element by element, over exclusive classes
+CATEGORICAL = {"categoricalcrossentropy", "categoricalfocalcrossentropy", "kldivergence", "kld", "categoricalhinge"}
+
+
+@dataclass(frozen=True)
+class InputColumn:
+    """Packed values → a tensor of the dtype and shape of one of the model's inputs."""
+
+    scale: float
+    dtype: str
+    reshape: tuple[int, ...] | None
+
+    def __call__(self, values: Any) -> Any:
+        from keras import ops
+
+        if self.scale != 1.0:
+            values = ops.divide(ops.cast(values, "float32"), ops.cast(self.scale, "float32"))
+        values = ops.cast(values, self.dtype)
+        return values if self.reshape is None else ops.reshape(values, (-1, *self.reshape))
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """Packed values → the target that a loss compares with one of the model's outputs."""
+
+    how: str  # "values", "class number" (of a one-hot vector) or "second class" (its probability)
+    dtype: str
+    reshape: tuple[int, ...] | None
+
+    def __call__(self, values: Any) -> Any:
+        from keras import ops
+
+        if self.how == "class number":
+            values = ops.argmax(values, axis=-1)
+        elif self.how == "second class":
+            values = values[:, 1:2]
+        values = ops.cast(values, self.dtype)
+        return values if self.reshape is None else ops.reshape(values, (-1, *self.reshape))
+
+
+def input_column(variable: dict[str, Any], shape: Shape, dtype: str) -> InputColumn:
+    """The conversion for an input of the model, which has this shape (without the batch dimension) and dtype."""
+    packed = tuple(variable["shape"])
+    wanted = _same_rows(packed, shape)
+    if wanted is None:
+        raise ConfigurationFailed(
+            f"the model takes {_text(shape)} per row but the data has {_text(packed)} (column {variable['name']})",
+            hint="Change the input shape of the architecture, or pack the column in that shape.",
+        )
+    return InputColumn(float(variable.get("scale") or 1.0), dtype, None if wanted == packed else wanted)
+
+
+def output_column(variable: dict[str, Any], shape: Shape, loss: str) -> OutputColumn:
+    """The conversion for an output of the model, which has this shape (without the batch dimension) and loss."""
+    packed, name, kind = tuple(variable["shape"]), variable["name"], variable.get("kind", "real")
+    units = shape[-1] if shape else 1
+    squashed = squash(loss)
+    if squashed == SPARSE:
+        return _sparse(packed, name, kind, shape)
+    if kind == "class" and packed == (2,) and units == 1 and squashed not in CATEGORICAL:
+        return OutputColumn("second class", "float32", None if len(shape) == 1 else (1,) * len(shape))
+    if squashed in CATEGORICAL and packed and units != packed[-1]:
+        classes = "classes" if kind in ("class", "encoded") else "values"
+        raise ConfigurationFailed(
+            f"the model's output has {_count(units, 'unit')} but the data has {packed[-1]} {classes} (column {name})",
+            hint=f"Give the last layer {packed[-1]} units."
+            if units != 1 or packed[-1] != 2
+            else "Use binary_crossentropy, or give the last layer 2 units.",
+        )
+    wanted = _same_rows(packed, shape)
+    if wanted is None:
+        if kind == "class" and len(shape) == 1:
+            raise ConfigurationFailed(
+                f"the model's output has {_count(units, 'unit')} but the data has {packed[-1]} classes (column {name})",
+                hint=f"Give the last layer {packed[-1]} units.",
+            )
+        raise ConfigurationFailed(
+            f"the model's output has shape {_text(shape)} per row but the data has {_text(packed)} (column {name})"
+        )
+    return OutputColumn("values", "float32", None if wanted == packed else wanted)
+
+
+def _sparse(packed: tuple[int, ...], name: str, kind: str, shape: Shape) -> OutputColumn:
+    units = shape[-1] if shape else 1
+    if kind != "real" and packed and packed[-1] > 1:
+        if units is not None and units < packed[-1]:
+            raise ConfigurationFailed(
+                f"the model's output has {_count(units, 'unit')} but the data has {packed[-1]} classes (column {name})",
+                hint=f"Give the last layer {packed[-1]} units.",
+            )
+        packed, how = packed[:-1], "class number"
+    else:
+        how = "values"
+    wanted = _same_rows(packed, shape[:-1])
+    if wanted is None:
+        raise ConfigurationFailed(
+            f"the model's output has shape {_text(shape)} per row, for which {name} should hold class numbers of "
+            f"shape {_text(shape[:-1])}, not {_text(packed)}"
+        )
+    # Keras' own fit gives targets of rank 2 here, (rows, 1), and its loss squeezes them
+    return OutputColumn(how, "int32", None if wanted == packed else wanted)
+
+
+def _same_rows(packed: tuple[int, ...], model: Shape) -> tuple[int, ...] | None:
+    """The shape in which a row of the packed column fits the model, or None."""
+    if _compatible(packed, model):
+        return packed
+    if _compatible(_without_ones(packed), _without_ones(model)):
+        values = iter(_without_ones(packed))
+        # the trailing ones are the model's, the other sizes are the data's
+        core = len(_without_ones(model))
+        return tuple(next(values) for _ in range(core)) + (1,) * (len(model) - core)
+    known = tuple(size for size in model if size is not None)
+    flat = len(packed) <= 1 or len(model) <= 1
+    if flat and len(known) == len(model) and math.prod(known) == math.prod(packed):
+        return known
+    return None
+
+
+def _compatible(packed: Sequence[int], model: Sequence[int | None]) -> bool:
+    return len(packed) == len(model) and all(m is None or m == p for p, m in zip(packed, model))
+
+
+def _without_ones(shape: Sequence[Any]) -> tuple[Any, ...]:
+    end = len(shape)
+    while end and shape[end - 1] == 1:
+        end -= 1
+    return tuple(shape[:end])
+
+
+def squash(loss: str) -> str:
+    """One spelling for ``sparse_categorical_crossentropy`` and ``SparseCategoricalCrossentropy``."""
+    return loss.replace("_", "").lower()
+
+
+def _text(shape: Sequence[int | None]) -> str:
+    if not shape:
+        return "a single value"
+    return (
+        "(" + ", ".join("any" if size is None else str(size) for size in shape) + ("," if len(shape) == 1 else "") + ")"
+    )
+
+
+def _count(number: int | None, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,205 @@
+"""Builds a compiled Keras model from a configuration (JSON), after the allow-list has accepted the configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from cerebro_db.core.architecture import allowlist
+from cerebro_db.core.errors import ConfigurationFailed, OutOfResources
+from cerebro_db.core.parameters.params import check_compile
+from cerebro_db.nn.models import custom_functions, numbers
+from cerebro_db.nn.models.dtypes import item_bytes
+
+PICKED_BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")
+
+
+def program_key(configuration: dict[str, Any], layout: dict[str, Any] | None) -> str:
+    """Equal for configurations that can share a compiled program.
+
+    Left out is what is a variable or an argument of the program: a plain learning rate, the numbers of numbers.py, the
+    batch size, the epochs, the limit on steps.
+    """
+    allowlist.check_limits(configuration["architecture"])  # first of all: later code walks through it recursively
+    shape, _ = numbers.apart(configuration)
+    compile_, fit = dict(shape["compile"]), configuration.get("fit") or {}
+    optimizer = compile_.get("optimizer")
+    if isinstance(optimizer, dict):
+        arguments = dict(optimizer.get("config") or {})
+        if _is_number(arguments.get("learning_rate", 0.0)):
+            arguments.pop("learning_rate", None)
+        compile_["optimizer"] = {**optimizer, "config": arguments}
+    columns = layout and [layout["inputs"], layout["outputs"]]
+    parts = [shape["architecture"], compile_, fit.get("class_weight"), columns]
+    return json.dumps(parts, sort_keys=True)
+
+
+def build_model(
+    configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int, weights: Iterable[Any] | None = None
+) -> Any:
+    """A compiled model with its optimizer's variables; all initial values depend on the seed and the weights alone."""
+    import keras
+    from keras.src.utils.naming import reset_uids  # has no public name
+
+    allowlist.check(configuration["architecture"])
+    check_compile(configuration["compile"], custom_functions.known())
+    _require_room(configuration, layout)
+    # Keras gives unnamed objects names with numbers (dense_7, adam_3) that grow through a process' life. The names go
+    # into the state, and equal states must have equal bytes in any process.
+    reset_uids()
+    keras.utils.set_random_seed(seed % (1 << 32))
+    model = _built(configuration["architecture"], layout)
+    parameters = configuration["compile"]
+    if parameters.get("optimizer") is None:
+        raise ConfigurationFailed("the compile parameters name no optimizer")
+    if parameters.get("loss") is None:
+        raise ConfigurationFailed("the compile parameters name no loss")
+    optimizer = _optimizer(parameters["optimizer"])
+    if _policy(configuration["architecture"]) == "mixed_float16":  # as Keras does for a model that knows its policy
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
+    model.compile(
+        optimizer=optimizer,
+        loss=_each(parameters["loss"], keras.losses.get),
+        loss_weights=parameters.get("loss_weights"),
+        metrics=_each(parameters.get("metrics"), keras.metrics.get),
+        weighted_metrics=_each(parameters.get("weighted_metrics"), keras.metrics.get),
+        jit_compile=False,  # the engine compiles a loop around train_step itself
+    )
+    if weights is not None:
+        for variable, value in zip(model.weights, weights):  # set_weights() would need all values in memory at once
+            variable.assign(value)
+    model.optimizer.build(model.trainable_variables)  # after the weights: some optimizers start from their values
+    return model
+
+
+_roomy: set[str] = set()  # architectures that fit into memory
+
+
+def _require_room(configuration: dict[str, Any], layout: dict[str, Any] | None) -> None:
+    """Refuse a model that cannot fit into memory before allocating it: a few bytes of JSON can ask for terabytes."""
+    import keras
+    from keras.src.backend.common import global_state  # has no public name
+
+    architecture = numbers.apart(configuration)[0]["architecture"]
+    key = json.dumps([architecture, layout and layout["inputs"]], sort_keys=True)
+    if key in _roomy:
+        return
+    name = "uninitialized_variables"
+    before = global_state.get_global_attribute(name)
+    global_state.set_global_attribute(name, [])
+    try:
+        # In this scope variables have shapes but no values.
+        with contextlib.suppress(Exception), keras.StatelessScope(initialize_variables=False):
+            _built(architecture, layout)  # an error of the architecture is raised when the model is built below
+        size = sum(
+            math.prod(variable.shape) * item_bytes(str(variable.dtype))
+            for variable in global_state.get_global_attribute(name)
+        )
+    finally:
+        global_state.set_global_attribute(name, before)
+    there = memory()
+    if 2 * size > there:  # the weights and their gradients
+        raise OutOfResources(
+            f"the model's weights take {size / 2**30:,.1f} GB, and this machine has {there / 2**30:,.1f} GB of memory",
+            hint="Make the layers smaller, or pool before a Dense layer.",
+        )
+    _roomy.add(key)
+
+
+def memory() -> int:
+    """Bytes of memory of this machine or container."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):
+        found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return found
+
+
+def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
+    shape = [None, *layout["inputs"][0]["shape"]] if layout is not None and len(layout["inputs"]) == 1 else None
+    model = _architecture(
+        copy.deepcopy(_with_input(architecture, shape))
+    )  # Keras empties the dictionaries that it reads
+    if not model.built:
+        if shape is None:
+            raise ConfigurationFailed("the architecture does not say the shape of its input")
+        model.build(tuple(shape))
+    return model
+
+
+def _with_input(model: dict[str, Any], shape: list[Any] | None) -> dict[str, Any]:
+    """Adds an input of float32 to a Sequential without an input whose layers compute in mixed precision.
+
+    Keras would give the model an input of the first layer's precision, and would round the rows to it, also numbers of
+    words.
+    """
+    if model["class_name"] != "Sequential":
+        return model
+    config = model["config"]
+    shape = config.get("build_input_shape") or shape
+    first, *others = config["layers"]
+    if first["class_name"] == "Sequential":
+        layers = [_with_input(first, shape), *others]
+    elif shape and str(_policy(first)).startswith("mixed_"):
+        rows = {"batch_shape": shape, "dtype": "float32"}
+        layers = [{"module": "keras.layers", "class_name": "InputLayer", "config": rows}, first, *others]
+    else:
+        return model
+    return {**model, "config": {**config, "layers": layers}}
+
+
+def _architecture(architecture: dict[str, Any]) -> Any:
+    import keras
+
+    class_name, config = architecture["class_name"], dict(architecture["config"])
+    if class_name == "Sequential":
+        return keras.Sequential.from_config({"name": "sequential", **config})
+    return keras.Model.from_config(config)
+
+
+def _policy(node: dict[str, Any]) -> str | None:
+    """The dtype policy of a layer, or of a model (Keras ignores a model's policy when it reads the model)."""
+    policy = node["config"].get("dtype")
+    return policy["config"].get("name") if isinstance(policy, dict) else policy
+
+
+def _optimizer(optimizer: Any) -> Any:
+    import keras
+
+    if isinstance(optimizer, str):
+        return keras.optimizers.get(optimizer)
+    arguments = dict(optimizer.get("config") or {})
+    rate = arguments.get("learning_rate")
+    if isinstance(rate, dict):
+        arguments["learning_rate"] = keras.optimizers.schedules.deserialize(rate)
+    elif rate is not None and _is_number(rate):
+        arguments["learning_rate"] = float(rate)
+    # by the class: deserialize() would hide "unexpected argument 'lr'" under three other messages
+    found = getattr(keras.optimizers, optimizer["class_name"], None)
+    if not (isinstance(found, type) and issubclass(found, keras.optimizers.Optimizer)):
+        raise ConfigurationFailed(f"there is no optimizer {optimizer['class_name']!r}")
+    return found(**arguments)
+
+
+def _each(wanted: Any, get: Callable[[Any], Any]) -> Any:
+    """The losses or metrics of all outputs. Names stay names, because Keras chooses 'accuracy' by the shape."""
+    if isinstance(wanted, dict) and "class_name" in wanted:
+        return get(wanted)
+    if isinstance(wanted, dict):
+        return {name: _each(one, get) for name, one in wanted.items()}
+    if isinstance(wanted, (list, tuple)):
+        return [_each(one, get) for one in wanted]
+    if isinstance(wanted, str) and custom_functions.is_one(wanted):
+        return custom_functions.get(wanted)
+    if isinstance(wanted, str) and wanted.lower() not in PICKED_BY_SHAPE:
+        get(wanted)  # raises now if Keras knows no such name
+    return wanted
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

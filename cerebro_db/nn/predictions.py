@@ -1,0 +1,66 @@
+"""Predictions: a model's outputs for rows, written to files as an order asks for them (float32, little-endian)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cerebro_db.core.protocol import Predict, Predicted, PredictedOutput
+from cerebro_db.nn.programs import Programs
+from cerebro_db.nn.rows.data import Dataset, SlabSize, slabs
+
+LARGEST_BATCH = 1024
+BATCH_BYTES = 8 << 20
+
+
+def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]) -> Predicted:
+    """Apply the order's model to the rows, and write output n to the file OUT.n."""
+    ready = programs.ready(order.configuration, dataset.layout)
+    row_bytes = sum(array.nbytes for array in dataset.inputs) // max(1, dataset.rows)
+    batch_size = max(1, min(LARGEST_BATCH, BATCH_BYTES // max(1, row_bytes)))
+    with programs.configuration_errors():
+        ready.program.prepare("predict", dataset, batch_size, dataset.rows)
+    programs.load(ready, order.configuration, order.state)
+    one_batch = SlabSize()
+    one_batch.batches = 1
+    found: list[list[np.ndarray]] = [[] for _ in ready.program.outputs]  # per output, batch by batch
+    with programs.configuration_errors(), programs.reading(ready):
+        ready.program.average()
+        for slab in slabs(dataset, dataset.rows, batch_size, one_batch):
+            for batches, batch in zip(found, ready.program.predict(slab)):
+                batches.append(batch)
+            listen()
+    outputs = []
+    for number, (batches, shape) in enumerate(zip(found, ready.program.outputs)):
+        values = np.concatenate(batches) if batches else np.empty((0, *(size or 0 for size in shape)), "f4")
+        path, best = f"{order.out}.{number}", order.best
+        outputs.append(write_best(path, values, best.labels[number], best.ranks) if best else write(path, values))
+    return Predicted(dataset.rows, outputs)
+
+
+def write(path: str, values: np.ndarray) -> PredictedOutput:
+    """The values as they are."""
+    values.astype("<f4", copy=False).tofile(path)
+    return PredictedOutput(shape=list(values.shape[1:]))
+
+
+def write_best(path: str, values: np.ndarray, labels: int, most: int | None) -> PredictedOutput:
+    """First the best class of each row, then the second best class of each row and so on; then their probabilities.
+
+    One unit for two classes gives the probability of the second class.
+    """
+    probabilities = values.reshape(len(values), -1)
+    if labels == 2 and probabilities.shape[1] == 1:
+        probabilities = np.hstack([1 - probabilities, probabilities])
+    classes = ranked(probabilities, most)
+    chosen = np.take_along_axis(probabilities, classes, 1)
+    np.stack([classes.T, chosen.T]).astype("<f4").tofile(path)
+    return PredictedOutput(ranks=classes.shape[1])
+
+
+def ranked(values: np.ndarray, most: int | None) -> np.ndarray:
+    """The best classes of each row in the order of SQL's ``value DESC, class``: NaN comes before all numbers."""
+    if most == 1:
+        return values.argmax(1)[:, None]  # argmax, too, takes NaN first, and the first of equal values
+    return np.lexsort((-values, ~np.isnan(values)), axis=1)[:, :most]

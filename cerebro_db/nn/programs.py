@@ -1,0 +1,153 @@
+"""The compiled programs of a trainer, and the state that is in the variables of each."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cerebro_db.core.errors import (
+    CerebroError,
+    ConfigurationFailed,
+    CorruptState,
+    InvalidArgument,
+    OutOfResources,
+    WrongState,
+)
+from cerebro_db.core.protocol import Origin, StateRef
+from cerebro_db.nn import state_file
+from cerebro_db.nn.engines.base import Engine, Program
+from cerebro_db.nn.explain import one_line, tail
+from cerebro_db.nn.fit import Fit, fusion_key
+from cerebro_db.nn.models.build import program_key
+from cerebro_db.nn.rows.data import Dataset, SlabSize
+
+# Compiled programs are kept for later orders. TensorFlow never gives back the memory of a traced graph (6 MB for a
+# small MLP), so dropping a program frees the memory of its variables only.
+GRAPH_BYTES = 8 << 20
+PROGRAM_BYTES = 1 << 30  # of all programs together; the newest program stays in any case
+
+Json = dict[str, Any]
+
+
+class ReadyProgram:
+    """A compiled program, its speed, and what is known of the state in its variables."""
+
+    def __init__(self, key: str, program: Program) -> None:
+        self.name = hashlib.sha256(key.encode()).hexdigest()[:16]
+        self.program = program
+        self.state_bytes = state_file.size(program)
+        self.speed: defaultdict[tuple[str, int], SlabSize] = defaultdict(SlabSize)  # by what it does, and members
+        self.batch_seconds: float | None = None  # once it was tried
+        self.token: str | None = None  # of the resident state
+        self.sha256: str | None = None  # of the whole state
+        self.weights: tuple[str, int] | None = None  # of a state from weights: their name, and the seed
+
+    def forget_state(self) -> None:
+        self.token = self.sha256 = self.weights = None
+
+
+class Programs:
+    """The programs by configuration; those that were not used for longest are dropped."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._programs: OrderedDict[str, ReadyProgram] = OrderedDict()
+
+    def ready(self, configuration: Json, layout: Json | None, seed: int = 0) -> ReadyProgram:
+        """The program of a configuration: that of an earlier configuration of the same shape, or a new one."""
+        key = program_key(configuration, layout)
+        if key not in self._programs:
+            self._evict(room=max((ready.state_bytes for ready in self._programs.values()), default=0))
+            with self.configuration_errors():
+                self._programs[key] = ReadyProgram(key, self._engine.program(configuration, layout, seed))
+            self._evict()
+        self._programs.move_to_end(key)
+        self._programs[key].program.put_numbers(configuration)
+        return self._programs[key]
+
+    def ready_to_train(self, configurations: Sequence[Json], dataset: Dataset, seed: int = 0) -> ReadyProgram:
+        """The program that all the configurations share, compiled for so many members and for their batch size."""
+        keys = {fusion_key(configuration, dataset.layout) for configuration in configurations}
+        ready = self.ready(configurations[0], dataset.layout, seed)
+        members = len(configurations) if len(configurations) > 1 else 0
+        if members and (len(keys) > 1 or not ready.program.fusion):
+            raise InvalidArgument("these configurations cannot be fused")
+        fit = Fit.of(configurations[0])
+        with self.configuration_errors():
+            ready.program.prepare("train", dataset, fit.batch_size, fit.rows_of(dataset.rows), members)
+        return ready
+
+    def load(self, ready: ReadyProgram, configuration: Json, state: StateRef, seed: int = 0) -> None:
+        """Bring the state that an order refers to into the program's variables."""
+        if state.origin is Origin.RESIDENT:
+            if ready.token is None or ready.token != state.token:
+                raise WrongState("the trainer no longer has that state in memory", hint="Send the whole state.")
+            return
+        if state.origin is Origin.FULL and ready.sha256 is not None and ready.sha256 == state.sha256:
+            return  # it is in the variables already
+        if state.origin is Origin.WEIGHTS and ready.weights is not None and ready.weights == (state.name, seed):
+            return
+        ready.forget_state()
+        if state.origin is Origin.FULL:
+            assert state.sha256 is not None
+            state_file.read(ready.program, _path(state), state.sha256)
+            ready.sha256 = state.sha256
+            return
+        weights = state_file.read_weights(ready.program, _path(state)) if state.origin is Origin.WEIGHTS else None
+        with self.configuration_errors():
+            ready.program.initialise(configuration, seed, weights)
+        if state.origin is Origin.WEIGHTS:
+            assert state.name is not None
+            ready.weights = state.name, seed
+
+    @property
+    def resident(self) -> set[str]:
+        """The tokens of the states that are in memory."""
+        return {ready.token for ready in self._programs.values() if ready.token is not None}
+
+    @contextlib.contextmanager
+    def reading(self, ready: ReadyProgram) -> Iterator[None]:
+        """Around evaluating and predicting, which leave the state as it is, except for volatile programs."""
+        try:
+            yield
+        finally:
+            if ready.program.volatile:
+                ready.forget_state()
+
+    @contextlib.contextmanager
+    def configuration_errors(self) -> Iterator[None]:
+        """Around calls of Keras and of the framework: their errors are errors of the configuration."""
+        try:
+            yield
+        except (CerebroError, MemoryError, OSError):
+            raise
+        except Exception as error:
+            if self._engine.is_out_of_memory(error):
+                raise OutOfResources("the model does not fit into memory", detail=one_line(error)) from error
+            raise ConfigurationFailed(one_line(error), detail=tail(error)) from error
+
+    def _evict(self, room: int = 0) -> None:
+        """Drop the programs that were not used for longest; a program that is not built yet needs ``room``, too."""
+        kept = sum(ready.state_bytes + GRAPH_BYTES for ready in self._programs.values()) + room
+        dropped = False
+        while kept > PROGRAM_BYTES and len(self._programs) > (0 if room else 1):
+            _, ready = self._programs.popitem(last=False)
+            kept -= ready.state_bytes + GRAPH_BYTES
+            dropped = True
+        if dropped:
+            del ready
+            gc.collect()  # a Keras model refers to itself
+
+
+def _path(state: StateRef) -> str:
+    """The file with the received state.  The segment gives no path if nothing was received under the state's name."""
+    if state.path is None:
+        raise CorruptState(
+            "the model's state is not there",
+            hint="Its table in the schema cerebro_state was emptied or dropped by hand.",
+        )
+    return state.path

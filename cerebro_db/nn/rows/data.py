@@ -1,0 +1,137 @@
+"""The rows of one segment: mapped files, one per variable, and the batches in which they are visited.
+
+Opening a data set copies nothing.  Training gathers rows slab by slab (a slab is a run of whole batches), so memory
+stays bounded while the shuffle is over the whole partition.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.packing import ITEM_BYTES
+from cerebro_db.nn.rows import arrays
+
+LARGEST_SLAB = 32 << 20  # bytes, all variables together
+# Rows on disk may be read again for each slab, if there is no memory to keep them. A slab is read front to back, so
+# fewer slabs mean fewer passes over the file. Reading row by row in random order takes a hundred times as long.
+SLAB_FROM_DISK = 64 << 20
+MEMORY = "/dev/shm/"
+
+FIRST_BATCHES = 4  # in the first slab of a program whose speed is not known yet
+SECONDS_PER_SLAB = 0.4  # cancel and progress wait until the end of a slab
+GROWTH = 8  # largest ratio of a slab to the slab before
+
+
+class Dataset:
+    """The inputs and outputs of one partition, as read-only arrays over mapped files."""
+
+    def __init__(self, layout: dict[str, Any], rows: int, files: dict[str, str], packed: bool = True) -> None:
+        self.layout = layout
+        self.rows = rows
+        self.inputs = [
+            _mapped(variable, rows, files) if packed else arrays.opened(files[variable["name"]], rows, variable)
+            for variable in layout["inputs"]
+        ]
+        # rows to predict have no outputs
+        with_outputs = all(variable["name"] in files for variable in layout["outputs"])
+        self.outputs = [_mapped(variable, rows, files) for variable in layout["outputs"]] if with_outputs else []
+        self.columns = self.inputs + self.outputs
+        self.from_disk = self.bytes > SLAB_FROM_DISK and not any(path.startswith(MEMORY) for path in files.values())
+        self.on_device: Any = None  # the columns on the engine's device, shared by its programs
+
+    def beginning(self, rows: int) -> Dataset:
+        """The data set of the first rows, for a trial."""
+        part = copy.copy(self)
+        part.rows, part.from_disk, part.on_device = min(rows, self.rows), False, None
+        part.inputs, part.outputs, part.columns = (
+            [column[:rows] for column in columns] for columns in (self.inputs, self.outputs, self.columns)
+        )
+        return part
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in self.columns)
+
+
+def _mapped(variable: dict[str, Any], rows: int, files: dict[str, str]) -> np.ndarray:
+    name, shape = variable["name"], (rows, *variable["shape"])
+    if variable["dtype"] not in ITEM_BYTES:
+        raise InvalidArgument(f"column {name} has type {variable['dtype']}; known are {', '.join(ITEM_BYTES)}")
+    if name not in files:
+        raise InvalidArgument(f"no file is given for column {name}")
+    dtype = np.dtype(variable["dtype"]).newbyteorder("<")
+    expected, found = math.prod(shape) * dtype.itemsize, os.path.getsize(files[name])
+    if expected != found:
+        raise BadData(f"column {name} has {found} bytes, but {rows} rows of shape {shape[1:]} are {expected}")
+    if not expected:  # an empty file cannot be mapped
+        return np.empty(shape, dtype)
+    return np.memmap(files[name], dtype, mode="r", shape=shape).view(np.ndarray)
+
+
+def row_order(rows: int, shuffle_seed: int, visit: int) -> np.ndarray:
+    """The order of a partition's rows in one pass; the same arguments give the same order, in a replay too."""
+    return np.random.Generator(np.random.PCG64([shuffle_seed % (1 << 64), visit])).permutation(rows)
+
+
+class SlabSize:
+    """The number of batches in a slab: as many as take SECONDS_PER_SLAB.  It has no influence on the bits."""
+
+    def __init__(self) -> None:
+        self.batches = FIRST_BATCHES
+
+    def measured(self, batches: int, seconds: float) -> None:
+        wanted = int(batches * SECONDS_PER_SLAB / max(seconds, 1e-6))
+        self.batches = max(1, min(wanted, max(self.batches, batches) * GROWTH))
+
+
+@dataclass(frozen=True)
+class Slab:
+    """A run of whole batches of a pass: rows ``start`` to ``end`` in its order (the last batch may have fewer rows)."""
+
+    dataset: Dataset
+    order: np.ndarray | None  # of all rows, in this pass; None: as they lie in the files
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+    def gathered(self, columns: list[np.ndarray]) -> list[np.ndarray]:
+        """Copies of the slab's rows: a framework may take over an array's memory, and mapped memory is read-only."""
+        if self.order is None:
+            return [np.array(column[self.start : self.end]) for column in columns]
+        rows = self.order[self.start : self.end]
+        if not self.dataset.from_disk:
+            return [column.take(rows, axis=0) for column in columns]
+        front_to_back = np.argsort(rows)
+        found = [np.empty((len(rows), *column.shape[1:]), column.dtype) for column in columns]
+        for array, column in zip(found, columns):
+            array[front_to_back] = column.take(rows[front_to_back], axis=0)
+        return found
+
+
+def most_batches(dataset: Dataset, batch_size: int) -> int:
+    """The largest number of batches in a slab."""
+    batch_bytes = batch_size * max(1, dataset.bytes // max(1, dataset.rows))
+    return max(1, (SLAB_FROM_DISK if dataset.from_disk else LARGEST_SLAB) // batch_bytes)
+
+
+def slabs(
+    dataset: Dataset, rows: int, batch_size: int, size: SlabSize, order: np.ndarray | None = None
+) -> Iterator[Slab]:
+    """The first ``rows`` rows in the given order (or as they lie in the files), cut into slabs of whole batches."""
+    start, most = 0, most_batches(dataset, batch_size)
+    whole = dataset.from_disk and order is not None
+    while start < rows:
+        end = min(rows, start + batch_size * (most if whole else min(size.batches, most)))
+        yield Slab(dataset, order, start, end)
+        start = end

@@ -1,0 +1,259 @@
+"""The trainer: obeys the orders of core/protocol, one method per order."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.protocol import (
+    Describe,
+    Described,
+    Done,
+    DropRows,
+    EngineStarted,
+    EngineTried,
+    Evaluate,
+    Evaluated,
+    Failure,
+    FusionRehearsed,
+    Json,
+    LoadRows,
+    Order,
+    Predict,
+    Predicted,
+    Progress,
+    RehearseFusion,
+    Rest,
+    RowsLoaded,
+    StartEngine,
+    Train,
+    Trained,
+    TrainedGroup,
+    TryEngine,
+    Wake,
+)
+from cerebro_db.nn import predictions, training, trials
+from cerebro_db.nn.clocks import Clock, Pace
+from cerebro_db.nn.engines.base import open_engine
+from cerebro_db.nn.explain import as_error
+from cerebro_db.nn.fit import Fit, fusion_key
+from cerebro_db.nn.models import custom_functions
+from cerebro_db.nn.programs import Programs, ReadyProgram
+from cerebro_db.nn.rows.data import Dataset, slabs
+
+EVALUATION_BATCH = 256
+PROGRESS_SECONDS = 0.25
+
+
+class Trainer:
+    """An engine, its compiled programs, and the rows that it was given."""
+
+    def __init__(
+        self, report: Callable[[Progress], None], listen: Callable[[], None], confinement: Sequence[str] = ()
+    ) -> None:
+        self._report = report
+        self._listen = listen
+        self._confinement = list(confinement)
+        self._gpu = False
+        self._opened: Programs | None = None  # once the engine is started
+        self._datasets: dict[str, Dataset] = {}
+        self._visits = 0
+        self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
+            StartEngine: self.start_engine,
+            LoadRows: self.load_rows,
+            DropRows: self.drop_rows,
+            Describe: self.describe,
+            TryEngine: self.try_engine,
+            RehearseFusion: self.rehearse_fusion,
+            Train: self.train,
+            Evaluate: self.evaluate,
+            Predict: self.predict,
+            Rest: self.rest,
+            Wake: self.wake,
+        }
+
+    def obey(self, order: Order[Any]) -> Any:
+        """The answer to an order, or a Failure: an exception would end the trainer."""
+        try:
+            method = self._methods.get(type(order))
+            if method is None:
+                raise InvalidArgument(f"a trainer takes no order {order.name!r}")
+            if self._opened is None and not isinstance(order, StartEngine):
+                raise WrongState(f"the first order to a trainer has to be {StartEngine.name}")
+            custom_functions.learn(getattr(order, "functions", None) or ())
+            return method(order)
+        except Exception as error:
+            return Failure.of(as_error(error))
+
+    # -- the process -------------------------------------------------------------------------------
+
+    def start_engine(self, order: StartEngine) -> EngineStarted:
+        """Import the framework.  What it must know before its import goes into the environment."""
+        if self._opened is not None:
+            raise WrongState("this trainer has started its engine already")
+        settings = order.settings
+        self._gpu = settings.gpu is not None
+        os.environ.update(
+            TF_CPP_MIN_LOG_LEVEL="3",
+            CUDA_VISIBLE_DEVICES="-1" if settings.gpu is None else str(settings.gpu),
+            KERAS_BACKEND=settings.engine,
+        )
+        if settings.threads is not None:
+            os.environ.update(OMP_NUM_THREADS=str(settings.threads), OPENBLAS_NUM_THREADS=str(settings.threads))
+        if settings.memory_limit_mb and settings.gpu is None:
+            # The limit is on private writable memory, which is close to what is resident (980 against 900 MB with a
+            # state of 98 MB). Above it an order fails with OutOfResources, or the process dies where a kernel of the
+            # framework does not check; either way only the trainer is hit.
+            limit = settings.memory_limit_mb << 20
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        engine = open_engine(
+            settings.engine,
+            threads=settings.threads,
+            deterministic=settings.deterministic,
+            compiled=order.compiled,
+        )
+        self._opened = Programs(engine)
+        versions = {"python": platform.python_version(), "numpy": np.__version__, **engine.versions()}
+        return EngineStarted(versions, engine.devices(), os.getpid(), self._confinement)
+
+    def rest(self, order: Rest) -> Done:
+        """Nothing to do here: the process waits for the next order, and ends if none comes (trainer_main.py)."""
+        return Done()
+
+    def wake(self, order: Wake) -> Done:
+        return Done()
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def load_rows(self, order: LoadRows) -> RowsLoaded:
+        if order.files is None:
+            raise InvalidArgument("the order names no files")
+        dataset = Dataset(order.layout, order.rows, order.files)
+        self._datasets[order.handle] = dataset
+        return RowsLoaded(dataset.rows, dataset.bytes)
+
+    def drop_rows(self, order: DropRows) -> Done:
+        self._datasets.pop(order.handle, None)
+        return Done()
+
+    # -- before training ---------------------------------------------------------------------------
+
+    def describe(self, order: Describe) -> Described:
+        Fit.of(order.configuration)
+        ready = self._programs.ready(order.configuration, order.layout)
+        return Described(**_description(ready, [order.configuration, *order.others], order.layout))
+
+    def try_engine(self, order: TryEngine) -> EngineTried:
+        dataset = self._with_outputs(order.handle)
+        ready, build, compiling, batch = trials.try_engine(
+            self._programs, order.configuration, dataset, self._gpu, self._listen
+        )
+        description = _description(ready, [order.configuration, *order.others], dataset.layout)
+        return EngineTried(**description, program=ready.name, build=build, compile=compiling, batch=batch)
+
+    def rehearse_fusion(self, order: RehearseFusion) -> FusionRehearsed:
+        dataset = self._with_outputs(order.handle)
+        return trials.rehearse_fusion(self._programs, order.configurations, dataset, self._listen)
+
+    # -- training, evaluating, predicting ----------------------------------------------------------
+
+    def train(self, order: Train) -> Trained:
+        """The groups one after the other; the error of a group is its own result."""
+        programs, dataset = self._programs, self._with_outputs(order.handle)
+        total, done, index = sum(training.planned_rows(group, dataset) for group in order.groups), 0, 0
+        results, pace = [], Pace(PROGRESS_SECONDS)
+        for group in order.groups:
+
+            def report(rows: int, loss: float | None, before: int = done) -> None:
+                self._report(Progress(before + rows, total, loss))
+
+            self._visits += 1
+            token = f"{os.getpid()}.{self._visits}"
+            try:
+                members, seconds = training.train(programs, group, index, dataset, token, pace, report, self._listen)
+                results.append(TrainedGroup(members, seconds))
+                done += sum(member.rows for member in members)
+            except Exception as error:
+                results.append(TrainedGroup(error=Failure.of(as_error(error))))
+            index += len(group.members)
+        return Trained([_with_resident_tokens(result, programs.resident) for result in results])
+
+    def evaluate(self, order: Evaluate) -> Evaluated:
+        programs, dataset, clock = self._programs, self._with_outputs(order.handle), Clock()
+        batch_size = max(EVALUATION_BATCH, Fit.of(order.configuration).batch_size)
+        ready = programs.ready(order.configuration, dataset.layout)
+        with programs.configuration_errors():
+            ready.program.prepare("evaluate", dataset, batch_size, dataset.rows)
+        clock.lap("build")
+        programs.load(ready, order.configuration, order.state)
+        clock.lap("load")
+        with programs.configuration_errors(), programs.reading(ready):
+            ready.program.average()
+            ready.program.start_metrics()
+            for slab in slabs(dataset, dataset.rows, batch_size, ready.speed["evaluate", 1]):
+                started = time.monotonic()
+                ready.program.evaluate(slab, batch_size)
+                batches = math.ceil(slab.rows / batch_size)
+                ready.speed["evaluate", 1].measured(batches, time.monotonic() - started)
+                self._listen()
+            metrics = ready.program.metrics()
+        clock.lap("evaluate")
+        loss = metrics.pop("loss", math.nan)
+        return Evaluated(dataset.rows, loss, metrics, clock.laps)
+
+    def predict(self, order: Predict) -> Predicted:
+        if order.handle is not None:
+            dataset = self._dataset(order.handle)
+        else:
+            assert order.inputs is not None and order.files is not None
+            layout = {"inputs": [asdict(column) for column in order.inputs], "outputs": []}
+            dataset = Dataset(layout, order.rows, order.files, packed=False)
+        return predictions.predict(self._programs, order, dataset, self._listen)
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    @property
+    def _programs(self) -> Programs:
+        assert self._opened is not None
+        return self._opened
+
+    def _dataset(self, handle: str) -> Dataset:
+        if handle not in self._datasets:
+            raise UndefinedObject(f"the trainer has no rows of {handle!r}")
+        return self._datasets[handle]
+
+    def _with_outputs(self, handle: str) -> Dataset:
+        dataset = self._dataset(handle)
+        if not dataset.outputs:
+            raise WrongState(f"the rows of {handle!r} have no outputs to compare with")
+        return dataset
+
+
+def _description(ready: ReadyProgram, configurations: Iterable[Json], layout: Json | None) -> dict[str, Any]:
+    """The fields of Described; the first configuration is that of the program."""
+    keys = [fusion_key(each, layout) for each in configurations]
+    return {
+        "parameters": ready.program.parameters,
+        "state_bytes": ready.state_bytes,
+        "inputs": ready.program.inputs,
+        "outputs": ready.program.outputs,
+        "fusion_keys": keys if ready.program.fusion else [None] * len(keys),
+    }
+
+
+def _with_resident_tokens(group: TrainedGroup, resident: set[str]) -> TrainedGroup:
+    """Without the tokens of states that a later group has replaced in memory."""
+    members = [
+        member if member.state.token in resident else replace(member, state=replace(member.state, token=None))
+        for member in group.members
+    ]
+    return replace(group, members=members)

@@ -1,0 +1,113 @@
+"""Training a group in one pass over the rows: one model, or several that are fused."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import numpy as np
+
+from cerebro_db.core.errors import CerebroError, InvalidArgument
+from cerebro_db.core.protocol import Group, Member, TrainedMember
+from cerebro_db.nn import state_file
+from cerebro_db.nn.clocks import Clock, Pace
+from cerebro_db.nn.engines.base import Program
+from cerebro_db.nn.fit import Fit
+from cerebro_db.nn.programs import Programs, ReadyProgram
+from cerebro_db.nn.rows.data import Dataset, Slab, row_order, slabs
+
+Json = dict[str, Any]
+Report = Callable[[int, Optional[float]], None]  # of the rows trained on, over all members, and the running loss
+Listen = Callable[[], None]
+
+
+def planned_rows(group: Group, dataset: Dataset) -> int:
+    """The rows that a group will train on, over all members; none if its fit parameters are wrong."""
+    try:
+        fit = Fit.of(group.members[0].configuration)
+    except CerebroError:
+        return 0
+    return fit.epochs * fit.rows_of(dataset.rows) * len(group.members)
+
+
+def train(
+    programs: Programs,
+    group: Group,
+    first_index: int,
+    dataset: Dataset,
+    token: str,
+    pace: Pace,
+    report: Report,
+    listen: Listen,
+) -> tuple[list[TrainedMember], dict[str, float]]:
+    """Train each member on the same rows, each in its own row order, and write the states; also the seconds by stage.
+
+    The last member's state stays in memory under the token.
+    """
+    members, clock = group.members, Clock()
+    files = [member.out for member in members if member.out is not None]
+    if len(files) < len(members):
+        raise InvalidArgument("the order names no file for an outgoing state")
+    fit = Fit.of(members[0].configuration)
+    rows = fit.rows_of(dataset.rows)
+    ready = programs.ready_to_train([member.configuration for member in members], dataset, members[0].seed)
+    program = ready.program
+    clock.lap("build")
+    stacked = load_members(programs, ready, members)
+    clock.lap("load")
+    speed, done = ready.speed["train", len(members)], 0
+    with programs.configuration_errors():
+        for epoch in range(fit.epochs):
+            order = row_orders(dataset.rows, [member.shuffle_seed for member in members], epoch, fit.shuffle)
+            for slab in slabs(dataset, rows, fit.batch_size, speed, order):
+                started = time.monotonic()
+                stacked = advance(program, stacked, slab, fit.batch_size)
+                speed.measured(math.ceil(slab.rows / fit.batch_size), time.monotonic() - started)
+                done += slab.rows
+                listen()
+                if pace.due():
+                    report(done * len(members), None if stacked else program.running_loss())
+    clock.lap("train")
+    trained = []
+    for place, file in enumerate(files):
+        if program.fusion and stacked:
+            program.fusion.put_back(stacked[place])
+        with programs.configuration_errors():
+            metrics = program.metrics()
+        loss = metrics.pop("loss", math.nan)
+        last = place == len(members) - 1
+        state = state_file.write(program, file, first_index + place, token if last else None)
+        trained.append(TrainedMember(done, fit.steps_of(dataset.rows), loss, metrics, math.isfinite(loss), state))
+    clock.lap("save")
+    ready.token, ready.sha256 = token, trained[-1].state.sha256
+    return trained, clock.laps
+
+
+def load_members(programs: Programs, ready: ReadyProgram, members: Sequence[Member]) -> list[Any]:
+    """Bring the state of a single member into the program's variables, or return the states of several."""
+    stacked = []
+    for member in members:
+        ready.program.put_numbers(member.configuration)
+        programs.load(ready, member.configuration, member.state, member.seed)
+        ready.program.start_metrics()
+        if ready.program.fusion and len(members) > 1:
+            stacked.append(ready.program.fusion.taken())
+    ready.forget_state()  # until the visit is complete
+    return stacked
+
+
+def advance(program: Program, stacked: list[Any], slab: Slab, batch_size: int) -> list[Any]:
+    """Train on a slab: the states of several members if there are any, else the state in the variables."""
+    if program.fusion and stacked:
+        return program.fusion.train(stacked, slab, batch_size)
+    program.train(slab, batch_size)
+    return stacked
+
+
+def row_orders(rows: int, shuffle_seeds: Sequence[int], epoch: int, shuffle: bool) -> np.ndarray | None:
+    """The order of the rows for one member (None: as they lie), or a line for each of several."""
+    if len(shuffle_seeds) == 1:
+        return row_order(rows, shuffle_seeds[0], epoch) if shuffle else None
+    return np.stack([row_order(rows, seed, epoch) if shuffle else np.arange(rows) for seed in shuffle_seeds])

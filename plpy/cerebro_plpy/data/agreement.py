@@ -1,0 +1,63 @@
+"""What a validation table must have in common with its training table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cerebro_db.core import layout
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.packing import INTEGERS
+from cerebro_db.core.preparation import OneHot, Real
+
+from ..database.relations import Column
+from . import variables
+from .preparation import NUMBERS, SourceVariable, applied
+from .summary import Training
+
+
+def require_same_number(training: Training, inputs: Sequence[Any], outputs: Sequence[Any], module: str) -> None:
+    for argument, here, there in (
+        ("independent_varname", inputs, training.layout.inputs),
+        ("dependent_varname", outputs, training.layout.outputs),
+    ):
+        if len(here) != len(there):
+            raise InvalidArgument(
+                f"{module} error: {argument} makes {len(here)} variables; table {training.text} has {len(there)}.",
+                hint=f"There they are: {', '.join(variable.name for variable in there)}.",
+            )
+
+
+def input_as_trained(name: str, columns: list[Column], trained: layout.Variable) -> SourceVariable:
+    """These columns with the preparation of the training table's variable; integers are at least as wide."""
+    variable = applied(name, columns, trained.preparation)
+    if variable.dtype in INTEGERS and trained.dtype in INTEGERS:
+        variable.dtype = trained.dtype
+    return variable
+
+
+def output_as_trained(column: Column, trained: layout.Variable, module: str) -> SourceVariable:
+    """Labels are compared in the training column's type, numbers become float32; vectors must be of the same kind."""
+    preparation = trained.preparation
+    fits = (isinstance(preparation, OneHot) and column.element is None) or (
+        isinstance(preparation, Real) and (column.element or column.type) in NUMBERS
+    )
+    if not fits and variables.output_preparation(column, module).kind != preparation.kind:
+        raise InvalidArgument(
+            f"{module} error: column '{column.name}' of type {column.shown} does not fit "
+            f"the training table's '{trained.name}' ({trained.target}).",
+            hint="Cast it to the type of the training data, in a view if need be.",
+        )
+    return applied(column.name, [column], preparation)
+
+
+def require_same_shapes(
+    training: Training, inputs: list[SourceVariable], outputs: list[SourceVariable], module: str
+) -> None:
+    for variable, trained in zip(inputs + outputs, training.layout.inputs + training.layout.outputs):
+        if variable.shape != trained.shape:
+            raise BadData(
+                f"{module} error: column '{variable.name}' has shape {list(variable.shape)}; "
+                f"'{trained.name}' of table {training.text} has {list(trained.shape)}.",
+                hint="Training and validation data need the same shapes.",
+            )

@@ -1,0 +1,165 @@
+"""Rows become buffers: read in packing order, encoded, and inserted into the packed table, in one pass."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from cerebro_db.core import packing
+from cerebro_db.core.errors import BadData, InUse
+from cerebro_db.core.layout import Partition
+from cerebro_db.core.names import quote
+
+from .. import platform
+from ..database import relations
+from ..database.access import Cursor, Database
+from ..database.relations import Relation
+from . import summary, unusable
+from .preparation import SourceVariable, expression, hashed
+from .summary import Packing
+
+BATCH_BYTES = 4 << 20  # of rows fetched at a time
+MOST_PASSES = 8
+
+
+class Restart(Exception):
+    """The table is not as it was when packing began.  The text is shown if that happens again and again."""
+
+
+def count(db: Database, source: Relation, variables: Sequence[SourceVariable], module: str) -> int:
+    """The number of rows; an error if one of their values is NULL."""
+    columns = list({column.name: None for variable in variables for column in variable.columns})
+    nulls = [f"count(*) FILTER (WHERE {quote(name)} IS NULL) AS n{i}" for i, name in enumerate(columns)]
+    (found,) = db.scan(f"SELECT count(*) AS rows, {', '.join(nulls)} FROM {source.sql}")
+    for index, name in enumerate(columns):
+        if found[f"n{index}"]:
+            raise BadData(
+                f"{module} error: column '{name}' of table {source.text} is NULL in {found[f'n{index}']} "
+                f"of {found['rows']} rows.",
+                hint=f"Leave them out (a view: WHERE {quote(name)} IS NOT NULL) or fill them (COALESCE).",
+            )
+    return int(found["rows"])
+
+
+def write(db: Database, job: Packing) -> None:
+    """Create the packed table and its summary.
+
+    A second pass is rare: a row needs a wider integer type, or others write to the table meanwhile.
+    """
+    reason = ""
+    here = platform.of(db)
+    for partition in here.partitions(job.output, len(job.keys)):
+        relations.require_free(db, partition, job.module)
+    for _ in range(MOST_PASSES):
+        try:
+            with db.savepoint():
+                columns = _packed_columns(job)
+                here.make_packed_table(db, job.output, columns, job.keys)
+                _write_buffers(db, job, [column for column, _ in columns])
+                summary.write(db, job)
+            return
+        except Restart as again:
+            reason = str(again)
+            job.rows = count(db, job.source, job.variables, job.module)
+            job.geometry = packing.geometry(job.rows, job.geometry.segments, job.geometry.buffer_size)
+        except db.plpy.SPIError as error:
+            if not db.is_error(error, "22003"):
+                raise
+            raise BadData(
+                f"{job.module} error: a value of table {job.source.text} is too large: {error}.",
+                hint="Inputs become real (smaller integers: integer), integer outputs smallint.",
+            ) from None
+    raise InUse(f"{job.module} error: {reason}.", hint="Pack a copy, or in a REPEATABLE READ transaction.")
+
+
+def _packed_columns(job: Packing) -> list[tuple[str, str]]:
+    values = [(variable.name, "bytea") for variable in job.variables]
+    shapes = [(variable.name + "_shape", "integer[]") for variable in job.variables]
+    return [*values, *shapes, ("buffer_id", "integer")]
+
+
+def _write_buffers(db: Database, job: Packing, columns: list[str]) -> None:
+    geometry = job.geometry
+    encoders = [variable.encoder() for variable in job.variables]
+    rows_of, buffers_of, bytes_of = ([0] * len(job.keys) for _ in range(3))
+    hashes = [hashlib.sha256() for _ in job.keys]
+    insert, types = _insert(job, columns)
+    step = max(1, min(10_000, BATCH_BYTES // sum(variable.wire_bytes_per_row for variable in job.variables)))
+    cursor = _open(db, job)
+    for number in range(min(geometry.buffers, geometry.rows)):
+        rows, segment = geometry.size(number), geometry.segment(number)
+        _fill(db, job, cursor, encoders, rows, step)
+        payloads = [_take(db, job, variable, encoder) for variable, encoder in zip(job.variables, encoders)]
+        shapes = [[rows, *variable.shape] for variable in job.variables]
+        db.execute(insert, types, job.keys[segment], *payloads, *shapes, number)
+        rows_of[segment] += rows
+        buffers_of[segment] += 1
+        for payload in payloads:
+            bytes_of[segment] += len(payload)
+            hashes[segment].update(payload)
+    if len(cursor.fetch(1)):
+        raise Restart(f"rows were added to '{job.source.text}' again and again")
+    cursor.close()
+    job.partitions = [
+        Partition(key, rows_of[segment], buffers_of[segment], bytes_of[segment], hashes[segment].hexdigest())
+        for segment, key in enumerate(job.keys)
+    ]
+
+
+def _open(db: Database, job: Packing) -> Cursor:
+    """The rows, shuffled if there is a seed.
+
+    The order is that of a hash of the seed and of the packed columns, not of where a row lies: it is the same after a
+    dump and restore, and on PostgreSQL and Greenplum.
+    """
+    names = list({column.name: None for variable in job.variables for column in variable.columns})
+    alias = {name: f"q.c{index}" for index, name in enumerate(names)}
+    values = [f"{expression(v, lambda c: alias[c.name])} AS v{i}" for i, v in enumerate(job.variables)]
+    stored = [f"s.{quote(name)} AS c{index}" for index, name in enumerate(names)]
+    order = "$1"
+    for variable in job.variables:
+        order = hashed(variable, lambda c: f"s.{quote(c.name)}", order)
+    return platform.of(db).rows_to_pack(db, job.source.sql, stored, values, order, job.seed)
+
+
+def _fill(db: Database, job: Packing, cursor: Cursor, encoders: list[packing.Encoder], rows: int, step: int) -> None:
+    """Read so many rows into the encoders."""
+    while rows:
+        batch = cursor.fetch(min(rows, step))
+        if not len(batch):
+            raise Restart(f"rows vanished from '{job.source.text}' again and again")
+        for index, (variable, encoder) in enumerate(zip(job.variables, encoders)):
+            key = f"v{index}"
+            try:
+                encoder.add([row[key] for row in batch])
+            except packing.Unusable as wrong:
+                raise unusable.error_of(db, job.source, variable, wrong, job.module) from None
+            except packing.UnknownLabel as label:
+                raise Restart(f"new values came into '{variable.name}' again and again ('{label}')") from None
+        rows -= len(batch)
+
+
+def _take(db: Database, job: Packing, variable: SourceVariable, encoder: packing.Encoder) -> bytes:
+    """The bytes of a buffer's column."""
+    try:
+        return encoder.take()
+    except packing.Unusable as wrong:
+        raise unusable.error_of(db, job.source, variable, wrong, job.module) from None
+    except packing.TooWide as wide:
+        if not variable.preparation.widens:
+            raise BadData(
+                f"{job.module} error: column '{variable.name}' of table {job.source.text} "
+                "has values outside of -32768 to 32767.",
+                hint="For regression convert the column to real[].",
+            ) from None
+        variable.dtype = wide.dtype
+        raise Restart(f"the values of '{variable.name}' change") from None
+
+
+def _insert(job: Packing, columns: list[str]) -> tuple[str, tuple[str, ...]]:
+    """The statement that inserts a buffer, and the types of its parameters."""
+    number = len(job.variables)
+    types = ("integer", *["bytea"] * number, *["integer[]"] * number, "integer")
+    named = ", ".join(quote(column) for column in [platform.KEY, *columns])
+    places = ", ".join(f"${place + 1}" for place in range(len(types)))
+    return f"INSERT INTO {job.output.sql} ({named}) VALUES ({places})", types

@@ -1,0 +1,102 @@
+"""The class labels of a column: found when a training table is packed, known when others are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cerebro_db.core import packing
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.names import quote
+from cerebro_db.core.preparation import OneHot
+
+from ..database.access import Database
+from ..database.relations import Relation
+from .preparation import SourceVariable, label_text
+
+
+def find(
+    db: Database, source: Relation, variable: SourceVariable, one_hot: OneHot, declared: int | None, module: str
+) -> None:
+    """Set the labels of a variable to those of its column, sorted, and the class of every spelling of a label.
+
+    ``declared``: the number of classes that the user wants room for.
+    """
+    column = quote(variable.columns[0].name)
+    try:
+        rows = db.scan(
+            f"""
+            SELECT label, pg_catalog.dense_rank() OVER (ORDER BY sample) - 1 AS class
+            FROM (SELECT DISTINCT {label_text(column, one_hot.type)} AS label, {column} AS sample
+                  FROM {source.sql}) AS labels
+            ORDER BY class, label LIMIT {packing.MOST_CLASSES + 1}
+            """
+        )
+    except db.plpy.SPIError as error:
+        if not db.is_error(error, "42883"):
+            raise
+        raise InvalidArgument(
+            f"{module} error: invalid dependent_varname ('{variable.name}'): "
+            f"labels of type {one_hot.type} cannot be sorted.",
+            hint="A view can convert them to text.",
+        ) from None
+    variable.spellings = {row["label"]: row["class"] for row in rows}
+    firsts = {row["class"]: row["label"] for row in reversed(rows)}  # the first spelling stands for the class
+    labels = tuple(firsts[number] for number in sorted(firsts))
+    if len(labels) > packing.MOST_CLASSES:
+        raise BadData(
+            f"{module} error: column '{variable.name}' has more than {packing.MOST_CLASSES} different values.",
+            hint="For regression convert it to real; a key is no label.",
+        )
+    if declared is not None and declared < len(labels):
+        raise InvalidArgument(
+            f"{module}: Invalid num_classes value specified. It must be equal to or greater than "
+            f"distinct class values found in table ({len(labels)}).",
+            hint="num_classes has one element per dependent variable; NULL counts the values found.",
+        )
+    if declared is not None and declared > packing.MOST_CLASSES:
+        raise InvalidArgument(
+            f"{module} error: num_classes says {declared}; a variable has at most {packing.MOST_CLASSES} classes.",
+            hint="num_classes has one element per dependent variable; NULL counts the values found.",
+        )
+    variable.preparation, variable.shape = replace(one_hot, labels=labels), (declared or len(labels),)
+
+
+def match(
+    db: Database, source: Relation, variable: SourceVariable, one_hot: OneHot, training: str, module: str
+) -> None:
+    """Set the class of every spelling of a label, by the labels of the training table."""
+    column, kind = quote(variable.columns[0].name), one_hot.type
+    try:
+        rows = db.scan(
+            f"""
+            SELECT label, pg_catalog.array_position($1::text[]::{kind}[], sample) - 1 AS class
+            FROM (SELECT DISTINCT {label_text(column, kind)} AS label, {column}::{kind} AS sample
+                  FROM {source.sql}) AS labels
+            ORDER BY sample, label LIMIT {packing.MOST_CLASSES + 1}
+            """,
+            list(one_hot.labels),
+        )
+    except db.plpy.SPIError as error:
+        if error.sqlstate[:2] not in ("22", "42"):
+            raise
+        raise InvalidArgument(
+            f"{module} error: column '{variable.name}' of type {variable.columns[0].shown} cannot be read as {kind}, "
+            f"the type of the training labels: {error}.",
+            hint="Cast it in a view of the source table.",
+        ) from None
+    variable.spellings = {row["label"]: row["class"] for row in rows if row["class"] is not None}
+    unknown = [row["label"] for row in rows if row["class"] is None]
+    if unknown:
+        number = variable.columns[0].category == "N"
+        raise BadData(
+            f"{module}: the class values in {source.text} ({_shown([*variable.spellings, *unknown], number)}) "
+            f"should be a subset of class values in {training} ({_shown(one_hot.labels, number)})",
+            detail=f"Only in {source.text}: {_shown(unknown, number)}",
+            hint="Pack a training table that has all classes, or leave these rows out.",
+        )
+
+
+def _shown(labels: list[str] | tuple[str, ...], number: bool) -> str:
+    """Labels as MADlib shows them, as a Python list; a long list is cut."""
+    shown = [label if number else repr(label) for label in labels[:50]]
+    return "[" + ", ".join(shown) + (", …" if len(labels) > 50 else "") + "]"

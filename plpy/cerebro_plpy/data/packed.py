@@ -1,0 +1,77 @@
+"""Packed tables as fitting and evaluating read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_db.core.errors import BadData, Unsupported, WrongState
+from cerebro_db.core.layout import DataSet
+
+from ..database import relations
+from ..database.access import Database
+from ..database.relations import Relation
+from ..sessions.session import Session
+from .summary import parsed
+
+
+@dataclass
+class Packed:
+    """A packed table and its summary."""
+
+    relation: Relation
+    summary: dict[str, Any]  # the summary's row without the layout
+    layout: dict[str, Any]  # as JSON; it is known to be a Layout
+
+    @property
+    def dataset(self) -> DataSet:
+        return DataSet(self.relation.sql, self.layout)
+
+
+def read(db: Database, table: str | None, module: str, *, argument: str) -> Packed:
+    please = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
+    relation = relations.filled(db, table, module, please, argument=argument)
+    summary = relations.find(db, relation.name.suffixed("_summary"))
+    if relation.temporary:
+        raise Unsupported(
+            f"{module} error: '{relation.text}' is a temporary table, which worker sessions cannot see.",
+            hint="Pack into an ordinary table.",
+        )
+    if summary is None or "layout" not in relations.columns(db, summary):
+        raise WrongState(f"{module} error: '{relation.text}' is not a packed table.", hint=please)
+    row = db.one(f"SELECT * FROM {summary.sql}")
+    if row is None:
+        raise BadData(f"{module} error: the summary of '{relation.text}' is empty.", hint=please)
+    parsed(row["layout"], relation.text, module)
+    return Packed(relation, {k: v for k, v in row.items() if k != "layout"}, json.loads(row["layout"]))
+
+
+def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed, module: str) -> None:
+    """The rows of a table to validate or evaluate on must have the shapes of those that the model trained on."""
+    for side in ("inputs", "outputs"):
+        ours = [(v["shape"], v.get("kind")) for v in trained[side]]
+        theirs = [(v["shape"], v.get("kind")) for v in other.layout[side]]
+        if ours != theirs:
+            raise BadData(
+                f"{module} error: the {side} of '{other.relation.text}' have the shapes"
+                f" {[s for s, _ in theirs]}, those of '{trained_on}' {[s for s, _ in ours]}.",
+                hint="Pack it with validation_preprocessor_dl(), naming the training table.",
+            )
+
+
+def see_committed(recorder: Session, packed_tables: Iterable[Packed], module: str) -> None:
+    """Refuse tables that worker sessions do not see as we do: they see only what is committed."""
+    for data in packed_tables:
+        seen = recorder.run("SELECT to_regclass(%s)::oid", (data.relation.sql,))[0][0]
+        layout = None
+        if seen == data.relation.oid:
+            found = recorder.run(f"SELECT layout FROM {data.relation.name.suffixed('_summary').sql}")
+            layout = found[0][0] if found else None
+        if layout != data.layout:
+            raise WrongState(
+                f"{module} error: '{data.relation.text}' was made or changed in this transaction, which is not"
+                " committed, so worker sessions cannot see it.",
+                hint="COMMIT first, then call it again.",
+            )

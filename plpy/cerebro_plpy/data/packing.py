@@ -1,0 +1,240 @@
+"""``training_preprocessor_dl`` and ``validation_preprocessor_dl``: pack a table's rows into buffers on the segments.
+
+All of it happens in the caller's transaction: either the packed table and its summary exist afterwards, or neither.
+"""
+
+from __future__ import annotations
+
+import time
+
+from cerebro_db.core import packing, preparation
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.names import Name, split_list
+from cerebro_db.core.preparation import OneHot
+
+from .. import platform
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.relations import Column, Relation
+from ..platform import Rule
+from . import agreement, buffers, labels, variables
+from .preparation import SourceVariable, applied, find_shapes
+from .summary import Packing, read_training
+
+TRAINING, VALIDATION = "training_preprocessor_dl", "validation_preprocessor_dl"
+SMALLEST_CONSTANT = 1e-37  # 1 / constant, by which inputs are multiplied, must be a float32
+
+
+@entry
+def training_preprocessor_dl(
+    db: Database,
+    source_table: str | None,
+    output_table: str | None,
+    dependent_varname: str | None,
+    independent_varname: str | None,
+    buffer_size: int | None = None,
+    normalizing_const: float | None = None,
+    num_classes: list[int | None] | None = None,
+    distribution_rules: str | None = None,
+    segments: int | None = None,
+    seed: int | None = None,
+) -> None:
+    begun = time.monotonic()
+    source = relations.filled(db, source_table, TRAINING)
+    output = _free_output(db, output_table, TRAINING)
+    _check_buffer_size(buffer_size, TRAINING)
+    constant = _constant(normalizing_const)
+    wanted = platform.segments_wanted(db, segments, TRAINING)
+    rule = platform.of(db).distribution_rule(db, distribution_rules, TRAINING)
+
+    dependents, independents = _columns(db, source, dependent_varname, independent_varname, TRAINING)
+    normalized = preparation.divided_by(constant)
+    ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents, TRAINING)]
+    outs = [applied(one.name, [one], variables.output_preparation(one, TRAINING)) for one in dependents]
+    variables.check_names(ins, outs, TRAINING)
+    rows = buffers.count(db, source, ins + outs, TRAINING)
+    find_shapes(db, source, ins + outs, TRAINING)
+    _find_labels(db, source, outs, num_classes)
+
+    count = _segments(db, wanted, rule, rows)
+    if seed is None:
+        seed = db.value("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")  # obeys setseed()
+    job = Packing(
+        module=TRAINING,
+        source=source,
+        output=output,
+        source_text=source_table or "",
+        output_text=output_table or "",
+        inputs=ins,
+        outputs=outs,
+        independents=[column.name for column in independents],
+        constant=constant,
+        rows=rows,
+        geometry=_geometry(ins + outs, rows, count, buffer_size, TRAINING),
+        keys=platform.of(db).distribution_keys(db, count, rule),
+        seed=seed,
+        num_classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(num_classes)] if num_classes else None,
+        rule=rule,
+    )
+    buffers.write(db, job)
+    _tell(db, job, begun)
+
+
+@entry
+def validation_preprocessor_dl(
+    db: Database,
+    source_table: str | None,
+    output_table: str | None,
+    dependent_varname: str | None,
+    independent_varname: str | None,
+    training_preprocessor_table: str | None,
+    buffer_size: int | None = None,
+    distribution_rules: str | None = None,
+) -> None:
+    begun = time.monotonic()
+    source = relations.filled(db, source_table, VALIDATION)
+    output = _free_output(db, output_table, VALIDATION)
+    _check_buffer_size(buffer_size, VALIDATION)
+    rule = platform.of(db).distribution_rule(db, distribution_rules, VALIDATION)
+    training = read_training(db, training_preprocessor_table, VALIDATION)
+
+    dependents, independents = _columns(db, source, dependent_varname, independent_varname, VALIDATION)
+    groups = variables.grouped(independents, VALIDATION)
+    agreement.require_same_number(training, groups, dependents, VALIDATION)
+    ins = [
+        agreement.input_as_trained(name, columns, trained)
+        for (name, columns), trained in zip(groups, training.layout.inputs)
+    ]
+    outs = [
+        agreement.output_as_trained(column, trained, VALIDATION)
+        for column, trained in zip(dependents, training.layout.outputs)
+    ]
+    variables.check_names(ins, outs, VALIDATION)
+    rows = buffers.count(db, source, ins + outs, VALIDATION)
+    find_shapes(db, source, ins + outs, VALIDATION)
+    for variable, trained in zip(outs, training.layout.outputs):
+        if isinstance(variable.preparation, OneHot):
+            labels.match(db, source, variable, variable.preparation, training.text, VALIDATION)
+            variable.shape = trained.shape
+    agreement.require_same_shapes(training, ins, outs, VALIDATION)
+
+    count = min(training.segments, rows)
+    job = Packing(
+        module=VALIDATION,
+        source=source,
+        output=output,
+        source_text=source_table or "",
+        output_text=output_table or "",
+        inputs=ins,
+        outputs=outs,
+        independents=[column.name for column in independents],
+        constant=training.constant,
+        rows=rows,
+        geometry=_geometry(ins + outs, rows, count, buffer_size, VALIDATION),
+        keys=platform.of(db).distribution_keys(db, count, rule),
+        num_classes=training.num_classes,
+        rule=rule,
+    )
+    buffers.write(db, job)
+    _tell(db, job, begun)
+
+
+# -- arguments -----------------------------------------------------------------------------------------
+
+
+def _free_output(db: Database, text: str | None, module: str) -> Name:
+    return relations.new(db, text, module, ("_summary",))
+
+
+def _check_buffer_size(buffer_size: int | None, module: str) -> None:
+    if buffer_size is not None and buffer_size <= 0:
+        raise InvalidArgument(
+            f"{module}: The buffer size has to be a positive integer or NULL.",
+            hint="NULL makes buffers of about 8 MB.",
+        )
+
+
+def _constant(value: float | None) -> float:
+    if value is None or abs(value - 1.0) <= 1e-6:
+        return 1.0
+    if not SMALLEST_CONSTANT < value < float("inf"):
+        raise InvalidArgument(
+            f"{TRAINING}: The normalizing constant has to be a positive integer or NULL.",
+            hint="Every input is divided by it: 255 for pixels, 1 to leave them as they are.",
+        )
+    return value
+
+
+def _columns(
+    db: Database, source: Relation, dependent: str | None, independent: str | None, module: str
+) -> tuple[list[Column], list[Column]]:
+    dependents = split_list(dependent, f"{module} error: dependent_varname")
+    independents = split_list(independent, f"{module} error: independent_varname")
+    present = relations.columns(db, source)
+    return (
+        variables.pick(present, dependents, "dependent_varname", source, module),
+        variables.pick(present, independents, "independent_varname", source, module),
+    )
+
+
+def _segments(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:
+    if wanted is None:
+        return min(platform.of(db).segments(db, rule, rows), rows)
+    if wanted > rows:
+        raise InvalidArgument(
+            f"{TRAINING} error: {wanted} segments are too many for {rows} rows.",
+            hint=f"Each segment needs a row: segments => {rows} at most.",
+        )
+    return wanted
+
+
+def _geometry(
+    packed: list[SourceVariable], rows: int, segments: int, buffer_size: int | None, module: str
+) -> packing.Geometry:
+    widest = max(variable.bytes_per_row for variable in packed)
+    wanted = buffer_size or packing.default_rows_per_buffer(widest, rows, segments)
+    geometry = packing.geometry(rows, segments, wanted)
+    if geometry.buffer_size * widest > packing.LARGEST_BYTES:
+        raise InvalidArgument(
+            f"{module} error: a buffer of {geometry.buffer_size} rows of {widest} bytes is too large for one value.",
+            hint=f"buffer_size => {max(1, packing.TARGET_BYTES // widest)} is a good choice.",
+        )
+    return geometry
+
+
+def _find_labels(
+    db: Database, source: Relation, outs: list[SourceVariable], num_classes: list[int | None] | None
+) -> None:
+    declared = num_classes or [None] * len(outs)
+    if len(declared) != len(outs):
+        raise InvalidArgument(
+            f"{TRAINING} error: num_classes has {len(declared)} elements for {len(outs)} dependent variables.",
+            hint="Give one element per dependent variable; NULL counts the values found.",
+        )
+    for variable, number in zip(outs, declared):
+        if isinstance(variable.preparation, OneHot):
+            labels.find(db, source, variable, variable.preparation, number, TRAINING)
+        elif number is not None and number != variable.shape[-1]:
+            raise InvalidArgument(
+                f"{TRAINING} error: num_classes says {number} for '{variable.name}', "
+                f"whose values have shape {list(variable.shape)}.",
+                hint="NULL takes the values as they are.",
+            )
+
+
+# -- the message at the end ----------------------------------------------------------------------------
+
+
+def _tell(db: Database, job: Packing, begun: float) -> None:
+    size = sum(partition.bytes for partition in job.partitions)
+    buffer_count = sum(partition.buffers for partition in job.partitions)
+    db.notice(
+        f"{job.module}: {_counted(job.rows, 'row')} in {_counted(buffer_count, 'buffer')}"
+        f" on {_counted(len(job.keys), 'segment')}, "
+        f"{size / 1e6:.1f} MB, {time.monotonic() - begun:.1f} s"
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

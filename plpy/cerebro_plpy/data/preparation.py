@@ -1,0 +1,149 @@
+"""The SQL that applies a preparation (cerebro_db.core.preparation) to the columns of a table.
+
+``expression`` gives what a session reads of a row, for packing and predicting alike.  Each kind of preparation has its
+SQL in EXPRESSIONS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from cerebro_db.core import layout, packing
+from cerebro_db.core.errors import BadData
+from cerebro_db.core.names import quote
+from cerebro_db.core.preparation import AsIs, Divided, Encoded, OneHot, Preparation, Real
+
+from ..database.access import Database
+from ..database.relations import Column, Relation
+
+SMALL = ("smallint", "integer", "boolean")
+REALS = ("real", "double precision", "numeric")
+NUMBERS = (*SMALL, "bigint", *REALS)
+
+Alias = Callable[[Column], str]  # how a query names a column
+
+
+@dataclass
+class SourceVariable:
+    """A variable, and the columns of the table at hand that it is made of."""
+
+    name: str
+    columns: list[Column]
+    preparation: Preparation
+    dtype: str  # of the packed values; packing makes it wider when values need that
+    shape: tuple[int, ...] = ()  # of one row; () until find_shapes or the labels tell
+    spellings: dict[str, int] = field(default_factory=dict)  # every spelling of a label -> its class
+
+    @property
+    def is_array(self) -> bool:
+        return self.columns[0].element is not None
+
+    @property
+    def bytes_per_row(self) -> int:
+        return packing.ITEM_BYTES[self.dtype] * packing.elements(self.shape)
+
+    @property
+    def wire_bytes_per_row(self) -> int:
+        """Bytes that a query returns for a row, roughly."""
+        return 100 if self.preparation.label_type else 20 + 4 * packing.elements(self.shape)
+
+    def encoder(self) -> packing.Encoder:
+        return self.preparation.encoder(self.shape, self.dtype, self.spellings)
+
+    def documented(self) -> layout.Variable:
+        columns = tuple(column.name for column in self.columns)
+        return layout.Variable(self.name, self.dtype, self.shape, columns, self.preparation)
+
+    def for_prediction(self) -> dict[str, Any]:
+        """The entry of an order to predict: the trainer reads arrays as PostgreSQL holds them."""
+        return {
+            "name": self.name,
+            "dtype": self.wire_dtype,
+            "shape": list(self.shape),
+            "scale": self.preparation.scale(self.dtype),
+            "factor": self.preparation.factor(self.dtype),
+        }
+
+    @property
+    def wire_dtype(self) -> str:
+        """The type of the array's elements in a query: always four bytes."""
+        return "float32" if self.dtype == "float32" else "int32"
+
+
+def applied(name: str, columns: list[Column], preparation: Preparation) -> SourceVariable:
+    """The variable that a preparation makes of these columns."""
+    integers = all((column.element or column.type) in SMALL for column in columns)
+    return SourceVariable(name, columns, preparation, preparation.dtype(integers))
+
+
+# -- the SQL of each kind ------------------------------------------------------------------------------------
+
+
+def expression(variable: SourceVariable, alias: Alias) -> str:
+    """What a session reads of a row: the bytes of an array of numbers, or a label as text."""
+    return EXPRESSIONS[type(variable.preparation)](variable, alias)
+
+
+def _numbers(variable: SourceVariable, alias: Alias) -> str:
+    element = "real" if variable.wire_dtype == "float32" else "integer"
+    if variable.is_array:
+        array = f"{alias(variable.columns[0])}::{element}[]"
+    else:
+        array = f"ARRAY[{', '.join(_number(alias(column), column, element) for column in variable.columns)}]"
+    return f"cerebro._array_bytes({array})"
+
+
+def _label(variable: SourceVariable, alias: Alias) -> str:
+    return label_text(alias(variable.columns[0]), str(variable.preparation.label_type))
+
+
+EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
+    AsIs: _numbers,
+    Divided: _numbers,
+    OneHot: _label,
+    Encoded: _numbers,
+    Real: _numbers,
+}
+
+
+def hashed(variable: SourceVariable, alias: Alias, seed: str) -> str:
+    """A 64-bit number made of a row's values, before any preparation, and of another such number."""
+    if variable.preparation.label_type:
+        return f"pg_catalog.hashtextextended({_label(variable, alias)}, {seed})"
+    if variable.is_array:
+        return f"pg_catalog.hash_array_extended({alias(variable.columns[0])}, {seed})"
+    parts = [_number(alias(column), column, "double precision") for column in variable.columns]
+    return f"pg_catalog.hash_array_extended(ARRAY[{', '.join(parts)}], {seed})"
+
+
+def label_text(value: str, label_type: str) -> str:
+    """A label as text that is compared byte by byte, whatever the column's collation."""
+    return f'({value}::{label_type})::text COLLATE "C"'
+
+
+def _number(value: str, column: Column, element: str) -> str:
+    return f"{value}::integer::{element}" if column.type == "boolean" else f"{value}::{element}"
+
+
+# -- what the rows tell --------------------------------------------------------------------------------------
+
+
+def find_shapes(db: Database, source: Relation, variables: list[SourceVariable], module: str) -> None:
+    """Set the shape of every variable but labels; of an array, it is that of some row."""
+    arrays = [variable for variable in variables if variable.is_array]
+    for variable in variables:
+        if variable not in arrays and not isinstance(variable.preparation, OneHot):
+            variable.shape = (len(variable.columns),)
+    if not arrays:
+        return
+    sent = [f"cerebro._array_bytes({quote(variable.columns[0].name)})" for variable in arrays]
+    picked = ", ".join(f"pg_catalog.encode({value}, 'hex') AS v{index}" for index, value in enumerate(sent))
+    (row,) = db.scan(f"SELECT {picked} FROM {source.sql} LIMIT 1")
+    for index, variable in enumerate(arrays):
+        variable.shape = packing.shape_of(bytes.fromhex(row[f"v{index}"]))
+        if not variable.shape:
+            raise BadData(
+                f"{module} error: column '{variable.name}' of table {source.text} has empty arrays.",
+                hint=f"WHERE pg_catalog.cardinality({quote(variable.name)}) = 0 finds them.",
+            )

@@ -1,0 +1,45 @@
+"""The error for a value that cannot be packed: how many rows have such values, and how to find them."""
+
+from __future__ import annotations
+
+from cerebro_db.core import packing
+from cerebro_db.core.errors import BadData
+from cerebro_db.core.names import quote
+
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from .preparation import SourceVariable
+
+
+def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: packing.Unusable, module: str) -> BadData:
+    problem = {
+        "shape": f"has arrays of different shapes: {list(variable.shape)} and {list(wrong.shape)}",
+        "null": "has arrays with NULL elements",
+        "finite": "has values that are NaN or infinite",
+    }[wrong.what]
+    where = " OR ".join(_condition(variable, column, wrong.what) for column in variable.columns)
+    (found,) = db.scan(f"SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows FROM {source.sql}")
+    return BadData(
+        f"{module} error: {_columns_of(variable)} of table {source.text} {problem}.",
+        detail=f"{found['bad']} of {found['rows']} rows "
+        + (f"do not have shape {list(variable.shape)}." if wrong.what == "shape" else "do."),
+        hint=f"Find them with: SELECT * FROM {source.sql} WHERE {where}",
+    )
+
+
+def _columns_of(variable: SourceVariable) -> str:
+    """The columns as the user named them: an input of plain numbers has several."""
+    names = [column.name for column in variable.columns]
+    if len(names) == 1:
+        return f"column '{names[0]}'"
+    return f"one of the columns {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
+
+
+def _condition(variable: SourceVariable, column: Column, what: str) -> str:
+    name = quote(column.name)
+    if what == "shape":
+        lengths = [f"array_length({name}, {place + 1}) <> {size}" for place, size in enumerate(variable.shape)]
+        return " OR ".join([f"array_ndims({name}) IS DISTINCT FROM {len(variable.shape)}", *lengths])
+    values = f"unnest({name}) AS e" if column.element else f"(VALUES ({name})) AS v(e)"
+    test = "e IS NULL" if what == "null" else "e::text IN ('NaN', 'Infinity', '-Infinity')"
+    return f"EXISTS (SELECT FROM {values} WHERE {test})"

@@ -1,0 +1,83 @@
+"""Which columns become which variable, and which preparation their types ask for.
+
+| column                                      | as an input                              | as an output           |
+|---------------------------------------------|------------------------------------------|------------------------|
+| array of smallint, integer, boolean         | as_is or divided: uint8, int16 or int32  | encoded: int16         |
+| array of bigint                             | as_is or divided: float32                | encoded: int16         |
+| array of real, double precision, numeric    | as_is or divided: float32                | real: float32          |
+| one number or boolean                       | with all others one variable, features   | (see below)            |
+| real, double precision, numeric             |                                          | real: float32, [1]     |
+| any other type that can be sorted           | –                                        | one_hot: int16         |
+"""
+
+from __future__ import annotations
+
+from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
+from cerebro_db.core.names import check
+from cerebro_db.core.preparation import Encoded, OneHot, Preparation, Real
+
+from ..database.relations import Column, Relation, has_columns
+from .preparation import NUMBERS, REALS, SMALL, SourceVariable
+
+FEATURES = "features"
+
+
+def pick(present: dict[str, Column], names: list[str], argument: str, source: Relation, module: str) -> list[Column]:
+    """The columns of these names."""
+    for name in names:
+        if name not in present:
+            raise UndefinedColumn(
+                f"{module} error: invalid {argument} ('{name}') for source table ({source.text}).",
+                hint=has_columns(present),
+            )
+    return [present[name] for name in names]
+
+
+def grouped(columns: list[Column], module: str) -> list[tuple[str, list[Column]]]:
+    """The inputs that columns make: (name, columns).
+
+    Each array is one input.  All plain numbers together are one more, at the place of the first of them.
+    """
+    groups: list[tuple[str, list[Column]]] = []
+    plain: list[Column] = []
+    for column in columns:
+        if (column.element or column.type) not in NUMBERS:
+            raise InvalidArgument(
+                f"{module} error: invalid independent_varname ('{column.name}'): its type is {column.shown}.",
+                hint="Inputs are numbers and arrays of numbers; a view can convert others.",
+            )
+        if column.element is not None:
+            groups.append((column.name, [column]))
+            continue
+        if not plain:
+            groups.append((FEATURES, plain))
+        plain.append(column)
+    return groups
+
+
+def output_preparation(column: Column, module: str) -> Preparation:
+    """What a column becomes as an output; a one_hot has no labels yet."""
+    if column.element in SMALL or column.element == "bigint":
+        return Encoded()
+    if column.element in REALS or column.type in REALS:
+        return Real()
+    if column.element is not None:
+        raise Unsupported(
+            f"{module} error: invalid dependent_varname ('{column.name}'): its type is {column.shown}.",
+            hint="Outputs are labels of any type that can be sorted, numbers, and arrays of numbers.",
+        )
+    return OneHot(column.type)
+
+
+def check_names(inputs: list[SourceVariable], outputs: list[SourceVariable], module: str) -> None:
+    """All columns of the packed table and of its summary must have different names that are short enough."""
+    names = ["__dist_key__", "buffer_id"]
+    names += [variable.name + ending for variable in inputs + outputs for ending in ("", "_shape")]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(
+                f"{module} error: the packed table would have two columns '{name}'.",
+                hint="A view of the source table can rename one.",
+            )
+    for variable in outputs:
+        check(variable.name + "_class_values")

@@ -1,0 +1,50 @@
+"""The weights of models in tables: as one value, or in chunks where a value would be too large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..database.access import Database
+
+LARGEST_VALUE = 500 << 20  # bytes; pg_dump cannot write a much larger value
+PIECE = 4 << 20  # bytes of weights in one statement
+
+
+def cut(weights: bytes) -> Iterator[bytes]:
+    return (weights[start : start + PIECE] for start in range(0, len(weights), PIECE))
+
+
+def pieces(db: Database, models: str, chunks: str | None, key: int) -> Iterator[bytes]:
+    """The weights of one model of a fit's tables; Python never holds more than one piece."""
+    if chunks is not None:
+        cursor = db.cursor(f"SELECT payload FROM {chunks} WHERE mst_key = $1 ORDER BY start", ("integer",), key)
+        while batch := cursor.fetch(16):
+            yield b"".join(row["payload"] for row in batch)
+        cursor.close()
+        return
+    size = db.value(f"SELECT octet_length(model_weights) FROM {models} WHERE mst_key = $1", ("integer",), key)
+    for start in range(0, size or 0, PIECE):
+        piece = f"SELECT substr(model_weights, $1, $2) FROM {models} WHERE mst_key = $3"
+        yield db.value(piece, ("integer", "integer", "integer"), start + 1, PIECE, key)
+
+
+def value_sql(rows: str, first: int, size: int) -> str:
+    """The weights within a state, as one value; ``rows`` is FROM … WHERE … of the state's rows.
+
+    Only the rows that hold weights are read, not the optimizer's.
+    """
+    return (
+        f"(SELECT substr(string_agg(payload, ''::bytea ORDER BY start), ({first} - min(start))::integer + 1, {size})"
+        f" {rows} AND start < {first + size} AND start + octet_length(payload) > {first})"
+    )
+
+
+def chunks_sql(key: int, rows: str, first: int, size: int) -> str:
+    """The weights within a state, as rows of a ``_weights`` table."""
+    begin = f"GREATEST({first} - start, 0)"
+    return (
+        f"SELECT {key} AS mst_key, GREATEST(start - {first}, 0) AS start,"
+        f" substr(payload, {begin}::integer + 1,"
+        f" (LEAST(octet_length(payload), {first + size} - start) - {begin})::integer) AS payload,"
+        f" __dist_key__ {rows} AND start < {first + size} AND start + octet_length(payload) > {first}"
+    )

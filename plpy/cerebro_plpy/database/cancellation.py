@@ -1,0 +1,173 @@
+"""How a function of ours learns that its statement is cancelled, or its session terminated.
+
+PostgreSQL handles these signals only while the function runs SQL, so a function that waits runs ``SELECT 1`` again and
+again.  Greenplum does more, and some of it is unsound.  It raises a KeyboardInterrupt between any two lines of Python.
+It also begins and ends, on all segments, the subtransaction that PL/Python puts around each statement; a cancel there
+is an error that leaves Python's frames behind, and the next function of the session crashes the server.  Therefore, on
+Greenplum:
+
+* both signals are blocked while Python runs, statements included;
+* we look for blocked signals where we listen, and before each statement;
+* a statement that may take long is run by PL/pgSQL (``scan`` and ``patiently``), which unblocks the signals while the
+  statement runs and blocks them again before the subtransaction ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+Listen = Callable[[], None]
+
+CANCELLED = "canceling statement due to user request"
+CANCEL, TERMINATE = signal.SIGINT, signal.SIGTERM
+
+Prepare = Callable[[str, tuple[str, ...]], Any]  # a statement and the types of its parameters -> a plan
+
+_greenplum: bool | None = None  # not known yet
+_scanning = False
+
+
+def on_greenplum(plpy: Any) -> bool:
+    """For this module and ``platform.of`` only: all others use the methods of the Platform."""
+    global _greenplum
+    if _greenplum is None:
+        if os.path.exists("internal.auto.conf"):  # a file of Greenplum's in the data folder, our working directory
+            # A cancel may have come while the interpreter started, and must not meet a statement.  Writing to the log
+            # raises it as an exception.
+            plpy.log("cerebro_db is used in this session")
+        _greenplum = "Greenplum" in plpy.execute("SELECT pg_catalog.version() AS version")[0]["version"]
+    return _greenplum
+
+
+@contextlib.contextmanager
+def held_back(plpy: Any) -> Iterator[None]:
+    """Around the whole body of a function: on Greenplum, blocks the signals."""
+    if _greenplum is False:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {CANCEL, TERMINATE})
+    try:
+        if not on_greenplum(plpy):
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def look(plpy: Any, client: int | None = None) -> None:
+    """On Greenplum: raises if a blocked signal is pending, or the client is gone."""
+    pending = signal.sigpending()
+    if TERMINATE in pending:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {TERMINATE})
+        plpy.execute("SELECT 1")  # ends this process
+    if CANCEL in pending:
+        raise KeyboardInterrupt(let_in(plpy))
+    if client is not None and is_closed(client):
+        raise KeyboardInterrupt("connection to client lost")
+
+
+def let_in(plpy: Any) -> str:
+    """Receive the pending cancel, and return the database's message, which says why it came."""
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {CANCEL})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {CANCEL})
+    try:
+        plpy.log("cerebro_db is cancelled in this session")  # raises the cancel as an exception
+    except plpy.Error as error:
+        return str(error)
+    return CANCELLED
+
+
+def is_closed(connection: int) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def listener(plpy: Any) -> Listen:
+    """A function to call again and again while waiting.  It raises when the session we run in is to stop."""
+    if not on_greenplum(plpy):
+        plan = plpy.prepare("SELECT 1")
+        return lambda: plan.execute([], 1) and None
+    (settings,) = plpy.execute(
+        "SELECT pg_catalog.current_setting('gp_role') AS role,"
+        " pg_catalog.current_setting('client_connection_check_interval') AS checks"
+    )
+    if settings["role"] == "execute":  # in a segment's process statements are as harmless as on PostgreSQL
+        plan = plpy.prepare("SELECT 1")
+        return lambda: execute(plpy, plan, []) and None
+    client = client_socket() if settings["checks"] != "0" else None
+    return lambda: look(plpy, client)
+
+
+def client_socket() -> int | None:
+    """The file descriptor of the connection that this process serves."""
+    port = Path("postmaster.pid").read_text().splitlines()[3]  # the data folder is our working directory
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as connection:
+            here = connection.getsockname()
+            if str(here[1]) == port if isinstance(here, tuple) else here.endswith(f".s.PGSQL.{port}"):
+                return int(name)
+    return None
+
+
+def execute(plpy: Any, plan: Any, values: list[Any]) -> Any:
+    """The result of a statement.  On Greenplum it can be terminated, which does no harm there, but not cancelled."""
+    if not on_greenplum(plpy):
+        return plpy.execute(plan, values)
+    look(plpy)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {TERMINATE})
+    try:
+        return plpy.execute(plan, values)
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {TERMINATE})
+
+
+def scan(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[str]]) -> list[dict[str, Any]]:
+    """The rows of a query that may take long and can be cancelled.  Its parameters are arrays of text."""
+    if not on_greenplum(plpy):
+        return list(plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels)))
+    return _through_plpgsql(plpy, prepare("SELECT cerebro._scan($1, $2) AS found", ("text", "text[]")), sql, labels)
+
+
+def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[str]]) -> None:
+    """Run a statement that may take long and can be cancelled.  Its parameters are arrays of text."""
+    if not on_greenplum(plpy):
+        plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels))
+        return
+    _through_plpgsql(plpy, prepare("SELECT cerebro._await($1, $2) AS found", ("text", "text[]")), sql, labels)
+
+
+def _through_plpgsql(plpy: Any, plan: Any, sql: str, labels: Sequence[list[str]]) -> list[dict[str, Any]]:
+    global _scanning
+    look(plpy)
+    _scanning = True
+    try:
+        values = _Unblocking([sql, *labels] if labels else [sql, None])
+        return [json.loads(row["found"]) for row in plpy.execute(plan, values)]
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {CANCEL, TERMINATE})
+        _scanning = False
+
+
+class _Unblocking(list):  # type: ignore[type-arg]
+    """The values of a statement.  PL/Python reads them when it is ready to turn an error into an exception."""
+
+    def __getitem__(self, place: Any) -> Any:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {CANCEL, TERMINATE})
+        return super().__getitem__(place)
+
+
+def hold(plpy: Any) -> None:
+    """The last step of ``cerebro._scan`` and ``cerebro._await``."""
+    with contextlib.suppress(KeyboardInterrupt):  # the database knows of the cancel, too, and will raise it
+        if _scanning:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {CANCEL})

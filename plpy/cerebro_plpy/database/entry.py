@@ -1,0 +1,54 @@
+"""The decorator ``entry``: makes a function of ours the body of a SQL function, and its errors PostgreSQL errors."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any, Callable
+
+from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull
+
+from . import cancellation
+from .access import Database
+
+
+def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function is called with ``plpy``, and gets a Database in its place.
+
+    A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  The error of a statement (a cancel is
+    one) keeps its own.  Any other exception is a defect of ours and keeps its traceback.
+    """
+
+    @wraps(function)
+    def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            with cancellation.held_back(plpy):
+                return function(Database(plpy), *args, **kwargs)
+        except CerebroError as error:
+            failure = _postgres_error(plpy, error.message, error.sqlstate, error.detail, error.hint)
+        except plpy.SPIError as error:
+            _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
+            failure = _postgres_error(plpy, str(error), error.sqlstate, detail, hint)
+            if not error.sqlstate.startswith("57"):  # a cancel is no defect; anything else may be one of our SQL
+                failure = failure.with_traceback(error.__traceback__)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            failure = _postgres_error(plpy, str(error), DiskFull.sqlstate, None, MAKE_ROOM)
+        except KeyboardInterrupt as interrupt:
+            # Greenplum raises this for a cancel, here as soon as the signal is no longer held back.
+            failure = _postgres_error(plpy, str(interrupt) or cancellation.CANCELLED, "57014", None, None)
+        raise failure
+
+    return call
+
+
+def _postgres_error(plpy: Any, message: str, sqlstate: str, detail: str | None, hint: str | None) -> Any:
+    """What ``plpy.error`` raises, without the "plpy.Error: " that PL/Python puts before each message.
+
+    PL/Python writes "<class name>: <text>", so the class is named after the first part of the message.
+    """
+    head, colon, text = message.partition(": ")
+    name, text = (head, text) if colon and head else ("cerebro", message)
+    error = type(name, (plpy.Error,), {"__module__": "builtins"})(text)
+    error.sqlstate, error.detail, error.hint = sqlstate, detail, hint
+    return error

@@ -1,0 +1,219 @@
+"""The tables of the database: whether they exist and may be used, and their columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cerebro_db.core.errors import (
+    BadData,
+    DuplicateTable,
+    InvalidName,
+    NotPermitted,
+    UndefinedColumn,
+    UndefinedObject,
+    UndefinedTable,
+    Unsupported,
+)
+from cerebro_db.core.names import Name, quote
+
+from .access import Database
+
+READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or view that exists.  ``text`` is what the user wrote."""
+
+    oid: int
+    schema: str
+    table: str
+    kind: str
+    temporary: bool
+    text: str
+
+    @property
+    def sql(self) -> str:
+        return f"{quote(self.schema)}.{quote(self.table)}"
+
+    @property
+    def name(self) -> Name:
+        return Name(self.schema, self.table)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; of a domain, the type below it.  ``element`` is the array's element type, if it is one."""
+
+    name: str
+    type: str  # for casts: without a length ("bpchar" rather than "character"); users' types with their schema
+    shown: str  # as pg_typeof() writes it
+    category: str  # pg_type.typcategory: N, S, B, A, D …
+    element: str | None
+
+
+def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
+    row = db.one(
+        """
+        SELECT c.oid::bigint AS oid, n.nspname, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary
+        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = pg_catalog.to_regclass($1)
+        """,
+        ("text",),
+        name.sql,
+    )
+    if row is None:
+        return None
+    return Relation(row["oid"], row["nspname"], row["relname"], row["relkind"], row["temporary"], text or str(name))
+
+
+def existing(
+    db: Database, text: str | None, module: str, please: str = "", *, argument: str = "source_table"
+) -> Relation:
+    """The input table of this name; an error unless it exists and may be read."""
+    if text is None or not text.strip():
+        raise InvalidName(
+            f"{module} error: NULL/empty input table name!", hint=f"{argument} takes the name of a table or view."
+        )
+    relation = find(db, Name.parse(text, f"{module} error: input table name"), text.strip())
+    if relation is None:
+        raise UndefinedTable(
+            f"{module} error: Input table '{text.strip()}' does not exist." + (f" {please}" if please else ""),
+            hint="Check the spelling, the schema and the search_path; capitals need double quotes.",
+        )
+    if relation.kind not in READABLE:
+        raise Unsupported(f"{module} error: '{relation.text}' is not a table or view.")
+    require_select(db, relation, module)
+    return relation
+
+
+def filled(
+    db: Database, text: str | None, module: str, please: str = "", *, argument: str = "source_table"
+) -> Relation:
+    """The input table of this name; an error unless it exists, may be read and has rows."""
+    relation = existing(db, text, module, please, argument=argument)
+    if is_empty(db, relation):
+        raise BadData(f"{module} error: Input table '{relation.text}' is empty!", hint="At least one row is needed.")
+    return relation
+
+
+def is_empty(db: Database, relation: Relation) -> bool:
+    return not db.scan(f"SELECT 1 AS one FROM {relation.sql} LIMIT 1")
+
+
+def require_select(db: Database, relation: Relation, module: str) -> None:
+    if not db.value("SELECT pg_catalog.has_any_column_privilege($1::oid, 'SELECT')", ("bigint",), relation.oid):
+        raise NotPermitted(
+            f"{module} error: permission denied to read '{relation.text}'.",
+            hint=f"Its owner can say: GRANT SELECT ON {relation.sql} TO {current_user(db)};",
+        )
+
+
+def new(
+    db: Database, text: str | None, module: str, endings: tuple[str, ...] = (), *, argument: str = "output_table"
+) -> Name:
+    """The name, with its schema, of a new output table; an error if the table or a companion of it exists."""
+    if text is None or not text.strip() or text.strip().lower() == "null":
+        raise InvalidName(
+            f"{module} error: NULL/empty output table name!", hint=f"{argument} takes the name of a table to be made."
+        )
+    if not re.match(r'[^\W\d]|"', text.strip()):
+        raise InvalidName(
+            f"{module} error: Invalid output table name {text.strip()}",
+            hint="A name begins with a letter or an underscore; others need double quotes.",
+        )
+    name = qualified(db, Name.parse(text, f"{module} error: output table name"), module)
+    for ending in ("", *endings):
+        require_free(db, name.suffixed(ending), module, text.strip() if not ending else None)
+    return name
+
+
+def require_free(db: Database, name: Name, module: str, shown: str | None = None) -> None:
+    if find(db, name) is not None:
+        raise DuplicateTable(
+            f"{module} error: Output table '{shown or name.table}' already exists.\n"
+            "            Drop it before calling the function.",
+            hint=f"DROP TABLE {name}; or choose another name.",
+        )
+
+
+def qualified(db: Database, name: Name, module: str) -> Name:
+    """The name with the schema in which a new table would be created; an error if it may not be created there."""
+    schema = name.schema or db.value("SELECT pg_catalog.current_schema()")
+    if schema is None:
+        raise UndefinedObject(
+            f"{module} error: no schema of the search_path exists to make '{name}' in.",
+            hint="Write schema.table or SET search_path.",
+        )
+    name = Name(schema, name.table)
+    may = db.value(
+        "SELECT pg_catalog.has_schema_privilege(n.oid, 'CREATE') FROM pg_catalog.pg_namespace n WHERE n.nspname = $1",
+        ("text",),
+        schema,
+    )
+    if may is None:
+        raise UndefinedObject(f"{module} error: schema '{schema}' does not exist.", hint="CREATE SCHEMA makes it.")
+    # Checked before a run begins, because its tables are created when it has ended.
+    if schema == "pg_catalog":
+        raise NotPermitted(f"{module} error: no tables are made in pg_catalog.", hint="Choose a schema of your own.")
+    if not may:
+        raise NotPermitted(
+            f"{module} error: permission denied to make '{name}' in schema '{schema}'.",
+            hint="Write schema.table with a schema of yours, or its owner can say:"
+            f" GRANT CREATE ON SCHEMA {quote(schema)} TO {current_user(db)};",
+        )
+    return name
+
+
+def columns(db: Database, relation: Relation) -> dict[str, Column]:
+    found = db.rows(
+        """
+        WITH RECURSIVE base AS (
+            SELECT a.attname::text AS name, a.attnum, a.atttypid AS type, a.atttypid AS shown
+            FROM pg_catalog.pg_attribute a
+            WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+            UNION ALL
+            SELECT b.name, b.attnum, t.typbasetype, b.shown
+            FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd'
+        )
+        SELECT b.name, pg_catalog.format_type(b.shown, NULL) AS shown, t.typcategory::text AS category,
+               CASE WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN pg_catalog.format_type(t.oid, -1)
+                    ELSE pg_catalog.format('%s.%I', t.typnamespace::regnamespace, t.typname) END AS type,
+               CASE WHEN t.typcategory <> 'A' THEN NULL
+                    WHEN e.typnamespace = 'pg_catalog'::regnamespace THEN pg_catalog.format_type(e.oid, -1)
+                    ELSE pg_catalog.format('%s.%I', e.typnamespace::regnamespace, e.typname) END AS element
+        FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
+        WHERE t.typtype <> 'd'
+        ORDER BY b.attnum
+        """,
+        ("bigint",),
+        relation.oid,
+    )
+    return {row["name"]: Column(**row) for row in found}
+
+
+def require_columns(db: Database, relation: Relation, names: list[str], module: str, please: str = "") -> list[Column]:
+    """These columns, in this order; MADlib's error for a column that the table does not have."""
+    present = columns(db, relation)
+    for name in names:
+        if name not in present:
+            raise UndefinedColumn(
+                f"{module}: invalid column name ('{name}') for table ({relation.text}). {please}".rstrip(),
+                hint=has_columns(present),
+            )
+    return [present[name] for name in names]
+
+
+def has_columns(present: dict[str, Column]) -> str:
+    shown = ", ".join(list(present)[:20]) + (", …" if len(present) > 20 else "")
+    return f"It has the columns: {shown}."
+
+
+def current_user(db: Database) -> str:
+    return quote(current_role(db))
+
+
+def current_role(db: Database) -> str:
+    """The current user's name, unquoted.  No cast to text: the search_path may have another "text"."""
+    return str(db.value("SELECT current_user AS u"))

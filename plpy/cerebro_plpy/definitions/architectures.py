@@ -1,0 +1,113 @@
+"""Architecture tables: one row per architecture.  Configurations refer to it by model_id."""
+
+from __future__ import annotations
+
+import json
+
+from cerebro_db.core.architecture import keras2, reading
+from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, UndefinedObject
+from cerebro_db.core.names import Name
+
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.relations import Relation
+
+MODULE = "Keras Model Arch"
+COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
+
+
+@entry
+def load_keras_model(
+    db: Database,
+    keras_model_arch_table: str | None,
+    model_arch: str | None,
+    model_weights: bytes | None = None,
+    name: str | None = None,
+    description: str | None = None,
+) -> None:
+    parsed = Name.parse(keras_model_arch_table, f"{MODULE} error: keras_model_arch_table")
+    if model_arch is None:
+        raise InvalidArgument(
+            f"{MODULE} error: model_arch must not be NULL.", hint="model.to_json() of Keras gives it."
+        )
+    reading.architecture(model_arch)  # refuses now, not in a run, text that is no architecture and code that would run
+    for warning in keras2.warnings(json.loads(model_arch)):
+        db.warning(f"{MODULE}: {warning}")
+    if model_weights is not None and len(model_weights) % 4:
+        raise BadData(
+            f"{MODULE} error: model_weights has {len(model_weights)} bytes, which is not a multiple of 4.",
+            hint="Weights are float32: np.concatenate([w.flatten() for w in model.get_weights()]).tobytes().",
+        )
+    table = _arch_table(db, parsed, (keras_model_arch_table or "").strip())
+    # The next id is the largest one plus 1.  The lock keeps two sessions from taking the same id.
+    db.patiently(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
+    model_id = db.value(f"SELECT coalesce(max(model_id), 0) + 1 FROM {table.sql}")
+    db.execute(
+        f"""
+        INSERT INTO {table.sql} (model_id, model_arch, model_weights, name, description, __internal_madlib_id__)
+        VALUES ($1, $2::json, $3, $4, $5,
+                pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text))
+        """,
+        ("integer", "text", "bytea", "text", "text"),
+        model_id, model_arch, model_weights, name, description,
+    )  # fmt: skip
+    db.info(f"{MODULE}: Added model id {model_id} to {table.text} table")
+
+
+@entry
+def delete_keras_model(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> None:
+    table = relations.filled(db, keras_model_arch_table, MODULE, argument="keras_model_arch_table")
+    _require_columns(db, table)
+    if not db.execute(f"DELETE FROM {table.sql} WHERE model_id = $1", ("integer",), model_id):
+        raise UndefinedObject(
+            f"{MODULE}: Model id {'NULL' if model_id is None else model_id} not found",
+            hint=f"SELECT model_id, name FROM {table.sql} lists them.",
+        )
+    db.info(f"{MODULE}: Model id {model_id} has been deleted from {table.text}.")
+
+
+def _arch_table(db: Database, parsed: Name, shown: str) -> Relation:
+    """The table of this name.  It is created if it does not exist."""
+    found = relations.find(db, parsed, shown)
+    if found is None:
+        name = relations.qualified(db, parsed, MODULE)
+        if _create(db, name):
+            db.info(f"{MODULE}: Created new keras model architecture table {shown}.")
+        found = relations.find(db, name, shown)
+        assert found is not None
+    _require_columns(db, found)
+    return found
+
+
+def _create(db: Database, name: Name) -> bool:
+    """Create the table; False if another session has just created it."""
+    try:
+        with db.savepoint():
+            db.execute(
+                f"""
+                CREATE TABLE {name.sql} (
+                    model_id integer PRIMARY KEY,
+                    model_arch json,
+                    model_weights bytea,
+                    name text,
+                    description text,
+                    __internal_madlib_id__ text
+                )
+                """
+            )
+    except db.plpy.SPIError as error:
+        if error.sqlstate not in ("42P07", "23505"):  # the catalog's unique index may notice first
+            raise
+        return False
+    return True
+
+
+def _require_columns(db: Database, table: Relation) -> None:
+    present = relations.columns(db, table)
+    missing = [column for column in COLUMNS if column not in present]
+    if missing:
+        raise UndefinedColumn(
+            f"{MODULE}: Invalid keras model architecture table {table.text}, missing columns: {missing}",
+            hint="load_keras_model creates a table when no table has the given name.",
+        )

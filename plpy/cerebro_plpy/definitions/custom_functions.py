@@ -1,0 +1,172 @@
+"""Custom losses and metrics: an administrator registers source text, configurations name it, trainers execute it.
+
+The server checks the syntax of the source and never executes it.  A configuration holds ``name@version``.  The segment
+that gives a trainer the configuration reads the source from the table, so no JSON of a user's can bring source along.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedObject, Unsupported
+from cerebro_db.core.parameters import custom
+
+from ..database.access import Database
+from ..database.entry import entry
+
+TABLE = "cerebro.custom_function"
+LOAD, DELETE = "load_custom_function", "delete_custom_function"
+POWER = "It runs in trainer processes, with the rights of the server's operating-system account, for all who name it."
+
+
+@entry
+def load_custom_function(
+    db: Database, name: str | None, source: str | None, kind: str | None, description: str | None = None
+) -> int:
+    """Register a function, or a new version of it; returns the version."""
+    require_admin(db, LOAD)
+    custom.check_name(name, kind)
+    assert name is not None and kind is not None
+    custom.check_source(name, source)
+    assert source is not None
+    take_turns(db)
+    last = db.one(
+        "SELECT version, kind FROM cerebro.custom_function WHERE name OPERATOR(pg_catalog.=) $1"
+        " ORDER BY version DESC LIMIT 1",
+        ("pg_catalog.text",),
+        name,
+    )
+    version = _append(db, name, (last["version"] if last else 0) + 1, kind, source, description)
+    db.notice(f"{LOAD}: {kind} {custom.reference(name, version)} is registered. {POWER}")
+    return version
+
+
+@entry
+def delete_custom_function(db: Database, name: str | None) -> None:
+    """Retire a function: new runs cannot name it; existing runs and models keep their version."""
+    require_admin(db, DELETE)
+    take_turns(db)
+    last = db.one(
+        "SELECT version, kind, source IS NULL AS retired FROM cerebro.custom_function"
+        " WHERE name OPERATOR(pg_catalog.=) $1 ORDER BY version DESC LIMIT 1",
+        ("pg_catalog.text",),
+        name,
+    )
+    if last is None or last["retired"]:
+        raise UndefinedObject(
+            f"{DELETE} error: there is no custom function {'NULL' if name is None else repr(name[:80])}.",
+            hint="SELECT name, kind FROM cerebro.custom_functions lists them.",
+        )
+    _append(db, str(name), last["version"] + 1, last["kind"], None, None)
+
+
+@entry
+def load_pickled_function(db: Database, *_arguments: Any) -> None:
+    """MADlib's signature, with an object pickled by dill.  It is refused: unpickling it would execute its code."""
+    raise Unsupported(
+        f"{LOAD} error: pickled and dill objects are not loaded: reading one executes it inside the server.",
+        hint="Register the source text instead: SELECT cerebro.load_custom_function('name',"
+        " $$def name(y_true, y_pred): ...$$, 'loss' or 'metric');",
+    )
+
+
+@entry
+def load_top_k_accuracy_function(db: Database, object_table: str | None, k: int | None) -> None:
+    require_table(object_table, "load_top_k_accuracy_function")
+    if k is None or k < 1:
+        shown = "NULL" if k is None else k
+        raise InvalidArgument(f"load_top_k_accuracy_function error: k is {shown}; it must be at least 1.")
+    db.notice(f"load_top_k_accuracy_function: metrics=['top_{k}_accuracy'] needs no registration, for every k")
+
+
+def require_admin(db: Database, module: str) -> None:
+    if not db.value("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')"):
+        raise NotPermitted(
+            f"{module} error: only a member of cerebro_admin may do this.",
+            hint="Registered code has the power of the server's operating-system account.",
+        )
+
+
+def take_turns(db: Database) -> None:
+    """Wait for other sessions that register, so that no version is given twice.
+
+    LOCK TABLE would need more rights than inserting rows.
+    """
+    db.rows("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('cerebro_db custom functions', 0))")
+
+
+def _append(db: Database, name: str, version: int, kind: str, source: str | None, description: str | None) -> int:
+    sha256 = custom.sha256(source) if source is not None else None
+    db.execute(
+        "INSERT INTO cerebro.custom_function (name, version, kind, source, sha256, description)"
+        " VALUES ($1, $2, $3, $4, $5, $6)",
+        ("pg_catalog.text", "pg_catalog.int4", *["pg_catalog.text"] * 4),
+        name, version, kind, source, sha256, description,
+    )  # fmt: skip
+    return version
+
+
+# -- in compile parameters ----------------------------------------------------------------------------------
+
+
+def require_table(object_table: str | None, module: str) -> str | None:
+    """MADlib's argument object_table: the only table that it may name is the one that is used anyway."""
+    if object_table is not None and object_table.strip().lower() not in (TABLE, "custom_function"):
+        raise Unsupported(
+            f"{module} error: object_table '{object_table[:80]}': custom functions are in {TABLE}.",
+            hint="Leave object_table out. An administrator moves a function over with"
+            " cerebro.load_custom_function(name, source, kind).",
+        )
+    return TABLE if object_table is not None else None
+
+
+def known(db: Database, pinned: str = "") -> custom.Known:
+    """The custom functions that compile parameters may name.
+
+    A name means its latest version.  ``name@version`` in the text ``pinned`` stays known in that version.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for row in db.rows(
+        "SELECT DISTINCT ON (name) name, version, kind, source IS NULL AS retired FROM cerebro.custom_function"
+        " ORDER BY name, version DESC"
+    ):
+        if not row["retired"]:
+            reference = custom.reference(row["name"], row["version"])
+            found.setdefault(row["kind"], {}).update({row["name"]: reference, reference: reference})
+    for name, number in re.findall(r"\b([A-Za-z_]\w*)@(\d{1,9})\b", pinned, re.ASCII):
+        pin = fetched(db, name, int(number))
+        if pin is not None:
+            reference = custom.reference(name, int(number))
+            found.setdefault(pin["kind"], {}).update({name: reference, reference: reference})
+    return found
+
+
+# -- for a trainer --------------------------------------------------------------------------------------------
+
+
+def fetched(db: Database, name: str, version: int) -> dict[str, Any] | None:
+    # Every name and operator is qualified, because worker sessions have the user's own search_path.
+    return db.one(
+        "SELECT name, version, kind, source, sha256 FROM cerebro.custom_function"
+        " WHERE name OPERATOR(pg_catalog.=) $1 AND version OPERATOR(pg_catalog.=) $2 AND source IS NOT NULL",
+        ("pg_catalog.text", "pg_catalog.int4"),
+        name,
+        version,
+    )
+
+
+def of(db: Database, configuration: Any) -> list[dict[str, Any]]:
+    """The custom functions that a configuration names, with their source from the table."""
+    compiled = configuration.get("compile") if isinstance(configuration, dict) else None
+    found = []
+    for reference in sorted(custom.references(compiled)):
+        name, version = custom.split(reference) or ("", 0)
+        row = fetched(db, name, version)
+        if row is None:
+            raise UndefinedObject(
+                f"the custom function {reference} is not registered on this server",
+                hint="SELECT name, version, kind FROM cerebro.custom_functions lists those that are.",
+            )
+        found.append(row)
+    return found

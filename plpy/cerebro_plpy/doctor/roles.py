@@ -1,0 +1,97 @@
+"""The doctor's checks of roles: the five roles that CREATE EXTENSION made, and the worker roles of users."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ..sessions import logins
+from .report import OK, PROBLEM, WARNING, Examined, Row
+
+GROUPS: dict[str, set[str]] = {  # role -> the roles that it is a member of
+    "cerebro_user": set(),
+    "cerebro_monitor": set(),
+    "cerebro_admin": {"cerebro_user", "cerebro_monitor"},
+    "cerebro_worker": set(),
+    "cerebro_enrol": {"cerebro_worker"},
+}
+WORKER = re.compile(r"cerebro_w_\d+")
+
+MEMBERS = (
+    "SELECT g.rolname::text AS role, m.rolname::text AS member, a.admin_option AS admin, m.rolsuper AS superuser"
+    " FROM pg_catalog.pg_auth_members a JOIN pg_catalog.pg_roles g ON g.oid = a.roleid"
+    " JOIN pg_catalog.pg_roles m ON m.oid = a.member"
+    " WHERE g.rolname LIKE 'cerebro\\_%' OR m.rolname LIKE 'cerebro\\_%'"
+)
+ROLES = (
+    "SELECT rolname::text AS name, oid::bigint AS oid, rolcanlogin AS login, rolsuper OR rolcreaterole OR rolcreatedb"
+    " OR rolreplication OR rolbypassrls AS more FROM pg_catalog.pg_roles WHERE rolname LIKE 'cerebro\\_%'"
+)
+
+
+def groups(examined: Examined) -> Iterator[Row]:
+    """The five roles have exactly the rights and members that CREATE EXTENSION gave them."""
+    roles = {row["name"]: row for row in examined.db.rows(ROLES)}
+    held: dict[str, set[str]] = {}
+    members: dict[str, list[dict[str, Any]]] = {}
+    for row in examined.db.rows(MEMBERS):
+        held.setdefault(row["member"], set()).add(row["role"])
+        members.setdefault(row["role"], []).append(row)
+    wrong = []
+    for name, wanted in GROUPS.items():
+        if name not in roles:
+            wrong.append(f"{name} is missing")
+            continue
+        if roles[name]["more"]:
+            wrong.append(f"{name} has powers of its own (SUPERUSER, CREATEROLE, …)")
+        if roles[name]["login"] != (name == logins.ENROL):
+            wrong.append(f"{name} {'may' if roles[name]['login'] else 'may not'} log in")
+        if extra := held.get(name, set()) - wanted:
+            wrong.append(f"{name} is a member of {', '.join(sorted(extra))}")
+        if lacking := wanted - held.get(name, set()):
+            wrong.append(f"{name} is not a member of {', '.join(sorted(lacking))}")
+    known = {logins.ENROL} | {name for name in roles if WORKER.fullmatch(name)}
+    for row in members.get(logins.GROUP, []):
+        if row["member"] not in known:
+            wrong.append(f"{row['member']} is a member of cerebro_worker, which is reserved for the server's logins")
+    for row in members.get(logins.ENROL, []):
+        wrong.append(f"{row['member']} is a member of {logins.ENROL}, which is reserved for the server")
+    if wrong:
+        advice = "REVOKE, or ALTER ROLE … NOSUPERUSER NOCREATEROLE and the like; see docs/security.md."
+        yield Row("roles", "groups", PROBLEM, "; ".join(wrong), advice)
+    else:
+        yield Row("roles", "groups", OK, ", ".join(GROUPS))
+    admins = sorted(row["member"] for row in members.get("cerebro_admin", []))
+    yield Row("roles", "admins", OK, f"members of cerebro_admin: {', '.join(admins) or 'nobody'}")
+
+
+def worker_roles(examined: Examined) -> Iterator[Row]:
+    """Each worker role is a member of its user and of the group, and no role is a member of it."""
+    roles = [row for row in examined.db.rows(ROLES) if WORKER.fullmatch(row["name"])]
+    owners = {
+        row["oid"]: row["name"]
+        for row in examined.db.rows("SELECT oid::bigint AS oid, rolname::text AS name FROM pg_catalog.pg_roles")
+    }
+    members = examined.db.rows(MEMBERS)
+    wrong, left = [], []
+    for role in roles:
+        name, owner = role["name"], owners.get(int(role["name"].rpartition("_")[2]))
+        held = {row["role"] for row in members if row["member"] == name}
+        lent = sorted({row["member"] for row in members if row["role"] == name})
+        if role["more"]:
+            wrong.append(f"{name} has powers of its own")
+        if lent:
+            wrong.append(f"{name} is granted to {', '.join(lent)}")
+        if owner is None:
+            left.append(name)
+        elif held != {owner, logins.GROUP}:
+            wrong.append(f"{name} is a member of {', '.join(sorted(held)) or 'nothing'}; it should be one of {owner}")
+    if wrong:
+        advice = "DROP ROLE it as a superuser: the next run of its user creates it again."
+        yield Row("roles", "worker roles", PROBLEM, "; ".join(wrong), advice)
+    elif left:
+        advice = f"DROP ROLE {', '.join(left)};"
+        yield Row("roles", "worker roles", WARNING, f"{', '.join(left)}: their users no longer exist", advice)
+    else:
+        yield Row("roles", "worker roles", OK, f"{len(roles)}, each a member of its user and of {logins.GROUP} only")

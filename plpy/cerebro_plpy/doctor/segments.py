@@ -1,0 +1,139 @@
+"""The doctor's checks of every segment: a trainer starts, and what it and its host have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import psycopg2
+
+from cerebro_db.core import protocol
+from cerebro_db.core.engines import DISPLAY_NAMES
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.protocol import Inspected, ServerFacts
+
+from ..platform.machine import megabytes
+from ..runs.options import choose_options
+from ..segment.scratch import SCRATCH
+from ..sessions.failures import Refused, first_line
+from ..sessions.team import Team, Worker
+from .report import OK, PROBLEM, WARNING, Examined, Row, counted, disk_row, numbers, with_detail
+
+OLDEST_KERAS = (3, 13, 2)  # in older versions an architecture can get around Keras' own safe mode
+TRAINER_WITHIN = "3min"
+
+
+def trainers(examined: Examined) -> Iterator[Row]:
+    keys = examined.platform.distribution_keys(examined.db, examined.segments)
+    gpus = examined.platform.gpus_of_segments(examined.db, keys)
+    try:
+        answers = _inspected(examined, keys, use_gpus=any(gpu is not None for gpu in gpus))
+    except psycopg2.Error as error:
+        yield Row("segments", "trainers", PROBLEM, first_line(error), error.diag.message_hint)
+        return
+    sound = {}
+    for segment, answer in sorted(answers.items()):
+        place = f"segment {segment}"
+        if isinstance(answer, CerebroError):
+            yield Row(place, "trainer", PROBLEM, with_detail(answer), answer.hint or "Its log says why.")
+        else:
+            sound[place] = answer
+            yield from _segment(place, answer, gpus[segment])
+    if sound:
+        yield from _agreement(examined, sound)
+        yield from _memory(sound)
+
+
+def _inspected(examined: Examined, keys: list[int], *, use_gpus: bool) -> dict[int, Inspected | CerebroError]:
+    """For each segment what its trainer reports, or the error."""
+    chosen = choose_options(examined.db, None, keys, use_gpus=use_gpus)
+    team = Team.opened(examined.db, keys, chosen)
+    try:
+        for worker in team.workers:
+            worker.session.run(f"SET statement_timeout = '{TRAINER_WITHIN}'")
+
+        async def inspect(worker: Worker) -> Inspected | CerebroError:
+            try:
+                return await team.order(worker, protocol.Inspect())
+            except Refused as refused:
+                return refused.error
+
+        return team.run_all({worker.segment: inspect(worker) for worker in team.workers})
+    finally:
+        team.close()
+
+
+def _segment(place: str, answer: Inspected, gpu: int | None) -> Iterator[Row]:
+    versions = answer.trainer.versions
+    software = f"Keras {versions['keras']} on {DISPLAY_NAMES[versions['engine']]} {versions['engine_version']}"
+    found = f"{software}, numpy {versions['numpy']}, Python {versions['python']}"
+    if numbers(versions["keras"]) < OLDEST_KERAS:
+        least = ".".join(map(str, OLDEST_KERAS))
+        advice = f"Install Keras {least} or later in the trainer's environment: architectures can trick older versions."
+        yield Row(place, "trainer", PROBLEM, found, advice)
+    else:
+        yield Row(place, "trainer", OK, f"{found}; ready after {answer.seconds:.1f} s")
+    devices = answer.trainer.devices
+    found = f"{', '.join(devices)}; {counted(answer.threads or 0, 'thread')}"
+    if gpu is not None and not any(device.startswith("GPU") for device in devices):
+        advice = (
+            "TensorFlow finds no GPU: its build does not match the driver, or confinement denies something it needs."
+        )
+        yield Row(place, "devices", WARNING, found, advice)
+    else:
+        yield Row(place, "devices", OK, found)
+    achieved = answer.trainer.confinement
+    if achieved:
+        yield Row(place, "confinement", OK, ", ".join(achieved))
+    else:
+        advice = "Only the allow-list and a process of its own confine the trainer; a newer Linux kernel does more."
+        yield Row(place, "confinement", WARNING, "none", advice)
+    where = "for cached rows, in memory" if answer.in_memory else f"for cached rows, in the data folder ({SCRATCH})"
+    yield disk_row(place, "room", answer.scratch, where)
+
+
+def _agreement(examined: Examined, sound: dict[str, Inspected]) -> Iterator[Row]:
+    """Whether all segments have the same versions and paths, and the coordinator, too."""
+    same: dict[str, Callable[[ServerFacts], Any]] = {
+        "extension's code": lambda facts: facts.version,
+        "code folder": lambda facts: facts.code,
+        "install.json": lambda facts: facts.installed,
+        "embedded Python": lambda facts: facts.python,
+    }
+    found = {
+        what: [repr(of(one)) for one in (examined.here, *[answer.facts for answer in sound.values()])]
+        for what, of in same.items()
+    }
+    found["trainer"] = [repr(dict(sorted(answer.trainer.versions.items()))) for answer in sound.values()]
+    differing = []
+    for what, values in found.items():
+        if len(set(values)) > 1:
+            differing.append(f"{what}: {' / '.join(sorted(set(values)))}")
+    if differing:
+        yield Row(
+            "segments",
+            "agreement",
+            PROBLEM,
+            "; ".join(differing),
+            "Install the same on every host, at the same paths.  Sessions from before an upgrade keep the old code.",
+        )
+    else:
+        yield Row("segments", "agreement", OK, f"{counted(len(sound), 'segment')}, all like the coordinator")
+
+
+def _memory(sound: dict[str, Inspected]) -> Iterator[Row]:
+    """Whether each host has memory for models, after its trainers have started."""
+    hosts = sorted({answer.facts.host for answer in sound.values()})
+    for host in hosts:
+        there = [answer for answer in sound.values() if answer.facts.host == host]
+        taken = [answer.resident for answer in there if answer.resident]
+        free = there[-1].facts.memory  # without what the trainers have taken
+        if not taken or free is None:
+            continue
+        trainers = counted(len(there), "trainer")
+        found = f"{trainers} took {megabytes(sum(taken))} before building a model; {megabytes(free)} are left"
+        check = "memory" if len(hosts) == 1 else f"memory of {host}"
+        if free < sum(taken):
+            yield Row("segments", check, WARNING, found, "Large models will not fit: pack into fewer segments.")
+        else:
+            yield Row("segments", check, OK, found)

@@ -1,0 +1,130 @@
+"""What every platform must be able to do.  Each difference between PostgreSQL and Greenplum is a member of Platform."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psycopg2
+
+from cerebro_db.core.names import Name, quote
+
+from ..database.access import Cursor, Database
+from .segments import ALL, KEY, Rule
+
+
+@dataclass(frozen=True)
+class CheckedSetting:
+    """A server setting that the doctor reports."""
+
+    name: str
+    wanted: str | None = None  # None: every value is fine
+    note: str = ""  # shown after the value
+    advice: str = ""  # shown if the value is not the wanted one
+
+
+class Platform(abc.ABC):
+    """PostgreSQL or Greenplum, as ``platform.of(db)`` tells.  Platforms have no state; methods get what they need."""
+
+    # Functions called by a query over a table run in the session that sent the query, and can therefore be given any
+    # row that the session sees.  Otherwise they run on the segments, and get only the rows stored there.
+    runs_functions_in_session: bool
+    # Worker sessions may stay open for the next call.
+    keeps_teams: bool
+    # A function that polls for a long time must poll through a session of its own, because the caller's session would
+    # not survive the loss of a segment.
+    waits_in_own_session: bool
+    # Settings that the doctor reports only on this platform.
+    checked_settings: Sequence[CheckedSetting] = ()
+
+    # -- segments ------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
+        """The number of segments for a table (with so many rows) whose user asks for no number."""
+
+    @abc.abstractmethod
+    def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
+        """One value of __dist_key__ per segment; rows with that value are stored on that segment."""
+
+    @abc.abstractmethod
+    def distribution_rule(self, db: Database, rules: str | None, module: str) -> Rule:
+        """The Rule that the argument distribution_rules asks for."""
+
+    @abc.abstractmethod
+    def gpus_of_segments(self, db: Database, keys: Sequence[int]) -> list[int | None]:
+        """The GPU of each segment; None for a segment whose host has none."""
+
+    @abc.abstractmethod
+    def lost_a_segment(self, error: psycopg2.Error) -> bool:
+        """Whether a statement failed because a segment's process is gone; the segment is usually back in a moment."""
+
+    # -- tables --------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def distributed_by(self, column: str) -> str:
+        """The clause at the end of CREATE TABLE that distributes rows by a column; may be empty."""
+
+    def make_packed_table(self, db: Database, name: Name, columns: list[tuple[str, str]], keys: list[int]) -> None:
+        """Create the table of buffers, its rows on the segments of ``keys``; columns are (name, type)."""
+        body = ", ".join([f"{quote(KEY)} integer NOT NULL", *(f"{quote(column)} {kind}" for column, kind in columns)])
+        db.execute(f"CREATE TABLE {name.sql} ({body}) {self.spread_packed_table()}")
+        # Buffers hardly compress.  Stored out of line and uncompressed they are read by a plain copy.
+        external = [f"ALTER COLUMN {quote(column)} SET STORAGE EXTERNAL" for column, kind in columns if kind == "bytea"]
+        db.execute(f"ALTER TABLE {name.sql} {', '.join(external)}")
+
+    @abc.abstractmethod
+    def spread_packed_table(self) -> str:
+        """The clause at the end of CREATE TABLE that spreads a packed table over its segments."""
+
+    def partitions(self, name: Name, segments: int) -> list[Name]:
+        """The names of a packed table's partitions.  They must be free on every platform, so that a dump can move."""
+        return [name.suffixed(f"_seg{segment}") for segment in range(segments)]
+
+    # -- a hop ---------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def on_segment(self, dist_key: int) -> str:
+        """The FROM clause that runs the functions of a SELECT on one segment, in its writer process; may be empty."""
+
+    @abc.abstractmethod
+    def made_on_segment(self, function: str, dist_key: int) -> str:
+        """A query for the rows of a set-returning function on one segment: columns __dist_key__ and made."""
+
+    @abc.abstractmethod
+    def hop_state(self, table: str, hop: int, here: int, there: int) -> tuple[str | None, str]:
+        """How the segment of key ``here`` reads a state that was stored on the segment of key ``there``.
+
+        Two statements' parts: first the statement that copies the state's rows to this segment (None if a copy is not
+        needed), then the WHERE clause for reading the rows from the state table.
+        """
+
+    @abc.abstractmethod
+    def bring_rows(
+        self, table: str, columns: Sequence[str], key: int, here: int, temporary: str
+    ) -> tuple[str, str, int, str]:
+        """How the segment of key ``here`` reads the packed rows of key ``key``: (before, table, key, after).
+
+        The SELECT reads the returned table with the returned key.  ``before`` and ``after`` are SQL text put in front
+        of it and behind it; both may be empty.  ``columns`` are quoted; ``temporary`` is a free table name as SQL.
+        """
+
+    # -- rows in an order ----------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def rows_to_pack(
+        self, db: Database, source: str, stored: Sequence[str], values: Sequence[str], order: str, seed: int | None
+    ) -> Cursor:
+        """A cursor over the rows of ``source`` in packing order.
+
+        ``stored`` are the columns to read, as ``s.column AS c0``; ``values`` are expressions over them, as ``q.c0``.
+        ``order`` is an expression over ``s`` that gives a number per row; ``$1`` in it is the seed.  Without a seed,
+        rows keep the order in which the source gives them, on platforms where rows have an order.
+        """
+
+    # -- the doctor ----------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def too_old(self, major_version: int) -> str | None:
+        """What to do if PostgreSQL of this major version is too old; None if it will do."""

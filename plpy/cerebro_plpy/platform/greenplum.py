@@ -1,0 +1,191 @@
+"""Greenplum: a segment is a primary segment of the cluster, reached by a value of the distribution key.
+
+The table cerebro.place has enough keys to reach every segment, and to place several trainers on one segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core.engines import gpu_of_each_segment
+from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedObject
+from cerebro_db.core.names import Name, quote
+
+from ..database import relations
+from ..database.access import Cursor, Database
+from .base import CheckedSetting, Platform
+from .segments import ALL, KEY, Rule
+
+SEGMENTS_DOWN = "gpstate -e names the segments that are down; gprecoverseg or gpstart brings them back."
+# gp_interconnection_error, and what a segment says while it ends all of its processes and starts anew.
+SEGMENT_LOST = ("58M01", "57P02", "57P03")
+
+
+class Greenplum(Platform):
+    runs_functions_in_session = False
+    # DISCARD ALL does not reach the segments, and idle processes of segments end by themselves.
+    keeps_teams = False
+    # The caller's session loses its segments when one of them is lost.  If that happens between two statements of a
+    # Python function, the function cannot go on.
+    waits_in_own_session = True
+    checked_settings = (
+        CheckedSetting(
+            "gp_enable_global_deadlock_detector",
+            wanted="on",
+            advice="With it on, UPDATE and DELETE of others do not lock whole tables: gpconfig -c … -v on, restart.",
+        ),
+        CheckedSetting("optimizer", note="worker sessions set it to off"),
+    )
+
+    # -- segments ------------------------------------------------------------------------------------------
+
+    def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
+        return len(_primaries(db)) if rule.contents is None else len(rule.contents)
+
+    def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
+        """The segments take turns; each gets its smallest unused key.  Greenplum's hash decides which key is where."""
+        rows = db.rows(
+            "SELECT k FROM (SELECT __dist_key__ AS k, gp_segment_id AS segment, row_number() OVER"
+            " (PARTITION BY gp_segment_id ORDER BY __dist_key__) AS n FROM cerebro.place"
+            " WHERE $2::integer[] IS NULL OR gp_segment_id = ANY ($2)) p ORDER BY n, segment LIMIT $1",
+            ("integer", "integer[]"),
+            count,
+            rule.contents,
+        )
+        return [row["k"] for row in rows]
+
+    def distribution_rule(self, db: Database, rules: str | None, module: str) -> Rule:
+        """``all_segments``, ``gpu_segments``, or a table whose column dbid names segments."""
+        wanted = (rules or "all_segments").strip()
+        if wanted.lower() == "all_segments":
+            return ALL
+        primaries = {row["dbid"]: row["content"] for row in _primaries(db)}
+        if wanted.lower() == "gpu_segments":
+            gpus = _gpus_by_content(db, self.distribution_keys(db, len(primaries)))
+            dbids = [dbid for dbid, content in primaries.items() if gpus.get(content)]
+            if not dbids:
+                raise InvalidArgument(
+                    f"{module} error: No GPUs configured on hosts.", hint="distribution_rules => 'all_segments'."
+                )
+        else:
+            dbids = _dbids_of(db, wanted, primaries, module)
+        return Rule(sorted(primaries[dbid] for dbid in dbids), sorted(dbids))
+
+    def gpus_of_segments(self, db: Database, keys: Sequence[int]) -> list[int | None]:
+        """The segments of a host take turns with its GPUs."""
+        counts, hosts = _gpus_by_content(db, keys), {row["content"]: row["host"] for row in _primaries(db)}
+        contents = {row["key"]: row["content"] for row in _contents(db, keys)}
+        return gpu_of_each_segment(
+            [hosts[contents[key]] for key in keys], {hosts[content]: count for content, count in counts.items()}
+        )
+
+    def lost_a_segment(self, error: psycopg2.Error) -> bool:
+        return error.pgcode in SEGMENT_LOST
+
+    # -- tables --------------------------------------------------------------------------------------------
+
+    def distributed_by(self, column: str) -> str:
+        return f"DISTRIBUTED BY ({column})"
+
+    def spread_packed_table(self) -> str:
+        return self.distributed_by(quote(KEY))
+
+    # -- a hop ---------------------------------------------------------------------------------------------
+
+    def on_segment(self, dist_key: int) -> str:
+        return f"FROM cerebro.place WHERE {KEY} = {int(dist_key)}"
+
+    def made_on_segment(self, function: str, dist_key: int) -> str:
+        # The key is the column.  With a constant, the rows would be sent to the segment, and the function would run in
+        # another process than the one that trained.
+        return f"SELECT {KEY}, {function} AS made {self.on_segment(dist_key)}"
+
+    def hop_state(self, table: str, hop: int, here: int, there: int) -> tuple[str | None, str]:
+        """A segment can give its function only rows that it stores, so the state's rows are copied first.
+
+        Rows that an earlier attempt copied are harmless: the same bytes at the same offsets.
+        """
+        where, copy = f"WHERE hop = {int(hop)} AND {KEY} = ", None
+        if here != there:
+            copy = f"INSERT INTO {table} SELECT {int(here)}, hop, start, payload FROM {table} {where}{int(there)}"
+        return copy, f"{where}{int(here)}"
+
+    def bring_rows(
+        self, table: str, columns: Sequence[str], key: int, here: int, temporary: str
+    ) -> tuple[str, str, int, str]:
+        """Rows of another segment (validation rows packed for another number of segments) are copied for one read."""
+        if key == here:
+            return "", table, key, ""
+        before = (
+            f"BEGIN; CREATE TABLE {temporary} AS SELECT {int(here)} AS {KEY}, buffer_id, {', '.join(columns)}"
+            f" FROM {table} WHERE {KEY} = {int(key)} {self.distributed_by(KEY)}; "
+        )
+        return before, temporary, here, f"; DROP TABLE {temporary}; COMMIT"
+
+    # -- rows in an order ----------------------------------------------------------------------------------
+
+    def rows_to_pack(
+        self, db: Database, source: str, stored: Sequence[str], values: Sequence[str], order: str, seed: int | None
+    ) -> Cursor:
+        """Rows have no order here, so they are sorted even without a seed."""
+        # A row of NULLs comes first: the cursor waits for it, that is until the rows are sorted, and skips it.
+        nothing = ", ".join(["NULL"] * len(stored))
+        rows = (
+            f"SELECT {', '.join(stored)}, {order} AS n FROM {source} AS s UNION ALL SELECT {nothing}, NULL::bigint"
+            " ORDER BY n NULLS FIRST"
+        )
+        # The order is written twice and sorted once: Greenplum merges what its segments have sorted only if the outer
+        # query asks for the order, too.
+        query = f"SELECT {', '.join(values)} FROM ({rows}) AS q ORDER BY q.n NULLS FIRST"
+        cursor = db.cursor(query, ("bigint",), seed or 0)
+        cursor.wait()
+        return cursor
+
+    # -- the doctor ----------------------------------------------------------------------------------------
+
+    def too_old(self, major_version: int) -> str | None:
+        return None
+
+
+def _dbids_of(db: Database, text: str, primaries: dict[int, int], module: str) -> list[int]:
+    table = relations.find(db, Name.parse(text))
+    if table is None:
+        raise UndefinedObject(
+            f"{module} error: segments_to_use table ({text}) doesn't exist.",
+            hint="distribution_rules takes 'all_segments', 'gpu_segments', or a table with a column dbid.",
+        )
+    relations.require_columns(db, table, ["dbid"], module)
+    found = [row["dbid"] for row in db.rows(f"SELECT dbid FROM {table.sql}")]
+    known = f"The primary segments are: {', '.join(map(str, primaries))} (SELECT dbid FROM gp_segment_configuration)."
+    if len(set(found)) < len(found):
+        raise BadData(f"{module} error: distribution rules table contains duplicate dbids.")
+    if not found:
+        raise BadData(f"{module} error: the distribution rules table '{text}' is empty.", hint=known)
+    for dbid in found:
+        if dbid not in primaries:
+            raise BadData(f"{module} error: invalid dbid:{dbid} in the distribution rules table.", hint=known)
+    return found
+
+
+def _primaries(db: Database) -> list[dict[str, Any]]:
+    return db.rows(
+        "SELECT dbid, content, hostname AS host FROM pg_catalog.gp_segment_configuration"
+        " WHERE role = 'p' AND content >= 0 ORDER BY content"
+    )
+
+
+def _gpus_by_content(db: Database, keys: Sequence[int]) -> dict[int, int]:
+    """How many GPUs the host of each segment has.  The segments themselves look for them."""
+    rows = db.rows(f"SELECT gp_segment_id AS content, cerebro._gpus() AS gpus FROM cerebro.place {_among(keys)}")
+    return {row["content"]: row["gpus"] for row in rows}
+
+
+def _contents(db: Database, keys: Sequence[int]) -> list[dict[str, Any]]:
+    return db.rows(f"SELECT {KEY} AS key, gp_segment_id AS content FROM cerebro.place {_among(keys)}")
+
+
+def _among(keys: Sequence[int]) -> str:
+    return f"WHERE {KEY} IN ({', '.join(map(str, map(int, keys)))})"

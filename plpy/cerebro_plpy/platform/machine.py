@@ -1,0 +1,69 @@
+"""What the machine has: processors, GPUs, memory, disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from ..database.access import Database
+from ..database.entry import entry
+
+CGROUP = Path("/sys/fs/cgroup")
+FRAMEWORK = 600 << 20  # bytes of memory that a trainer takes before it builds a model
+
+
+def megabytes(size: float) -> str:
+    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{max(1, round(size / 2**20)):,} MB"
+
+
+def room(folder: Path) -> int | None:
+    """Free bytes on the file system of a folder; None if it does not say."""
+    with contextlib.suppress(OSError):
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize
+    return None
+
+
+def memory_available() -> int | None:
+    """Bytes of memory that are available on the machine, or in the container if that is less."""
+    found = []
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
+        found += [int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):
+        limit = (CGROUP / "memory.max").read_text().strip()
+        if limit != "max":
+            cache = re.search(r"^inactive_file (\d+)", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
+            used = int((CGROUP / "memory.current").read_text()) - int(cache[1] if cache else 0)
+            found.append(int(limit) - used)
+    return min(found, default=None)
+
+
+def memory_total() -> int | None:
+    """Bytes of memory of the machine, or of the container if that is less."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with contextlib.suppress(OSError, ValueError):
+        found.append(int((CGROUP / "memory.max").read_text()))
+    return min(found, default=None)
+
+
+def memory_needed(state_bytes: int) -> int:
+    """Bytes of memory for a trainer of a model with this state: the state, its gradients and a state in transit."""
+    return FRAMEWORK + 3 * state_bytes
+
+
+def gpus() -> int:
+    return sum(1 for device in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", device))
+
+
+@entry
+def gpus_here(db: Database) -> int:
+    """The GPUs of the host on which the function runs: on Greenplum that of a segment."""
+    return gpus()
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

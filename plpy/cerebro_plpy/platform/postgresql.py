@@ -1,0 +1,83 @@
+"""PostgreSQL: a segment is one list partition of the packed table, served by one worker session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg2
+
+from cerebro_db.core.engines import gpu_of_each_segment
+from cerebro_db.core.names import Name, quote
+
+from ..database.access import Cursor, Database
+from .base import Platform
+from .machine import cores, gpus
+from .segments import ALL, KEY, MOST_SEGMENTS, Rule
+
+OLDEST_VERSION = 13
+
+# A segment's trainer takes seconds to start and builds every model anew, which so many rows hardly repay.
+ROWS_PER_SEGMENT = 500
+
+
+class PostgreSQL(Platform):
+    runs_functions_in_session = True
+    keeps_teams = True
+    waits_in_own_session = False
+
+    def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
+        """One per GPU; without a GPU, one per processor; fewer for a table with few rows."""
+        enough = MOST_SEGMENTS if rows is None else max(1, rows // ROWS_PER_SEGMENT)
+        return min(gpus() or cores(), enough, MOST_SEGMENTS)
+
+    def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
+        return list(range(count))
+
+    def distribution_rule(self, db: Database, rules: str | None, module: str) -> Rule:
+        if (rules or "all_segments").strip().lower() != "all_segments":
+            db.notice("distribution_rules is ignored: buffers go to all segments; the argument segments says how many")
+        return ALL
+
+    def gpus_of_segments(self, db: Database, keys: Sequence[int]) -> list[int | None]:
+        return gpu_of_each_segment(["here"] * len(keys), {"here": gpus()})
+
+    def lost_a_segment(self, error: psycopg2.Error) -> bool:
+        return False
+
+    def distributed_by(self, column: str) -> str:
+        return ""
+
+    def spread_packed_table(self) -> str:
+        return f"PARTITION BY LIST ({quote(KEY)})"
+
+    def make_packed_table(self, db: Database, name: Name, columns: list[tuple[str, str]], keys: list[int]) -> None:
+        super().make_packed_table(db, name, columns, keys)
+        for partition, key in zip(self.partitions(name, len(keys)), keys):
+            db.execute(f"CREATE TABLE {partition.sql} PARTITION OF {name.sql} FOR VALUES IN ({int(key)})")
+
+    def on_segment(self, dist_key: int) -> str:
+        return ""
+
+    def made_on_segment(self, function: str, dist_key: int) -> str:
+        return f"SELECT {int(dist_key)} AS {KEY}, {function} AS made"
+
+    def hop_state(self, table: str, hop: int, here: int, there: int) -> tuple[str | None, str]:
+        return None, f"WHERE hop = {int(hop)}"
+
+    def bring_rows(
+        self, table: str, columns: Sequence[str], key: int, here: int, temporary: str
+    ) -> tuple[str, str, int, str]:
+        return "", table, key, ""
+
+    def rows_to_pack(
+        self, db: Database, source: str, stored: Sequence[str], values: Sequence[str], order: str, seed: int | None
+    ) -> Cursor:
+        chosen = f"SELECT {', '.join(values)} FROM"
+        if seed is None:
+            return db.cursor(f"{chosen} (SELECT {', '.join(stored)} FROM {source} AS s) AS q")
+        # The inner query sorts what the table stores, so that large values stay where they are while rows are sorted.
+        rows = f"SELECT {', '.join(stored)}, {order} AS n FROM {source} AS s"
+        return db.cursor(f"{chosen} ({rows} ORDER BY n) AS q", ("bigint",), seed)
+
+    def too_old(self, major_version: int) -> str | None:
+        return f"PostgreSQL {OLDEST_VERSION} or later is needed." if major_version < OLDEST_VERSION else None

@@ -1,0 +1,38 @@
+"""Runs without a waiting caller: a session of the server's own drives them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import psycopg2
+
+from cerebro_db.core.errors import CerebroError
+
+from ..database import relations
+from ..database.access import Database
+from ..database.cancellation import listener
+from ..database.polling import LISTEN_EVERY
+from ..sessions import logins
+from ..sessions.session import Statement
+from .log import RunLog
+
+
+def start(db: Database, run_id: int, epochs: int | None = None, retry_failed: bool = False) -> None:
+    """Have a session of its own drive a run that was noted as submitted; raises what that session refuses at once."""
+    log = RunLog.of_caller(db, run_id)
+    # A session goes on without a client as long as it has nothing to send.  This one is told to send no messages, so it
+    # has nothing to send before its transaction ends; then it finds that the client is gone, and ends.
+    with contextlib.closing(
+        logins.connect_as(db, relations.current_role(db), f"cerebro_db run {run_id}", listener(db.plpy))
+    ) as session:
+        session.configure(client_connection_check_interval="0", statement_timeout="0")
+        session.run("SET client_min_messages = error")
+        session.send(Statement("SELECT cerebro.resume(%s, %s, %s)", (run_id, epochs, retry_failed)))
+        try:
+            while not session.ready() and not log.under_way():
+                time.sleep(LISTEN_EVERY)
+        except psycopg2.Error as error:
+            refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)
+            refused.sqlstate = error.pgcode or refused.sqlstate
+            raise refused from error

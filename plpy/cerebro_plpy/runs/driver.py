@@ -1,0 +1,273 @@
+"""The orchestrator's real ports: the workers of a team, and the recorder session that keeps the log.
+
+The driver lives in the session that called the fit function.  It never trains and never imports a framework.  It sends
+statements, and listens for a cancel between two looks at its sessions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import psycopg2
+
+from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, TrainerFailed
+from cerebro_db.core.events import Event
+from cerebro_db.core.scheduling.orchestrator import Outcome
+from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Schedule, Status, Train, Unit
+from cerebro_db.core.search.policy import Decision, Policy
+
+from ..database.access import Database
+from ..database.polling import LISTEN_EVERY
+from ..platform.machine import cores
+from ..sessions import limits
+from ..sessions.failures import CANCELLED, Refused, failure_of, first_line
+from ..sessions.overlap import Task
+from ..sessions.session import Session, wait_any
+from ..sessions.team import Team, Worker
+from . import additions, evaluation, visit
+from .log import RunLog
+from .run import MOST_FUSED, Run
+from .unit import Result, Units
+
+HEARTBEAT_EVERY = 1.0  # seconds
+TELL_EVERY = 60.0  # seconds between two progress notices; a notice comes with every tenth of a run, too
+SICK_AFTER = 3  # models whose trainer died on one segment in a row: then the segment is to blame, not the models
+# A segment reads ahead where fetching and storing take more than this share of the time of training: choosing the next
+# unit early costs the schedule some freedom.  And where a unit's states have between so many bytes: smaller states are
+# moved in milliseconds, and of larger ones a segment should not hold two in memory.
+AHEAD_ABOVE = 0.2
+AHEAD_FROM, AHEAD_TO = 1 << 20, 256 << 20
+
+
+class Driver:
+    """Runs the units that the orchestrator chooses, and keeps the record of them."""
+
+    def __init__(
+        self, db: Database, run: Run, schedule: Schedule, team: Team, recorder: Session, policy: Policy
+    ) -> None:
+        self.db = db
+        self.run = run
+        self.schedule = schedule
+        self.team = team
+        self.recorder = recorder
+        self.policy = policy
+        self.log = RunLog.of(recorder, run.id)
+        self.units = Units(run, self.log, team)
+        self.total = sum(run.rows_of(model) * run.epochs for model in run.models.values())
+        self.units.rows_done = self.done_before = sum(
+            run.rows_of(model) * model.hops // len(run.segments_of(model)) for model in run.models.values()
+        )
+        self.beat_at = 0.0
+        self.told_tenth = -1
+        self.started = self.told_at = time.monotonic()
+        self.most_seconds, _ = limits.of_session(recorder)["run_seconds"]
+        largest = max(model.state_bytes * (MOST_FUSED if model.group else 1) for model in run.models.values())
+        # Trainers that keep all processors busy are only slowed down by work beside them.
+        spare = run.options["threads"] > 1 or cores() > run.segments or bool(run.options.get("gpus"))
+        self.may_read_ahead = spare and AHEAD_FROM <= largest <= AHEAD_TO
+
+    # -- ports ------------------------------------------------------------------------------------
+
+    def start(self, groups: Sequence[Sequence[Unit]]) -> None:
+        worker = self.team.workers[groups[0][0].segment]
+        task = Task([list(group) for group in groups], time.monotonic(), may_compute=not worker.tasks.under_way)
+        self._begin(worker, task)
+
+    def _begin(self, worker: Worker, task: Task) -> None:
+        task.work, task.statement = self._work(worker, task), None
+        worker.tasks.under_way.append(task)
+        if worker.session.work is None:
+            worker.session.begin(worker.tasks.run())
+
+    def reads_ahead(self, segment: int) -> bool:
+        tasks = self.team.workers[segment].tasks
+        return (
+            self.ahead and len(tasks.under_way) == 1 and tasks.computing is not None and tasks.computing.shares_session
+        )
+
+    @property
+    def ahead(self) -> bool:
+        """Whether segments read ahead; that has no influence on the results."""
+        wanted = self.run.options.get("read_ahead")
+        if wanted is None:
+            times = self.units.times
+            return self.may_read_ahead and times.moving_states > AHEAD_ABOVE * times.training
+        return bool(wanted)
+
+    def wait(self) -> list[Outcome]:
+        busy = [worker for worker in self.team.workers if worker.tasks.under_way]
+        wait_any([worker.session for worker in busy], LISTEN_EVERY)
+        self.team.listen()
+        outcomes = [outcome for worker in busy for outcome in self._look(worker)]
+        self.beat()
+        return outcomes
+
+    def gave_up(self, model: int, reason: str) -> None:
+        self.idle_log().note(Event.MODEL_FAILED, model, reason=reason)
+        lost = self.run.models[model]
+        rows = self.run.rows_of(lost)
+        self.total -= rows * self.run.epochs - rows * lost.hops // len(self.run.segments_of(lost))
+        self.db.warning(f"mst_key {lost.mst_key} failed: {reason}")
+
+    def trying_again(self, unit: Unit, reason: str) -> None:
+        self.idle_log().note(Event.UNIT_FAILED, unit.model, reason=reason, segment=unit.segment)
+        key = self.run.models[unit.model].mst_key
+        self.db.notice(f"mst_key {key} on segment {unit.segment}: {reason}; trying again")
+
+    def decided(self, decision: Decision) -> list[ModelPlan]:
+        """Commit a decision, with the models that it adds and their initial states."""
+        added = additions.commit(self.run, self.idle_log(), self.recorder, self.team.platform, decision, self.policy)
+        self.total += sum(self.run.rows_of(model) * self.run.epochs for model in added)
+        return [self.run.plan_of(model) for model in added]
+
+    # -- units ------------------------------------------------------------------------------------
+
+    async def _work(self, worker: Worker, task: Task) -> list[Result]:
+        """A result for each unit of a task."""
+        first = task.units[0]
+        try:
+            if isinstance(first, Evaluate):
+                return await evaluation.evaluate(self.units, worker, task, first, self.ahead)
+            groups = [[visit for visit in group if isinstance(visit, Train)] for group in task.groups]
+            return await visit.train(self.units, worker, task, groups, self.ahead)
+        except Refused as refused:
+            return [Result(error=refused)] * len(task.units)
+
+    def _look(self, worker: Worker) -> list[Outcome]:
+        """The outcomes of a segment's units that have ended."""
+        lost, tasks = None, worker.tasks
+        try:
+            worker.session.advance()
+        except psycopg2.Error as error:
+            lost = error
+        over, tasks.over = tasks.over, []
+        outcomes = [outcome for task in over for outcome in self._settled(worker, task)]
+        return outcomes if lost is None else outcomes + self._after_loss(worker, lost)
+
+    def _settled(self, worker: Worker, task: Task) -> list[Outcome]:
+        outcomes = []
+        seconds = (time.monotonic() - task.started) / len(task.units)
+        for unit, result in zip(task.units, task.result):
+            if result.error is None:
+                worker.failing.clear()
+                outcomes.append(
+                    Outcome(
+                        unit,
+                        seconds,
+                        error=result.reason,
+                        rows=result.rows,
+                        loss=result.loss,
+                        metrics=result.metrics,
+                    )
+                )
+                continue
+            error = result.error.error
+            if isinstance(error, DiskFull):
+                raise error from result.error  # no model's fault
+            lost = isinstance(error, (TrainerFailed, CorruptState))
+            if lost:
+                worker.resident.clear()
+            # Which of several models is to blame shows when each is tried alone.
+            try_again = lost or len(task.units) > 1
+            if try_again:
+                self._suspect(worker, unit, error.message)
+            outcomes.append(Outcome(unit, seconds, error=error.message, try_again=try_again))
+        return outcomes
+
+    def _after_loss(self, worker: Worker, error: psycopg2.Error) -> list[Outcome]:
+        """A session is gone, and with it whatever it was doing."""
+        if self.team.platform.lost_a_segment(error):
+            self.run.segments_lost = True
+        elif not worker.session.lost and error.pgcode != CANCELLED:
+            raise failure_of(f"segment {worker.segment}", error, self.team.platform) from error
+        reason, asked, abandoned = first_line(error), worker.tasks.asked, worker.tasks.abandon()
+        self.team.replace(worker)
+        outcomes = []
+        for task in abandoned:
+            if task is asked:
+                seconds = (time.monotonic() - task.started) / len(task.units)
+                errors = [None if self.on_record(worker, unit) else reason for unit in task.units]
+                outcomes += [Outcome(unit, seconds, error=one, try_again=True) for unit, one in zip(task.units, errors)]
+                if all(errors):
+                    self._suspect(worker, task.units[0], reason)
+            else:  # the session was lost while it ran another task's statement
+                task.started, task.may_compute, task.rows = time.monotonic(), True, 0
+                self._begin(worker, task)
+        return outcomes
+
+    def on_record(self, worker: Worker, unit: Unit) -> bool:
+        """Whether the log has a unit whose session was lost: perhaps on the way back from its COMMIT."""
+        log = self.idle_log()
+        if isinstance(unit, Evaluate):
+            return log.has_evaluation(unit)
+        found = log.hop_on_record(unit)
+        if found is not None and self.run.models[unit.model].hops < unit.hop:
+            rows, state_bytes, sha256 = found
+            self.units.committed(worker, unit, rows, state_bytes, sha256)
+        return found is not None
+
+    def _suspect(self, worker: Worker, unit: Unit, reason: str) -> None:
+        """A trainer or a session died at this unit.  If others did before, the segment is to blame."""
+        worker.failing.add(unit.model)
+        if len(worker.failing) >= SICK_AFTER:
+            raise TrainerFailed(
+                f"segment {worker.segment} fails whatever it trains: {reason}",
+                hint=f"SELECT * FROM cerebro.doctor() may tell why; then SELECT cerebro.resume({self.run.id}).",
+            )
+
+    # -- progress -----------------------------------------------------------------------------------
+
+    def rows_under_way(self) -> int:
+        rows = 0
+        for worker in self.team.workers:
+            rows += sum(task.rows for task in worker.tasks.under_way)
+            computing = worker.tasks.computing
+            if computing is not None and isinstance(computing.units[0], Train):
+                rows += int((worker.session.progress or {}).get("rows", 0))
+        return rows
+
+    def beat(self, *, last: bool = False) -> None:
+        """Once a second, record how far the run is."""
+        if not last:
+            self.recorder.attend()
+        now = time.monotonic()
+        if self.most_seconds is not None and now - self.started > self.most_seconds and not last:
+            raise Cancelled(
+                f"run {self.run.id} was ended: it took the {self.most_seconds} s that a run of yours may take"
+                " at a stretch",
+                hint=f"SELECT cerebro.resume({self.run.id}) goes on. {limits.SEE}",
+            )
+        if now - self.beat_at < HEARTBEAT_EVERY and not last:
+            return
+        done = min(self.units.rows_done + self.rows_under_way(), self.total)
+        if last:
+            self.recorder.finish()
+        if (
+            self.recorder.work is None
+        ):  # else it asks whether a cancel was requested: the heartbeat comes a moment later
+            self.beat_at = now
+            self.recorder.begin(self._heartbeat(done))
+        tenth = 10 * done // max(self.total, 1)
+        due = self.told_tenth < tenth < 10 or now - self.told_at > TELL_EVERY
+        if due and done > self.done_before and not last:
+            self.told_tenth, self.told_at = tenth, now
+            self._tell(done, now)
+
+    async def _heartbeat(self, done: int) -> None:
+        await self.log.heartbeat(done, self.total)
+
+    def _tell(self, done: int, now: float) -> None:
+        speed = (done - self.done_before) / max(now - self.started, 0.001)
+        statuses = [mine.status for mine in self.schedule.progress.values()]
+        failed = statuses.count(Status.FAILED)
+        self.db.notice(
+            f"{100 * done / self.total:3.0f} %  {statuses.count(Status.FINISHED)} of {len(statuses)} configurations"
+            f" finished{f', {failed} failed' if failed else ''}, {speed:,.0f} rows/s,"
+            f" about {(self.total - done) / speed:.0f} s left"
+        )
+
+    def idle_log(self) -> RunLog:
+        """The log, once the recorder session has finished what it was writing."""
+        self.recorder.finish()
+        return self.log

@@ -1,0 +1,114 @@
+"""The functions that start or resume a run: ``fit``, ``submit`` and ``resume``."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.events import Event
+from cerebro_db.core.names import Name
+
+from ..database.access import Database
+from ..database.entry import entry
+from ..sessions import recorder
+from ..sessions.session import Session
+from . import background, model_tables, output
+from .execution import carry_out
+from .log import RunLog
+from .new_run import put_on_record
+from .options import MODULE
+from .request import check, refuse_transaction
+from .run import Run
+
+
+@entry
+def fit_multiple_model(db: Database, *arguments: Any) -> int:
+    """Train and wait: the model tables are there when it returns."""
+    request = check(db, *arguments)
+    with recorder.opened(db) as session:
+        run_id = put_on_record(db, session, request)
+        run = carry_out(db, session, run_id)
+        hand_out(db, session, run, request.output, replace=request.warm_start)
+    return run_id
+
+
+@entry
+def submit(db: Database, *arguments: Any) -> int:
+    """Train without waiting: the run goes on in a session of its own."""
+    request = check(db, *arguments)
+    with recorder.opened(db) as session:
+        run_id = put_on_record(db, session, request)
+        RunLog.of(session, run_id).note(Event.SUBMITTED)
+    background.start(db, run_id)
+    return run_id
+
+
+@entry
+def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
+    """Take a run up where its log ends, or train it beyond its end."""
+    refuse_transaction(db)
+    if wait is False:
+        RunLog.of_caller(db, run_id).require_own()
+        with recorder.opened(db) as session:
+            RunLog.of(session, run_id).note(Event.SUBMITTED)
+        background.start(db, run_id, epochs, bool(retry_failed))
+        return run_id
+    with recorder.opened(db) as session:
+        if not RunLog.of_caller(db, run_id).submitted():
+            output.require_place(db, RunLog.of(session, run_id).load())
+        run = carry_out(db, session, run_id, epochs, bool(retry_failed))
+        name = Name.parse(run.model_table)
+        hand_out(db, session, run, name, replace=not run.segments_lost and output.in_the_way(db, run, name))
+    return run_id
+
+
+def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: bool) -> None:
+    """Make the model tables in the caller's transaction; others see them, and the event, when it commits."""
+    if run.segments_lost:  # the caller's transaction has lost them, too
+        session.run("SELECT cerebro.materialize(%s, %s)", (run.id, name.sql))
+        db.notice(f"run {run.id} finished; its models are in {name}, whatever becomes of this transaction")
+        return
+    try:
+        # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
+        db.rows(
+            "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))",
+            ("text",),
+            f"cerebro_db table {name}",
+        )
+        output.require_makeable(db, name, MODULE, replace=replace)
+        model_tables.materialize(db, run.id, name, replace=replace)
+        RunLog.of_caller(db, run.id).note(Event.MATERIALIZED)
+    except BaseException as error:
+        session.settle()
+        with contextlib.suppress(psycopg2.Error):
+            RunLog.of(session, run.id).note(Event.NOT_MATERIALIZED, message=str(error))
+        kept = f"The models are kept: SELECT cerebro.materialize({run.id}, 'another_name');"
+        if isinstance(error, CerebroError):
+            error.hint = kept
+        elif isinstance(error, db.plpy.SPIError) and not error.sqlstate.startswith("57"):  # 57: a cancel
+            refused = CerebroError(str(error), hint=kept)
+            refused.sqlstate = error.sqlstate
+            raise refused from error
+        raise
+    say_end(db, run)
+
+
+def say_end(db: Database, run: Run) -> None:
+    best = db.one(
+        "SELECT mst_key, COALESCE(validation_loss, training_loss) AS loss, validation_loss IS NOT NULL AS validated,"
+        " COALESCE(validation_metric, training_metric) AS metric, metric_name FROM cerebro.leaderboard"
+        " WHERE run = $1 AND owner = current_user ORDER BY rank, mst_key LIMIT 1",
+        ("bigint",),
+        run.id,
+    )
+    if best is None:
+        return
+    kind = "validation" if best["validated"] else "training"
+    metric = f", {best['metric_name']} {best['metric']:.4f}" if best["metric"] is not None else ""
+    db.notice(
+        f"run {run.id} finished: best is mst_key {best['mst_key']} with {kind} loss {best['loss']:.4f}{metric};"
+        f" models are in {run.model_table}, all results in SELECT * FROM cerebro.leaderboard WHERE run = {run.id};"
+    )

@@ -1,0 +1,141 @@
+"""What a run's models start from: random weights, given weights, or the whole state that an earlier run left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable
+
+import psycopg2
+
+from cerebro_db.core.errors import WrongState
+from cerebro_db.core.events import Initial, RunStatus
+
+from ..data import weights
+from ..database import relations
+from ..database.access import Database
+from ..platform.base import Platform
+from ..sessions.session import Session
+from . import state_tables
+from .log import EarlierModel, RunLog
+from .request import Request
+
+
+@dataclass(frozen=True)
+class Start:
+    """What one configuration's model starts from, if not from random weights."""
+
+    initial: Initial
+    pieces: Callable[[], Iterator[bytes]] = lambda: iter(())  # of the given weights, in order
+    table: str | None = None  # that has the earlier run's state
+    where: str | None = None
+    sha256: str | None = None  # of the earlier run's state
+
+
+def of_request(db: Database, request: Request) -> dict[int, Start]:
+    """mst_key -> what its model starts from; all others start from random weights."""
+    if request.warm_start:
+        return _from_model_tables(db, request)
+    return {
+        row["mst_key"]: Start(Initial.WEIGHTS, pieces=partial(weights.cut, given))
+        for row in request.rows
+        if (given := request.architectures[row["model_id"]].weights) is not None
+    }
+
+
+def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
+    """From the models of the output table: with the optimizer's state, where a run of ours left exactly these."""
+    run = db.value(
+        "SELECT max(run) FROM cerebro.runs WHERE owner = current_user AND model_table = $1"
+        f" AND status = '{RunStatus.FINISHED}'",
+        ("text",),
+        str(request.output),
+    )
+    chunked = relations.find(db, request.output.suffixed("_weights"))
+    found: dict[int, Start] = {}
+    weights_only = []
+    for row in request.rows:
+        key = row["mst_key"]
+        model = db.one(
+            "SELECT encode(sha256(model_weights), 'hex') AS sha256, model_weights IS NULL AS large"
+            f" FROM {request.output.sql} WHERE mst_key = $1",
+            ("integer",),
+            key,
+        )
+        if model is None:
+            continue  # a new configuration starts from random weights
+        chunks = chunked.sql if model["large"] and chunked is not None else None
+        if model["large"] and chunks is None:
+            raise WrongState(f"model {key} of '{request.output}' has no weights to go on from")
+        architecture = request.architectures[row["model_id"]].translated
+        start = _whole_state(db, run, row, architecture, chunks or model["sha256"]) if run else None
+        if start is None:
+            weights_only.append(key)
+            pieces = partial(weights.pieces, db, request.output.sql, chunks, key)
+            start = Start(Initial.WEIGHTS, pieces=pieces)
+        found[key] = start
+    if weights_only:
+        db.notice(
+            f"warm start from the weights alone for mst_key {', '.join(map(str, weights_only))}: the optimizer's state"
+            " on record belongs to other weights or to other parameters"
+        )
+    return found
+
+
+def _whole_state(db: Database, run: int, row: dict[str, Any], architecture: dict[str, Any], given: str) -> Start | None:
+    """The state that an earlier run left, if it trained the same configuration and has these very weights.
+
+    ``given`` is the hash of the weights, or the table that has them in chunks.
+    """
+    last = RunLog.of_caller(db, run).earlier_model(row["mst_key"])
+    if last is None or json.loads(last.compile) != row["compile"] or json.loads(last.architecture) != architecture:
+        return None
+    name = state_tables.table_name(last.storage, last.hop.model, last.hop.hop)
+    if relations.find(db, name) is None:
+        return None
+    where = f"hop = {last.hop.hop} AND __dist_key__ = {last.dist_keys[last.hop.segment]}"
+    if not _has_weights(db, row["mst_key"], f"FROM {name.sql} WHERE {where}", last, given):
+        return None
+    return Start(Initial.FULL, table=name.sql, where=where, sha256=last.hop.state_sha256)
+
+
+def _has_weights(db: Database, key: int, rows: str, last: EarlierModel, given: str) -> bool:
+    first, size = last.hop.weights_offset, last.hop.weights_bytes
+    chunks = weights.chunks_sql(key, rows, first, size)
+    if size <= weights.LARGEST_VALUE:
+        hashed = f"encode(sha256(string_agg(payload, ''::bytea ORDER BY start)), 'hex') FROM ({chunks}) w"
+        return bool(db.value(f"SELECT $1 = {hashed}", ("text",), given))
+    if "." not in given:
+        return False  # a hash: the given model is a smaller one
+    hashed = "SELECT start, sha256(payload) FROM"
+    return bool(
+        db.value(
+            f"SELECT (SELECT sum(octet_length(payload)) FROM {given} WHERE mst_key = {key}) = {size} AND NOT EXISTS"
+            f" ({hashed} ({chunks}) w EXCEPT {hashed} {given} WHERE mst_key = {key})"
+        )
+    )
+
+
+def store(recorder: Session, log: RunLog, starts: dict[int, Start], platform: Platform) -> None:
+    """Store the given states where the first hop of each model will look for them."""
+    if not starts:
+        return
+    run = log.load()
+    for model in run.models.values():
+        start = starts.get(model.mst_key)
+        if start is None:
+            continue
+        table = state_tables.table_of(run, model, 0)
+        recorder.run(state_tables.create_sql(platform, table))
+        columns = f"INSERT INTO {table} (__dist_key__, hop, start, payload)"
+        if start.table is not None:
+            recorder.run(
+                f"{columns} SELECT {run.dist_keys[0]}, 0, start, payload FROM {start.table} WHERE {start.where}"
+            )
+            continue
+        position = 0
+        for piece in start.pieces():
+            recorder.run(f"{columns} VALUES (%s, 0, %s, %s)", (run.dist_keys[0], position, psycopg2.Binary(piece)))
+            position += len(piece)

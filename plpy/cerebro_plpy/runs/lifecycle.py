@@ -1,0 +1,108 @@
+"""What any session may do about a run: wait for it, cancel it, forget it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cerebro_db.core.errors import InUse, NotPermitted, Unsupported, WrongState
+from cerebro_db.core.events import RunStatus
+from cerebro_db.core.names import quote
+
+from .. import platform
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.polling import LISTEN_EVERY
+from ..sessions import recorder
+from ..sessions.session import Rows
+from .log import RunLog
+from .state_tables import SCHEMA
+
+
+@entry
+def wait(db: Database, run_id: int, timeout: float | None) -> str:
+    """The run's status, once it has ended and its model tables are there, or when the time is over."""
+    if db.value("SELECT current_setting('transaction_isolation')") != "read committed":
+        raise Unsupported(
+            "wait error: this transaction does not see what happens after its first statement.",
+            hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
+        )
+    deadline = time.monotonic() + timeout if timeout is not None else None
+
+    def over(ended: bool) -> bool:
+        return ended or (deadline is not None and time.monotonic() >= deadline)
+
+    status, ended = RunLog.of_caller(db, run_id).standing()
+    if not over(ended):
+        with _polled(db, run_id) as log:
+            while not over(ended):
+                time.sleep(LISTEN_EVERY)  # the next question listens for a cancel
+                status, ended = log.standing()
+    # A submitted run that is finished makes its model tables before it has ended.
+    return str(RunStatus.RUNNING if status is RunStatus.FINISHED and not ended else status)
+
+
+@contextlib.contextmanager
+def _polled(db: Database, run_id: int) -> Iterator[RunLog]:
+    """A log to ask again and again: through another session if the caller's would not survive the loss of a segment."""
+    if not platform.of(db).waits_in_own_session:
+        yield RunLog.of_caller(db, run_id)
+        return
+    with recorder.opened(db, "wait", "the session that waits") as session:
+
+        def ask(sql: str, parameters: Sequence[Any]) -> Rows:
+            session.listen()
+            return session.run(sql, parameters)
+
+        yield RunLog(ask, run_id)
+
+
+@entry
+def cancel(db: Database, run_id: int) -> bool:
+    """Ask the session that drives the run to end it; False if no session does."""
+    log = RunLog.of_caller(db, run_id)
+    if log.status() is not RunStatus.RUNNING:
+        return False
+    log.request_cancel()
+    return True
+
+
+@entry
+def forget(db: Database, run_id: int) -> None:
+    """Remove a run's log and states.  Its model tables belong to the user and stay."""
+    log = RunLog.of_caller(db, run_id)
+    owners = log.owners()
+    if owners and owners[0] != relations.current_role(db):
+        _forget_for_owner(db, log, owners)
+        return
+    _require_ended(log)
+    tables = db.rows(
+        "SELECT c.relname::text AS name FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+        " ON n.oid = c.relnamespace WHERE n.nspname = $1 AND starts_with(c.relname::text, $2)",
+        ("text", "text"),
+        SCHEMA,
+        log.storage() + "_",
+    )
+    for table in tables:
+        db.execute(f"DROP TABLE {SCHEMA}.{quote(table['name'])}")
+    log.delete()
+
+
+def _forget_for_owner(db: Database, log: RunLog, owners: list[str]) -> None:
+    """An administrator forgets another user's run; a monitor can see it, no more."""
+    if not db.value("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')"):
+        raise NotPermitted(
+            f'run {log.run} belongs to "{owners[0]}"', hint="Its owner can forget it, or a member of cerebro_admin."
+        )
+    if len(owners) > 1:
+        raise WrongState(f"several users have a run {log.run}: {', '.join(owners)}", hint="Let one of them forget it.")
+    _require_ended(log)
+    db.rows("SELECT cerebro._forget($1, $2)", ("bigint", "name"), log.run, owners[0])
+
+
+def _require_ended(log: RunLog) -> None:
+    if log.status() is RunStatus.RUNNING:
+        raise InUse(f"run {log.run} is running", hint=f"SELECT cerebro.cancel({log.run}) ends it first.")

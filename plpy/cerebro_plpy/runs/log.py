@@ -1,0 +1,653 @@
+"""The log of runs: every SQL statement that reads or writes its tables, by name.
+
+Longer than 350 lines because nothing else spells the log's SQL (tests/core/test_structure.py checks that).
+
+``RunLog`` asks through any session of the run's owner: the recorder session, or the caller's own through ``asking``.
+The records of a visit are ``Statement`` objects: a worker session stores them in the transaction that stores the state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Callable
+
+from cerebro_db.core.errors import InUse, InvalidArgument, WrongState
+from cerebro_db.core.events import ENDINGS, Event, Initial, RunStatus
+from cerebro_db.core.layout import DataSet
+from cerebro_db.core.names import Name
+from cerebro_db.core.protocol import TrainedMember
+from cerebro_db.core.scheduling.schedule import Evaluate, Train
+from cerebro_db.core.search.policy import Decision
+
+from ..database.access import Database
+from ..sessions import limits
+from ..sessions.session import Rows, Session, Statement
+from .run import Model, Run, no_such_run, require_countable
+
+Ask = Callable[[str, Sequence[Any]], Rows]
+
+TABLES = (
+    "heartbeat",
+    "attempt",
+    "evaluation",
+    "hop",
+    "decision",
+    "event",
+    "model",
+    "configuration",
+    "architecture",
+    "run",
+)
+OWN = "run = %s AND owner = current_user"
+# Users may write events of their own, also for models that do not exist: only those of real models count.
+MODEL_EVENTS = "cerebro.event e JOIN cerebro.model m USING (run, owner, model)"
+PLPY_TYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "bigint"), (float, "double precision"))
+
+
+def asking(db: Database) -> Ask:
+    """Asks through the caller's own session.  JSON comes back as text there."""
+
+    def ask(sql: str, parameters: Sequence[Any] = ()) -> Rows:
+        pieces = sql.split("%s")
+        numbered = pieces[0] + "".join(f"${place}{piece}" for place, piece in enumerate(pieces[1:], 1))
+        types = [next((name for kind, name in PLPY_TYPES if isinstance(value, kind)), "text") for value in parameters]
+        return [tuple(row.values()) for row in db.rows(numbered, types, *parameters)]
+
+    return ask
+
+
+# What the model tables say of each configuration ($1: run, $2: its start, $3: evaluate_every, $4: epochs), and the
+# architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
+MODEL_INFO = """
+WITH told AS (
+    SELECT mst_key,
+           array_agg(extract(epoch FROM trained_at - $2::timestamptz)::double precision ORDER BY epoch)
+               AS elapsed,
+           array_agg(training_metric ORDER BY epoch) AS training_metrics,
+           array_agg(training_loss ORDER BY epoch) AS training_loss,
+           array_agg(validation_metric ORDER BY epoch) AS validation_metrics,
+           array_agg(validation_loss ORDER BY epoch) AS validation_loss
+      FROM cerebro.learning_curve
+     WHERE run = $1 AND owner = current_user AND (epoch % $3 = 0 OR epoch = $4)
+     GROUP BY mst_key
+)
+SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
+       (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h JOIN cerebro.model m USING (run, owner, model)
+         WHERE h.run = c.run AND h.owner = c.owner AND m.mst_key = c.mst_key ORDER BY h.hop DESC LIMIT 1),
+       t.elapsed,
+       CASE WHEN jsonb_typeof(c.compile -> 'metrics') = 'array' AND c.compile -> 'metrics' <> '[]'
+            THEN ARRAY(SELECT jsonb_array_elements_text(c.compile -> 'metrics')) END,
+       c.compile ->> 'loss',
+       b.training_metric, b.training_loss,
+       CASE WHEN b.training_metric IS NOT NULL THEN t.training_metrics END, t.training_loss,
+       b.validation_metric, b.validation_loss,
+       CASE WHEN b.validation_metric IS NOT NULL THEN t.validation_metrics END,
+       CASE WHEN b.validation_loss IS NOT NULL THEN t.validation_loss END,
+       b.status, b.reason
+  FROM cerebro.configuration c
+  JOIN cerebro.leaderboard b USING (run, owner, mst_key)
+  LEFT JOIN told t ON t.mst_key = c.mst_key
+ WHERE c.run = $1 AND c.owner = current_user
+"""
+ARCHITECTURE = (
+    "SELECT architecture FROM cerebro.architecture JOIN cerebro.configuration USING (run, owner, model_id)"
+    " WHERE run = $2 AND owner = current_user AND mst_key = $1"
+)
+
+
+@dataclass(frozen=True)
+class LastHop:
+    """Where a model's last state is, and what is known of it."""
+
+    model: int
+    mst_key: int
+    hop: int
+    segment: int
+    state_bytes: int
+    state_sha256: str
+    weights_offset: int
+    weights_bytes: int
+
+
+@dataclass(frozen=True)
+class EarlierModel:
+    """A model of an earlier run, for a warm start."""
+
+    hop: LastHop
+    storage: str
+    dist_keys: list[int]
+    compile: str
+    architecture: str
+
+
+class RunLog:
+    """The log of one run, through one session."""
+
+    def __init__(self, ask: Ask, run: int) -> None:
+        self.ask = ask
+        self.run = run
+
+    @classmethod
+    def of(cls, recorder: Session, run: int) -> RunLog:
+        return cls(recorder.run, run)
+
+    @classmethod
+    def of_caller(cls, db: Database, run: int) -> RunLog:
+        return cls(asking(db), run)
+
+    def _all(self, sql: str, *parameters: Any) -> Rows:
+        return self.ask(sql, (self.run, *parameters))
+
+    def _value(self, sql: str, *parameters: Any) -> Any:
+        """The first column of the first row, or None."""
+        rows = self._all(sql, *parameters)
+        return rows[0][0] if rows else None
+
+    # -- a new run ----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        recorder: Session,
+        values: dict[str, Any],
+        architectures: Iterable[dict[str, Any]],
+        configurations: Iterable[dict[str, Any]],
+        models: Iterable[dict[str, Any]],
+    ) -> RunLog:
+        """Put a new run on record; the record survives its caller."""
+        log = cls.of(recorder, recorder.run("SELECT nextval('cerebro.run_id')")[0][0])
+        statements = [log._insert("run", values)]
+        for table, rows in (("architecture", architectures), ("configuration", configurations), ("model", models)):
+            statements += [log._insert(table, row) for row in rows]
+        statements.append(log._insert("event", {"event": Event.CREATED.value}))
+        together = Statement.joined([Statement("BEGIN"), *statements, Statement("COMMIT")])
+        recorder.run(together.sql, together.parameters)
+        return log
+
+    # -- the run as it stands -------------------------------------------------------------------------
+
+    def load(self) -> Run:
+        """The run of the recorder's user, as far as its log goes.  Needs a recorder session."""
+        found = self._all(
+            "SELECT owner::text, source_table, layout, validation_table, validation_layout, model_table, epochs,"
+            f" evaluate_every, seed, dist_keys, storage, options FROM cerebro.run_plan WHERE {OWN}"
+        )
+        if not found:
+            raise no_such_run(self.run)
+        owner, source, layout, validation, validation_layout, model_table, *rest = found[0]
+        run = Run(
+            self.run,
+            owner,
+            DataSet(Name.parse(source).sql, layout),
+            DataSet(Name.parse(validation).sql, validation_layout) if validation else None,
+            model_table,
+            *rest,
+        )
+        self._load_models(run)
+        self._load_progress(run)
+        return run
+
+    def _load_models(self, run: Run) -> None:
+        architectures: dict[int, dict[str, Any]] = dict(
+            self._all(f"SELECT model_id, architecture FROM cerebro.architecture WHERE {OWN}")  # type: ignore[arg-type]
+        )
+        for number, key, place, model_id, compiled, fitted, compile_, fit, seed, initial, sha256, visits in self._all(
+            "SELECT m.model, m.mst_key, c.place, c.model_id, c.compile_params, c.fit_params, c.compile, c.fit, m.seed,"
+            " m.initial, m.initial_sha256, m.visits"
+            f" FROM cerebro.model m JOIN cerebro.configuration c USING (run, owner, mst_key) WHERE {OWN} ORDER BY 1"
+        ):
+            definition = {"architecture": architectures[model_id], "compile": compile_, "fit": fit}
+            run.models[number] = Model(
+                number, key, place, model_id, compiled, fitted, definition, seed, Initial(initial), sha256, visits
+            )
+            # A given initial state is put on the first segment.
+            run.models[number].dist_key = run.dist_keys[0]
+
+    def _load_progress(self, run: Run) -> None:
+        for number, state_bytes, engine, position in self._all(
+            "SELECT model, (detail ->> 'state_bytes')::bigint, detail ->> 'engine', (detail ->> 'position')::integer"
+            f" FROM {MODEL_EVENTS} WHERE {OWN} AND event = '{Event.BUILT}'"
+        ):
+            model = run.models[number]
+            model.built, model.state_bytes, model.engine, model.position = True, state_bytes, engine, position
+        for number, group in self._all(
+            f"SELECT model, detail ->> 'group' FROM {MODEL_EVENTS} WHERE {OWN} AND event = '{Event.FUSED}'"
+        ):
+            run.models[number].group = group
+        for last in self.last_hops():
+            model = run.models[last.model]
+            model.hops, model.sha256, model.state_bytes = last.hop, last.state_sha256, last.state_bytes
+            model.dist_key = run.dist_keys[last.segment]
+
+    def last_hops(self, mst_key: int | None = None) -> list[LastHop]:
+        """The last committed hop of each model, or of the models of one configuration."""
+        found = self._all(
+            "SELECT DISTINCT ON (m.model) m.model, m.mst_key, h.hop, h.segment, h.state_bytes, h.state_sha256,"
+            " h.weights_offset, h.weights_bytes FROM cerebro.model m JOIN cerebro.hop h USING (run, owner, model)"
+            f" WHERE {OWN}{'' if mst_key is None else ' AND m.mst_key = %s'} ORDER BY m.model, h.hop DESC",
+            *([] if mst_key is None else [mst_key]),
+        )
+        return [LastHop(*row) for row in found]
+
+    def earlier_model(self, mst_key: int) -> EarlierModel | None:
+        """The model of a configuration, to the run's owner in the caller's session."""
+        found = self._all(
+            "SELECT r.storage, r.dist_keys, c.compile::text, a.architecture::text"
+            " FROM cerebro.run r JOIN cerebro.configuration c USING (run, owner)"
+            f" JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {OWN} AND mst_key = %s",
+            mst_key,
+        )
+        hops = self.last_hops(mst_key)
+        return EarlierModel(hops[-1], *found[0]) if found and hops else None
+
+    def evaluated(self) -> dict[int, list[tuple[int, str, int]]]:
+        """Model -> the (epoch, dataset, part) that were evaluated."""
+        done: dict[int, list[tuple[int, str, int]]] = {}
+        for model, *evaluation in self._all(f"SELECT model, epoch, dataset, part FROM cerebro.evaluation WHERE {OWN}"):
+            done.setdefault(model, []).append(tuple(evaluation))  # type: ignore[arg-type]
+        return done
+
+    def failed(self) -> dict[int, str]:
+        """Model -> why it failed; models that were revived afterwards are left out."""
+        return {
+            model: reason
+            for model, event, reason in self._all(
+                f"SELECT DISTINCT ON (model) model, event, detail ->> 'reason' FROM {MODEL_EVENTS} WHERE {OWN}"
+                f" AND event IN ('{Event.MODEL_FAILED}', '{Event.MODEL_REVIVED}') ORDER BY model, event_id DESC"
+            )
+            if event == Event.MODEL_FAILED
+        }
+
+    def decisions(self) -> list[Decision]:
+        """The decisions on record, in the order in which they took effect.  Needs a recorder session."""
+        return [
+            Decision.from_json(dict(zip(("model", "epoch", "decision", "reason", "detail"), row)))
+            for row in self._all(
+                f"SELECT model, epoch, decision, reason, detail FROM cerebro.decision WHERE {OWN}"
+                " ORDER BY at, model, epoch"
+            )
+        ]
+
+    def hops(self) -> Rows:
+        """(model, epoch, hop, rows, loss, metrics) of every hop.  Needs a recorder session."""
+        return self._all(
+            f"SELECT model, epoch, hop, rows, loss, metrics FROM cerebro.hop WHERE {OWN} ORDER BY model, hop"
+        )
+
+    def evaluations(self) -> Rows:
+        """(model, epoch, dataset, part, rows, loss, metrics) of every evaluation.  Needs a recorder session."""
+        return self._all(
+            f"SELECT model, epoch, dataset, part, rows, loss, metrics FROM cerebro.evaluation WHERE {OWN}"
+            " ORDER BY model, epoch, dataset, part"
+        )
+
+    def built(self) -> dict[int, tuple[str, int]]:
+        """Model -> its engine and its ring position, for a replay."""
+        found = self._all(
+            "SELECT model, detail ->> 'engine', (detail ->> 'position')::integer"
+            f" FROM {MODEL_EVENTS} WHERE {OWN} AND event = '{Event.BUILT}'"
+        )
+        return {model: (engine, position) for model, engine, position in found}
+
+    def fusion(self) -> dict[str, dict[str, Any]]:
+        """Fusion group -> what its rehearsal found, for a replay.  Needs a recorder session."""
+        found = self._all(
+            "SELECT DISTINCT ON (detail ->> 'group') detail ->> 'group', detail - 'group' FROM cerebro.event"
+            f" WHERE {OWN} AND event IN ('{Event.FUSED}', '{Event.NOT_FUSED}')"
+        )
+        return dict(found)  # type: ignore[arg-type]
+
+    def earlier_trials(self, forms: Sequence[str]) -> Rows:
+        """(form, program, tried, refused, run): the newest engine trial of each form, of any run of this user."""
+        return self.ask(
+            "SELECT DISTINCT ON (detail ->> 'form') detail ->> 'form', detail ->> 'program', detail ->> 'tried',"
+            " detail ->> 'refused', run"
+            f" FROM cerebro.event WHERE owner = current_user AND event = '{Event.BUILT}'"
+            " AND detail ->> 'form' = ANY (%s) ORDER BY detail ->> 'form', event_id DESC",
+            (list(forms),),
+        )
+
+    # -- events -----------------------------------------------------------------------------------------
+
+    def note(self, event: Event, model: int | None = None, **detail: Any) -> None:
+        self.note_each(event, {model: detail})
+
+    def note_each(self, event: Event, details: Mapping[Any, dict[str, Any]]) -> None:
+        """The same event of several models: all are on record, or none."""
+        marks = ", ".join(["(%s, %s, %s::integer, %s::jsonb)"] * len(details))
+        self.ask(
+            f"INSERT INTO cerebro.event (run, event, model, detail) VALUES {marks}",
+            [
+                value
+                for model, detail in details.items()
+                for value in (self.run, event.value, model, json.dumps(detail))
+            ],
+        )
+
+    def last_of(self, *events: Event) -> str | None:
+        """The newest of these events."""
+        return self._value(
+            f"SELECT event FROM cerebro.event WHERE {OWN} AND event IN ({_listed(events)})"
+            " ORDER BY event_id DESC LIMIT 1"
+        )
+
+    def note_end(self, event: Event, message: str) -> None:
+        """Record the end of a run that is under way; its end is recorded once."""
+        if self.last_of(Event.STARTED, *ENDINGS) == Event.STARTED:
+            self.note(event, message=message)
+
+    def revive_failed(self) -> None:
+        """Give the models that failed another chance."""
+        failed = self.failed()
+        if failed:
+            self.note_each(Event.MODEL_REVIVED, {model: {} for model in failed})
+
+    def cancel_requested(self) -> Statement:
+        """Asks whether somebody has requested a cancel since the run was started."""
+        return Statement(
+            f"SELECT event = '{Event.CANCEL_REQUESTED}' FROM cerebro.event WHERE {OWN}"
+            f" AND event IN ({_listed((Event.STARTED, Event.CANCEL_REQUESTED))}) ORDER BY event_id DESC LIMIT 1",
+            (self.run,),
+        )
+
+    def heartbeat(self, done: int, total: int) -> Statement:
+        return Statement(
+            "INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES (%s, %s, %s)", (self.run, done, total)
+        )
+
+    def decide(self, decision: Decision, policy: str) -> Statement:
+        """Record a decision."""
+        return self._insert("decision", {**decision.to_json(), "policy": policy})
+
+    def add_model(self, model: Model, parent: int | None, parent_hop: int | None) -> Statement:
+        """Record a model that a decision adds."""
+        return self._insert(
+            "model",
+            {
+                "model": model.number,
+                "mst_key": model.mst_key,
+                "visits": model.visits,
+                "seed": model.seed,
+                "initial": model.initial.value,
+                "initial_sha256": model.sha256,
+                "parent": parent,
+                "parent_hop": parent_hop,
+            },
+        )
+
+    def _insert(self, table: str, row: dict[str, Any]) -> Statement:
+        row = {"run": self.run, **row}
+        values = [json.dumps(value) if isinstance(value, dict) else value for value in row.values()]
+        marks = ", ".join(["%s"] * len(row))
+        return Statement(f"INSERT INTO cerebro.{table} ({', '.join(row)}) VALUES ({marks})", values)
+
+    # -- visits and evaluations ---------------------------------------------------------------------------
+
+    def attempts(self, visits: Sequence[Train], worker_pid: int, began: datetime | None = None) -> Statement:
+        """Record that visits begin; returns when, if that is not given.
+
+        If it is given, the commit does not wait for the disk.  A server crash can then lose attempts that came to
+        nothing, but never the attempt of a hop on record: the hop's own commit writes the log up to itself.
+        """
+        began_sql = "clock_timestamp()" if began is None else "%s"
+        marks = ", ".join([f"(%s, %s, %s, %s, %s, {began_sql})"] * len(visits))
+        values: list[Any] = []
+        for visit in visits:
+            values += [self.run, visit.model, visit.hop, visit.segment, worker_pid, *([] if began is None else [began])]
+        insert = f"INSERT INTO cerebro.attempt (run, model, hop, segment, worker_pid, started_at) VALUES {marks}"
+        if began is None:
+            return Statement(f"{insert} RETURNING started_at", values)
+        return Statement(f"BEGIN; SET LOCAL synchronous_commit = off; {insert}; COMMIT", values)
+
+    def hop(
+        self,
+        visit: Train,
+        trained: TrainedMember,
+        *,
+        began: datetime,
+        slice_of_time: tuple[float, float],
+        worker_pid: int,
+        trainer_pid: int,
+        seconds: Mapping[str, Any],
+        shared_by: int,
+        behind: datetime | None,
+    ) -> Statement:
+        """Record a hop, in the transaction that stores its state.
+
+        ``began`` is when its order began, and ``slice_of_time`` which part of the time since then was this visit's, as
+        fractions.  The time since the transaction began counts as saving, divided among the ``shared_by`` visits of the
+        order.  If the state is stored ``behind`` (the trainer has worked on the next unit since that moment), the time
+        since then counts as that.
+        """
+        seconds = dict(seconds)
+        saving = seconds.pop("save", 0.0)
+        since = "now()" if behind is None else "%s"
+        join = "+" if behind is None else ", 'behind',"
+        return Statement(
+            "INSERT INTO cerebro.hop (run, model, hop, epoch, segment, worker_pid, trainer_pid, rows, steps,"
+            "  loss, metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds, started_at,"
+            "  finished_at)"
+            " SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb"
+            f"  || jsonb_build_object('save', %s {join} extract(epoch FROM clock.now - {since}) / %s),"
+            "  clock.began + (clock.now - clock.began) * %s, clock.began + (clock.now - clock.began) * %s"
+            " FROM (SELECT %s::timestamptz AS began, clock_timestamp() AS now) clock",
+            [
+                self.run,
+                visit.model,
+                visit.hop,
+                visit.epoch,
+                visit.segment,
+                worker_pid,
+                trainer_pid,
+                trained.rows,
+                trained.steps,
+                trained.loss,
+                first_metric(trained.metrics),
+                plain_json(trained.metrics),
+                trained.state.bytes,
+                trained.state.sha256,
+                trained.state.weights_offset,
+                trained.state.weights_bytes,
+                json.dumps(seconds),
+                saving,
+                *([] if behind is None else [behind]),
+                shared_by,
+                *slice_of_time,
+                began,
+            ],
+        )
+
+    def evaluation(
+        self,
+        unit: Evaluate,
+        *,
+        began: datetime,
+        worker_pid: int,
+        rows: int,
+        loss: float,
+        metrics: Mapping[str, float],
+        seconds: dict[str, float],
+    ) -> Statement:
+        return Statement(
+            "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, started_at, worker_pid,"
+            " rows, loss, metric, metrics, seconds) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                self.run,
+                unit.model,
+                unit.epoch,
+                unit.dataset,
+                unit.part,
+                unit.segment,
+                began,
+                worker_pid,
+                rows,
+                loss,
+                first_metric(metrics),
+                plain_json(metrics),
+                json.dumps(seconds),
+            ),
+        )
+
+    def has_evaluation(self, unit: Evaluate) -> bool:
+        return bool(
+            self._all(
+                f"SELECT 1 FROM cerebro.evaluation WHERE {OWN} AND model = %s AND epoch = %s AND dataset = %s"
+                " AND part = %s",
+                unit.model,
+                unit.epoch,
+                unit.dataset,
+                unit.part,
+            )
+        )
+
+    def hop_on_record(self, unit: Train) -> tuple[int, int, str] | None:
+        """(rows, state_bytes, state_sha256) of a hop, if it is committed."""
+        found = self._all(
+            f"SELECT rows, state_bytes, state_sha256 FROM cerebro.hop WHERE {OWN} AND model = %s AND hop = %s",
+            unit.model,
+            unit.hop,
+        )
+        return found[0] if found else None  # type: ignore[return-value]
+
+    # -- whose turn it is: the claim, and the status --------------------------------------------------------
+
+    def status(self) -> RunStatus:
+        """The run's status, to its owner, a monitor or an administrator."""
+        return self.standing()[0]
+
+    def standing(self) -> tuple[RunStatus, bool]:
+        """The run's status, and whether it has ended: nobody drives it, or makes its model tables."""
+        for _ in range(2):
+            found = self._all("SELECT status, ended FROM cerebro.runs WHERE run = %s")
+            # The driver may have ended while the statement ran and recorded that after the statement's snapshot; the
+            # next statement sees it.
+            if found and found[0][0] != RunStatus.INTERRUPTED:
+                break
+        if not found:
+            raise no_such_run(self.run)
+        status, ended = found[0]
+        return RunStatus(status), ended
+
+    def require_own(self) -> None:
+        if not self._all(f"SELECT 1 FROM cerebro.run WHERE {OWN}"):
+            raise no_such_run(self.run)
+
+    def claim(self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool) -> None:
+        """Become the one session that drives the run, or say which session does."""
+        # Between the claim and the code that records an end, nothing may raise: not even a cancel.
+        listen, recorder.listen = recorder.listen, lambda: None
+        try:
+            recorder.run("BEGIN")
+            try:
+                self._claim(recorder, pid, epochs, retry_failed)
+            except BaseException:
+                recorder.run("ROLLBACK")
+                raise
+            recorder.run("COMMIT")
+        finally:
+            recorder.listen = listen
+
+    def _claim(self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool) -> None:
+        # Of two sessions that claim at once the second waits here, and then sees what the first wrote.
+        recorder.run(
+            "SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0::bigint))", (f"cerebro_db run {self.run}",)
+        )
+        for _ in range(2):
+            found = self._all(f"SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE {OWN}")
+            if not found:
+                raise no_such_run(self.run)
+            if found[0][0] != RunStatus.INTERRUPTED:  # as in ``status``
+                break
+        status, driver, planned, segments = found[0]
+        # If this very session drove the run, a full disk may have kept it from recording how that ended.
+        if status == RunStatus.RUNNING and driver != pid:
+            raise InUse(
+                f"run {self.run} is being driven by the session with process id {driver}",
+                hint=f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({self.run}).",
+            )
+        if epochs is not None and epochs < planned:
+            raise InvalidArgument(
+                f"run {self.run} is planned for {planned} epochs; epochs cannot be {epochs}",
+                hint="epochs is the new total and includes the epochs that are done.",
+            )
+        if epochs is not None:
+            require_countable(epochs, segments)
+        if (
+            status == RunStatus.FINISHED
+            and (epochs is None or epochs == planned)
+            and not (retry_failed and self.failed())
+        ):
+            raise WrongState(
+                f"run {self.run} is finished",
+                hint=f"SELECT cerebro.resume({self.run}, epochs => {planned + 1}) would extend it.",
+            )
+        # The runs of one owner are counted one after the other: two that start at once would not see each other.
+        recorder.run("SELECT pg_advisory_xact_lock(hashtextextended('cerebro_db owner ' || current_user, 0))")
+        limits.require_run(limits.of_session(recorder), segments)
+        if epochs is not None:
+            self.note(Event.EXTENDED, epochs=epochs)
+        # JSON's format of a timestamp is read back the same under every DateStyle.
+        began = recorder.run("SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = %s", (pid,))[0][0]
+        self.note(Event.STARTED, pid=pid, backend_start=began)
+
+    def under_way(self) -> bool:
+        """Whether a submitted run has been started since."""
+        return self.last_of(Event.SUBMITTED, Event.STARTED) == Event.STARTED
+
+    def submitted(self) -> bool:
+        """Whether no caller waits for the run's end: it was submitted, and has not been started since."""
+        return self.last_of(Event.SUBMITTED, Event.STARTED) == Event.SUBMITTED
+
+    def request_cancel(self) -> None:
+        """By the run's owner or an administrator."""
+        self._all(
+            f"INSERT INTO cerebro.event (run, owner, event, detail) SELECT run, owner, '{Event.CANCEL_REQUESTED}',"
+            " jsonb_build_object('by', current_user) FROM cerebro.runs WHERE run = %s"
+        )
+
+    def owners(self) -> list[str]:
+        """The users who have a run of this number, the current user first."""
+        found = self._all(
+            "SELECT owner::pg_catalog.text AS owner FROM cerebro.runs WHERE run = %s"
+            " ORDER BY owner = current_user DESC, owner"
+        )
+        return [owner for (owner,) in found]
+
+    def storage(self) -> str:
+        """The beginning of the names of the run's state tables."""
+        found = self._value(f"SELECT storage FROM cerebro.run WHERE {OWN}")
+        if found is None:
+            raise no_such_run(self.run)
+        return found
+
+    def delete(self) -> None:
+        for table in TABLES:
+            self._all(f"DELETE FROM cerebro.{table} WHERE {OWN}")
+
+    def options(self) -> dict[str, Any] | None:
+        """The options of a run of the caller's."""
+        found = self._value(f"SELECT options::text FROM cerebro.run WHERE {OWN}")
+        return None if found is None else json.loads(found)
+
+    def compile_texts(self) -> str:
+        """The compile parameters of all configurations, as text."""
+        return " ".join(
+            text for (text,) in self._all(f"SELECT compile::text AS compile FROM cerebro.configuration WHERE {OWN}")
+        )
+
+
+def _listed(events: Iterable[Event]) -> str:
+    return ", ".join(f"'{event}'" for event in events)
+
+
+def first_metric(metrics: Mapping[str, float]) -> float | None:
+    return next(iter(metrics.values()), None)
+
+
+def plain_json(metrics: Mapping[str, float]) -> str:
+    """JSON has no NaN: NULL stands for it."""
+    return json.dumps({name: value if value == value and abs(value) != float("inf") else None
+                       for name, value in metrics.items()})  # fmt: skip

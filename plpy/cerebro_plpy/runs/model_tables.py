@@ -1,0 +1,153 @@
+"""The MADlib-shaped tables of a run: the models, ``_info`` and ``_summary``.
+
+They are made in the caller's transaction, from states that the workers have committed.  The bytes of a model go from
+table to table and never pass through Python.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cerebro_db.core.errors import WrongState
+from cerebro_db.core.events import Event
+from cerebro_db.core.names import Name, quote
+
+from .. import platform
+from ..data import weights
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..platform.base import Platform
+from . import state_tables
+from .log import ARCHITECTURE, MODEL_INFO, LastHop, RunLog
+from .run import no_such_run
+
+MODULE = "materialize"
+INFO_COLUMNS = """
+    mst_key integer PRIMARY KEY, model_id integer, compile_params text, fit_params text, model_type text,
+    model_size double precision, metrics_elapsed_time double precision[], metrics_type text[], loss_type text,
+    training_metrics_final double precision, training_loss_final double precision,
+    training_metrics double precision[], training_loss double precision[],
+    validation_metrics_final double precision, validation_loss_final double precision,
+    validation_metrics double precision[], validation_loss double precision[],
+    status text, reason text
+"""
+
+
+@entry
+def materialize_run(db: Database, run_id: int, model_output_table: str) -> None:
+    name = relations.new(
+        db, model_output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table"
+    )
+    materialize(db, run_id, name, replace=False)
+    RunLog.of_caller(db, run_id).note(Event.MATERIALIZED)
+
+
+def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None:
+    run = db.one(
+        "SELECT r.*, s.status, s.started_at, s.ended_at FROM cerebro.run_plan r JOIN cerebro.runs s USING (run, owner)"
+        " WHERE run = $1 AND owner = current_user",
+        ("bigint",),
+        run_id,
+    )
+    if run is None:
+        raise no_such_run(run_id)
+    hops = RunLog.of_caller(db, run_id).last_hops()
+    if not hops:
+        raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
+    here = platform.of(db)
+    if replace:
+        for ending in ("_weights", "_info", "_summary", ""):
+            old = relations.find(db, name.suffixed(ending))
+            if old is not None:
+                db.patiently(f"DROP TABLE {old.sql}")
+    _make_models(db, here, run, hops, name)
+    _make_info(db, here, run, name.suffixed("_info"))
+    _make_summary(db, here, run, name)
+
+
+def _make_models(db: Database, here: Platform, run: dict[str, Any], hops: list[LastHop], name: Name) -> None:
+    db.execute(
+        f"CREATE TABLE {name.sql} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)"
+        f" {here.distributed_by('__dist_key__')}"
+    )
+    db.execute(f"ALTER TABLE {name.sql} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
+    chunks = None
+    for last in hops:
+        table = state_tables.table_name(run["storage"], last.model, last.hop).sql
+        key = run["dist_keys"][last.segment]
+        rows = f"FROM {table} WHERE hop = {last.hop} AND __dist_key__ = {key}"
+        first, size = last.weights_offset, last.weights_bytes
+        if size <= weights.LARGEST_VALUE:
+            value = weights.value_sql(rows, first, size)
+        else:
+            value = "NULL"
+            if chunks is None:
+                chunks = name.suffixed("_weights")
+                db.execute(
+                    f"CREATE TABLE {chunks.sql} (mst_key integer, start bigint, payload bytea, __dist_key__ integer)"
+                    f" {state_tables.WHOLE_PAGES} {here.distributed_by('__dist_key__')}"
+                )
+                db.execute(f"ALTER TABLE {chunks.sql} ALTER COLUMN payload SET STORAGE EXTERNAL")
+            db.execute(f"INSERT INTO {chunks.sql} {weights.chunks_sql(last.mst_key, rows, first, size)}")
+        db.execute(
+            f"INSERT INTO {name.sql} SELECT $1, {value}, architecture, {key} FROM ({ARCHITECTURE}) a",
+            ("integer", "bigint"),
+            last.mst_key,
+            run["run"],
+        )
+
+
+def _make_info(db: Database, here: Platform, run: dict[str, Any], name: Name) -> None:
+    db.execute(f"CREATE TABLE {name.sql} ({INFO_COLUMNS}) {here.distributed_by('mst_key')}")
+    db.execute(
+        f"INSERT INTO {name.sql} {MODEL_INFO}",
+        ("bigint", "timestamptz", "integer", "integer"),
+        run["run"],
+        run["started_at"],
+        run["evaluate_every"],
+        run["epochs"],
+    )
+
+
+def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name) -> None:
+    """One row, MADlib's columns; the class values have the type that their column has."""
+    summary = json.loads(run["source_summary"])
+    options = json.loads(run["options"])
+    iterations = [
+        epoch for epoch in range(1, run["epochs"] + 1) if epoch % run["evaluate_every"] == 0 or epoch == run["epochs"]
+    ]
+    columns: list[tuple[str, str, Any]] = [
+        ("source_table", "text", run["source_table"]),
+        ("validation_table", "text", run["validation_table"]),
+        ("model", "text", str(name)),
+        ("model_info", "text", str(name.suffixed("_info"))),
+        ("dependent_varname", "text[]", summary.get("dependent_varname")),
+        ("independent_varname", "text[]", summary.get("independent_varname")),
+        ("model_arch_table", "text", run["arch_table"]),
+        ("model_selection_table", "text", run["selection_table"]),
+        ("object_table", "text", None),
+        ("num_iterations", "integer", run["epochs"]),
+        ("metrics_compute_frequency", "integer", run["evaluate_every"]),
+        ("warm_start", "boolean", bool(options.get("warm_start"))),
+        ("name", "text", run["name"]),
+        ("description", "text", run["description"]),
+        ("start_training_time", "timestamp", run["started_at"]),
+        ("end_training_time", "timestamp", run["ended_at"]),
+        ("madlib_version", "text", f"cerebro_db {run['version']}"),
+        ("num_classes", "integer[]", summary.get("num_classes")),
+        *((column, "text[]", values) for column, values in summary.items() if column.endswith("_class_values")),
+        ("dependent_vartype", "text[]", summary.get("dependent_vartype")),
+        ("normalizing_const", "real", summary.get("normalizing_const")),
+        ("metrics_iters", "integer[]", iterations),
+        ("run", "bigint", run["run"]),
+        ("seed", "bigint", run["seed"]),
+        ("layout", "jsonb", run["layout"]),
+    ]
+    chosen = ", ".join(f"${place}::{kind} AS {quote(column)}" for place, (column, kind, _) in enumerate(columns, 1))
+    db.execute(
+        f"CREATE TABLE {name.suffixed('_summary').sql} AS SELECT {chosen} {here.distributed_by('source_table')}",
+        tuple(kind for _, kind, _ in columns),
+        *(value for _, _, value in columns),
+    )

@@ -1,0 +1,101 @@
+"""A new run on record: from here on it can be resumed, whatever becomes of its caller."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+from cerebro_db import __version__
+from cerebro_db.core.events import Initial
+from cerebro_db.core.scheduling.ring import derived_seed
+
+from .. import platform
+from ..data import packed
+from ..database.access import Database
+from ..sessions.session import Session
+from . import initial_states
+from .log import RunLog
+from .options import MODULE
+from .request import Request
+
+
+def put_on_record(db: Database, recorder: Session, request: Request) -> int:
+    """Write down what is to be done; returns the run's number."""
+    packed.see_committed(recorder, filter(None, (request.source, request.validation)), MODULE)
+    starts = initial_states.of_request(db, request)
+    layout, seed = request.source.layout, request.options["seed"]
+    log = RunLog.create(
+        recorder,
+        {
+            "name": request.name,
+            "description": request.description,
+            "source_table": str(request.source.relation.name),
+            "validation_table": str(request.validation.relation.name) if request.validation else None,
+            "model_table": str(request.output),
+            "selection_table": request.selection.text,
+            "arch_table": request.arch_table.text,
+            "epochs": request.epochs,
+            "evaluate_every": request.evaluate_every,
+            "seed": seed,
+            "segments": len(layout["partitions"]),
+            "dist_keys": [partition["key"] for partition in layout["partitions"]],
+            "configurations": len(request.rows),
+            "rows_per_epoch": sum(partition["rows"] for partition in layout["partitions"]),
+            "storage": f"run_{secrets.token_hex(6)}",
+            "options": request.options,
+            "layout": layout,
+            "validation_layout": request.validation.layout if request.validation else None,
+            "source_summary": plain_summary(request.source.summary),
+            "version": __version__,
+        },
+        [
+            {"model_id": model_id, "name": one.name, "given": one.given, "architecture": json.dumps(one.translated)}
+            for model_id, one in request.architectures.items()
+        ],
+        [
+            {
+                "mst_key": row["mst_key"],
+                "place": place,
+                "model_id": row["model_id"],
+                "compile_params": row["compile_params"],
+                "fit_params": row["fit_params"] or "",
+                "compile": row["compile"],
+                "fit": row["fit"],
+            }
+            for place, row in enumerate(request.rows)
+        ],
+        [
+            {
+                "model": place + 1,
+                "mst_key": row["mst_key"],
+                "visits": None,
+                "seed": derived_seed(seed, "configuration", place),
+                "initial": starts[row["mst_key"]].initial.value if row["mst_key"] in starts else Initial.RANDOM.value,
+                "initial_sha256": starts[row["mst_key"]].sha256 if row["mst_key"] in starts else None,
+            }
+            for place, row in enumerate(request.rows)
+        ],
+    )
+    initial_states.store(recorder, log, starts, platform.of(db))
+    db.notice(
+        f"run {log.run}: {len(request.rows)} configurations x {len(layout['partitions'])} segments"
+        f" x {request.epochs} epochs over {layout['rows']:,} rows of {request.source.relation.text};"
+        f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
+    )
+    return log.run
+
+
+def plain_summary(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary row as JSON can hold it; class values become text, as they are written in SQL."""
+
+    def as_text(value: Any) -> str | None:
+        return value if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+    plain: dict[str, Any] = {}
+    for column, value in summary.items():
+        if column.endswith("_class_values") and value is not None:
+            plain[column] = [as_text(label) for label in value]
+        else:
+            plain[column] = value if isinstance(value, (bool, int, float, str, list, type(None))) else str(value)
+    return plain

@@ -1,0 +1,91 @@
+"""The options of a fit: everything that its results depend on besides its data and its configurations."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from cerebro_db.core import options
+from cerebro_db.core.engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, OPTIONAL_PACKAGES
+from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
+from cerebro_db.core.options import MODULE, OPTIONS
+
+from .. import platform
+from ..database.access import Database
+from ..platform import machine
+from ..segment import installation
+from .log import RunLog
+
+
+def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus: bool) -> dict[str, Any]:
+    """The options that the user gives, and the values of all others."""
+    given = options.check(json.loads(text) if text else {})
+    if "replay" in given:
+        own = {name: value for name, value in given.items() if name != "seed"}
+        given = options.check({**replayed(db, given["replay"]), **own})
+    gpus = require_gpus(db, use_gpus, keys, MODULE)
+    deterministic = given.get("deterministic", False)
+    return {
+        **choose_engine(given.get("engine", DEFAULT), deterministic),
+        "deterministic": deterministic,
+        "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // len(keys))),
+        "nan": given.get("nan", OPTIONS["nan"].default),
+        "gpus": gpus,
+        "hang_after": given.get("hang_after", OPTIONS["hang_after"].default),
+        # A deterministic run has the same seed every time, from the first call on.
+        "seed": given.get("seed", 0 if deterministic else secrets.randbits(31)),
+        # Fused models have the numbers of single ones, but not their bits.
+        "fuse": False if deterministic else given.get("fuse"),
+        "read_ahead": given.get("read_ahead"),
+        "cache_mb": given.get("cache_mb"),
+        **{name: given[name] for name in ("precision", "replay") if name in given},
+    }
+
+
+def choose_engine(engine: str, deterministic: bool) -> dict[str, Any]:
+    """The engine, or those among which a trial is to choose; all of them installed."""
+    if engine == DEFAULT or (engine == AUTO and deterministic):  # a trial would depend on the load
+        return {"engine": DEFAULT}
+    installed = installation.engines()
+    if engine == AUTO:
+        among = [one for one in AUTO_ENGINES if one in installed]
+        return {"engine": AUTO, "among": among} if len(among) > 1 else {"engine": (among or installed)[0]}
+    if engine not in installed:
+        package, python = ENGINES[engine], installation.installation()["trainer_python"]
+        pinned = OPTIONAL_PACKAGES.get(engine)
+        how = f"{python} -m pip install {pinned}, on every host" if pinned else "docker/install.sh does"
+        raise Unsupported(
+            f"{MODULE} error: the engine '{engine}' is not installed where the trainers are.",
+            hint=f"Use one of: {', '.join(installed)}; or have the package {package} installed into the"
+            f" trainer's environment ({how}).",
+        )
+    return {"engine": engine}
+
+
+def replayed(db: Database, run_id: int) -> dict[str, Any]:
+    """The options of an earlier run, for a run that repeats its numbers."""
+    recorded = RunLog.of_caller(db, run_id).options()
+    if recorded is None:
+        raise UndefinedObject(
+            f"{MODULE} error: there is no run {run_id} of yours to replay.",
+            hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
+        )
+    return options.replayable(recorded)
+
+
+def require_gpus(db: Database, use_gpus: bool | None, keys: Sequence[int], module: str) -> list[int | None]:
+    """The GPU of each segment, or an empty list if trainers may use none."""
+    if not use_gpus:
+        return []
+    found = platform.of(db).gpus_of_segments(db, keys)
+    without = found.count(None)
+    if without == len(found):
+        raise InvalidArgument(f"{module} error: No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
+    if without:
+        db.notice(
+            f"{without} of {len(found)} segments have no GPU and use processors; distribution_rules => 'gpu_segments'"
+            " would leave them out when rows are packed"
+        )
+    return found

@@ -1,0 +1,195 @@
+"""The request for a fit: its arguments, checked, and the tables that they name, read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, Unsupported
+from cerebro_db.core.names import Name
+from cerebro_db.core.parameters import params
+from cerebro_db.core.parameters.custom import Known
+
+from ..data import packed
+from ..data.packed import Packed
+from ..database import relations
+from ..database.access import Database
+from ..database.cancellation import listener
+from ..database.relations import Relation
+from ..definitions import custom_functions
+from ..sessions import limits
+from . import output
+from .log import RunLog
+from .options import MODULE, choose_options
+from .run import require_countable
+
+
+@dataclass
+class Request:
+    """The checked arguments of a fit, and the contents of the tables that they name."""
+
+    source: Packed
+    validation: Packed | None
+    output: Name
+    selection: Relation
+    arch_table: Relation
+    rows: list[dict[str, Any]]  # of the model selection table, with parsed parameters
+    architectures: dict[int, Architecture]
+    epochs: int
+    evaluate_every: int
+    warm_start: bool
+    name: str | None
+    description: str | None
+    options: dict[str, Any]
+
+
+@dataclass
+class Architecture:
+    """A row of an architecture table."""
+
+    name: str | None
+    given: str
+    translated: dict[str, Any]
+    weights: bytes | None
+
+
+def refuse_transaction(db: Database, module: str = MODULE) -> None:
+    """Refuse a transaction that would not see what the worker sessions commit."""
+    facts = db.one(
+        "SELECT current_setting('transaction_isolation') AS isolation,"
+        " current_setting('transaction_read_only') AS read_only, pg_is_in_recovery() AS standby"
+    )
+    assert facts is not None
+    if facts["standby"] or facts["read_only"] == "on":
+        raise Unsupported(f"{module} error: it writes, and this transaction is read-only.", hint="Use the primary.")
+    if facts["isolation"] != "read committed":
+        raise Unsupported(
+            f"{module} error: a {facts['isolation']} transaction would not see the results of the run.",
+            hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
+        )
+
+
+def check(
+    db: Database,
+    source_table: str,
+    output_table: str,
+    selection_table: str,
+    epochs: int,
+    use_gpus: bool | None,
+    validation_table: str | None,
+    frequency: int | None,
+    warm_start: bool | None,
+    name: str | None,
+    description: str | None,
+    _use_caching: bool | None,  # trainers always keep their rows
+    options: str | None,
+) -> Request:
+    refuse_transaction(db)
+    if epochs is None or epochs < 1:
+        raise InvalidArgument(
+            f"{MODULE} error: num_iterations is {'NULL' if epochs is None else epochs}; it must be at least 1."
+        )
+    if frequency is not None and not 1 <= frequency <= epochs:
+        raise InvalidArgument(
+            f"{MODULE} error: metrics_compute_frequency is {frequency};"
+            f" it must be between 1 and num_iterations ({epochs})."
+        )
+    source = packed.read(db, source_table, MODULE, argument="source_table")
+    require_countable(epochs, len(source.layout["partitions"]))
+    validation = None
+    if validation_table is not None:
+        validation = packed.read(db, validation_table, MODULE, argument="validation_table")
+        packed.require_same_shapes(source.layout, source.relation.text, validation, MODULE)
+    selection = relations.filled(
+        db,
+        selection_table,
+        MODULE,
+        f"Please ensure that the model selection table ({selection_table}) has been created by"
+        " generate_model_configs() or load_model_selection_table().",
+        argument="model_selection_table",
+    )
+    if warm_start:
+        relations.existing(db, output_table, MODULE, "A warm start goes on from it.", argument="model_output_table")
+        model_table = relations.qualified(db, Name.parse(output_table), MODULE)
+        output.require_replaceable(db, model_table, MODULE)
+    else:
+        model_table = relations.new(
+            db, output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table"
+        )
+    keys = [partition["key"] for partition in source.layout["partitions"]]
+    chosen = choose_options(db, options, keys, bool(use_gpus))
+    # A replay names the versions of custom functions that the earlier run had.
+    pinned = RunLog.of_caller(db, chosen["replay"]).compile_texts() if "replay" in chosen else ""
+    rows, arch_table = read_selection(db, selection, custom_functions.known(db, pinned=pinned))
+    architectures = {
+        model_id: read_architecture(db, arch_table, model_id) for model_id in sorted({row["model_id"] for row in rows})
+    }
+    if "precision" in chosen:
+        for architecture in architectures.values():
+            architecture.translated = computed_in(architecture.translated, chosen["precision"])
+    for row in rows:
+        row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
+    segments = len(source.layout["partitions"])
+    limits.require_run(limits.of(db), segments)
+    limits.make_room(db, segments + 1, listener(db.plpy))
+    limits.require_connections(limits.of(db), segments + 1)
+    chosen["warm_start"] = bool(warm_start)
+    return Request(
+        source=source,
+        validation=validation,
+        output=model_table,
+        selection=selection,
+        arch_table=arch_table,
+        rows=rows,
+        architectures=architectures,
+        epochs=epochs,
+        evaluate_every=frequency or epochs,
+        warm_start=bool(warm_start),
+        name=name,
+        description=description,
+        options=chosen,
+    )
+
+
+def read_selection(db: Database, selection: Relation, known: Known) -> tuple[list[dict[str, Any]], Relation]:
+    relations.require_columns(db, selection, ["mst_key", "model_id", "compile_params", "fit_params"], MODULE)
+    rows = db.rows(f"SELECT mst_key, model_id, compile_params, fit_params FROM {selection.sql} ORDER BY mst_key")
+    keys = [row["mst_key"] for row in rows]
+    if None in keys or len(set(keys)) < len(keys):
+        raise BadData(f"{MODULE} error: the mst_key values of '{selection.text}' must be distinct and not NULL.")
+    for row in rows:
+        try:
+            row["compile"] = params.compile_params(row["compile_params"], known)
+            row["fit"] = params.fit_params(row["fit_params"])
+        except CerebroError as error:
+            error.message = f"mst_key {row['mst_key']} of '{selection.text}': {error.message}"
+            raise
+    summary = relations.find(db, selection.name.suffixed("_summary"))
+    named = db.value(f"SELECT model_arch_table FROM {summary.sql} LIMIT 1") if summary is not None else None
+    if named is None:
+        raise UndefinedObject(
+            f"{MODULE} error: '{selection.text}_summary' does not say which table holds the architectures.",
+            hint="generate_model_configs() and load_model_selection_table() make it.",
+        )
+    return rows, relations.existing(db, named, MODULE, "It should hold the architectures.")
+
+
+def read_architecture(db: Database, table: Relation, model_id: int) -> Architecture:
+    name = "name::text" if "name" in relations.columns(db, table) else "NULL::text AS name"
+    row = db.one(
+        f"SELECT {name}, model_arch::text AS arch, model_weights AS weights FROM {table.sql} WHERE model_id = $1",
+        ("integer",),
+        model_id,
+    )
+    if row is None or row["arch"] is None:
+        raise UndefinedObject(
+            f"{MODULE} error: no model arch found in table {table.text} with id {model_id}",
+            hint="load_keras_model() adds one.",
+        )
+    try:
+        return Architecture(row["name"], row["arch"], reading.architecture(row["arch"]), row["weights"])
+    except CerebroError as error:
+        error.message = f"model_id {model_id} of '{table.text}': {error.message}"
+        raise

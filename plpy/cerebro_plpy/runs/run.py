@@ -1,0 +1,153 @@
+"""A run and its models, as the log has them: a new run and a resumed one look the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cerebro_db.core.errors import InvalidArgument, UndefinedObject
+from cerebro_db.core.events import DataSetName, Initial
+from cerebro_db.core.layout import DataSet
+from cerebro_db.core.scheduling.ring import derived_seed
+from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
+
+MOST_HOPS = 2**31 - 1  # of one model
+MOST_FUSED = 16  # models in one pass over the rows
+# Short visits of models with small states share an order to the trainer and a transaction: each costs milliseconds.
+SERIES_SECONDS, SMALL_STATE = 0.25, 1 << 20
+DEFAULT_BATCH = 32  # Keras'
+
+Figures = dict[str, dict[str, float]]  # an engine trial: engine -> seconds to build, to compile and to train a batch
+
+
+@dataclass(frozen=True)
+class EarlierTrial:
+    """What an earlier run's trials found for a configuration that is built alike."""
+
+    run: int
+    figures: Figures
+    program: str
+
+
+@dataclass
+class Model:
+    """What trains: a configuration of the run, and how far it is."""
+
+    number: int
+    mst_key: int
+    place: int  # of its configuration in the selection
+    model_id: int
+    compile_params: str
+    fit_params: str
+    definition: dict[str, Any]  # architecture, compile, fit
+    seed: int
+    initial: Initial
+    sha256: str | None  # of its last state; before the first hop, of the whole state it starts from
+    visits: list[int] | None = None  # its segments; None: all
+    hops: int = 0
+    state_bytes: int = 0
+    built: bool = False  # whether a trainer has built it and found that it fits the data
+    dist_key: int = 0  # of the segment where its state was written
+    engine: str = ""  # chosen when it is built at the latest
+    trial: dict[str, Any] = field(default_factory=dict)  # the earlier trial that its engine was chosen by
+    earlier: EarlierTrial | None = None  # trials of some engines only; weighed when the run is built
+    position: int | None = None  # on the ring; settled when it is built, since its visits follow from it
+    group: str | None = None  # its fusion group
+
+    @property
+    def batch_size(self) -> int:
+        return self.definition["fit"].get("batch_size") or DEFAULT_BATCH
+
+
+@dataclass
+class Run:
+    """What a run was asked to do, and its models."""
+
+    id: int
+    owner: str
+    source: DataSet
+    validation: DataSet | None
+    model_table: str
+    epochs: int
+    evaluate_every: int
+    seed: int
+    dist_keys: list[int]
+    storage: str
+    options: dict[str, Any]
+    models: dict[int, Model] = field(default_factory=dict)
+    segments_lost: bool = False  # Greenplum lost a segment meanwhile, so the caller's own session is of no more use
+
+    @property
+    def segments(self) -> int:
+        return len(self.dist_keys)
+
+    def data(self, dataset: str) -> DataSet:
+        if dataset == DataSetName.TRAINING:
+            return self.source
+        assert self.validation is not None
+        return self.validation
+
+    def plan(self) -> Plan:
+        evaluations = {}
+        if self.validation is not None:
+            # On Greenplum a part can be evaluated only where it lies; on PostgreSQL anywhere.
+            segment_of = {key: segment for segment, key in enumerate(self.dist_keys)}
+            evaluations[DataSetName.VALIDATION.value] = {
+                number: segment_of.get(part["key"], number % self.segments)
+                for number, part in enumerate(self.validation.partitions)
+                if part["rows"] > 0
+            }
+        return Plan(
+            seed=self.seed,
+            models=tuple(self.plan_of(self.models[number]) for number in sorted(self.models)),
+            segments=self.segments,
+            epochs=self.epochs,
+            evaluations=evaluations,
+            evaluate_every=self.evaluate_every,
+            most_fused=MOST_FUSED,
+            series_seconds=SERIES_SECONDS,
+        )
+
+    def plan_of(self, model: Model) -> ModelPlan:
+        return ModelPlan(
+            model.number,
+            model.place if model.position is None else model.position,
+            None if model.visits is None else tuple(model.visits),
+            model.group,
+            model.engine if 0 < model.state_bytes <= SMALL_STATE else None,
+        )
+
+    def hops_of(self, model: Model) -> int:
+        return self.epochs * len(self.segments_of(model))
+
+    def segments_of(self, model: Model) -> list[int]:
+        return list(range(self.segments)) if model.visits is None else model.visits
+
+    def rows_of(self, model: Model) -> int:
+        """How many rows one epoch of a model trains on."""
+        fit = model.definition["fit"]
+        rows = 0
+        for segment in self.segments_of(model):
+            once = self.source.partitions[segment]["rows"]
+            if fit.get("steps_per_epoch"):
+                once = min(once, fit["steps_per_epoch"] * fit["batch_size"])
+            rows += once * fit.get("epochs", 1)
+        return rows
+
+    def shuffle_seed(self, model: Model, hop: int) -> int:
+        return derived_seed(self.seed, "rows", model.number - 1, hop)
+
+
+def require_countable(epochs: int, segments: int) -> None:
+    if epochs * segments > MOST_HOPS:
+        raise InvalidArgument(
+            f"{epochs:,} iterations over {segments} segments are more hops than can be counted",
+            hint=f"At most {MOST_HOPS // segments:,} iterations.",
+        )
+
+
+def no_such_run(run_id: int | None) -> UndefinedObject:
+    return UndefinedObject(
+        f"there is no run {'NULL' if run_id is None else run_id} of yours",
+        hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
+    )

@@ -1,0 +1,58 @@
+"""The tables that store the states of a run's models, in the schema cerebro_state.
+
+A model has two tables.  Its states are written to one of them while the other holds the last committed state.  TRUNCATE
+frees old states: unlike DELETE it works while the waiting caller's SELECT keeps its snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cerebro_db.core.events import Initial
+from cerebro_db.core.names import Name
+
+from ..platform.base import Platform
+from .run import Model, Run
+
+SCHEMA = "cerebro_state"
+# One row of a state fills a page and stays in one piece: 100 MB are stored in half the time that rows of 256 kB take,
+# which TOAST cuts up and indexes.
+WHOLE_PAGES = "WITH (toast_tuple_target = 8160)"
+# Small states are only appended, and their table is emptied now and then: TRUNCATE costs several times what a small
+# state does.
+APPENDED_BYTES, MOST_APPENDED = 1 << 20, 16  # in one table
+FREE_AT_ONCE = 1 << 20  # bytes; an old state larger than this is freed in the transaction that replaces it
+
+
+def table_name(storage: str, model: int, hop: int) -> Name:
+    return Name(SCHEMA, f"{storage}_{model}_{hop % 2}")
+
+
+def table_of(run: Run, model: Model, hop: int) -> str:
+    """The table that stores a model's state after a hop."""
+    return table_name(run.storage, model.number, hop).sql
+
+
+def ready_sql(platform: Platform, run: Run, model: Model, hop: int) -> str | None:
+    """Makes the table for a hop's state, or empties it if that is due."""
+    table = table_of(run, model, hop)
+    if hop <= 1 or (hop == 2 and model.initial == Initial.RANDOM):
+        return create_sql(platform, table)
+    at_once = min(MOST_APPENDED, APPENDED_BYTES // max(1, model.state_bytes)) or 1
+    return emptied_sql([table], f"DELETE FROM {table}") if hop // 2 % at_once == 0 else None
+
+
+def create_sql(platform: Platform, table: str) -> str:
+    return (
+        f"CREATE TABLE {table} (__dist_key__ integer NOT NULL, hop integer NOT NULL, start bigint NOT NULL,"
+        f" payload bytea NOT NULL) {WHOLE_PAGES} {platform.distributed_by('__dist_key__')};"
+        f" ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL"
+    )
+
+
+def emptied_sql(tables: Sequence[str], otherwise: str = "NULL") -> str:
+    """Frees the space of tables; runs ``otherwise`` where somebody (pg_dump, for hours maybe) reads one of them."""
+    return (
+        f"DO $empty$BEGIN SET LOCAL lock_timeout = '2s'; TRUNCATE {', '.join(tables)};"
+        f" EXCEPTION WHEN lock_not_available THEN {otherwise}; END$empty$"
+    )

@@ -1,0 +1,169 @@
+"""What training visits and evaluations share: fetching states, and giving an order that needs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, TypeVar
+
+from cerebro_db.core import protocol
+from cerebro_db.core.errors import WrongState
+from cerebro_db.core.events import Initial
+from cerebro_db.core.layout import DataSet
+from cerebro_db.core.protocol import Computation, StateRef
+from cerebro_db.core.scheduling.plan import Train, Unit
+
+from ..platform.base import Platform
+from ..sessions.failures import Refused
+from ..sessions.overlap import AnotherTask, Task
+from ..sessions.session import Statement
+from ..sessions.team import Team, Worker
+from . import state_tables
+from .log import RunLog
+from .run import Model, Run
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one unit.  A unit with a reason is not committed: its model must stop training."""
+
+    reason: str | None = None
+    rows: int = 0
+    loss: float | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    error: Refused | None = None  # the unit was refused; perhaps it will be tried again
+
+
+@dataclass
+class Fetched:
+    """The states for an order: how it refers to them, and the statements that bring them to the segment."""
+
+    refs: list[StateRef]
+    statements: list[Statement] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        return [ref.name for ref in self.refs if ref.name is not None]
+
+
+@dataclass
+class Times:
+    """Seconds that all units so far have spent; decides about read-ahead."""
+
+    training: float = 0.0
+    moving_states: float = 0.0
+
+
+class Units:
+    """A run's units on the workers of its team."""
+
+    def __init__(self, run: Run, log: RunLog, team: Team) -> None:
+        self.run, self.log, self.team = run, log, team
+        self.times = Times()
+        self.rows_done = 0  # in committed visits
+
+    @property
+    def platform(self) -> Platform:
+        return self.team.platform
+
+    def model(self, unit: Unit) -> Model:
+        return self.run.models[unit.model]
+
+    def committed(self, worker: Worker, visit: Train, rows: int, state_bytes: int, sha256: str) -> None:
+        """A hop is on record: the model's last state is the one that this worker stored."""
+        model = self.model(visit)
+        model.hops, model.sha256 = visit.hop, sha256
+        model.state_bytes, model.dist_key = state_bytes, worker.dist_key
+        self.rows_done += rows
+
+    async def fetch_ahead(self, worker: Worker, task: Task, wanted: Sequence[tuple[Model, int]]) -> Fetched | None:
+        """Fetch the states while the trainer works for an earlier task, and wait until it is free.
+
+        None if there is no earlier task: then the states are fetched in the message that carries the order.
+        """
+        if task.may_compute:
+            return None
+        fetched = self.fetch(worker, wanted)
+        for statement in fetched.statements:
+            await statement
+        while worker.tasks.computing is not None:
+            await AnotherTask()
+        task.may_compute, task.started = True, time.monotonic()
+        return Fetched(fetched.refs)  # the statements have been sent
+
+    def fetch(self, worker: Worker, wanted: Sequence[tuple[Model, int]]) -> Fetched:
+        """How an order refers to the states of models after these hops, and what brings them to the segment."""
+        fetched = Fetched([])
+        for model, hop in wanted:
+            if hop == 0 and model.initial == Initial.RANDOM:
+                fetched.refs.append(StateRef.seed())
+                continue
+            name = f"{self.run.id}/{model.number}/{hop}/{time.monotonic()}"
+            table = state_tables.table_of(self.run, model, hop)
+            copy, where = self.platform.hop_state(table, hop, worker.dist_key, model.dist_key)
+            if copy is not None:
+                fetched.statements.append(Statement(copy))
+            fetched.statements.append(
+                Statement(f"SELECT cerebro._state_in(%s, start, payload) FROM {table} {where}", (name,))
+            )
+            if hop == 0 and model.initial == Initial.WEIGHTS:
+                fetched.refs.append(StateRef.weights(name))
+            else:
+                assert model.sha256 is not None
+                fetched.refs.append(StateRef.full(name, model.sha256))
+        return fetched
+
+    async def read(self, worker: Worker, data: DataSet, part: int, fetched: Fetched | None) -> tuple[str, float]:
+        try:
+            return await self.team.read(worker, data, part)
+        except Refused:
+            if fetched is not None and fetched.names:
+                await self.team.order(worker, protocol.DropStates(fetched.names))
+            raise
+
+    async def compute(
+        self,
+        worker: Worker,
+        task: Task,
+        wanted: Sequence[tuple[Model, int]],
+        fetched: Fetched | None,
+        before: Sequence[Statement],
+        order_for: Callable[[Sequence[StateRef]], Computation[A]],
+    ) -> tuple[A, float]:
+        """Give the trainer an order that needs states: the answer, and the seconds until it came.
+
+        The states were fetched ahead, or the one that is needed is resident, or they are fetched in the same message as
+        the order.
+        """
+        give = self.team.order_and_share if task.shares_session else self.team.order
+        resident = self._resident(worker, wanted) if fetched is None else None
+        if resident is not None:
+            try:
+                started = time.monotonic()
+                return await give(worker, order_for([resident]), before=before), time.monotonic() - started
+            except Refused as refused:
+                if not isinstance(refused.error, WrongState):
+                    raise
+                del worker.resident[wanted[0][0].number]  # the trainer has replaced it
+                before = ()
+        if fetched is None:
+            fetched = self.fetch(worker, wanted)
+        started = time.monotonic()
+        answer = await give(worker, order_for(fetched.refs), before=[*before, *fetched.statements])
+        return answer, time.monotonic() - started
+
+    def _resident(self, worker: Worker, wanted: Sequence[tuple[Model, int]]) -> StateRef | None:
+        """The reference to the one state that is wanted, if the trainer still has it in memory."""
+        if len(wanted) != 1:
+            return None
+        ((model, hop),) = wanted
+        resident = worker.resident.get(model.number)
+        return StateRef.resident(resident[1]) if resident is not None and resident[0] == hop else None
+
+    def count(self, task: Task, seconds: Mapping[str, float], stage: str) -> None:
+        if not task.shares_session:  # else the times include waiting for other tasks
+            self.times.training += seconds.get(stage, 0.0)
+            self.times.moving_states += seconds.get("load", 0.0)

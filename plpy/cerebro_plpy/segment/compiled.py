@@ -1,0 +1,51 @@
+"""The folders in which trainers keep compiled programs for later trainers of the same user.
+
+Compiling takes XLA longer than training many a model, and each trainer of a run would compile the same programs.  The
+folders hold machine code, so a trainer may use the folder of the user for whom it works, and no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from ..database.access import Database
+from .installation import installation
+
+NAMES = "compiled-"  # followed by the user's oid
+MOST_BYTES = 512 << 20  # of all users of this server; a small model leaves 2 MB
+
+
+def folder_of_user(db: Database, scratch: Path) -> Path | None:
+    """The folder of the current user; None if the administrator wants no compiled programs to be kept."""
+    if not installation().get("keep_compiled", True):
+        return None
+    # Every name is qualified: the caller's search_path must not choose the folder.
+    user = db.value(
+        "SELECT o.oid::pg_catalog.int8 FROM pg_catalog.pg_roles o WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
+    )
+    folder = scratch / f"{NAMES}{int(user)}"
+    with contextlib.suppress(OSError):  # on a full disk, for example, every trainer compiles for itself
+        folder.mkdir(mode=0o700, exist_ok=True)
+        make_room(scratch)
+        return folder
+    return None
+
+
+def make_room(scratch: Path) -> None:
+    """Remove the oldest files, of any user, when all files together are too large."""
+    files = []
+    for folder in scratch.glob(f"{NAMES}*"):
+        for path, _, names in os.walk(folder):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    found = os.lstat(os.path.join(path, name))
+                    files.append((found.st_mtime, found.st_size, os.path.join(path, name)))
+    excess = sum(size for _, size, _ in files) - MOST_BYTES
+    for _, size, file in sorted(files):
+        if excess <= 0:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(file)
+            excess -= size

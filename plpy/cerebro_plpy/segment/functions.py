@@ -1,0 +1,77 @@
+"""The SQL functions of a segment's session.  Any user may call them, so they check every argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from cerebro_db.core import protocol
+from cerebro_db.core.errors import CerebroError, InvalidArgument, TrainerFailed, WrongState
+
+from ..database.access import Database
+from ..database.entry import entry
+from . import current
+from .prediction import Answer
+
+
+@entry
+def worker_open(db: Database, settings: str) -> str:
+    """Starts this session's trainer, or tells about the one that runs."""
+    return protocol.encode_opened(current.mine(db).open(protocol.decode_settings(settings)))
+
+
+@entry
+def worker_close(db: Database) -> None:
+    current.close_mine()
+
+
+@entry
+def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
+    """Takes one variable of one packed buffer into this session's cache."""
+    require(handle=(handle, str), variable=(variable, str), payload=(payload, bytes))
+    current.mine(db).receive_rows(handle, variable, payload)
+    return len(payload)
+
+
+@entry
+def state_in(db: Database, name: str, start: int, payload: bytes) -> int:
+    """Takes one row of a model's state."""
+    require(name=(name, str), start=(start, int), payload=(payload, bytes))
+    current.mine(db).received.receive(name, start, payload)
+    return len(payload)
+
+
+@entry
+def state_out(db: Database, visit: int, index: int) -> Iterator[tuple[int, bytes]]:
+    """A model's state that a visit of this session has left, in rows."""
+    require(visit=(visit, int), index=(index, int))
+    return current.mine(db).outgoing.rows(visit, index)
+
+
+@entry
+def work(db: Database, order: str) -> str:
+    """Obeys an order.  An error is a reply, too: it belongs to the order and not to the session."""
+    segment = current.mine(db)
+    try:
+        return protocol.reply_json(segment.obey(protocol.order_from_driver(order)))
+    except CerebroError as error:
+        if isinstance(error, TrainerFailed):
+            segment.close_trainers()
+        return protocol.reply_json(protocol.Failure.of(error))
+
+
+@entry
+def predict_chunk(db: Database, rows: int, variables: list[bytes | None]) -> list[Answer]:
+    """Predicts so many rows; per input of the model the bytes of their arrays, without those that are NULL."""
+    require(rows=(rows, int), variables=(variables, list))
+    prediction = current.mine(db).prediction
+    if prediction is None:
+        raise WrongState("no prediction is under way in this session")
+    return prediction.predict(rows, variables)
+
+
+def require(**arguments: tuple[Any, type[Any]]) -> None:
+    """Refuse NULL in the place of an argument."""
+    for name, (value, kind) in arguments.items():
+        if type(value) is not kind:
+            raise InvalidArgument(f"{name} cannot be {'NULL' if value is None else type(value).__name__}")

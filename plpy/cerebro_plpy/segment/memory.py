@@ -1,0 +1,48 @@
+"""The memory of trainers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from cerebro_db.core.errors import OutOfResources
+
+from ..database.cancellation import Listen
+from ..database.polling import LISTEN_EVERY
+from ..platform import machine
+
+LARGE_STATE = 64 << 20  # bytes; smaller states are not checked
+MEMORY_WITHIN = 10.0  # seconds
+
+
+def resident(pid: int) -> int | None:
+    """The bytes of memory that a process has."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def require_memory(pid: int, state_bytes: int, on_gpu: bool, listen: Listen) -> None:
+    """Refuse to train a large model for which a trainer finds no memory, before the kernel kills the trainer.
+
+    Other processes may give memory back just now, so this waits for a while.  A model on a GPU is not in this memory.
+    """
+    if state_bytes < LARGE_STATE or on_gpu:
+        return
+    deadline = time.monotonic() + MEMORY_WITHIN
+    while True:
+        more = machine.memory_needed(state_bytes) - (resident(pid) or 0)
+        free = machine.memory_available()
+        if free is None or more <= free:
+            return
+        if time.monotonic() >= deadline:
+            raise OutOfResources(
+                f"a model with a state of {state_bytes >> 20:,} MB needs about {more >> 20:,} MB of memory more,"
+                f" and {free >> 20:,} MB are available",
+                hint="Train in fewer segments or with smaller models, or make room; then"
+                " SELECT cerebro.resume(run, retry_failed => true) tries it again.",
+            )
+        listen()
+        time.sleep(LISTEN_EVERY)

@@ -1,0 +1,76 @@
+"""Predicting on a segment: rows are received chunk by chunk, each chunk goes to the trainer, its answers return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable, Optional
+
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.protocol import BeginPrediction, CustomFunction, Predict, Predicted, PredictedOutput, StateRef
+
+# The columns of the type cerebro._prediction: output, rank, classes, and numbers (both as float32).
+Answer = tuple[int, Optional[int], Optional[bytes], bytes]
+
+
+class Prediction:
+    """One model applied to the rows of one statement."""
+
+    def __init__(
+        self,
+        folder: Path,
+        order: BeginPrediction,
+        state: StateRef,
+        functions: list[CustomFunction],
+        obey: Callable[[Predict], Predicted],
+    ) -> None:
+        """``state``: the order's, with its path; ``obey``: has the trainer predict."""
+        self._folder, self._order, self._state, self._functions, self._obey = folder, order, state, functions, obey
+
+    @property
+    def received(self) -> list[str]:
+        """The name of the received state."""
+        return [] if self._state.name is None else [self._state.name]
+
+    def predict(self, rows: int, variables: list[bytes | None]) -> list[Answer]:
+        """The answers for so many rows; per input the bytes of the rows' arrays, without those that are NULL."""
+        inputs = self._order.inputs
+        if rows < 1 or len(variables) != len(inputs):
+            raise InvalidArgument(f"a model of {len(inputs)} inputs cannot predict {rows} rows of {len(variables)}")
+        files = {}
+        for number, (variable, payload) in enumerate(zip(inputs, variables)):
+            path = self._path(f"in.{number}")
+            path.write_bytes(payload or b"")
+            files[variable.name] = str(path)
+        order = Predict(
+            configuration=self._order.configuration,
+            state=self._state,
+            out=str(self._path("out")),
+            best=self._order.best,
+            inputs=inputs,
+            rows=rows,
+            files=files,
+            functions=self._functions,
+        )
+        try:
+            outputs = self._obey(order).outputs
+        except BadData as error:
+            error.message = f"madlib_keras_predict: {error.message}"
+            raise
+        return [answer for number, output in enumerate(outputs) for answer in self._answers(number, output, rows)]
+
+    def close(self) -> None:
+        for path in self._folder.glob("predict.*"):
+            path.unlink()
+
+    def _answers(self, number: int, output: PredictedOutput, rows: int) -> Iterator[Answer]:
+        payload = self._path(f"out.{number}").read_bytes()
+        if output.ranks is None:
+            yield number, None, None, payload
+            return
+        lines = [payload[start : start + 4 * rows] for start in range(0, len(payload), 4 * rows)]
+        for rank, (classes, numbers) in enumerate(zip(lines[: output.ranks], lines[output.ranks :]), start=1):
+            yield number, rank, classes, numbers
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"predict.{name}"

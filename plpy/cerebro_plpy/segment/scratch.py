@@ -1,0 +1,75 @@
+"""The scratch folders of a segment's process, and the room that is left in them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from cerebro_db.core.errors import MAKE_ROOM, DiskFull, OutOfResources
+
+from ..platform import machine
+
+SCRATCH = "pgsql_tmp_cerebro"  # in the data folder; pg_basebackup leaves out names that begin like this
+RESERVE = 64 << 20  # bytes that rows and states leave free
+ENOUGH_SHARED_MEMORY = 4 << 30  # bytes
+
+
+def data_folder() -> Path:
+    """The scratch folder of all processes of this server."""
+    return Path(os.getcwd()) / SCRATCH
+
+
+def scratch_folders() -> tuple[Path, Path]:
+    """New folders of this process, in memory and on disk; where there is little memory, both are the folder on disk.
+
+    Containers have only 64 MB in /dev/shm; mapped files in the data folder serve as well.  This also removes the
+    folders of processes that have ended.
+    """
+    owner = f"{os.getpid()}-{process_start(os.getpid())}"
+    on_disk = data_folder()
+    on_disk.mkdir(mode=0o700, exist_ok=True)
+    memory = Path("/dev/shm")
+    bases = [on_disk]
+    with contextlib.suppress(OSError):
+        if (machine.room(memory) or 0) > ENOUGH_SHARED_MEMORY:
+            bases.insert(0, memory / f"cerebro_db_{os.getuid()}")
+            bases[0].mkdir(mode=0o700, exist_ok=True)
+            if bases[0].stat().st_uid != os.getuid() or bases[0].is_symlink():
+                del bases[0]  # another account has made it
+    for base in bases:
+        for leftover in base.iterdir():
+            pid, _, start = leftover.name.partition("-")
+            if pid.isdigit() and process_start(int(pid)) != start:
+                shutil.rmtree(leftover, ignore_errors=True)
+    folders = [base / owner for base in bases]
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+    return folders[0], folders[-1]
+
+
+def process_start(pid: int) -> str:
+    """The time when a process started, in clock ticks since boot: it tells processes with the same number apart."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def require_disk(folder: Path, size: int) -> None:
+    """The write-ahead log may be on the same disk, and the server ends when the log has no room."""
+    room = machine.room(folder)
+    if room is not None and room < size + RESERVE:
+        raise DiskFull(f"{room >> 20:,} MB left in {folder} for what does not fit into memory", hint=MAKE_ROOM)
+
+
+def require_shared_memory(folder: Path, size: int) -> None:
+    """Shared memory is the machine's memory: other processes need some of it."""
+    room = machine.room(folder)
+    if room is not None and room < size + RESERVE:
+        raise OutOfResources(
+            f"{room >> 20:,} MB of shared memory left in {folder} for model states",
+            hint="Train in fewer segments or with smaller models.",
+        )

@@ -1,0 +1,277 @@
+"""The handle on a trainer: the child process in which the framework lives.
+
+A crash, an out-of-memory kill or a hang of the framework is an error of one order.  The database backend that drives
+the trainer waits in short steps and can be cancelled between them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Callable, TypeVar
+
+from cerebro_db.core import frames, protocol
+from cerebro_db.core.errors import CerebroError, InvalidArgument, TrainerFailed
+from cerebro_db.core.protocol import (
+    EngineStarted,
+    Failure,
+    Json,
+    Order,
+    Progress,
+    StartEngine,
+    TrainerSettings,
+)
+
+from ..database.cancellation import Listen
+from ..database.polling import LISTEN_EVERY, wait_for
+from .installation import INSTALLATION, cannot_start, installation
+
+A = TypeVar("A")
+
+# Freed memory goes back to the system, at no cost in speed: blocks up to the threshold come from a heap that keeps some
+# of it, larger blocks from huge pages.  (C libraries other than glibc ignore this.)
+MALLOC = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456:glibc.malloc.hugetlb=1"
+LIFE = 0.01  # of a processor; a process that computes less does nothing: a stuck process may have a thread that ticks
+
+
+class TrainerProcess:
+    """A running trainer.  It works on one order at a time."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        settings: TrainerSettings,
+        listen: Listen,
+        report: Callable[[Progress], None] = lambda progress: None,
+        compiled: Path | None = None,
+    ) -> None:
+        """Start the process.  It imports the framework meanwhile, and the first order waits for the rest of that."""
+        self._listen, self._report = listen, report
+        self._hang_after = settings.hang_after
+        self.log = folders[0] / f"trainer-{settings.engine}.log"
+        self._process = self._started_process(folders, compiled)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._orders, self._answers = self._process.stdin, self._process.stdout
+        os.set_blocking(self._orders.fileno(), False)
+        self._decoder = frames.Decoder()
+        self._current: Order[Any] | None = None  # the order that it works on
+        self._engine: EngineStarted | None = None
+        self._start = StartEngine(settings, None if compiled is None else str(compiled))
+        self._send(frames.encode(protocol.encode(self._start)))
+
+    def _started_process(self, folders: Sequence[Path], compiled: Path | None) -> subprocess.Popen[bytes]:
+        installed = installation()
+        command = [installed["trainer_python"], "-I", "-B", str(INSTALLATION / "cerebro_db" / "nn" / "trainer_main.py")]
+        if installed.get("confine", True):  # an administrator can do without, should a driver need more
+            command += [str(own) for own in (*folders, compiled) if own is not None]
+        environment = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(folders[0]),
+            "LANG": "C.UTF-8",
+            "TMPDIR": str(folders[0]),
+            "GLIBC_TUNABLES": MALLOC,
+        }
+        for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "XLA_FLAGS"):  # they say where the GPU's libraries are
+            if name in os.environ:
+                environment[name] = os.environ[name]
+        try:
+            with open(self.log, "wb") as log:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    cwd=folders[0],
+                    env=environment,
+                    close_fds=True,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise cannot_start(command[0], error) from error
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    # -- orders ------------------------------------------------------------------------------------
+
+    def order(self, order: Order[A]) -> A:
+        """Send an order and wait for its answer, listening for a cancel."""
+        self.begin(order)
+        answer = self.result(None)
+        assert answer is not None
+        return answer
+
+    def begin(self, order: Order[Any]) -> None:
+        """Send an order."""
+        frame = encoded(order)
+        self.started()
+        if self._current is not None:  # the next answer would be the current order's
+            self.kill()
+            raise TrainerFailed("the trainer was given an order while it worked on another one, and was ended")
+        self._current = order
+        with self._killed_unless_answered():
+            self._send(frame)
+
+    def result(self, seconds: float | None) -> Any:
+        """The answer to the order that was begun; None if the trainer still works on it after so many seconds."""
+        assert self._current is not None
+        with self._killed_unless_answered():
+            answer = self._answer(self._current, seconds)
+        if answer is not None:
+            self._current = None
+        return answer
+
+    def started(self) -> EngineStarted:
+        """What the trainer said when its engine was ready; waits until it is."""
+        if self._engine is None:
+            with self._killed_unless_answered():
+                self._engine = self._answer(self._start)
+        assert self._engine is not None
+        return self._engine
+
+    def _answer(self, order: Order[A], seconds: float | None = None) -> A | None:
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        while True:
+            for document in self._receive():
+                reply = self._decoded(order, document)
+                if isinstance(reply, Progress):
+                    self._report(reply)
+                elif isinstance(reply, Failure):
+                    self._current = None
+                    raise reply.error()
+                else:
+                    return reply
+            if time.monotonic() >= until:
+                return None
+
+    def _decoded(self, order: Order[A], document: Json) -> A | Failure | Progress:
+        try:
+            return protocol.decode_reply(order, document)
+        except InvalidArgument as error:
+            self.kill()
+            raise TrainerFailed(f"the trainer sent what cannot be understood: {error.message}") from error
+
+    # -- the process -------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        if self._process.returncode is None:  # else another process may have its number by now
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._orders, self._answers):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    @contextlib.contextmanager
+    def _killed_unless_answered(self) -> Iterator[None]:
+        try:
+            yield
+        except CerebroError:
+            raise
+        except BaseException:
+            # A cancel, or a defect: nobody will ask for what the trainer computes now.
+            self.kill()
+            raise
+
+    def _require_life(self) -> None:
+        """End a trainer that neither answers nor computes; a trainer that computes may take as long as it likes."""
+        now = time.monotonic()
+        if not self._hang_after or now - self._alive_at < self._hang_after:
+            return
+        used = cpu_seconds(self.pid)
+        if used - self._cpu_then < LIFE * (now - self._alive_at):
+            self.kill()
+            raise TrainerFailed(
+                f"the trainer did nothing for {now - self._alive_at:.0f} seconds and was ended",
+                detail=self._last_words(),
+                hint='The option "hang_after" says how many seconds it gets; 0: any number.',
+            )
+        self._saw_life(used)
+
+    def _saw_life(self, cpu: float | None = None) -> None:
+        self._alive_at = time.monotonic()
+        self._cpu_then = cpu_seconds(self.pid) if cpu is None else cpu
+
+    def _died(self) -> TrainerFailed:
+        try:
+            status = self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return TrainerFailed("the trainer closed its pipe and was ended", detail=self._last_words())
+        if status == -signal.SIGKILL:
+            return TrainerFailed(
+                "the trainer was killed, most likely because memory ran out",
+                detail=self._last_words(),
+                hint="Train fewer segments at once, smaller batches or smaller models.",
+            )
+        how = f"of signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"with exit status {status}"
+        return TrainerFailed(f"the trainer died {how}", detail=self._last_words())
+
+    def _last_words(self) -> str | None:
+        """The end of the trainer's log."""
+        with contextlib.suppress(OSError):
+            with open(self.log, "rb") as log:
+                log.seek(max(0, os.path.getsize(self.log) - 2000))
+                lines = log.read().decode("utf-8", "replace").strip().splitlines()
+            return "\n".join(lines[-6:]) or None
+        return None
+
+    # -- the pipes ---------------------------------------------------------------------------------
+
+    def _send(self, frame: bytes) -> None:
+        pipe = self._orders.fileno()
+        rest = memoryview(frame)
+        self._saw_life()
+        while rest:
+            if not wait_for([pipe], select.POLLOUT, LISTEN_EVERY):
+                self._listen()
+                self._require_life()
+                continue
+            try:
+                rest = rest[os.write(pipe, rest) :]
+            except OSError as error:
+                raise self._died() from error
+
+    def _receive(self) -> list[Json]:
+        pipe = self._answers.fileno()
+        readable = wait_for([pipe], select.POLLIN, LISTEN_EVERY)
+        self._listen()
+        if not readable:
+            self._require_life()
+            return []
+        self._saw_life()
+        piece = os.read(pipe, 1 << 20)
+        if not piece:
+            raise self._died()
+        try:
+            return self._decoder.feed(piece)
+        except frames.BrokenFrame as error:
+            self.kill()
+            raise TrainerFailed(f"the trainer sent what cannot be understood: {error}") from error
+
+
+def encoded(order: Order[Any]) -> bytes:
+    try:
+        return frames.encode(protocol.encode(order))
+    except (frames.BrokenFrame, RecursionError) as error:
+        raise InvalidArgument(f"the order {order.name} cannot be sent to a trainer: {error}") from error
+
+
+def cpu_seconds(pid: int) -> float:
+    """The time that all threads of a process have computed so far."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as file:
+        user, system = file.read().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return 0.0

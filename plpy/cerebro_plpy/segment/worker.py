@@ -1,0 +1,341 @@
+"""The worker of a segment: obeys the orders of core/protocol in a worker session, with one trainer per engine.
+
+Rows and states are received as arguments of SQL functions (on a Greenplum segment a function cannot query distributed
+tables) and go to files that the trainers map.  Orders never name a path: the worker fills the paths in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from cerebro_db.core import protocol
+from cerebro_db.core.engines import COMPILED_PER_BATCH_SIZE, DEFAULT, ENGINES
+from cerebro_db.core.errors import DiskFull, InvalidArgument, TrainerFailed, WrongState
+from cerebro_db.core.protocol import (
+    Begin,
+    BeginPrediction,
+    Collected,
+    CollectResult,
+    Computation,
+    Describe,
+    Done,
+    DropRows,
+    DropStates,
+    EndPrediction,
+    Evaluate,
+    Evaluated,
+    Inspect,
+    Inspected,
+    KeepEngines,
+    LoadRows,
+    Order,
+    Progress,
+    RehearseFusion,
+    Rest,
+    RowsLoaded,
+    Train,
+    Trained,
+    TrainedGroup,
+    TrainerSettings,
+    TryEngine,
+    Wake,
+    WorkerOpened,
+)
+
+from ..database.access import Database
+from ..database.cancellation import listener
+from ..platform import machine
+from . import compiled, filling, inspection, memory
+from .prediction import Prediction
+from .row_cache import RowCache
+from .scratch import data_folder, require_disk, scratch_folders
+from .states import OutgoingStates, ReceivedStates
+from .trainer import TrainerProcess
+
+A = TypeVar("A")
+
+
+@dataclass
+class UnderWay:
+    """An order that a trainer works on, and whose answer was not collected yet."""
+
+    trainer: TrainerProcess
+    order: Computation[Any]
+    states: list[str]  # names of the received states that the order needs
+
+
+class Segment:
+    """Everything that a worker session owns on its segment."""
+
+    def __init__(self, plpy: Any) -> None:
+        self.plpy = plpy
+        self.listen = listener(plpy)
+        self.folder, on_disk = scratch_folders()
+        self.folders = list(dict.fromkeys((self.folder, on_disk)))
+        self.settings: TrainerSettings | None = None
+        self.trainers: dict[str, TrainerProcess] = {}  # by engine
+        self.resting = False
+        self.rows = RowCache(self.folder, on_disk, self.listen)
+        self.received = ReceivedStates(self.folder, on_disk=self.folder == on_disk)
+        self.outgoing = OutgoingStates(self.folder)
+        self.under_way: UnderWay | None = None
+        self.prediction: Prediction | None = None
+        self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
+            LoadRows: self.load_rows,
+            DropRows: self.drop_rows,
+            Describe: self.compute,
+            TryEngine: self.compute,
+            RehearseFusion: self.compute,
+            Train: self.compute,
+            Evaluate: self.compute,
+            Begin: self.begin,
+            CollectResult: self.collect,
+            DropStates: self.drop_states,
+            KeepEngines: self.keep_engines,
+            BeginPrediction: self.begin_prediction,
+            EndPrediction: self.end_prediction,
+            Rest: self.rest,
+            Inspect: self.inspect,
+        }
+
+    def obey(self, order: Order[A]) -> A:
+        """The answer to an order of the driver."""
+        method = self._methods.get(type(order))
+        if method is None:
+            raise InvalidArgument(f"a segment takes no order {order.name}")
+        answer: A = method(order)
+        return answer
+
+    # -- trainers ----------------------------------------------------------------------------------
+
+    def open(self, settings: TrainerSettings) -> WorkerOpened:
+        """Start a trainer with these settings, unless such a trainer runs."""
+        if self.settings is not None and replace(self.settings, engine=settings.engine) != settings:
+            self.close_trainers()
+        self.wake()
+        self.settings = settings
+        trainer = (self.living() or [self.running()])[0]
+        return WorkerOpened(trainer.pid, os.getpid())
+
+    def running(self, engine: str | None = None) -> TrainerProcess:
+        """The trainer of an engine (None: of the engine of the settings); a new one if there is none that lives."""
+        self.wake()
+        settings = self.settings or TrainerSettings(DEFAULT)
+        engine = engine or settings.engine
+        if engine not in ENGINES:  # any user may give orders, and each name would be one more process
+            raise InvalidArgument(f"there is no engine {engine[:80]!r}")
+        trainer = self.trainers.get(engine)
+        if trainer is None or not trainer.alive:
+            if trainer is not None:
+                trainer.kill()
+            kept = (
+                compiled.folder_of_user(Database(self.plpy), data_folder())
+                if engine in COMPILED_PER_BATCH_SIZE
+                else None
+            )
+            settings = replace(settings, engine=engine)
+            trainer = TrainerProcess(self.folders, settings, self.listen, self._report, kept)
+            self.trainers[engine] = trainer
+            for order in self.rows.orders:
+                trainer.order(order)
+        return trainer
+
+    def living(self) -> list[TrainerProcess]:
+        return [trainer for trainer in self.trainers.values() if trainer.alive]
+
+    def rest(self, order: Rest) -> Done:
+        """No order will come until another call: each trainer waits for that long, and then ends and removes files."""
+        self.outgoing.drop()
+        self.received.clear()
+        for trainer in self.living():
+            trainer.order(replace(order, folders=[str(folder) for folder in self.folders]))
+            self.resting = True
+        return Done()
+
+    def wake(self) -> None:
+        """After a rest: either the trainers are still there, or they are gone, and all files with them."""
+        if not self.resting:
+            return
+        self.resting = False
+        try:
+            for trainer in self.trainers.values():
+                trainer.order(Wake())
+        except TrainerFailed:
+            self.close_trainers()
+            self.rows.clear()
+
+    def keep_engines(self, order: KeepEngines) -> Done:
+        self.close_trainers(keep=order.engines)
+        return Done()
+
+    def close_trainers(self, keep: Sequence[str] = ()) -> None:
+        for engine in set(self.trainers).difference(keep):
+            trainer = self.trainers.pop(engine)
+            trainer.kill()
+            if self.under_way is not None and self.under_way.trainer is trainer:
+                self.received.drop(self.under_way.states)
+                self.under_way = None
+
+    def close(self) -> None:
+        self.close_trainers()
+        self.rows.clear()
+        self.received.clear()
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # -- rows and states ---------------------------------------------------------------------------
+
+    def receive_rows(self, handle: str, variable: str, payload: bytes) -> None:
+        most = self.settings.cache_mb if self.settings is not None else None
+        self.rows.receive(handle, variable, payload, None if most is None else most << 20)
+
+    def load_rows(self, order: LoadRows) -> RowsLoaded:
+        """The rows of a handle are complete: check them, and have the trainers map them."""
+        complete = self.rows.complete(order)
+        return [trainer.order(complete) for trainer in self.living() or [self.running()]][-1]
+
+    def drop_rows(self, order: DropRows) -> Done:
+        if self.rows.drop(order.handle):
+            for trainer in self.living():
+                trainer.order(order)
+        return Done()
+
+    def drop_states(self, order: DropStates) -> Done:
+        self.received.drop(order.names)
+        return Done()
+
+    # -- computations ------------------------------------------------------------------------------
+
+    def compute(self, order: Computation[A]) -> A:
+        """Have a trainer compute, and wait for its answer."""
+        self.begin(Begin(order))
+        answer: A = self._result(None)
+        return answer
+
+    def begin(self, order: Begin) -> Done:
+        """Have a trainer compute."""
+        if self.under_way is not None:
+            raise WrongState("the trainer works on another order, whose answer was not collected")
+        computation = order.computation
+        states = filling.received_by(computation)
+        with self._dropped_if_it_fails(states):
+            trainer = self.running(computation.engine)
+            filled = filling.filled(Database(self.plpy), computation, self.received, self.outgoing)
+            self._require_room(trainer, computation)
+            trainer.begin(filled)
+        self.under_way = UnderWay(trainer, filled, states)
+        return Done()
+
+    def collect(self, order: CollectResult) -> Collected:
+        answer = self._result(order.seconds)
+        return Collected(None if answer is None else protocol.encode_answer(answer))
+
+    def _result(self, seconds: float | None) -> Any:
+        """The answer to the computation that was begun; None if there is none after so many seconds."""
+        mine = self.under_way
+        if mine is None:
+            raise WrongState("the trainer was given no order")
+        self.under_way = None
+        with self._dropped_if_it_fails(mine.states):
+            try:
+                answer = mine.trainer.result(seconds)
+            except DiskFull as full:
+                full.message += self._room_left()
+                raise
+        if answer is None:
+            self.under_way = mine
+            return None
+        self.received.drop(mine.states)
+        if isinstance(answer, Trained):
+            return self._trained(mine, answer)
+        return replace(answer, worker_pid=os.getpid()) if isinstance(answer, Evaluated) else answer
+
+    def _trained(self, mine: UnderWay, answer: Trained) -> Trained:
+        assert isinstance(mine.order, Train)
+        index = 0
+        for group, result in zip(mine.order.groups, answer.groups):
+            if result.error is not None:
+                self.outgoing.discard(range(index, index + len(group.members)))
+                if isinstance(result.error.error(), TrainerFailed):
+                    self.close_trainers()
+            index += len(group.members)
+        return Trained(
+            [self._with_room_left(group) for group in answer.groups],
+            self.outgoing.visit,
+            os.getpid(),
+            mine.trainer.pid,
+        )
+
+    def _with_room_left(self, group: TrainedGroup) -> TrainedGroup:
+        if group.error is None or not isinstance(group.error.error(), DiskFull):
+            return group
+        return replace(group, error=replace(group.error, message=group.error.message + self._room_left()))
+
+    def _room_left(self) -> str:
+        return f" ({(machine.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"
+
+    def _require_room(self, trainer: TrainerProcess, order: Computation[Any]) -> None:
+        """Refuse models for which there is no memory, and outgoing states for which there is no disk."""
+        if isinstance(order, Train):
+            groups = [sum(member.state_bytes for member in group.members) for group in order.groups]
+            if self.folder == self.folders[-1]:
+                require_disk(self.folder, sum(groups))
+        elif isinstance(order, Evaluate):
+            groups = [order.state_bytes]
+        else:
+            return
+        on_gpu = self.settings is not None and self.settings.gpu is not None
+        memory.require_memory(trainer.pid, max(groups, default=0), on_gpu, self.listen)
+
+    @contextlib.contextmanager
+    def _dropped_if_it_fails(self, states: Sequence[str]) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.received.drop(states)
+            raise
+
+    def _report(self, progress: Progress) -> None:
+        """The driver reads progress from notices."""
+        self.plpy.notice(protocol.progress_notice(progress))
+
+    # -- predictions -------------------------------------------------------------------------------
+
+    def begin_prediction(self, order: BeginPrediction) -> Done:
+        self.prediction = Prediction(
+            self.folder,
+            order,
+            self.received.filled(order.state),
+            filling.functions_of(Database(self.plpy), order),
+            lambda predict: self.running().order(predict),
+        )
+        return Done()
+
+    def end_prediction(self, order: EndPrediction | None = None) -> Done:
+        prediction, self.prediction = self.prediction, None
+        if prediction is not None:
+            self.received.drop(prediction.received)
+            prediction.close()
+        return Done()
+
+    # -- the doctor --------------------------------------------------------------------------------
+
+    def inspect(self, order: Inspect) -> Inspected:
+        started = time.monotonic()
+        trainer = self.running()
+        engine = trainer.started()
+        return Inspected(
+            facts=inspection.facts(),
+            trainer=engine,
+            in_memory=self.folder.is_relative_to("/dev/shm"),
+            seconds=time.monotonic() - started,
+            threads=self.settings.threads if self.settings is not None else None,
+            resident=memory.resident(trainer.pid),
+            scratch=machine.room(self.folder),
+        )

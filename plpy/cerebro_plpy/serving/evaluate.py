@@ -1,0 +1,51 @@
+"""``madlib_keras_evaluate``: a trained model's loss and metric on a packed table."""
+
+from __future__ import annotations
+
+import json
+
+from .. import platform
+from ..data import packed
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..runs.request import refuse_transaction
+from ..sessions import recorder
+from . import trainers
+from .trained import read_model
+
+EVALUATE = "madlib_keras_evaluate"
+
+
+@entry
+def keras_evaluate(
+    db: Database, model_table: str, test_table: str, output_table: str, use_gpus: bool | None, mst_key: int | None
+) -> None:
+    model = read_model(db, model_table, mst_key, EVALUATE)
+    output = relations.new(db, output_table, EVALUATE)
+    test = packed.read(db, test_table, EVALUATE, argument="test_table")
+    packed.require_same_shapes(model.layout.to_json(), model.table.text, test, EVALUATE)
+    data = test.dataset
+    parts = [number for number, part in enumerate(data.partitions) if part["rows"]]
+    keys = [data.partition(number)["key"] for number in parts]
+    chosen = trainers.options(db, use_gpus, EVALUATE, keys)
+    refuse_transaction(db, EVALUATE)
+    with trainers.team_of(db, keys, chosen) as team:
+        with recorder.opened(db) as session:
+            packed.see_committed(session, [test], EVALUATE)
+        found = trainers.evaluate(db, team, model, data, parts)
+    rows = sum(part.rows for part in found)
+    loss = sum(part.loss * part.rows for part in found) / rows
+    names = list(found[0].metrics)
+    metric = sum(part.metrics[names[0]] * part.rows for part in found) / rows if names else None
+    metrics_type = model.definition["compile"].get("metrics") or None
+    compiled_loss = model.definition["compile"]["loss"]
+    db.execute(
+        f"CREATE TABLE {output.sql} AS SELECT $1::double precision AS loss, $2::double precision AS metric,"
+        f" $3::text[] AS metrics_type, $4::text AS loss_type {platform.of(db).distributed_by('loss')}",
+        ("double precision", "double precision", "text[]", "text"),
+        loss,
+        metric,
+        [m if isinstance(m, str) else json.dumps(m) for m in metrics_type] if metrics_type else None,
+        compiled_loss if isinstance(compiled_loss, str) else json.dumps(compiled_loss),
+    )

@@ -1,0 +1,111 @@
+"""``madlib_keras_predict``: a trained model's predictions for the rows of a table or view."""
+
+from __future__ import annotations
+
+from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn
+from cerebro_db.core.layout import Layout
+from cerebro_db.core.names import quote, split_list
+from cerebro_db.core.protocol import BestClasses
+
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.relations import Column, Relation
+from . import execution, prediction_tables, trainers
+from .chunks import Source
+from .inputs import as_trained
+from .trained import class_values, read_model
+
+PREDICT = "madlib_keras_predict"
+
+
+@entry
+def keras_predict(
+    db: Database,
+    model_table: str,
+    test_table: str,
+    id_col: str,
+    independent_varname: str,
+    output_table: str,
+    pred_type: str | int | float | None,
+    use_gpus: bool | None,
+    mst_key: int | None,
+) -> None:
+    kind, number = prediction_type(pred_type)
+    model = read_model(db, model_table, mst_key, PREDICT)
+    output = relations.new(db, output_table, PREDICT)
+    test = relations.filled(db, test_table, PREDICT, argument="test_table")
+    present = relations.columns(db, test)
+    identity = id_column(id_col, present, test)
+    columns = input_columns(independent_varname, present, test)
+    inputs = as_trained(db, model.layout, columns, PREDICT)
+    rows = count(db, test, [identity, *columns])
+    source = Source(test, quote(identity.name), inputs, rows, bytes_per_row(model.layout))
+    outputs = model.layout.outputs
+    values = all(variable.target == "real" for variable in outputs)
+    labels = {variable.name: class_values(variable) for variable in outputs}
+    ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
+    best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
+    order = trainers.prediction_order(model, inputs, best)
+    staged = execution.staged(db, model, order, source, use_gpus, PREDICT)
+    if values:
+        prediction_tables.write_values(db, staged, output, identity, outputs)
+    else:
+        above = number if kind == "above" else None
+        prediction_tables.write_classes(db, staged, output, identity, labels, ranks=kind != "response", above=above)
+    db.execute(f"DROP TABLE {staged}")
+
+
+def prediction_type(value: str | int | float | None) -> tuple[str, float]:
+    """('prob' | 'response' | 'top' | 'above', number)"""
+    if value is None:
+        return "prob", 0
+    if isinstance(value, str) and value.strip().lower() in ("prob", "response"):
+        return value.strip().lower(), 0
+    if isinstance(value, int) and value > 0:
+        return "top", value
+    if isinstance(value, float) and 0.0 <= value < 1.0:
+        return "above", value
+    raise InvalidArgument(
+        f"{PREDICT}: Invalid value for pred_type param ({value}). Must be integer>0, double precision in the range"
+        " [0.0,1.0), 'response' or 'prob'.",
+    )
+
+
+def id_column(text: str, present: dict[str, Column], test: Relation) -> Column:
+    names = split_list(text, f"{PREDICT} error: id column")
+    if len(names) != 1 or names[0] not in present:
+        raise UndefinedColumn(
+            f"{PREDICT}: invalid id column ('{text}') for test table ({test.text}).",
+            hint=relations.has_columns(present),
+        )
+    return present[names[0]]
+
+
+def input_columns(text: str, present: dict[str, Column], test: Relation) -> list[Column]:
+    names = split_list(text, f"{PREDICT} error: independent_varname")
+    for name in names:
+        if name not in present:
+            raise UndefinedColumn(
+                f"{PREDICT}: invalid independent_varname ('{name}') for test table ({test.text}).",
+                hint=relations.has_columns(present),
+            )
+    return [present[name] for name in names]
+
+
+def count(db: Database, test: Relation, columns: list[Column]) -> int:
+    """The number of rows; an error if one of them has a NULL."""
+    nulls = " OR ".join(f"{quote(column.name)} IS NULL" for column in columns)
+    (found,) = db.scan(f"SELECT count(*) AS rows, count(*) FILTER (WHERE {nulls}) AS nulls FROM {test.sql}")
+    if found["nulls"]:
+        names = ", ".join(column.name for column in columns)
+        raise BadData(
+            f"{PREDICT}: {found['nulls']} rows of '{test.text}' have a NULL in {names}.",
+            hint="Leave them out with a view, or fill them in.",
+        )
+    return int(found["rows"])
+
+
+def bytes_per_row(layout: Layout) -> int:
+    """An estimate for all inputs and outputs of a row, with headers and id."""
+    return sum(64 + 8 * variable.elements for variable in (*layout.inputs, *layout.outputs))

@@ -1,0 +1,113 @@
+"""Tables of predictions: a staging table with the answers chunk by chunk, and from it the caller's output table."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+
+from cerebro_db.core.layout import Variable
+from cerebro_db.core.names import Name, quote
+
+from .. import platform
+from ..database.access import Database
+from ..database.relations import Column
+from ..platform import Platform
+from ..runs.state_tables import SCHEMA as STATES
+from ..sessions.session import Session
+
+FORGOTTEN_AFTER = 86400  # seconds; no prediction takes so long
+COLUMNS = "(__dist_key__ integer, rows bigint, ids text[], answers cerebro._prediction[])"
+
+
+# -- staging tables ----------------------------------------------------------------------------------------------
+
+
+def staging_table() -> str:
+    return f"{STATES}.{quote(f'predict_{int(time.time()):08x}_{secrets.token_hex(6)}')}"
+
+
+def make(table: str, here: Platform) -> list[str]:
+    """Statements that create a staging table.  It is read once and soon, so compressing it would not pay."""
+    external = ", ".join(f"ALTER COLUMN {column} SET STORAGE EXTERNAL" for column in ("ids", "answers"))
+    return [
+        f"CREATE TABLE {table} {COLUMNS} {here.distributed_by('__dist_key__')}",
+        f"ALTER TABLE {table} {external}",
+    ]
+
+
+def stage(table: str, chunks: str) -> str:
+    """A statement that predicts the chunks of a query, in the session or on the segment where it runs."""
+    return (
+        f"INSERT INTO {table} SELECT c.__dist_key__, c.rows, c.ids, cerebro._predict(c.rows, c.variables)"
+        f" FROM ({chunks}) c"
+    )
+
+
+def drop_forgotten(session: Session) -> None:
+    """Drop this user's staging tables that were never read, because the caller's transaction failed."""
+    for (name,) in session.run(
+        "SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        f" WHERE n.nspname = '{STATES}' AND c.relkind = 'r' AND c.relowner = current_user::regrole"
+        " AND c.relname ~ '^predict_[0-9a-f]{8}_'"
+    ):
+        if time.time() - int(name[8:16], 16) > FORGOTTEN_AFTER:
+            session.run(f"DROP TABLE IF EXISTS {STATES}.{quote(name)}")
+
+
+# -- the caller's table ----------------------------------------------------------------------------------
+
+
+def write_classes(
+    db: Database,
+    staged: str,
+    output: Name,
+    identity: Column,
+    labels: dict[str, list[str]],
+    *,
+    ranks: bool,
+    above: float | None,
+) -> None:
+    """A row for each id, output and class.  The trainer has chosen the classes, except by a lowest probability."""
+    known = [
+        {"output": place, "class_name": name, "labels": classes} for place, (name, classes) in enumerate(labels.items())
+    ]
+    db.patiently(
+        f"""
+        CREATE TABLE {output.sql} AS
+        SELECT id::{identity.type} AS {quote(identity.name)}, class_name, labels ->> class::integer AS class_value,
+               prob::double precision AS prob {", rank" if ranks else ""}
+          FROM (SELECT unnest(s.ids) AS id, o.class_name, o.labels, a.rank,
+                       unnest(cerebro._reals(a.classes)) AS class, unnest(cerebro._reals(a.numbers)) AS prob
+                  FROM {staged} s
+                 CROSS JOIN LATERAL unnest(s.answers) AS a
+                  JOIN jsonb_to_recordset(($1::text[])[1]::jsonb)
+                       AS o (output integer, class_name text, labels jsonb) USING (output)) answer
+         WHERE {"true" if above is None else f"prob::double precision > {above!r}"}
+        {platform.of(db).distributed_by(quote(identity.name))}
+        """,
+        [json.dumps(known)],
+    )
+
+
+def write_values(db: Database, staged: str, output: Name, identity: Column, outputs: Sequence[Variable]) -> None:
+    """Regression: the numbers themselves, one column per dependent variable."""
+    columns, numbers, joined = "", "", ""
+    for place, variable in enumerate(outputs):
+        width = f"(cardinality(n{place}) / rows)"
+        if variable.shape == (1,):
+            value = f"n{place}[1 + (place - 1) * {width}]::double precision"
+        else:
+            value = f"n{place}[1 + (place - 1) * {width} : place * {width}]::double precision[]"
+        columns += f", {value} AS {quote('estimated_' + variable.name)}"
+        numbers += f", a{place}.numbers AS n{place}"
+        # A function in FROM is called once for all rows of a chunk.
+        chosen = f"SELECT a.numbers FROM unnest(s.answers) AS a WHERE a.output = {place}"
+        joined += f" CROSS JOIN LATERAL cerebro._reals(({chosen})) AS a{place} (numbers)"
+    db.patiently(
+        f"CREATE TABLE {output.sql} AS SELECT id::{identity.type} AS {quote(identity.name)}{columns}"
+        f" FROM (SELECT unnest(s.ids) AS id, generate_series(1, s.rows) AS place, s.rows{numbers}"
+        f" FROM {staged} s{joined}) answer"
+        f" {platform.of(db).distributed_by(quote(identity.name))}"
+    )

@@ -1,0 +1,90 @@
+"""A trained model, read from the output tables of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.parameters import params
+from cerebro_db.core.preparation import OneHot
+
+from ..data import weights
+from ..data.summary import parsed, with_labels
+from ..database import relations
+from ..database.access import Database
+from ..database.relations import Relation
+from ..definitions import custom_functions
+
+
+@dataclass
+class Model:
+    """One trained model of a fit's output tables."""
+
+    table: Relation
+    key: int
+    definition: dict[str, Any]
+    layout: Layout  # of the packed table that it was trained on
+    chunked: Relation | None  # the table of the weights if they are too large for one value
+
+    def weights(self, db: Database) -> Iterator[bytes]:
+        """The weights, piece by piece; Python never holds more than one piece."""
+        return weights.pieces(db, self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key)
+
+
+def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
+    table = relations.existing(db, text, module, argument="model_table")
+    relations.require_columns(db, table, ["model_weights", "model_arch"], module)
+    info = relations.find(db, table.name.suffixed("_info"))
+    summary = relations.find(db, table.name.suffixed("_summary"))
+    if info is None or summary is None or "layout" not in relations.columns(db, summary):
+        raise UndefinedObject(
+            f"{module}: Missing summary and/or info tables for {table.text}",
+            hint="madlib_fit_multiple_model() and cerebro.materialize() make them; keep the three together.",
+        )
+    if key is None:
+        raise InvalidArgument(
+            f"{module}: Multi-model needs to pass mst_key", hint=f"SELECT mst_key, * FROM {info.name} lists the models."
+        )
+    row = db.one(
+        "SELECT i.compile_params, i.fit_params, concat_ws(' ', i.loss_type, i.metrics_type::text) AS pinned,"
+        " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
+        f" FROM {info.sql} i JOIN {table.sql} m USING (mst_key) WHERE mst_key = $1",
+        ("integer",),
+        key,
+    )
+    if row is None:
+        if db.value(f"SELECT 1 FROM {info.sql} WHERE mst_key = $1", ("integer",), key):
+            raise WrongState(
+                f"{module}: mst_key {key} left no model",
+                hint=f"SELECT status, reason FROM {info.name} WHERE mst_key = {key}; says why.",
+            )
+        raise UndefinedObject(
+            f"{module}: mst_key {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
+        )
+    architecture = reading.architecture(row["arch"])
+    known = custom_functions.known(db, pinned=row["pinned"])  # in the versions that the model was trained with
+    compiled = reading.for_outputs(params.compile_params(row["compile_params"], known), architecture)
+    definition = {"architecture": architecture, "compile": compiled, "fit": params.fit_params(row["fit_params"])}
+    layout = db.value(f"SELECT layout FROM {summary.sql}")
+    if layout is None:
+        raise WrongState(
+            f"{module}: {table.text}_summary has no layout", hint="cerebro.materialize() makes the tables anew."
+        )
+    trained_on = with_labels(db, summary, parsed(layout, f"{table.text}_summary", module), module)
+    chunked = relations.find(db, table.name.suffixed("_weights")) if row["large"] else None
+    if row["large"] and (
+        chunked is None or not db.value(f"SELECT 1 FROM {chunked.sql} WHERE mst_key = $1 LIMIT 1", ("integer",), key)
+    ):
+        raise WrongState(f"{module}: model {key} of {table.text} has no weights")
+    return Model(table, key, definition, trained_on, chunked)
+
+
+def class_values(output: Variable) -> list[str]:
+    """What a prediction calls each class: its label, or its number for a class without one."""
+    labels = output.preparation.labels if isinstance(output.preparation, OneHot) else ()
+    width = output.shape[-1] if output.shape else 1
+    return [*labels, *map(str, range(len(labels), width))]

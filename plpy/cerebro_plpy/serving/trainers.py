@@ -1,0 +1,163 @@
+"""A trained model at work: in worker sessions and their trainers, or in a trainer of the caller's session.
+
+All orders of serving/ to segments and trainers are here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core import protocol
+from cerebro_db.core.engines import DEFAULT
+from cerebro_db.core.layout import DataSet
+from cerebro_db.core.protocol import BeginPrediction, BestClasses, Evaluated, PredictionInput, StateRef, TrainerSettings
+
+from ..data.preparation import SourceVariable
+from ..database.access import Database
+from ..platform.machine import cores
+from ..runs.options import require_gpus
+from ..segment import current
+from ..segment.prediction import Prediction
+from ..segment.worker import Segment
+from ..sessions import kept_teams, limits
+from ..sessions.failures import Refused, failure_of
+from ..sessions.session import Statement
+from ..sessions.team import Team, Worker
+from .trained import Model
+
+
+def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int]) -> dict[str, Any]:
+    """What trainers are started with."""
+    return {
+        "engine": DEFAULT,
+        "deterministic": False,
+        "threads": max(1, cores() // len(keys)),
+        "gpus": require_gpus(db, use_gpus, keys, module),
+    }
+
+
+# -- worker sessions -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def team_of(db: Database, keys: Sequence[int], chosen: dict[str, Any]) -> Iterator[Team]:
+    """One worker session per key."""
+    team = kept_teams.obtain(db, keys, chosen)
+    try:
+        yield team
+        kept_teams.release(team)
+    except Refused as refused:
+        raise refused.error from refused
+    except psycopg2.Error as error:
+        raise failure_of("a worker session", error, team.platform) from error
+    finally:
+        team.close()
+
+
+async def send_weights(db: Database, team: Team, to: Worker, model: Model, name: str) -> None:
+    where, start = team.platform.on_segment(to.dist_key), 0
+    for piece in model.weights(db):
+        await Statement(f"SELECT cerebro._state_in(%s, %s, %s) {where}", (name, start, psycopg2.Binary(piece)))
+        start += len(piece)
+
+
+def evaluate(db: Database, team: Team, model: Model, data: DataSet, parts: Sequence[int]) -> list[Evaluated]:
+    """The result for each part of the data; session i evaluates ``parts[i]``."""
+    name = secrets.token_hex(8)
+
+    async def steps(worker: Worker) -> Evaluated:
+        handle, _ = await team.read(worker, data, parts[worker.segment])
+        await send_weights(db, team, worker, model, name)
+        order = protocol.Evaluate(configuration=model.definition, handle=handle, state=StateRef.weights(name))
+        return await team.order(worker, order)
+
+    return list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values())
+
+
+@dataclass(frozen=True)
+class PredictionOrder:
+    """What a prediction needs besides rows and weights."""
+
+    configuration: dict[str, Any]
+    inputs: list[PredictionInput]
+    best: BestClasses | None  # None: the answers are the outputs themselves
+
+    def begin(self, name: str) -> BeginPrediction:
+        """The order, with the name of the weights that the segment has received."""
+        return BeginPrediction(self.configuration, self.inputs, StateRef.weights(name), self.best)
+
+
+def prediction_order(model: Model, inputs: Sequence[SourceVariable], best: BestClasses | None) -> PredictionOrder:
+    return PredictionOrder(
+        model.definition, [PredictionInput(**variable.for_prediction()) for variable in inputs], best
+    )
+
+
+def predict(
+    db: Database,
+    team: Team,
+    model: Model,
+    order: PredictionOrder,
+    statements: Sequence[str],
+    *,
+    in_transaction: bool,
+) -> None:
+    """Session i runs ``statements[i]``, which calls cerebro._predict; a transaction that is open is committed."""
+    name = secrets.token_hex(8)
+
+    async def steps(worker: Worker) -> None:
+        await send_weights(db, team, worker, model, name)
+        await team.order(worker, order.begin(name))
+        await Statement(statements[worker.segment])
+        if in_transaction:
+            await Statement("COMMIT")
+        await team.order(worker, protocol.EndPrediction())
+
+    team.run_all({worker.segment: steps(worker) for worker in team.workers})
+
+
+# -- the caller's session ------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def predicting_here(db: Database, model: Model, order: PredictionOrder, chosen: dict[str, Any]) -> Iterator[Prediction]:
+    """Within it, cerebro._predict works in the caller's session."""
+    with _own_segment(db, chosen) as mine:
+        name, start = secrets.token_hex(8), 0
+        for piece in model.weights(db):
+            mine.received.receive(name, start, piece)
+            start += len(piece)
+        mine.obey(order.begin(name))
+        assert mine.prediction is not None
+        yield mine.prediction
+        mine.obey(protocol.EndPrediction())
+
+
+@contextlib.contextmanager
+def _own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
+    """A trainer of the caller's own session: for few rows, and for rows that only this transaction can see."""
+    try:
+        mine = current.mine(db)
+        mine.open(
+            TrainerSettings(
+                engine=chosen["engine"],
+                threads=chosen["threads"],
+                deterministic=chosen["deterministic"],
+                gpu=chosen["gpus"][0] if chosen["gpus"] else None,
+            )
+        )
+        yield mine
+        seconds, _ = limits.of(db)["waiting_seconds"]
+        if seconds and not chosen["gpus"]:
+            mine.obey(protocol.Rest(seconds))
+        else:
+            current.close_mine()
+    except BaseException:
+        current.close_mine()
+        raise

@@ -1,0 +1,48 @@
+"""Errors of worker sessions and trainers, and what each of them concerns: an order, a session or the whole run."""
+
+from __future__ import annotations
+
+import psycopg2
+
+from cerebro_db.core.errors import MAKE_ROOM, CerebroError, CorruptState, OutOfResources
+
+from ..platform import SEGMENTS_DOWN, Platform
+
+CANCELLED = "57014"
+# The SQLSTATEs of a session that somebody has ended; None where it could not say anything.
+SESSION_ENDED = (None, CANCELLED, "57P01", "57P02", "57P03")
+
+
+class Refused(Exception):
+    """A segment or its trainer answered an order with an error."""
+
+    def __init__(self, error: CerebroError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def session_was_lost(error: psycopg2.Error, platform: Platform) -> bool:
+    """Whether a session ended, or lost its segment, for a reason that says nothing about its statement."""
+    return error.pgcode in SESSION_ENDED or platform.lost_a_segment(error)
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def failure_of(where: str, error: psycopg2.Error, platform: Platform) -> CerebroError:
+    """The error for a statement that failed for a reason of the database's: it concerns the whole run."""
+    diagnosis = error.diag
+    message = f"{where}: {diagnosis.message_primary or first_line(error)}"
+    if error.pgcode in ("53100", "53200"):
+        failure: CerebroError = OutOfResources(message, hint=MAKE_ROOM)
+    elif platform.lost_a_segment(error):
+        failure = CerebroError(message, hint=f"{SEGMENTS_DOWN} Then SELECT cerebro.resume(run) goes on.")
+    elif error.pgcode == "42P01":
+        failure = CorruptState(message, hint="A table that the run needs was dropped.")
+    else:
+        failure = CerebroError(message, hint=diagnosis.message_hint)
+    failure.detail = diagnosis.message_detail
+    failure.sqlstate = error.pgcode or failure.sqlstate
+    return failure

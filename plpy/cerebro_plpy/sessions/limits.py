@@ -1,0 +1,98 @@
+"""The limits of the current role, checked before anything is taken; the view cerebro.limits has the figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Callable
+
+from cerebro_db.core.errors import LimitExceeded
+
+from ..database.access import Database
+from ..database.cancellation import Listen
+from ..database.polling import LISTEN_EVERY
+from ..platform import machine
+from .session import Session
+
+SEE = "SELECT * FROM cerebro.limits shows the limits and your use; cerebro_admin sets them with cerebro.set_limits()."
+FIGURES = "SELECT name::pg_catalog.text AS name, allowed, used FROM cerebro.limits"
+LEAVE_WITHIN = 2.0  # seconds that dismissed sessions get to end
+
+Figures = dict[str, tuple[Any, int]]  # name -> allowed (None: no limit), used
+
+
+def of(db: Database) -> Figures:
+    return {row["name"]: (row["allowed"], row["used"]) for row in db.rows(FIGURES)}
+
+
+def of_session(session: Session) -> Figures:
+    return {name: (allowed, used) for name, allowed, used in session.run(FIGURES)}
+
+
+def require(figures: Figures, name: str, more: int, refusal: Callable[[int, int], str]) -> None:
+    """``refusal`` makes the message from what is allowed and what is used already."""
+    allowed, used = figures[name]
+    if allowed is not None and used + more > allowed:
+        raise LimitExceeded(refusal(allowed, used), hint=SEE)
+
+
+def require_run(figures: Figures, segments: int) -> None:
+    """Room for one more run on so many segments."""
+    require(
+        figures,
+        "running_runs",
+        1,
+        lambda allowed, used: f"you have {used} runs under way, and may have {allowed} at once",
+    )
+    require(
+        figures,
+        "segments",
+        segments,
+        lambda allowed, used: (
+            f"a run on {segments} segments is more than you may have: {allowed} at once"
+            + (f", and {used} are in use by your other runs" if used else "")
+        ),
+    )
+
+
+def require_connections(figures: Figures, wanted: int) -> None:
+    require(
+        figures,
+        "connections",
+        wanted,
+        lambda allowed, used: (
+            f"{wanted} worker connections are wanted, and the server has {max(0, allowed - used)} to spare"
+            f" ({used} in use, {allowed} for everybody; the others are kept free)"
+        ),
+    )
+
+
+def require_states(figures: Figures, states: Iterable[int], stored: int) -> None:
+    """Disk for two states of each model; ``stored`` bytes of them are there already."""
+    wanted = 2 * sum(states)
+    require(
+        figures,
+        "state_bytes",
+        max(0, wanted - stored),
+        lambda allowed, used: (
+            f"model states of up to {wanted:,} bytes, with {used - stored:,} bytes of other runs, are more than"
+            f" the {allowed:,} that you may store; cerebro.forget(run) frees what an old run holds"
+        ),
+    )
+
+
+def make_room(db: Database, connections: int, listen: Listen, trainers: int = 0) -> None:
+    """End the kept teams of all users if so many connections, or new trainers, would not find room."""
+
+    def short() -> bool:
+        # Without this PostgreSQL shows who was connected when this transaction looked first.
+        db.value("SELECT pg_catalog.pg_stat_clear_snapshot()")
+        allowed, used = of(db)["connections"]
+        free = machine.memory_available()
+        return used + connections > allowed or (free is not None and free < trainers * machine.FRAMEWORK)
+
+    if short() and db.value("SELECT cerebro._dismiss_waiting()"):
+        deadline = time.monotonic() + LEAVE_WITHIN
+        while short() and time.monotonic() < deadline:
+            listen()
+            time.sleep(LISTEN_EVERY)

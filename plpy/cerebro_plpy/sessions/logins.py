@@ -1,0 +1,265 @@
+"""How the server logs in to itself as one of its users, with exactly that user's rights.
+
+Every user who starts a run has a *worker role*, ``cerebro_w_<oid>``.  It is a member of exactly two roles: the user,
+and the group ``cerebro_worker``, which one line of ``pg_hba.conf`` admits.  A worker session logs in as the worker role
+and runs ``SET ROLE user`` at once.  Code that a user planted gains nothing by ``RESET ROLE`` or ``RESET SESSION
+AUTHORIZATION``, because the worker role has no rights that its user lacks.
+
+The passwords are derived from a secret file in the data folder, which only the server's operating-system account can
+read.  PostgreSQL itself stores only their SCRAM verifiers.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core.errors import CannotConnect, NotPermitted
+from cerebro_db.core.names import quote
+
+from ..database.access import Database
+from ..database.cancellation import Listen
+from ..database.entry import entry
+from .session import Session
+
+ENROL = "cerebro_enrol"
+GROUP = "cerebro_worker"
+WORKER = "cerebro_w_"  # and the number of the user
+SCRAM_ROUNDS = 4096
+
+
+def data_folder() -> Path:
+    """The cluster's data folder; it is every backend's working directory."""
+    return Path(os.getcwd())
+
+
+def private_folder() -> Path:
+    folder = data_folder() / "cerebro_db"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def password(role: str) -> str:
+    path = private_folder() / "secret"
+    try:
+        key = path.read_bytes()
+    except FileNotFoundError:
+        # Two sessions may get here at once: the first to link its file wins, and both read that file.
+        draft = path.with_name(f"secret.{os.getpid()}")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        key = path.read_bytes()
+    return hmac.new(key, role.encode(), hashlib.sha256).hexdigest()
+
+
+def scram_verifier(secret: str) -> str:
+    """What PostgreSQL stores for a password.  ALTER ROLE takes it, too, which keeps the password out of the logs."""
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", secret.encode(), salt, SCRAM_ROUNDS)
+    client_key = hmac.new(salted, b"Client Key", hashlib.sha256).digest()
+    server_key = hmac.new(salted, b"Server Key", hashlib.sha256).digest()
+    stored_key = hashlib.sha256(client_key).digest()
+    salt64, stored64, server64 = (base64.b64encode(part).decode() for part in (salt, stored_key, server_key))
+    return f"SCRAM-SHA-256${SCRAM_ROUNDS}:{salt64}${stored64}:{server64}"
+
+
+@entry
+def setup_logins(db: Database) -> None:
+    """Give the login that makes worker roles its password: run by CREATE EXTENSION, or later by a superuser."""
+    db.execute(f"ALTER ROLE {quote(ENROL)} LOGIN NOINHERIT PASSWORD '{scram_verifier(password(ENROL))}'")
+
+
+@entry
+def enrol(db: Database, owner: str) -> str:
+    """Create or repair the worker role of ``owner``; runs with the rights of the extension's owner."""
+    oid = db.value("SELECT oid::bigint FROM pg_catalog.pg_roles WHERE rolname = $1", ("name",), owner)
+    if oid is None:
+        raise NotPermitted(f'role "{owner}" does not exist')
+    worker = worker_role(oid)
+    quoted = quote(worker)
+    if not db.value("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = $1", ("name",), worker):
+        db.execute(f"CREATE ROLE {quoted}")
+    # Whatever attributes a role of this name had before, it now has exactly these.
+    db.execute(
+        f"ALTER ROLE {quoted} LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+        f" CONNECTION LIMIT -1 VALID UNTIL 'infinity' PASSWORD '{scram_verifier(password(worker))}'"
+    )
+    db.execute(f"ALTER ROLE {quoted} RESET ALL")
+    held = {
+        row["rolname"]
+        for row in db.rows(
+            "SELECT g.rolname FROM pg_catalog.pg_auth_members m"
+            " JOIN pg_catalog.pg_roles g ON g.oid = m.roleid JOIN pg_catalog.pg_roles w ON w.oid = m.member"
+            " WHERE w.rolname = $1",
+            ("name",),
+            worker,
+        )
+    }
+    for extra in held - {owner, GROUP}:
+        db.execute(f"REVOKE {quote(extra)} FROM {quoted}")
+    # A member of the worker role could act as its user: a role that created the worker role beforehand, for instance.
+    borrowers = (
+        "SELECT b.rolname AS borrower, by.rolname AS grantor FROM pg_catalog.pg_auth_members m"
+        " JOIN pg_catalog.pg_roles w ON w.oid = m.roleid JOIN pg_catalog.pg_roles b ON b.oid = m.member"
+        " JOIN pg_catalog.pg_roles by ON by.oid = m.grantor WHERE w.rolname = $1"
+    )
+    by_grantor = db.value("SELECT pg_catalog.current_setting('server_version_num')::integer >= 160000")
+    for row in db.rows(borrowers, ("name",), worker):
+        granted_by = f" GRANTED BY {quote(row['grantor'])}" if by_grantor else ""
+        db.execute(f"REVOKE {quoted} FROM {quote(row['borrower'])}{granted_by} CASCADE")
+    if db.rows(borrowers, ("name",), worker):
+        raise NotPermitted(
+            f'role "{worker}" is granted to other roles, which could act as "{owner}"',
+            hint=f"A superuser can say: DROP ROLE {quoted};",
+        )
+    for wanted in {owner, GROUP} - held:
+        db.execute(f"GRANT {quote(wanted)} TO {quoted}")
+    return worker
+
+
+def worker_role(oid: int) -> str:
+    return f"{WORKER}{oid}"
+
+
+def addresses() -> list[dict[str, Any]]:
+    """The addresses on which this server listens, from its ``postmaster.pid``; the socket first."""
+    lines = (data_folder() / "postmaster.pid").read_text().splitlines()
+    port, socket_folder, listen = int(lines[3]), lines[4].strip(), lines[5].strip()
+    found: list[dict[str, Any]] = []
+    if socket_folder:
+        found.append({"host": os.path.abspath(socket_folder), "port": port})
+    if listen:
+        found.append({"host": "127.0.0.1" if listen in ("*", "0.0.0.0") else listen, "port": port})
+    return found
+
+
+def connect(role: str, database: str, application: str, listen: Listen, secret: str | None = None) -> Session:
+    """Log in to this very server as ``role``."""
+    problems = []
+    for address in addresses():
+        try:
+            return Session.open(
+                listen,
+                **address,
+                user=role,
+                password=secret or password(role),
+                dbname=database,
+                application_name=application,
+                passfile="/dev/null",  # use no password file of the environment's
+                options="-c client_min_messages=notice -c lock_timeout=10s -c statement_timeout=0",
+            )
+        except psycopg2.OperationalError as error:
+            problems.append(str(error).strip().splitlines()[-1])
+    raise CannotConnect(
+        "the server cannot open a worker session to itself",
+        detail="; ".join(problems),
+        hint="pg_hba.conf needs, before other lines:  local all +cerebro_worker scram-sha-256   "
+        "(then SELECT pg_reload_conf()). SELECT * FROM cerebro.doctor() checks it.",
+    )
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A user, the state of the user's worker role, and everything else that a new session of that role depends on.
+
+    Every name in the query is qualified, and so are the types: the query runs in the caller's session, whose
+    search_path must not influence which worker role this is.
+    """
+
+    name: str
+    oid: int
+    database: str
+    memberships: frozenset[str]  # of the worker role; empty if the role does not exist
+    trusted: bool  # whether the worker role has no rights but its memberships, and no members
+    settings: str  # with which a login as the worker role begins
+    version: str  # of the extension
+
+    @classmethod
+    def current(cls, db: Database) -> Owner:
+        found = db.one(
+            "SELECT current_user AS me, o.rolname AS name, o.oid::pg_catalog.int8 AS oid,"
+            " pg_catalog.current_database() AS database,"
+            " ARRAY(SELECT g.rolname::pg_catalog.text FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles g"
+            "  ON g.oid OPERATOR(pg_catalog.=) m.roleid WHERE m.member OPERATOR(pg_catalog.=) w.oid) AS memberships,"
+            " EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.roleid OPERATOR(pg_catalog.=) w.oid) AS lent,"
+            " w.rolsuper OR w.rolcreaterole OR w.rolcreatedb OR w.rolreplication OR w.rolbypassrls AS more,"
+            " ARRAY(SELECT s.setconfig::pg_catalog.text FROM pg_catalog.pg_db_role_setting s"
+            "  WHERE s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, w.oid])"
+            "   AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, d.oid])"
+            "  ORDER BY s.setdatabase, s.setrole)::pg_catalog.text AS settings,"
+            " (SELECT e.extversion FROM pg_catalog.pg_extension e"
+            "   WHERE e.extname OPERATOR(pg_catalog.=) 'cerebro_db') AS version"
+            " FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_database d"
+            "  ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() LEFT JOIN pg_catalog.pg_roles w"
+            "  ON w.rolname OPERATOR(pg_catalog.=) pg_catalog.concat('cerebro_w_', o.oid)::pg_catalog.name"
+            " WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
+        )
+        if found is None or found["name"] != found["me"]:
+            raise NotPermitted("could not determine the current user")
+        trusted = found["more"] is False and not found["lent"]
+        memberships = frozenset(found["memberships"])
+        return cls(
+            found["name"], found["oid"], found["database"], memberships, trusted, found["settings"], found["version"]
+        )
+
+    @classmethod
+    def acting(cls, db: Database, name: str) -> Owner:
+        """The current user, who must be of that name."""
+        user = cls.current(db)
+        if user.name != name:
+            raise NotPermitted(f'"{user.name}" cannot open a worker session of "{name}"')
+        return user
+
+    @property
+    def worker(self) -> str:
+        return worker_role(self.oid)
+
+    @property
+    def enrolled(self) -> bool:
+        return self.trusted and self.memberships == {GROUP, self.name}
+
+
+def connect_as(db: Database, owner: str, application: str, listen: Listen) -> Session:
+    return session_of(Owner.acting(db, owner), application, listen)
+
+
+def session_of(user: Owner, application: str, listen: Listen) -> Session:
+    """A session that logs in as the user's worker role and then sets the role to the user."""
+    session = None
+    if user.enrolled:
+        try:
+            session = connect(user.worker, user.database, application, listen)
+        except CannotConnect:
+            session = None  # perhaps the password is older than a restore: enrolling again renews it
+    if session is None:
+        enrol_owner(user, listen)
+        session = connect(user.worker, user.database, application, listen)
+    session.run("SET ROLE " + quote(user.name))
+    session.another = partial(session_of, user, application)
+    return session
+
+
+def enrol_owner(user: Owner, listen: Listen) -> None:
+    """Have the worker role of a user created or repaired."""
+    enroller = connect(ENROL, user.database, "cerebro_db enrol", listen)
+    try:
+        enroller.run("SELECT cerebro._enrol(%s)", (user.name,))
+    finally:
+        enroller.close()

@@ -1,0 +1,102 @@
+"""Tasks that share a segment's session: while the trainer computes for one, another fetches or stores a state.
+
+A task is one unit, or several units in one order, from its first statement to its last.  At most one task has the
+trainer.  The others use the session whenever the task with the trainer leaves it free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Coroutine, Generator, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Optional
+
+from cerebro_db.core.scheduling.schedule import Unit
+
+from .session import Rows, Statement
+
+TaskWork = Coroutine[Optional[Statement], Any, Any]
+
+
+class AnotherTask:
+    """Awaited by a task that can go on only after another task's next step."""
+
+    def __await__(self) -> Generator[None, Any, None]:
+        yield None
+
+
+@dataclass(eq=False)
+class Task:
+    """One unit, or several visits in one order: in groups that are fused, one group after the other."""
+
+    groups: list[list[Unit]]
+    started: float
+    may_compute: bool  # nothing is before it, so it need not fetch its states ahead
+    work: TaskWork = field(init=False)
+    statement: Statement | None = None  # what it wants the session to run next
+    shares_session: bool = False  # it leaves the session to other tasks while the trainer computes
+    rows: int = 0  # trained on and not committed yet
+    result: Any = None
+
+    @property
+    def units(self) -> list[Unit]:
+        return [unit for group in self.groups for unit in group]
+
+
+@dataclass
+class TaskQueue:
+    """The tasks of one segment, oldest first."""
+
+    under_way: list[Task] = field(default_factory=list)
+    over: list[Task] = field(default_factory=list)
+    computing: Task | None = None  # the task that has the trainer
+    computing_since: datetime | None = None
+    asked: Task | None = None  # the task whose statement the session runs
+
+    async def run(self) -> None:
+        """The session's work as long as there are tasks."""
+        while self.under_way:
+            for task in reversed(self.under_way):  # a later task gets the trainer before an earlier one stores
+                if task.statement is None:
+                    self._advance(task, None)
+            asking = [task for task in reversed(self.under_way) if task.statement is not None]
+            if asking:
+                task = self.asked = min(asking, key=self._priority)
+                assert task.statement is not None
+                self._advance(task, await task.statement)
+            elif self.under_way:
+                raise RuntimeError("all tasks of a segment wait for each other")
+
+    @contextlib.contextmanager
+    def computes(self, task: Task) -> Iterator[None]:
+        self.computing, self.computing_since = task, None
+        try:
+            yield
+        finally:
+            self.computing = self.computing_since = None
+
+    def followed(self, task: Task) -> bool:
+        """Whether another task comes after this one."""
+        return self.under_way[-1] is not task
+
+    def abandon(self) -> list[Task]:
+        """End all tasks, wherever they are."""
+        ended, self.under_way = self.under_way, []
+        for task in ended:
+            task.work.close()
+        return ended
+
+    def _advance(self, task: Task, rows: Rows | None) -> None:
+        try:
+            task.statement = task.work.send(rows)
+        except StopIteration as end:
+            task.result = end.value
+            self.under_way.remove(task)
+            self.over.append(task)
+
+    def _priority(self, task: Task) -> int:
+        assert task.statement is not None
+        if task.statement.low_priority:
+            return 2
+        return 0 if task is self.computing else 1

@@ -1,0 +1,32 @@
+"""The recorder session: it writes a run's log, and goes on when Greenplum loses a segment for a moment."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import psycopg2
+
+from .. import platform
+from ..database import relations
+from ..database.access import Database
+from ..database.cancellation import listener
+from . import logins
+from .failures import failure_of
+from .session import Session
+
+
+@contextlib.contextmanager
+def opened(db: Database, purpose: str = "recorder", failing: str = "the run's record") -> Iterator[Session]:
+    """A session of the current user; errors of the database name what was ``failing``."""
+    here = platform.of(db)
+    try:
+        session = logins.connect_as(db, relations.current_role(db), f"cerebro_db {purpose}", listener(db.plpy))
+        session.endures = here.lost_a_segment
+        try:
+            yield session
+        finally:
+            with contextlib.suppress(psycopg2.Error):
+                session.close()
+    except psycopg2.Error as error:
+        raise failure_of(failing, error, here) from error

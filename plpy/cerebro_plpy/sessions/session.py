@@ -1,0 +1,223 @@
+"""One connection that the server holds to itself, driven without ever ignoring a cancel.
+
+A Python function inside a server notices a cancel only where it listens.  So every wait in here is short, and
+``listen`` is called between two waits: there Ctrl-C, ``pg_cancel_backend`` and ``statement_timeout`` take effect.
+
+Work for a session is a coroutine that awaits ``Statement`` objects.  The driver advances the coroutines of all sessions
+from one loop, so all segments work at the same time and no thread is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import time
+from collections.abc import Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, TypeVar
+
+import psycopg2
+from psycopg2 import extensions
+
+from cerebro_db.core.protocol import PROGRESS
+
+from ..database.cancellation import Listen
+from ..database.polling import LISTEN_EVERY, wait_for
+
+Rows = list[tuple[Any, ...]]
+T = TypeVar("T")
+
+ENDURE = 60.0  # seconds for which a statement is repeated after an error that passes
+CONNECT_WITHIN = 20.0  # seconds
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Awaited by a piece of work: the session runs it and sends the rows back."""
+
+    sql: str
+    parameters: Sequence[Any] | None = None
+    low_priority: bool = False  # a poll: every other statement for the session goes first
+
+    def __await__(self) -> Generator[Statement, Rows, Rows]:
+        return (yield self)
+
+    @classmethod
+    def joined(cls, statements: Sequence[Statement], *, low_priority: bool = False) -> Statement:
+        """Several statements in one message: one round trip, and the rows of the last one."""
+        if len(statements) == 1 and not low_priority:
+            return statements[0]
+        parameters = [value for one in statements for value in one.parameters or ()]
+        # psycopg2 wants % doubled as soon as there are parameters.
+        texts = [one.sql.replace("%", "%%") if one.parameters is None and parameters else one.sql for one in statements]
+        return cls("; ".join(texts), parameters or None, low_priority)
+
+
+Work = Coroutine[Any, Rows, T]
+
+
+class Session:
+    """A connection of the server to itself, with at most one piece of work under way."""
+
+    def __init__(self, connection: Any, listen: Listen) -> None:
+        self.connection = connection
+        self.listen = listen
+        self.cursor: Any = None
+        self.work: Work[Any] | None = None
+        self.progress: dict[str, Any] | None = None  # what the segment's trainer reported last
+        # Whether a statement is repeated after this error.
+        self.endures: Callable[[psycopg2.Error], bool] = lambda error: False
+        self.another: Callable[[Listen], Session] | None = None  # opens a session like this one
+
+    @classmethod
+    def open(cls, listen: Listen, **parameters: Any) -> Session:
+        session = cls(psycopg2.connect(async_=1, **parameters), listen)
+        deadline = time.monotonic() + CONNECT_WITHIN
+        while not session.ready():
+            if time.monotonic() > deadline:
+                session.close()
+                raise psycopg2.OperationalError(f"no answer within {CONNECT_WITHIN:.0f} s")
+            session._pause(LISTEN_EVERY)
+        return session
+
+    # -- one statement, and wait for it ------------------------------------------------------------
+
+    def run(self, sql: str, parameters: Sequence[Any] | None = None) -> Rows:
+        self.finish()
+        deadline = time.monotonic() + ENDURE
+        while True:
+            try:
+                self.send(Statement(sql, parameters))
+                while not self.ready():
+                    self._pause(LISTEN_EVERY)
+                return self.rows()
+            except psycopg2.Error as error:
+                if not self.endures(error) or self.in_transaction or time.monotonic() > deadline:
+                    raise
+            time.sleep(LISTEN_EVERY)
+            self.listen()
+
+    def configure(self, **settings: str) -> None:
+        """Change settings for the rest of the session; settings that this server does not have are left out."""
+        statement = configured(**settings)
+        self.run(statement.sql, statement.parameters)
+
+    def _pause(self, seconds: float) -> None:
+        wait_any([self], seconds)
+        self.listen()
+
+    # -- a piece of work, step by step, while other sessions work too -------------------------------
+
+    def begin(self, work: Work[Any]) -> None:
+        self.work = work
+        self.progress = None
+        self.send(work.send(None))  # type: ignore[arg-type]  # a coroutine is started with None
+
+    def advance(self) -> tuple[bool, Any]:
+        """Take the work as far as it goes without waiting: (finished, its result)."""
+        while self.ready():
+            assert self.work is not None
+            try:
+                statement = self.work.send(self.rows())
+            except StopIteration as end:
+                self.work = None
+                return True, end.value
+            self.send(statement)
+        return False, None
+
+    def finish(self) -> None:
+        """Wait for the end of the work under way, if there is any."""
+        while not self.attend():
+            wait_any([self], LISTEN_EVERY)
+
+    def attend(self) -> bool:
+        """Advance work that is repeated later anyway.  True if it is over, even by an error that passes."""
+        try:
+            return self.work is None or self.advance()[0]
+        except psycopg2.Error as error:
+            self.work = None
+            if not self.endures(error):
+                raise
+            return True
+
+    # -- the wire ---------------------------------------------------------------------------------
+
+    def send(self, statement: Statement) -> None:
+        self.cursor = self.connection.cursor()
+        self.cursor.execute(statement.sql, statement.parameters)
+
+    def ready(self) -> bool:
+        """Whether the statement under way has ended; raises its error."""
+        state = self.connection.poll()
+        while state == extensions.POLL_WRITE:
+            wait_for([self.fileno()], select.POLLOUT, LISTEN_EVERY)
+            state = self.connection.poll()
+        self._read_notices()
+        return state == extensions.POLL_OK
+
+    def rows(self) -> Rows:
+        return self.cursor.fetchall() if self.cursor.description else []
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.connection.info.transaction_status != extensions.TRANSACTION_STATUS_IDLE
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.connection.isexecuting())
+
+    @property
+    def lost(self) -> bool:
+        return bool(self.connection.closed)
+
+    @property
+    def backend(self) -> int:
+        return self.connection.info.backend_pid
+
+    def _read_notices(self) -> None:
+        for notice in self.connection.notices:
+            _, _, text = notice.partition(PROGRESS)
+            if text:
+                try:
+                    # Greenplum appends the name of the segment, so text may follow the JSON.
+                    self.progress, _ = json.JSONDecoder().raw_decode(text)
+                except ValueError:
+                    continue
+        del self.connection.notices[:]
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Wait, without listening, until the statement under way has ended; its outcome no longer matters."""
+        self.work = None
+        self.listen = lambda: None
+        with contextlib.suppress(psycopg2.Error):
+            while not self.ready():
+                wait_any([self], LISTEN_EVERY)
+
+    def cancel(self) -> None:
+        """Ask the backend to cancel its statement; ``ready`` then raises the error."""
+        with contextlib.suppress(psycopg2.Error):  # the session is gone already
+            self.connection.cancel()
+
+    def close(self) -> None:
+        self.work = None
+        self.connection.close()
+
+
+def configured(**settings: str) -> Statement:
+    wanted = ", ".join(["(%s, %s)"] * len(settings))
+    return Statement(
+        f"SELECT pg_catalog.set_config(s.name, wanted, false) FROM pg_catalog.pg_settings s JOIN (VALUES {wanted})"
+        " AS ours (name, wanted) USING (name)",
+        [text for setting in settings.items() for text in setting],
+    )
+
+
+def wait_any(sessions: Sequence[Session], seconds: float) -> None:
+    """Wait until one of the sessions has something to say, at most so long."""
+    wait_for([session.fileno() for session in sessions], select.POLLIN, seconds)

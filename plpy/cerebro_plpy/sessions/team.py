@@ -1,0 +1,308 @@
+"""The worker sessions of a run, one per segment, and the orders that they pass on to their trainers."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional, TypeVar
+
+import psycopg2
+
+from cerebro_db.core import protocol
+from cerebro_db.core.errors import TrainerFailed
+from cerebro_db.core.layout import DataSet
+from cerebro_db.core.names import quote
+from cerebro_db.core.protocol import HANG_AFTER, Computation, Failure, Order, TrainerSettings, WorkerOpened
+
+from .. import platform
+from ..database.access import Database
+from ..database.cancellation import Listen, listener
+from ..database.polling import LISTEN_EVERY
+from . import logins
+from .failures import Refused, failure_of
+from .overlap import TaskQueue
+from .session import ENDURE, Session, Statement, Work, wait_any
+
+LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
+POLL_SECONDS = 0.1  # for which a session waits for its trainer when another task may want the session
+
+A = TypeVar("A")
+# The versions of a partition's rows, as the system columns show them; None: the table has no such columns.
+Versions = Optional[list[tuple[Any, ...]]]
+
+
+@dataclass
+class Worker:
+    """One segment of a run, as the driver sees it: its session, and what its trainer has in memory."""
+
+    segment: int
+    dist_key: int
+    session: Session
+    worker_pid: int  # the process that has the trainer: on Greenplum a segment's process, not the session's backend
+    trainer_pid: int
+    cached: dict[str, Versions] = field(default_factory=dict)  # handle -> the versions of the cached rows
+    verified: set[str] = field(default_factory=set)  # handles whose versions this call has compared already
+    resident: dict[int, tuple[int, str]] = field(default_factory=dict)  # model -> (hop, token of its state)
+    tasks: TaskQueue = field(default_factory=TaskQueue)
+    failing: set[int] = field(default_factory=set)  # models whose trainer died here since a unit last succeeded
+
+    def forget(self) -> None:
+        """A new trainer has nothing in memory."""
+        self.cached.clear()
+        self.verified.clear()
+        self.resident.clear()
+
+    def reopened(self, opened: WorkerOpened) -> None:
+        """The worker serves another call: its cached rows may still be of use, its models have other numbers."""
+        if (self.worker_pid, self.trainer_pid) != (opened.worker_pid, opened.trainer_pid):
+            self.forget()
+        self.worker_pid, self.trainer_pid = opened.worker_pid, opened.trainer_pid
+        self.verified.clear()
+        self.resident.clear()
+        self.failing.clear()
+
+
+class Team:
+    """The worker sessions of one call."""
+
+    # A trainer must not compute on for a driver that is gone; Greenplum's own planner (ORCA) is left out.
+    settings = {"client_connection_check_interval": "1s", "optimizer": "off"}
+
+    def __init__(
+        self, db: Database, owner: logins.Owner, dist_keys: Sequence[int], options: dict[str, Any], listen: Listen
+    ) -> None:
+        self.db = db
+        self.owner = owner
+        self.dist_keys = list(dist_keys)
+        self.options = options
+        self.listen = listen
+        self.platform = platform.of(db)
+        self.workers: list[Worker] = []
+
+    @classmethod
+    def opened(
+        cls,
+        db: Database,
+        dist_keys: Sequence[int],
+        options: dict[str, Any],
+        listen: Listen | None = None,
+    ) -> Team:
+        """A team of the current user's with new sessions."""
+        team = cls(db, logins.Owner.current(db), dist_keys, options, listen or listener(db.plpy))
+        team.open()
+        return team
+
+    # -- sessions and trainers --------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open a session and start a trainer for every segment."""
+        try:
+            for segment, dist_key in enumerate(self.dist_keys):
+                session, opened = self._open_in_time(segment)
+                self.workers.append(Worker(segment, dist_key, session, opened.worker_pid, opened.trainer_pid))
+        except BaseException:
+            self.close()
+            raise
+
+    def reopen(self) -> None:
+        """Replace the sessions that a failure has closed."""
+        if not self.workers:
+            self.open()
+
+    def _open_in_time(self, segment: int) -> tuple[Session, WorkerOpened]:
+        """A Greenplum segment that lost a process answers again after a moment, so this tries for a while."""
+        deadline = time.monotonic() + ENDURE
+        while True:
+            try:
+                return self._open(segment)
+            except psycopg2.Error as error:
+                if not self.platform.lost_a_segment(error) or time.monotonic() > deadline:
+                    raise failure_of(f"segment {segment}", error, self.platform) from error
+            time.sleep(LISTEN_EVERY)
+            self.listen()
+
+    def _open(self, segment: int) -> tuple[Session, WorkerOpened]:
+        session = logins.session_of(self.owner, self.application(segment), self.listen)
+        try:
+            session.configure(**self.settings)
+            statement = self.open_trainer(segment)
+            ((answer,),) = session.run(statement.sql, statement.parameters)
+        except BaseException:
+            session.close()
+            raise
+        return session, protocol.decode_opened(answer)
+
+    def application(self, segment: int) -> str:
+        return f"cerebro_db segment {segment}"
+
+    def trainer_settings(self, segment: int) -> TrainerSettings:
+        gpus = self.options.get("gpus")
+        return TrainerSettings(
+            engine=self.engine(segment),
+            threads=self.options["threads"],
+            deterministic=self.options["deterministic"],
+            gpu=gpus[segment] if gpus else None,
+            hang_after=self.options.get("hang_after", HANG_AFTER),
+            cache_mb=self.options.get("cache_mb"),
+        )
+
+    def engine(self, segment: int) -> str:
+        """The engine that a segment's trainer starts with.  If the run needs several, segments start different ones."""
+        engines = self.options.get("start_with") or [self.options["engine"]]
+        return engines[segment % len(engines)]
+
+    def open_trainer(self, segment: int) -> Statement:
+        """Starts the segment's trainer if it has none; returns the process ids of worker and trainer."""
+        where = self.platform.on_segment(self.dist_keys[segment])
+        settings = protocol.encode_settings(self.trainer_settings(segment))
+        return Statement(f"SELECT cerebro._worker_open(%s) {where}", (settings,))
+
+    def replace(self, worker: Worker) -> None:
+        """Open a new session and trainer for a segment whose old ones are gone."""
+        self._end([worker])
+        worker.forget()
+        worker.session, opened = self._open_in_time(worker.segment)
+        worker.worker_pid, worker.trainer_pid = opened.worker_pid, opened.trainer_pid
+
+    # -- orders -------------------------------------------------------------------------------------
+
+    async def order(
+        self, worker: Worker, order: Order[A], *, before: Sequence[Statement] = (), low_priority: bool = False
+    ) -> A:
+        """Give an order to a segment and its trainer; returns the answer, or raises Refused.
+
+        The statements ``before`` travel in the same message.
+        """
+        where = self.platform.on_segment(worker.dist_key)
+        statement = Statement(f"SELECT cerebro._work(%s) {where}", (protocol.to_json(order),))
+        ((reply,),) = await Statement.joined([*before, statement], low_priority=low_priority)
+        answer = protocol.reply_of(order, reply)
+        if isinstance(answer, Failure):
+            raise Refused(answer.error())
+        return answer
+
+    async def order_and_share(self, worker: Worker, order: Computation[A], *, before: Sequence[Statement] = ()) -> A:
+        """As ``order``, but other tasks may use the session while the trainer computes."""
+        await self.order(worker, protocol.Begin(order), before=before)
+        while True:
+            collected = await self.order(worker, protocol.CollectResult(POLL_SECONDS), low_priority=True)
+            answer = collected.answer_to(order)
+            if answer is not None:
+                return answer
+
+    async def read(self, worker: Worker, data: DataSet, number: int) -> tuple[str, float]:
+        """Make sure that the trainer has a partition's rows in its cache: (handle, seconds it took)."""
+        partition = data.partition(number)
+        handle = f"{data.table}/{number}/{partition['sha256']}"
+        if handle in worker.verified:
+            return handle, 0.0
+        started = time.monotonic()
+        versions = await self.versions(data.table, int(partition["key"]))
+        if versions is not None and worker.cached.get(handle) == versions:
+            worker.verified.add(handle)
+            return handle, time.monotonic() - started
+        # Drop what a failed attempt may have left, and what earlier calls have cached.
+        for stale in {handle, *worker.cached} - worker.verified:
+            await self.order(worker, protocol.DropRows(stale))
+            worker.cached.pop(stale, None)
+        columns = [in_format(quote(name)) for name in data.variables]
+        calls = ", ".join(f"cerebro._data_in(%s, %s, {column})" for column in columns)
+        temporary = f"cerebro_state.{quote('part_' + secrets.token_hex(6))}"
+        before, table, key, after = self.platform.bring_rows(
+            in_format(data.table), columns, int(partition["key"]), worker.dist_key, temporary
+        )
+        await Statement(
+            f"{before}SELECT {calls} FROM {table} WHERE __dist_key__ = {key} ORDER BY buffer_id{after}",
+            [text for name in data.variables for text in (handle, name)],
+        )
+        try:
+            await self.order(
+                worker, protocol.LoadRows(handle, data.for_trainer, partition["rows"], partition["sha256"])
+            )
+        except Refused as refused:
+            if isinstance(refused.error, TrainerFailed):
+                raise
+            raise refused.error from refused  # the rows are not those that were packed: no model's fault
+        worker.cached[handle] = versions
+        worker.verified.add(handle)
+        return handle, time.monotonic() - started
+
+    async def versions(self, table: str, key: int) -> Versions:
+        """The versions of a partition's rows as our user sees them now; equal versions have equal bytes."""
+        plain = await Statement(
+            "SELECT 1 FROM pg_catalog.pg_class t WHERE t.oid = pg_catalog.to_regclass(%s) AND t.relkind IN ('r', 'p')"
+            " AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam"
+            "  LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid"
+            "  WHERE (c.oid = t.oid OR i.inhparent = t.oid) AND a.amname <> 'heap')",
+            (table,),
+        )
+        if not plain:
+            return None  # a view, or a kind of table that may lack the system columns
+        return await Statement(
+            f"SELECT tableoid, ctid, xmin FROM {table} WHERE __dist_key__ = {key} ORDER BY buffer_id"
+        )
+
+    # -- all segments at once -----------------------------------------------------------------------
+
+    def run_all(self, work: dict[int, Work[A]]) -> dict[int, A]:
+        """Let several segments work at the same time and wait for all of them: segment -> result."""
+        results: dict[int, A] = {}
+        try:
+            for segment, steps in work.items():
+                self.workers[segment].session.begin(steps)
+            while len(results) < len(work):
+                pending = [segment for segment in work if segment not in results]
+                wait_any([self.workers[segment].session for segment in pending], LISTEN_EVERY)
+                self.listen()
+                for segment in pending:
+                    done, result = self.workers[segment].session.advance()
+                    if done:
+                        results[segment] = result
+        except BaseException:
+            self.abandon()
+            raise
+        return results
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Cancel whatever the sessions do and close them: after a cancel or an error."""
+        for worker in self.workers:
+            worker.session.cancel()
+        deadline = time.monotonic() + LEAVE_WITHIN
+        for worker in self.workers:
+            with contextlib.suppress(psycopg2.Error):
+                while not worker.session.ready() and time.monotonic() < deadline:
+                    wait_any([worker.session], LISTEN_EVERY)
+        self.close()
+
+    def close(self) -> None:
+        """End all sessions."""
+        self._end(self.workers)
+        self.workers.clear()
+
+    def _end(self, workers: Sequence[Worker]) -> None:
+        """Sessions that still answer first end their trainers and remove their files."""
+        leaving = []
+        for worker in workers:
+            with contextlib.suppress(psycopg2.Error):
+                if not worker.session.lost and worker.session.ready():
+                    where = self.platform.on_segment(worker.dist_key)
+                    worker.session.send(Statement(f"ROLLBACK; SELECT cerebro._worker_close() {where}"))
+                    leaving.append(worker.session)
+        deadline = time.monotonic() + LEAVE_WITHIN
+        for session in leaving:
+            with contextlib.suppress(psycopg2.Error):
+                while not session.ready() and time.monotonic() < deadline:
+                    wait_any([session], LISTEN_EVERY)
+        for worker in workers:
+            with contextlib.suppress(psycopg2.Error):
+                worker.session.close()
+
+
+def in_format(sql: str) -> str:
+    """SQL for a statement that has parameters, where psycopg2 wants % doubled."""
+    return sql.replace("%", "%%")

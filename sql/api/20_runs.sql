@@ -1,0 +1,144 @@
+-- The views on runs.  People and BI tools read them: columns are plain scalars where possible, and each has a comment.
+--
+-- For all views of runs: users see their own runs, members of cerebro_monitor see all runs. A view reads its tables with
+-- the rights of the extension's owner, so row-level security does not apply and the view filters by owner itself.
+-- security_barrier makes that filter run before the conditions of a query, whose functions could otherwise see rows of
+-- other users.
+-- CREATE OR REPLACE VIEW can add columns only at the end.
+
+CREATE OR REPLACE VIEW cerebro.run_plan WITH (security_barrier) AS
+SELECT r.run, r.owner, r.name, r.description, r.created_at, r.source_table, r.validation_table, r.model_table,
+       r.selection_table, r.arch_table,
+       -- cerebro.resume(run, epochs => N) extends a run; cerebro.run keeps the number that was asked for first.
+       COALESCE((SELECT max((e.detail ->> 'epochs')::integer)
+                   FROM cerebro.event e
+                  WHERE e.run = r.run AND e.owner = r.owner AND e.event = 'extended'), r.epochs) AS epochs,
+       r.evaluate_every, r.seed, r.segments, r.dist_keys, r.configurations, r.rows_per_epoch, r.storage,
+       r.options, r.layout, r.validation_layout,
+       -- The summary contains class values, which are data: a monitor does not see them.
+       CASE WHEN r.owner = current_user THEN r.source_summary END AS source_summary, r.version
+  FROM cerebro.run r
+ WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+COMMENT ON VIEW cerebro.run_plan IS
+'What each run was asked to do, including later extensions.';
+COMMENT ON COLUMN cerebro.run_plan.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.run_plan.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.run_plan.name IS 'Name that the user gave the run.';
+COMMENT ON COLUMN cerebro.run_plan.description IS 'Description that the user gave the run.';
+COMMENT ON COLUMN cerebro.run_plan.created_at IS 'When the run was created.';
+COMMENT ON COLUMN cerebro.run_plan.source_table IS 'Packed table that the run trains on.';
+COMMENT ON COLUMN cerebro.run_plan.validation_table IS 'Packed table that the run evaluates on; NULL: none.';
+COMMENT ON COLUMN cerebro.run_plan.model_table IS 'Table that receives the trained models.';
+COMMENT ON COLUMN cerebro.run_plan.selection_table IS 'Model selection table that listed the configurations.';
+COMMENT ON COLUMN cerebro.run_plan.arch_table IS 'Table of architectures that the selection table refers to.';
+COMMENT ON COLUMN cerebro.run_plan.epochs IS
+'Planned number of epochs per model. cerebro.resume(run, epochs => N) raises it.';
+COMMENT ON COLUMN cerebro.run_plan.evaluate_every IS
+'Number of epochs between two evaluations of a model; each model is also evaluated after its last epoch. 0: after '
+'the last epoch only.';
+COMMENT ON COLUMN cerebro.run_plan.seed IS
+'Seed of the run: initial weights, order of visits and shuffling follow from it.';
+COMMENT ON COLUMN cerebro.run_plan.segments IS 'Number of segments that hold the packed rows.';
+COMMENT ON COLUMN cerebro.run_plan.dist_keys IS 'Value of __dist_key__ of each segment, in the order of the segments.';
+COMMENT ON COLUMN cerebro.run_plan.configurations IS
+'Number of configurations in the model selection table when the run was created.';
+COMMENT ON COLUMN cerebro.run_plan.rows_per_epoch IS 'Number of rows of the packed table, which is one epoch.';
+COMMENT ON COLUMN cerebro.run_plan.storage IS
+'Prefix of the names of the run''s state tables in the schema cerebro_state.';
+COMMENT ON COLUMN cerebro.run_plan.options IS 'Options of the run after defaults were filled in (JSON).';
+COMMENT ON COLUMN cerebro.run_plan.layout IS
+'Columns and partitions of the packed table when the run was created (JSON).';
+COMMENT ON COLUMN cerebro.run_plan.validation_layout IS
+'The same for the validation table (JSON); NULL: no validation table.';
+COMMENT ON COLUMN cerebro.run_plan.source_summary IS
+'Row of the packed table''s summary (JSON). Visible to the owner only, because it contains class values.';
+COMMENT ON COLUMN cerebro.run_plan.version IS 'Version of cerebro_db that created the run.';
+
+CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
+WITH last AS (
+    SELECT DISTINCT ON (run, owner) run, owner, event_id, event, at, detail
+      FROM cerebro.event
+     WHERE model IS NULL AND event IN ('created', 'started', 'finished', 'failed', 'cancelled')
+     ORDER BY run, owner, event_id DESC
+), started AS (
+    SELECT DISTINCT ON (run, owner) run, owner, event_id, detail
+      FROM cerebro.event
+     WHERE model IS NULL AND event = 'started'
+     ORDER BY run, owner, event_id DESC
+), made AS (
+    SELECT DISTINCT ON (run, owner) run, owner, event_id, event, detail
+      FROM cerebro.event
+     WHERE event IN ('materialized', 'not materialized')
+     ORDER BY run, owner, event_id DESC
+), span AS (
+    SELECT run, owner,
+           min(at) FILTER (WHERE event = 'started') AS started_at,
+           max(at) FILTER (WHERE event IN ('finished', 'failed', 'cancelled')) AS ended_at,
+           bool_or(event = 'submitted') AS submitted
+      FROM cerebro.event
+     WHERE model IS NULL
+     GROUP BY run, owner
+)
+SELECT r.run,
+       r.owner,
+       r.name,
+       CASE WHEN last.event <> 'started' THEN last.event
+            WHEN driver.pid IS NOT NULL THEN 'running'
+            ELSE 'interrupted'
+       END AS status,
+       r.source_table,
+       r.model_table,
+       r.configurations,
+       r.segments,
+       r.epochs,
+       r.created_at,
+       span.started_at,
+       CASE WHEN last.event <> 'started' THEN span.ended_at END AS ended_at,
+       CASE WHEN made.event = 'not materialized' AND made.event_id > last.event_id
+            THEN 'its model tables were not made: ' || (made.detail ->> 'message')
+            ELSE last.detail ->> 'message'
+       END AS message,
+       (last.detail ->> 'pid')::integer AS driver_pid,
+       r.description,
+       -- Whether a run has ended is decided here and nowhere else. A submitted run that has finished still makes its
+       -- model tables, in the session that drove it; if that session is gone, nobody will make them.
+       CASE last.event
+            WHEN 'created' THEN false
+            WHEN 'started' THEN driver.pid IS NULL
+            WHEN 'finished' THEN NOT (span.submitted AND driver.pid IS NOT NULL
+                                      AND started.event_id > COALESCE(made.event_id, 0))
+            ELSE true
+       END AS ended
+  FROM cerebro.run_plan r
+  JOIN last USING (run, owner)
+  JOIN span USING (run, owner)
+  LEFT JOIN started USING (run, owner)
+  LEFT JOIN made USING (run, owner)
+  LEFT JOIN cerebro._sessions() driver
+         ON driver.pid = (started.detail ->> 'pid')::integer
+        AND driver.backend_start = (started.detail ->> 'backend_start')::timestamptz
+ WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+COMMENT ON VIEW cerebro.runs IS
+'The runs and their status.';
+COMMENT ON COLUMN cerebro.runs.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.runs.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.runs.name IS 'Name that the user gave the run.';
+COMMENT ON COLUMN cerebro.runs.status IS
+'created, running, finished, failed, cancelled or interrupted. interrupted: the session that drove the run is gone.'
+' SELECT cerebro.resume(run) continues a run that failed, was cancelled or was interrupted.';
+COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table that the run trains on.';
+COMMENT ON COLUMN cerebro.runs.model_table IS 'Table that receives the trained models.';
+COMMENT ON COLUMN cerebro.runs.configurations IS 'Number of configurations of the run.';
+COMMENT ON COLUMN cerebro.runs.segments IS 'Number of segments that the run trains on.';
+COMMENT ON COLUMN cerebro.runs.epochs IS 'Planned number of epochs per model.';
+COMMENT ON COLUMN cerebro.runs.created_at IS 'When the run was created.';
+COMMENT ON COLUMN cerebro.runs.started_at IS 'When a session first began to drive the run.';
+COMMENT ON COLUMN cerebro.runs.ended_at IS
+'When the run finished, failed or was cancelled; NULL while it runs and when it was interrupted.';
+COMMENT ON COLUMN cerebro.runs.message IS 'Why the run failed or was cancelled, or why its model tables were not made.';
+COMMENT ON COLUMN cerebro.runs.driver_pid IS
+'Process id of the session that drives the run; when interrupted, of the session that drove it last.';
+COMMENT ON COLUMN cerebro.runs.description IS 'Description that the user gave the run.';
+COMMENT ON COLUMN cerebro.runs.ended IS
+'True if no session works on the run any more: it is not running, and a submitted run has also made its model '
+'tables (or message says why not).';

@@ -1,0 +1,151 @@
+-- The views on what segments do.  The head of 20_runs.sql says which rules hold for views.
+
+CREATE OR REPLACE VIEW cerebro.hop_timeline WITH (security_barrier) AS
+SELECT u.run, u.owner, u.segment, u.activity, m.mst_key, u.epoch, u.hop, u.dataset, u.part,
+       u.started_at, u.finished_at, u.seconds, u.rows, u.loss, u.metric,
+       u.seconds_reading, u.seconds_state_in, u.seconds_training, u.seconds_state_out, u.seconds_building,
+       u.seconds_behind, u.worker_pid, u.trainer_pid, built.engine, u.model
+  FROM (SELECT h.run, h.owner, h.segment, 'train' AS activity, h.model, h.epoch, h.hop,
+               NULL AS dataset, NULL::integer AS part,
+               h.started_at, h.finished_at,
+               extract(epoch FROM h.finished_at - h.started_at)::double precision AS seconds,
+               h.rows, h.loss, h.metric,
+               COALESCE((h.seconds ->> 'data')::double precision, 0) AS seconds_reading,
+               COALESCE((h.seconds ->> 'load')::double precision, 0) AS seconds_state_in,
+               COALESCE((h.seconds ->> 'train')::double precision, 0) AS seconds_training,
+               COALESCE((h.seconds ->> 'save')::double precision, 0) AS seconds_state_out,
+               COALESCE((h.seconds ->> 'build')::double precision, 0) AS seconds_building,
+               COALESCE((h.seconds ->> 'behind')::double precision, 0) AS seconds_behind,
+               h.worker_pid, h.trainer_pid
+          FROM cerebro.hop h
+         UNION ALL
+        SELECT e.run, e.owner, e.segment, 'evaluate', e.model, e.epoch, NULL,
+               e.dataset, e.part,
+               e.started_at, e.finished_at,
+               extract(epoch FROM e.finished_at - e.started_at)::double precision,
+               e.rows, e.loss, e.metric,
+               COALESCE((e.seconds ->> 'data')::double precision, 0),
+               COALESCE((e.seconds ->> 'load')::double precision, 0),
+               COALESCE((e.seconds ->> 'evaluate')::double precision, 0),
+               0,
+               COALESCE((e.seconds ->> 'build')::double precision, 0),
+               0,
+               e.worker_pid, NULL
+          FROM cerebro.evaluation e) u
+  JOIN cerebro.model m USING (run, owner, model)
+  LEFT JOIN (SELECT run, owner, model, max(detail ->> 'engine') AS engine
+               FROM cerebro.event
+              WHERE event = 'built'
+              GROUP BY run, owner, model) built USING (run, owner, model)
+ WHERE u.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+COMMENT ON VIEW cerebro.hop_timeline IS
+'What each segment did and when: one row per committed visit or evaluation, with its duration in parts. The visits '
+'of a fusion group begin together; the parts of the group''s duration are divided equally among them.';
+COMMENT ON COLUMN cerebro.hop_timeline.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.hop_timeline.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.hop_timeline.segment IS 'Segment of the run, from 0.';
+COMMENT ON COLUMN cerebro.hop_timeline.activity IS 'train (a visit) or evaluate.';
+COMMENT ON COLUMN cerebro.hop_timeline.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.hop_timeline.epoch IS 'Epoch of the model, from 1.';
+COMMENT ON COLUMN cerebro.hop_timeline.hop IS 'Number of the visit within the model, from 1; NULL for evaluations.';
+COMMENT ON COLUMN cerebro.hop_timeline.dataset IS
+'Data set that was evaluated: training or validation; NULL for visits.';
+COMMENT ON COLUMN cerebro.hop_timeline.part IS 'Part of the data set that was evaluated, from 0; NULL for visits.';
+COMMENT ON COLUMN cerebro.hop_timeline.started_at IS 'When the visit or evaluation started.';
+COMMENT ON COLUMN cerebro.hop_timeline.finished_at IS 'When the visit or evaluation was recorded, its state stored.';
+COMMENT ON COLUMN cerebro.hop_timeline.seconds IS 'Seconds from started_at to finished_at.';
+COMMENT ON COLUMN cerebro.hop_timeline.rows IS 'Number of rows trained on or evaluated.';
+COMMENT ON COLUMN cerebro.hop_timeline.loss IS 'Mean loss over these rows.';
+COMMENT ON COLUMN cerebro.hop_timeline.metric IS 'Mean of the first metric over these rows.';
+COMMENT ON COLUMN cerebro.hop_timeline.seconds_reading IS 'Seconds spent on reading rows into the row cache.';
+COMMENT ON COLUMN cerebro.hop_timeline.seconds_state_in IS 'Seconds spent on fetching and loading the model state.';
+COMMENT ON COLUMN cerebro.hop_timeline.seconds_training IS 'Seconds of computation: training, or evaluating.';
+COMMENT ON COLUMN cerebro.hop_timeline.seconds_state_out IS 'Seconds spent on saving and storing the model state.';
+COMMENT ON COLUMN cerebro.hop_timeline.seconds_building IS 'Seconds spent on building and compiling the model.';
+COMMENT ON COLUMN cerebro.hop_timeline.seconds_behind IS
+'Seconds in which the state was stored while the trainer already worked on the next unit. These seconds overlap '
+'with that unit.';
+COMMENT ON COLUMN cerebro.hop_timeline.worker_pid IS 'Process id of the worker session.';
+COMMENT ON COLUMN cerebro.hop_timeline.trainer_pid IS 'Process id of the trainer; NULL for evaluations.';
+COMMENT ON COLUMN cerebro.hop_timeline.engine IS 'Engine that trains the model: tensorflow, jax or torch.';
+COMMENT ON COLUMN cerebro.hop_timeline.model IS 'Number of the model within the run, from 1.';
+
+CREATE OR REPLACE VIEW cerebro.segments_now WITH (security_barrier) AS
+SELECT DISTINCT ON (a.run, a.owner, a.segment)
+       a.run, a.segment, m.mst_key,
+       (a.hop - 1) / COALESCE(cardinality(m.visits), r.segments) + 1 AS epoch,
+       a.hop,
+       CASE WHEN h.hop IS NOT NULL OR r.status = 'running'
+            THEN extract(epoch FROM COALESCE(h.finished_at, clock_timestamp()) - a.started_at)::double precision
+       END AS seconds,
+       h.hop IS NOT NULL AS done,
+       a.owner,
+       a.model
+  FROM cerebro.attempt a
+  JOIN cerebro.runs r USING (run, owner)
+  JOIN cerebro.model m USING (run, owner, model)
+  LEFT JOIN cerebro.hop h USING (run, owner, model, hop)
+ WHERE a.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE')
+ ORDER BY a.run, a.owner, a.segment, a.started_at DESC;
+COMMENT ON VIEW cerebro.segments_now IS
+'The latest visit that each segment of each run has started.';
+COMMENT ON COLUMN cerebro.segments_now.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.segments_now.segment IS 'Segment of the run, from 0.';
+COMMENT ON COLUMN cerebro.segments_now.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.segments_now.epoch IS 'Epoch of the model, from 1.';
+COMMENT ON COLUMN cerebro.segments_now.hop IS 'Number of the visit within the model, from 1.';
+COMMENT ON COLUMN cerebro.segments_now.seconds IS
+'Duration of the visit in seconds, so far if it is still under way; NULL if the visit was broken off.';
+COMMENT ON COLUMN cerebro.segments_now.done IS 'True if the visit is committed.';
+COMMENT ON COLUMN cerebro.segments_now.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.segments_now.model IS 'Number of the model within the run, from 1.';
+
+CREATE OR REPLACE VIEW cerebro.run_time WITH (security_barrier) AS
+WITH spent AS (
+    SELECT run, owner,
+           sum(seconds - seconds_behind) AS busy,
+           sum(seconds_training) FILTER (WHERE activity = 'train') AS training,
+           sum(seconds_training) FILTER (WHERE activity = 'evaluate') AS validation,
+           sum(seconds_reading) AS reading,
+           sum(seconds_building) AS building,
+           sum(seconds_state_in) AS state_in,
+           sum(seconds_state_out) AS state_out,
+           min(started_at) AS first_unit,
+           max(finished_at) AS last_unit
+      FROM cerebro.hop_timeline
+     GROUP BY run, owner
+), whole AS (
+    SELECT s.*, r.segments,
+           extract(epoch FROM s.last_unit - s.first_unit)::double precision * r.segments AS available,
+           GREATEST(extract(epoch FROM s.first_unit - runs.started_at)::double precision, 0) * r.segments AS starting
+      FROM spent s
+      JOIN cerebro.run_plan r USING (run, owner)
+      JOIN cerebro.runs USING (run, owner)
+), parts AS (
+    SELECT w.run, w.owner, w.available + w.starting AS total, part.*
+      FROM whole w
+     CROSS JOIN LATERAL (VALUES
+           (1, 'training',        w.training),
+           (2, 'validation',      COALESCE(w.validation, 0)),
+           (3, 'reading data',    w.reading),
+           (4, 'building models', w.building),
+           (5, 'state load',      w.state_in),
+           (6, 'state emit',      w.state_out),
+           (7, 'bookkeeping',     w.busy - w.training - COALESCE(w.validation, 0) - w.reading - w.building
+                                         - w.state_in - w.state_out),
+           (8, 'waiting',         w.available - w.busy),
+           (9, 'starting',        w.starting)) AS part (place, activity, seconds)
+)
+SELECT run, place, activity, seconds, seconds / NULLIF(total, 0) AS share, owner
+  FROM parts;
+COMMENT ON VIEW cerebro.run_time IS
+'How the segments of a run spent their time: one row per activity, summed over all segments.';
+COMMENT ON COLUMN cerebro.run_time.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.run_time.place IS 'Position of the activity in the list, from 1, for sorting.';
+COMMENT ON COLUMN cerebro.run_time.activity IS
+'training, validation, reading data, building models, state load (fetching and loading states), state emit (saving '
+'and storing states), bookkeeping (the rest of a unit), waiting (between units) or starting (before the first '
+'unit).';
+COMMENT ON COLUMN cerebro.run_time.seconds IS 'Seconds, summed over the segments.';
+COMMENT ON COLUMN cerebro.run_time.share IS 'Share of the run''s total segment time, from 0 to 1.';
+COMMENT ON COLUMN cerebro.run_time.owner IS 'The user who owns the run.';

@@ -1,0 +1,95 @@
+-- Packing: a table becomes buffers of rows, spread over the segments.  docs/architecture.md describes the format.
+
+-- The order in which a scan returns the rows affects the packed table. Without parallel workers, and without
+-- synchronized scans (joining a scan that another session has begun), the order is the same each time.
+CREATE OR REPLACE FUNCTION cerebro.training_preprocessor_dl(
+    source_table text,
+    output_table text,
+    dependent_varname text,
+    independent_varname text,
+    buffer_size integer DEFAULT NULL,
+    normalizing_const real DEFAULT 1.0,
+    num_classes integer[] DEFAULT NULL,
+    distribution_rules text DEFAULT NULL,
+    segments integer DEFAULT NULL,
+    seed bigint DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
+@cerebro@
+return api.training_preprocessor_dl(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.training_preprocessor_dl(
+    text, text, text, text, integer, real, integer[], text, integer, bigint) IS
+'Packs a table or view for training. output_table receives the rows, shuffled, in buffers that are spread over the
+segments; output_table_summary describes them.
+
+- dependent_varname: columns to predict, separated by commas. Text, integers, booleans, dates and the like are class
+  labels and become one-hot vectors. real, double precision and numeric are regression targets. Arrays are stored as
+  they are (integers as int16, others as float32).
+- independent_varname: input columns, separated by commas. Each array of numbers is one input of the model. All plain
+  number columns together are one input named features. Arrays of smallint, integer or boolean stay integers and are
+  divided by normalizing_const when they are read. All other inputs become float32 and are divided when they are packed.
+- buffer_size: rows per buffer. NULL chooses it from the size of the rows.
+- normalizing_const: the inputs are divided by it.
+- num_classes: number of classes per dependent column, where the model has room for more classes than the table
+  contains. NULL: the number of classes in the table.
+- distribution_rules: on Greenplum, the segments to use: all_segments, gpu_segments (segments on hosts with GPUs), or
+  the name of a table whose column dbid lists segments. Ignored on PostgreSQL.
+- segments: number of segments. NULL: the setting cerebro.segments, else one per GPU, else one per
+  processor; on PostgreSQL a table gets at most one segment per 500 rows.
+- seed: the same seed and the same rows give the same packed table, whatever the order of the rows in the source and
+  whether on PostgreSQL or Greenplum. NULL draws a seed, which the summary records.';
+
+CREATE OR REPLACE FUNCTION cerebro.validation_preprocessor_dl(
+    source_table text,
+    output_table text,
+    dependent_varname text,
+    independent_varname text,
+    training_preprocessor_table text,
+    buffer_size integer DEFAULT NULL,
+    distribution_rules text DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
+@cerebro@
+return api.validation_preprocessor_dl(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(text, text, text, text, text, integer, text) IS
+'Packs a table or view for validation, in the same way as training_preprocessor_table was packed: the same normalizing
+constant, the same classes, the same number of segments. The columns may have other names, but must have the same
+shapes, and every class label must occur in the training table. On PostgreSQL the rows keep their order if they have
+one.';
+
+-- MADlib's functions for the bytes of packed tables.
+CREATE OR REPLACE FUNCTION cerebro.convert_array_to_bytea(var real[]) RETURNS bytea
+LANGUAGE plpython3u IMMUTABLE AS $py$
+@cerebro@
+return api.array_to_bytes(plpy, *args, "f")
+$py$;
+COMMENT ON FUNCTION cerebro.convert_array_to_bytea(real[]) IS
+'Converts an array to bytes: little-endian float32 values in C order.';
+
+CREATE OR REPLACE FUNCTION cerebro.convert_array_to_bytea(var smallint[]) RETURNS bytea
+LANGUAGE plpython3u IMMUTABLE AS $py$
+@cerebro@
+return api.array_to_bytes(plpy, *args, "h")
+$py$;
+COMMENT ON FUNCTION cerebro.convert_array_to_bytea(smallint[]) IS
+'Converts an array to bytes: little-endian int16 values in C order.';
+
+CREATE OR REPLACE FUNCTION cerebro.convert_bytea_to_real_array(var bytea) RETURNS real[]
+LANGUAGE plpython3u IMMUTABLE AS $py$
+@cerebro@
+return api.bytes_to_array(plpy, *args, "f")
+$py$;
+COMMENT ON FUNCTION cerebro.convert_bytea_to_real_array(bytea) IS
+'Converts little-endian float32 values to an array with one dimension.';
+
+CREATE OR REPLACE FUNCTION cerebro.convert_bytea_to_smallint_array(var bytea) RETURNS smallint[]
+LANGUAGE plpython3u IMMUTABLE AS $py$
+@cerebro@
+return api.bytes_to_array(plpy, *args, "h")
+$py$;
+COMMENT ON FUNCTION cerebro.convert_bytea_to_smallint_array(bytea) IS
+'Converts little-endian int16 values to an array with one dimension.';

@@ -1,0 +1,145 @@
+-- Runs: training all configurations of a model selection table by model hopping, and managing the runs.
+
+CREATE OR REPLACE FUNCTION cerebro.fit(
+    source_table     text,
+    model_table      text,
+    selection_table  text,
+    epochs           integer,
+    validation_table text    DEFAULT NULL,
+    evaluate_every   integer DEFAULT NULL,
+    use_gpus         boolean DEFAULT false,
+    warm_start       boolean DEFAULT false,
+    name             text    DEFAULT NULL,
+    description      text    DEFAULT NULL,
+    options          jsonb   DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.fit_multiple_model(plpy, source_table, model_table, selection_table, epochs, use_gpus, validation_table,
+                              evaluate_every, warm_start, name, description, True, options)
+$py$;
+COMMENT ON FUNCTION cerebro.fit(text, text, text, integer, text, integer, boolean, boolean, text, text, jsonb) IS
+'Trains every configuration of a model selection table on a packed table by model hopping, and returns the number of the
+run. In each epoch every model visits every segment once, and its whole training state moves with it.
+
+The trained models are in model_table, their losses and metrics in model_table_info, the arguments of the run in
+model_table_summary. Models too large for one value have their weights in model_table_weights. From another session,
+SELECT * FROM cerebro.run_progress shows how far the run is.
+
+- validation_table: packed table to evaluate the models on.
+- evaluate_every: number of epochs between two evaluations. NULL: the models are evaluated after the last epoch only.
+- use_gpus: true trains on GPUs.
+- warm_start: true starts from the models that an earlier run has left in model_table; the new models replace them.
+- name, description: texts that the views show with the run.
+- options: a JSON object; docs/reference/options.md describes each option. The options are
+  seed (a number from which all random choices of the run follow),
+  deterministic (true: the same seed gives the same models, bit for bit),
+  engine (tensorflow, jax, torch or auto),
+  precision (float32, mixed_bfloat16 or mixed_float16),
+  nan (stop: a model whose loss is not finite fails; keep: it goes on),
+  threads (processor threads per segment),
+  cache_mb (maximum megabytes of rows cached in memory per segment),
+  fuse (whether similar models train together in one pass; jax only),
+  read_ahead (whether segments fetch the next state while they train),
+  hang_after (seconds without progress after which a trainer is ended) and
+  replay (number of an earlier run whose options, seed and order of visits are used again).';
+
+CREATE OR REPLACE FUNCTION cerebro.madlib_fit_multiple_model(
+    source_table              text,
+    model_output_table        text,
+    model_selection_table     text,
+    num_iterations            integer,
+    use_gpus                  boolean DEFAULT false,
+    validation_table          text    DEFAULT NULL,
+    metrics_compute_frequency integer DEFAULT NULL,
+    warm_start                boolean DEFAULT false,
+    name                      text    DEFAULT NULL,
+    description               text    DEFAULT NULL,
+    use_caching               boolean DEFAULT true,
+    options                   jsonb   DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.fit_multiple_model(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb) IS
+'cerebro.fit with the name and the arguments of MADlib: model_output_table is model_table, model_selection_table is
+selection_table, num_iterations is epochs and metrics_compute_frequency is evaluate_every. use_caching has no effect,
+because trainers always cache their rows.';
+
+CREATE OR REPLACE FUNCTION cerebro.submit(
+    source_table              text,
+    model_output_table        text,
+    model_selection_table     text,
+    num_iterations            integer,
+    use_gpus                  boolean DEFAULT false,
+    validation_table          text    DEFAULT NULL,
+    metrics_compute_frequency integer DEFAULT NULL,
+    warm_start                boolean DEFAULT false,
+    name                      text    DEFAULT NULL,
+    description               text    DEFAULT NULL,
+    use_caching               boolean DEFAULT true,
+    options                   jsonb   DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.submit(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.submit(text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb) IS
+'Starts a run as cerebro.madlib_fit_multiple_model does, and returns the number of the run at once. The run continues in
+a session of its own, also after you have disconnected. cerebro.wait(run) waits for its end, cerebro.runs and
+cerebro.run_progress show its status, cerebro.cancel(run) ends it.';
+
+CREATE OR REPLACE FUNCTION cerebro.resume(
+    run          bigint,
+    epochs       integer DEFAULT NULL,
+    retry_failed boolean DEFAULT false,
+    wait         boolean DEFAULT true
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.resume(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.resume(bigint, integer, boolean, boolean) IS
+'Continues a run that failed, was cancelled or was interrupted, and returns its number. Committed visits are not
+repeated, and the models become what they would have become without the interruption.
+
+- epochs: a new total number of epochs, larger than the planned one. It extends the run, also a finished one.
+- retry_failed: true gives failed models another chance.
+- wait: false returns at once, as cerebro.submit does.';
+
+CREATE OR REPLACE FUNCTION cerebro.wait(run bigint, timeout double precision DEFAULT NULL) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.wait(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
+'Waits until a run has ended and, if it was submitted, has made its model tables. Returns the status of the run.
+
+- timeout: maximum time to wait, in seconds. NULL: no limit.';
+
+CREATE OR REPLACE FUNCTION cerebro.cancel(run bigint) RETURNS boolean
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.cancel(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.cancel(bigint) IS
+'Ends a running run within about a second, whichever session drives it. Returns false if no session drives the run.
+cerebro.resume(run) can continue it later. Users can cancel their own runs, members of cerebro_admin any run.';
+
+CREATE OR REPLACE FUNCTION cerebro.forget(run bigint) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.forget(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.forget(bigint) IS
+'Deletes the log and the model states of a run. The run cannot be resumed or extended any more. Its model tables stay.
+Users can forget their own runs, members of cerebro_admin any run.';
+
+CREATE OR REPLACE FUNCTION cerebro.materialize(run bigint, model_output_table text) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.materialize_run(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.materialize(bigint, text) IS
+'Makes the model tables of a run from its latest states. The run need not have finished.';

@@ -1,0 +1,109 @@
+-- Evaluating trained models and predicting with them.
+
+-- Rows travel to the trainer, and predictions back, in chunks of bytes. A SQL function that handles single array elements
+-- takes longer than the prediction itself.
+
+CREATE OR REPLACE FUNCTION cerebro._predict(rows bigint, variables bytea[]) RETURNS cerebro._prediction[]
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.predict_chunk(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._predict(bigint, bytea[]) IS
+'The predictions of this session''s model for a chunk of rows. variables: per input, the bytes of the arrays of all rows,
+concatenated.';
+
+-- PostgreSQL stores an array and a bytea value alike: a length, then the bytes. So byteasend, which copies a bytea value,
+-- also copies an array.
+CREATE OR REPLACE FUNCTION cerebro._array_bytes(anyarray) RETURNS bytea
+LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
+COMMENT ON FUNCTION cerebro._array_bytes(anyarray) IS
+'The bytes of an array as PostgreSQL stores it: its header and its elements.';
+
+CREATE OR REPLACE FUNCTION cerebro._bytes_array(bytea) RETURNS real[]
+LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
+COMMENT ON FUNCTION cerebro._bytes_array(bytea) IS
+'The reverse of _array_bytes for real[]. The server does not check the bytes, so no role may call this function '
+'directly.';
+
+CREATE OR REPLACE FUNCTION cerebro._reals(numbers bytea) RETURNS real[]
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $sql$
+SELECT CASE WHEN octet_length($1) % 4 = 0 THEN
+       -- the header of a real[] with that many elements, and then the numbers
+       cerebro._bytes_array(substring(cerebro._array_bytes(array_fill(0::real, ARRAY[octet_length($1) / 4])) FOR 20) || $1)
+       END
+$sql$;
+COMMENT ON FUNCTION cerebro._reals(bytea) IS
+'Converts numbers of four bytes each (float32, in the byte order of the machine) to an array.';
+
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_evaluate(
+    model_table  text,
+    test_table   text,
+    output_table text,
+    use_gpus     boolean DEFAULT false,
+    mst_key      integer DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.keras_evaluate(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.madlib_keras_evaluate(text, text, text, boolean, integer) IS
+'Computes the loss and the metric of a trained model on a packed table, on all of its segments at the same time.
+output_table receives one row.
+
+- mst_key: the model to evaluate, where model_table contains several.';
+
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
+    model_table         text,
+    test_table          text,
+    id_col              text,
+    independent_varname text,
+    output_table        text,
+    pred_type           text    DEFAULT 'prob',
+    use_gpus            boolean DEFAULT false,
+    mst_key             integer DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.keras_predict(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.madlib_keras_predict(text, text, text, text, text, text, boolean, integer) IS
+'Predicts with a trained model for the rows of a table or view, which need not be packed. output_table receives the
+predictions with the values of id_col. A regression model writes one column estimated_<name> per dependent variable.
+
+- pred_type: prob writes all classes of each row, with probability and rank. response writes the most probable class
+  only.
+- mst_key: the model to predict with, where model_table contains several.';
+
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
+    model_table         text,
+    test_table          text,
+    id_col              text,
+    independent_varname text,
+    output_table        text,
+    pred_type           integer,
+    use_gpus            boolean DEFAULT false,
+    mst_key             integer DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.keras_predict(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.madlib_keras_predict(text, text, text, text, text, integer, boolean, integer) IS
+'As madlib_keras_predict with pred_type prob, but for each row only the pred_type most probable classes.';
+
+CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
+    model_table         text,
+    test_table          text,
+    id_col              text,
+    independent_varname text,
+    output_table        text,
+    pred_type           double precision,
+    use_gpus            boolean DEFAULT false,
+    mst_key             integer DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.keras_predict(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.madlib_keras_predict(text, text, text, text, text, double precision, boolean, integer) IS
+'As madlib_keras_predict with pred_type prob, but only the classes whose probability is above pred_type (0.0 to 1.0).';

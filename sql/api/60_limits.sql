@@ -1,0 +1,123 @@
+-- Limits on what a role may use of the server.  The table is in sql/schema/60_limits.sql.
+
+-- On Greenplum, 80_greenplum.sql replaces this view.
+CREATE OR REPLACE VIEW cerebro._state_size AS
+SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner, pg_catalog.pg_total_relation_size(c.oid) AS bytes
+  FROM pg_catalog.pg_class c
+ WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace;
+COMMENT ON VIEW cerebro._state_size IS
+'The disk space of the state tables of all runs, in bytes per table, with its owner.';
+
+-- A run is checked against the same figures that users see here.
+CREATE OR REPLACE VIEW cerebro.limits WITH (security_barrier) AS
+WITH mine AS (
+    SELECT COALESCE(own.max_running_runs, everybody.max_running_runs) AS running_runs,
+           COALESCE(own.max_segments, everybody.max_segments) AS segments,
+           COALESCE(own.max_state_bytes, everybody.max_state_bytes) AS state_bytes,
+           COALESCE(own.max_run_seconds, everybody.max_run_seconds) AS run_seconds,
+           COALESCE(own.min_free_connections, everybody.min_free_connections,
+                    GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections,
+           COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds
+      FROM (VALUES (1)) one
+      LEFT JOIN cerebro.role_limit own ON own.role = current_user
+      LEFT JOIN cerebro.role_limit everybody ON everybody.role = ''
+), running AS (
+    SELECT count(*) AS runs, COALESCE(sum(segments), 0) AS segments,
+           max(extract(epoch FROM clock_timestamp() - last.at)) AS seconds
+      FROM cerebro.runs
+     CROSS JOIN LATERAL (SELECT max(e.at) AS at FROM cerebro.event e
+                          WHERE e.run = runs.run AND e.owner = runs.owner AND e.event = 'started') last
+     WHERE runs.owner = current_user AND runs.status = 'running'
+), states AS (
+    SELECT COALESCE(sum(bytes), 0) AS bytes FROM cerebro._state_size WHERE owner = current_user
+)
+SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
+  FROM mine, running, states,
+       LATERAL (VALUES
+           ('running_runs', mine.running_runs, running.runs, 'your runs that are running'),
+           ('segments', mine.segments, running.segments,
+            'segments of your running runs; each segment has a trainer process'),
+           ('state_bytes', mine.state_bytes, states.bytes, 'bytes of disk space for the model states of all your runs'),
+           ('run_seconds', mine.run_seconds, COALESCE(running.seconds, 0),
+            'seconds that a run may take from its start or its last resume'),
+           ('connections',
+            current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+                - COALESCE(current_setting('reserved_connections', true)::integer, 0) - mine.free_connections,
+            (SELECT sum(numbackends) FROM pg_catalog.pg_stat_database),
+            'connections to the whole server; a run takes one connection per segment and one more'),
+           ('waiting_seconds', mine.waiting_seconds, NULL::numeric,
+            'seconds for which worker sessions stay open for the next call of your session; 0: they end with the call')
+       ) AS l (name, allowed, used, about);
+COMMENT ON VIEW cerebro.limits IS
+'What you may use of the server, and what you use now.';
+COMMENT ON COLUMN cerebro.limits.name IS
+'Name of the limit: running_runs, segments, state_bytes, run_seconds, connections or waiting_seconds.';
+COMMENT ON COLUMN cerebro.limits.allowed IS 'The most that you may use, in the unit that about names; NULL: no limit.';
+COMMENT ON COLUMN cerebro.limits.used IS 'What is used now, in the same unit; NULL: not measured.';
+COMMENT ON COLUMN cerebro.limits.about IS 'What the limit counts, and its unit.';
+
+CREATE OR REPLACE FUNCTION cerebro.set_limits(
+    role                 text    DEFAULT NULL,
+    max_running_runs     integer DEFAULT NULL,
+    max_segments         integer DEFAULT NULL,
+    max_state_bytes      bigint  DEFAULT NULL,
+    max_run_seconds      integer DEFAULT NULL,
+    min_free_connections integer DEFAULT NULL,
+    max_waiting_seconds  integer DEFAULT NULL
+) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF COALESCE(role, '') <> '' AND NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+        RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
+    END IF;
+    DELETE FROM cerebro.role_limit l WHERE l.role = COALESCE(set_limits.role, '');
+    INSERT INTO cerebro.role_limit
+           (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
+            max_waiting_seconds)
+    VALUES (COALESCE(set_limits.role, ''), set_limits.max_running_runs, set_limits.max_segments,
+            set_limits.max_state_bytes, set_limits.max_run_seconds, set_limits.min_free_connections,
+            set_limits.max_waiting_seconds);
+END
+$$;
+COMMENT ON FUNCTION cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer) IS
+'Sets all limits of a role, replacing the limits that the role had. For cerebro_admin. The limits bound what runs use;
+PostgreSQL itself limits the role''s own sessions.
+
+- role: NULL sets the limits of every role that has none of its own. In the other arguments NULL means no limit of the
+  role''s own.
+- max_running_runs: runs at the same time.
+- max_segments: segments of all running runs together.
+- max_state_bytes: disk space for model states, in bytes.
+- max_run_seconds: duration of a run, in seconds. A run that takes longer is cancelled and can be resumed.
+- min_free_connections: connections that stay free for other users. Default: a tenth of max_connections, at least 3.
+- max_waiting_seconds: how long the worker sessions of a call stay open, with their memory, for the next call of the
+  same session, in seconds. Default: 60. They end at once when other users lack connections or memory.';
+
+CREATE OR REPLACE FUNCTION cerebro._forget(forgotten bigint, whose name) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    state_table name;
+    named       text;
+BEGIN
+    -- A user can write any text into the column storage. So a table is dropped only if it belongs to the owner of the
+    -- run and has the name of a state table.
+    FOR state_table IN
+        SELECT c.relname
+          FROM cerebro.run r
+          JOIN pg_roles o ON o.rolname = r.owner
+          JOIN pg_class c ON c.relowner = o.oid AND c.relkind IN ('r', 'p')
+          JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
+         WHERE r.run = forgotten AND r.owner = whose AND r.storage ~ '^run_[0-9a-f]{12}$'
+           AND c.relname ~ ('^' || r.storage || '_[0-9]+_[01]$')
+    LOOP
+        EXECUTE format('DROP TABLE cerebro_state.%I', state_table);
+    END LOOP;
+    FOREACH named IN ARRAY ARRAY['heartbeat', 'decision', 'attempt', 'evaluation', 'hop', 'event', 'model', 'configuration',
+                                 'architecture', 'run']
+    LOOP
+        EXECUTE format('DELETE FROM cerebro.%I WHERE run = $1 AND owner = $2', named) USING forgotten, whose;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION cerebro._forget(bigint, name) IS
+'Deletes the log and the model states of any user''s run. cerebro.forget() calls it for a member of cerebro_admin.';

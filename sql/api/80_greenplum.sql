@@ -1,0 +1,59 @@
+-- Functions, views and settings that Greenplum needs besides, or in another form.  On PostgreSQL this does nothing.
+
+DO $greenplum$
+BEGIN
+    IF pg_catalog.version() NOT LIKE '%Greenplum%' THEN
+        RETURN;
+    END IF;
+
+    EXECUTE 'GRANT SELECT ON cerebro.place TO cerebro_user';
+
+    -- The sessions to list are the coordinator's. On a segment the same query would list the sessions of that segment.
+    EXECUTE 'ALTER FUNCTION cerebro._sessions() EXECUTE ON COORDINATOR';
+
+    -- Every segment reports the size of its own tables. On the coordinator, pg_total_relation_size() sends queries to the
+    -- segments, which it cannot do within another query.
+    EXECUTE $sql$
+        CREATE OR REPLACE VIEW cerebro._state_size AS
+        SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner, pg_catalog.pg_total_relation_size(c.oid) AS bytes
+          FROM gp_dist_random('pg_catalog.pg_class') c
+         WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace
+    $sql$;
+
+    -- PL/Python functions block the cancel signal here. These functions run a statement that may take long, with the
+    -- signal let through, and block it again at their end. plpy/cerebro_plpy/database/cancellation.py says why.
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION cerebro._hold() RETURNS void LANGUAGE plpython3u AS $py$
+        @cerebro@
+        return api.hold(plpy)
+        $py$
+    $sql$;
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION cerebro._scan(query text, labels text[]) RETURNS SETOF text LANGUAGE plpgsql AS $f$
+        DECLARE
+            found record;
+        BEGIN
+            FOR found IN EXECUTE query USING labels LOOP
+                RETURN NEXT pg_catalog.row_to_json(found)::text;
+            END LOOP;
+            PERFORM cerebro._hold();
+        END
+        $f$
+    $sql$;
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION cerebro._await(command text, labels text[]) RETURNS text LANGUAGE plpgsql AS $f$
+        BEGIN
+            EXECUTE command USING labels;
+            PERFORM cerebro._hold();
+            RETURN 'true';
+        END
+        $f$
+    $sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._hold() IS
+        'Blocks the cancel signal again after a statement that may take long.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._scan(text, text[]) IS
+        'Runs a query that may take long, and returns its rows as JSON. A cancel interrupts it.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._await(text, text[]) IS
+        'Runs a command that may take long. A cancel interrupts it.'$sql$;
+END
+$greenplum$;

@@ -1,0 +1,46 @@
+-- Who may use what.  PUBLIC has no rights. Functions that only the server itself calls are granted to no user.
+-- tests/sql/privileges.txt is the complete matrix; a test compares it with the database.
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA cerebro FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA cerebro FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA cerebro FROM PUBLIC;
+REVOKE ALL ON TYPE cerebro._chunk, cerebro._prediction FROM PUBLIC;
+
+-- Users insert and read rows about their own runs; row-level security keeps them from other rows. cerebro.forget() needs
+-- DELETE. Nobody needs UPDATE.
+GRANT SELECT, INSERT, DELETE
+   ON cerebro.run, cerebro.architecture, cerebro.configuration, cerebro.model, cerebro.event, cerebro.attempt,
+      cerebro.hop, cerebro.evaluation, cerebro.decision, cerebro.heartbeat
+   TO cerebro_user;
+GRANT USAGE ON SEQUENCE cerebro.run_id, cerebro.event_id TO cerebro_user;
+GRANT USAGE ON TYPE cerebro._chunk, cerebro._prediction TO cerebro_user;
+
+GRANT SELECT
+   ON cerebro.run_plan, cerebro.runs, cerebro.learning_curve, cerebro.leaderboard, cerebro.run_progress,
+      cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time, cerebro.custom_functions, cerebro.custom_function
+   TO cerebro_user, cerebro_monitor;
+GRANT SELECT ON cerebro.limits TO cerebro_user;
+
+-- Administrators register functions and set limits. The database fills in registered_by, registered_at, set_by and
+-- set_at, so these columns are not granted.
+GRANT INSERT (name, version, kind, source, sha256, description) ON cerebro.custom_function TO cerebro_admin;
+GRANT SELECT, DELETE ON cerebro.role_limit TO cerebro_admin;
+GRANT INSERT (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
+              max_waiting_seconds)
+   ON cerebro.role_limit TO cerebro_admin;
+
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA cerebro TO cerebro_user;
+REVOKE ALL ON FUNCTION cerebro._enrol(name), cerebro._setup_logins(), cerebro._bytes_array(bytea) FROM cerebro_user;
+GRANT EXECUTE ON FUNCTION cerebro._enrol(name) TO cerebro_enrol;
+GRANT EXECUTE ON FUNCTION cerebro._sessions() TO cerebro_monitor;
+REVOKE ALL ON FUNCTION cerebro.load_custom_function(text, text, text, text), cerebro.delete_custom_function(text),
+                       cerebro.delete_custom_function(text, text), cerebro._forget(bigint, name),
+                       cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer)
+  FROM cerebro_user;
+GRANT EXECUTE ON FUNCTION cerebro.load_custom_function(text, text, text, text), cerebro.delete_custom_function(text),
+                          cerebro.delete_custom_function(text, text), cerebro._forget(bigint, name),
+                          cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer)
+   TO cerebro_admin;
+
+-- The password is computed from a secret of the server, so repeating this keeps the login working.
+SELECT cerebro._setup_logins();

@@ -1,0 +1,93 @@
+-- What was asked for: a run, its architectures, its configurations and its models.  These rows are written when the run
+-- is created; a search policy may add models later.
+--
+-- For this file and for 20_log.sql:
+-- * Rows are inserted, and deleted only by cerebro.forget(). They are never updated, so the history of a run cannot be
+--   half-changed, and on Greenplum no statement locks a whole table. What is current is computed by views.
+-- * Every row has an owner, and row-level security lets users read and write their own rows only.
+-- * Users can write any row about their own runs, and the views compute with the rows of all users. The CHECK
+--   constraints refuse whatever would make such a computation fail (text that is not a number, numbers that overflow):
+--   without them, one user's row could end the queries of a monitor with an error.
+-- * Constraints named ..._is_known list the words of an enum in cerebro_db/core/events.py. A test compares them.
+
+-- CACHE 1: run and event numbers then are in the order of the inserts. Greenplum's default is a larger cache.
+CREATE SEQUENCE cerebro.run_id CACHE 1;
+CREATE SEQUENCE cerebro.event_id CACHE 1;
+
+CREATE TABLE cerebro.run (
+    run               bigint      NOT NULL DEFAULT nextval('cerebro.run_id'),
+    owner             name        NOT NULL DEFAULT current_user,
+    name              text,
+    description       text,
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    source_table      text        NOT NULL,
+    validation_table  text,
+    model_table       text        NOT NULL,
+    selection_table   text        NOT NULL,
+    arch_table        text        NOT NULL,
+    epochs            integer     NOT NULL,
+    evaluate_every    integer     NOT NULL,
+    seed              bigint      NOT NULL,
+    segments          integer     NOT NULL,
+    dist_keys         integer[]   NOT NULL,
+    configurations    integer     NOT NULL,
+    rows_per_epoch    bigint      NOT NULL,
+    storage           text        NOT NULL,
+    options           jsonb       NOT NULL,
+    layout            jsonb       NOT NULL,
+    validation_layout jsonb,
+    source_summary    jsonb       NOT NULL,
+    version           text        NOT NULL,
+    CHECK (epochs > 0 AND evaluate_every >= 0 AND segments > 0 AND configurations BETWEEN 0 AND 1000000),
+    CHECK (COALESCE((validation_layout ->> 'rows')::bigint, 0) >= 0),
+    PRIMARY KEY (run, owner)
+);
+COMMENT ON TABLE cerebro.run IS
+'One row per run: what the user asked for. What happened to the run is in cerebro.event.';
+
+CREATE TABLE cerebro.architecture (
+    run          bigint  NOT NULL,
+    owner        name    NOT NULL DEFAULT current_user,
+    model_id     integer NOT NULL,
+    name         text,
+    given        json    NOT NULL,
+    architecture json    NOT NULL,
+    PRIMARY KEY (run, owner, model_id)
+);
+COMMENT ON TABLE cerebro.architecture IS
+'The architectures of a run: as the user loaded them (given) and as they are trained (architecture).';
+
+CREATE TABLE cerebro.configuration (
+    run            bigint  NOT NULL,
+    owner          name    NOT NULL DEFAULT current_user,
+    mst_key        integer NOT NULL,
+    place          integer NOT NULL,
+    model_id       integer NOT NULL,
+    compile_params text    NOT NULL,
+    fit_params     text    NOT NULL,
+    compile        jsonb   NOT NULL,
+    fit            jsonb   NOT NULL,
+    PRIMARY KEY (run, owner, mst_key)
+);
+COMMENT ON TABLE cerebro.configuration IS
+'The configurations of a run: the rows of its model selection table, as text and parsed.';
+
+CREATE TABLE cerebro.model (
+    run            bigint  NOT NULL,
+    owner          name    NOT NULL DEFAULT current_user,
+    model          integer NOT NULL CHECK (model > 0),
+    mst_key        integer NOT NULL,
+    visits         integer[],  -- the segments that the model visits in each epoch; NULL: all segments of the run
+    seed           bigint  NOT NULL,
+    initial        text    NOT NULL,
+    initial_sha256 text,
+    parent         integer,    -- the model whose state after parent_hop hops this model starts from
+    parent_hop     integer,
+    CONSTRAINT initial_is_known CHECK (initial IN ('random', 'weights', 'full')),
+    CHECK (cardinality(visits) > 0),
+    CHECK ((parent IS NULL) = (parent_hop IS NULL)),
+    PRIMARY KEY (run, owner, model)
+);
+COMMENT ON TABLE cerebro.model IS
+'The models of a run, numbered from 1. A model is what trains: it has a configuration, a seed, an initial state and'
+' a list of segments to visit.';

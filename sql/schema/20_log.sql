@@ -1,0 +1,145 @@
+-- What happened: the log of all runs.  The head of 10_runs.sql says which rules hold for these tables.
+
+CREATE TABLE cerebro.event (
+    event_id bigint      NOT NULL DEFAULT nextval('cerebro.event_id'),
+    run      bigint      NOT NULL,
+    owner    name        NOT NULL DEFAULT current_user,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event    text        NOT NULL,
+    model    integer,    -- NULL: the event concerns the whole run
+    detail   jsonb       NOT NULL DEFAULT '{}',
+    CONSTRAINT event_is_known CHECK (event IN (
+        'created', 'submitted', 'started', 'extended', 'cancel requested', 'finished', 'failed', 'cancelled',
+        'materialized', 'not materialized', 'built', 'fused', 'not fused', 'unit failed', 'model failed',
+        'model revived')),
+    CHECK (isfinite(at)),
+    CHECK (COALESCE((detail ->> 'pid')::integer, 1) > 0),
+    -- ISO 8601 with a time zone, as JSON has timestamps: any session can parse it, whatever its DateStyle.
+    CHECK (detail ->> 'backend_start' ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+-]\d\d(:\d\d){0,2}$'
+           AND isfinite((detail ->> 'backend_start')::timestamptz)),
+    CHECK (COALESCE((detail ->> 'epochs')::integer, 1) > 0),
+    CHECK (COALESCE((detail ->> 'parameters')::bigint, 0) >= 0),
+    PRIMARY KEY (run, owner, event_id)
+);
+COMMENT ON TABLE cerebro.event IS
+'The events of runs and of their models: created, started, finished, failed, cancelled and so on.';
+
+CREATE TABLE cerebro.attempt (
+    run        bigint      NOT NULL,
+    owner      name        NOT NULL DEFAULT current_user,
+    model      integer     NOT NULL,
+    hop        integer     NOT NULL,
+    segment    integer     NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    worker_pid integer     NOT NULL DEFAULT pg_backend_pid(),
+    CHECK (hop > 0 AND isfinite(started_at))
+);
+CREATE INDEX attempt_run ON cerebro.attempt (run);
+COMMENT ON TABLE cerebro.attempt IS
+'Every attempt at a visit, committed before the visit starts.';
+
+CREATE TABLE cerebro.hop (
+    run            bigint           NOT NULL,
+    owner          name             NOT NULL DEFAULT current_user,
+    model          integer          NOT NULL,
+    hop            integer          NOT NULL,
+    epoch          integer          NOT NULL,
+    segment        integer          NOT NULL,
+    started_at     timestamptz      NOT NULL,
+    finished_at    timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    worker_pid     integer          NOT NULL DEFAULT pg_backend_pid(),
+    trainer_pid    integer          NOT NULL,
+    rows           bigint           NOT NULL,
+    steps          bigint           NOT NULL,
+    loss           double precision NOT NULL,
+    metric         double precision,
+    metrics        jsonb            NOT NULL,
+    state_bytes    bigint           NOT NULL,
+    state_sha256   text             NOT NULL,
+    weights_offset bigint           NOT NULL,
+    weights_bytes  bigint           NOT NULL,
+    seconds        jsonb            NOT NULL,
+    CHECK (hop > 0),
+    PRIMARY KEY (run, owner, model, hop)
+);
+COMMENT ON TABLE cerebro.hop IS
+'Every committed visit of a model to a segment, with its results, its durations and a checksum of the state that it'
+' left.';
+
+CREATE TABLE cerebro.evaluation (
+    run         bigint           NOT NULL,
+    owner       name             NOT NULL DEFAULT current_user,
+    model       integer          NOT NULL,
+    epoch       integer          NOT NULL,
+    dataset     text             NOT NULL,
+    part        integer          NOT NULL,
+    segment     integer          NOT NULL,
+    started_at  timestamptz      NOT NULL,
+    finished_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    worker_pid  integer          NOT NULL DEFAULT pg_backend_pid(),
+    rows        bigint           NOT NULL,
+    loss        double precision NOT NULL,
+    metric      double precision,
+    metrics     jsonb            NOT NULL,
+    seconds     jsonb            NOT NULL,
+    CONSTRAINT dataset_is_known CHECK (dataset IN ('training', 'validation')),
+    PRIMARY KEY (run, owner, model, epoch, dataset, part)
+);
+COMMENT ON TABLE cerebro.evaluation IS
+'Every evaluation of a model on one part of a data set.';
+
+CREATE TABLE cerebro.decision (
+    run      bigint      NOT NULL,
+    owner    name        NOT NULL DEFAULT current_user,
+    model    integer     NOT NULL,
+    epoch    integer     NOT NULL,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    decision text        NOT NULL,
+    reason   text,
+    policy   text        NOT NULL,
+    detail   jsonb       NOT NULL DEFAULT '{}',
+    CONSTRAINT decision_is_known CHECK (decision IN ('continue', 'stop', 'add')),
+    CHECK (epoch > 0 AND isfinite(at)),
+    PRIMARY KEY (run, owner, model, epoch)
+);
+COMMENT ON TABLE cerebro.decision IS
+'What the search policy decided after an epoch of a model, committed before it takes effect. Resume and replay read'
+' the decisions instead of asking the policy again.';
+
+-- The views add up durations, losses and rows: the bounds keep the sums from overflowing.
+DO $computable$
+DECLARE
+    named text;
+    stage text;
+BEGIN
+    FOREACH named IN ARRAY ARRAY['hop', 'evaluation']
+    LOOP
+        EXECUTE format(
+            $sql$
+            ALTER TABLE cerebro.%I
+                ADD CHECK (isfinite(started_at) AND isfinite(finished_at) AND rows BETWEEN 0 AND 1e12::bigint),
+                ADD CHECK (abs(loss) < 1e290 OR loss IN ('NaN', 'Infinity', '-Infinity')),
+                ADD CHECK (abs(metric) < 1e290 OR metric IN ('NaN', 'Infinity', '-Infinity'))
+            $sql$, named);
+        FOREACH stage IN ARRAY ARRAY['data', 'build', 'load', 'train', 'evaluate', 'save', 'behind']
+        LOOP
+            EXECUTE format(
+                'ALTER TABLE cerebro.%I ADD CHECK (abs(COALESCE((seconds ->> %L)::double precision, 0)) < 1e12)',
+                named, stage);
+        END LOOP;
+    END LOOP;
+END
+$computable$;
+
+CREATE TABLE cerebro.heartbeat (
+    run        bigint      NOT NULL,
+    owner      name        NOT NULL DEFAULT current_user,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    rows_done  bigint      NOT NULL,
+    rows_total bigint      NOT NULL,
+    CHECK (isfinite(at) AND rows_done BETWEEN 0 AND 1e18::bigint AND rows_total BETWEEN 0 AND 1e18::bigint)
+);
+CREATE INDEX heartbeat_run ON cerebro.heartbeat (run, at);
+COMMENT ON TABLE cerebro.heartbeat IS
+'How many rows a run has trained on so far, including visits that are not committed yet. About one row per second '
+'while the run is driven.';

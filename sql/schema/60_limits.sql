@@ -1,0 +1,17 @@
+-- How much of the server each role may use.
+
+CREATE TABLE cerebro.role_limit (
+    role                 name    NOT NULL PRIMARY KEY,
+    max_running_runs     integer CHECK (max_running_runs >= 0),
+    max_segments         integer CHECK (max_segments >= 0),
+    max_state_bytes      bigint  CHECK (max_state_bytes >= 0),
+    max_run_seconds      integer CHECK (max_run_seconds > 0),
+    min_free_connections integer CHECK (min_free_connections >= 0),
+    max_waiting_seconds  integer CHECK (max_waiting_seconds BETWEEN 0 AND 86400),
+    set_by               name        NOT NULL DEFAULT current_user,
+    set_at               timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE cerebro.role_limit IS
+'The limits that cerebro.set_limits() has set, per role. The row with the role '''' holds for every role; a value in '
+'a role''s own row takes precedence.';
+SELECT pg_catalog.pg_extension_config_dump('cerebro.role_limit', '');

@@ -1,0 +1,391 @@
+"""The Python client returns what the database says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+import sqlalchemy
+from small_run import NAME, SCHEMA, Trained
+
+from cerebro_db import client
+from cerebro_db.client import Cerebro, RunHandle, connect, connections, errors, keras_models
+from cerebro_db.client import cerebro as clients
+from cerebro_db.core.names import Name
+
+IMPORTS = {"PYTHONPATH": str(Path(client.__file__).resolve().parents[2])}
+
+# --- connecting ----------------------------------------------------------------------------------------------
+
+
+def test_connecting_by_dsn_url_engine_or_connection(server: str, iris: Any) -> None:
+    url = sqlalchemy.URL.create("postgresql+psycopg2", query=psycopg2.extensions.parse_dsn(server))
+    keywords = psycopg2.extensions.make_dsn(server, application_name="somebody")
+    for target in (server, url, sqlalchemy.create_engine(url), iris, keywords):
+        with connect(target) as cerebro:
+            assert cerebro.rows("SELECT 1") == [(1,)]
+
+
+def test_without_an_argument_the_environment_says_where(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEREBRO_DSN", server)
+    with connect() as cerebro:
+        assert cerebro.rows("SELECT 1") == [(1,)]
+
+
+def test_a_connection_lends_its_role_and_search_path_but_is_left_alone(server: str) -> None:
+    given = psycopg2.connect(server)
+    with given.cursor() as cursor:
+        cursor.execute("SET search_path = pg_catalog, cerebro")
+        cursor.execute("SET ROLE cerebro_user")
+    with connect(given) as cerebro:
+        rows = cerebro.rows("SELECT current_setting('search_path'), current_user::text, pg_backend_pid()")
+        assert rows[0][:2] == ("pg_catalog, cerebro", "cerebro_user")
+        assert rows[0][2] != given.info.backend_pid
+    assert not given.closed
+    given.close()
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(client.CannotConnect, match="cerebro up"):
+        connect("host=/nowhere dbname=nothing")
+
+
+def test_a_database_without_the_extension(server: str) -> None:
+    dsn = psycopg2.extensions.make_dsn(server, dbname="template1")
+    with pytest.raises(client.CannotConnect, match="CREATE EXTENSION cerebro_db CASCADE"):
+        connect(dsn)
+
+
+def test_no_cluster_yet(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CEREBRO_DSN", raising=False)
+    monkeypatch.setenv("CEREBRO_HOME", str(tmp_path))
+    with pytest.raises(client.CannotConnect, match="cerebro up makes it"):
+        connect()
+
+
+def test_connections_that_the_server_has_closed_are_made_anew(server: str) -> None:
+    with connect(server) as cerebro, contextlib.closing(psycopg2.connect(server)) as other:
+        (pid,) = cerebro.rows("SELECT pg_backend_pid()")[0]
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        time.sleep(0.2)
+        assert cerebro.rows("SELECT pg_backend_pid() <> %s", (pid,)) == [(True,)]
+
+
+@pytest.mark.parametrize("dsn", ["postgresql://me:secret@here/db", "host=here user=me password=secret dbname=db"])
+def test_passwords_are_not_shown(dsn: str) -> None:
+    shown = connections.without_password(dsn)
+    assert "secret" not in shown and "host=here" in shown and "user=me" in shown
+    assert connections.without_password("this is no dsn") == "…"
+
+
+def test_connecting_by_a_number_is_refused() -> None:
+    with pytest.raises(TypeError, match="not int"):
+        connect(7)
+
+
+# --- runs ----------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run(trained: Trained) -> None:
+    cerebro, run = trained.cerebro, trained.run
+    assert (cerebro.run(run).name, cerebro.run(run).status) == (NAME, "finished")
+    assert run in [one.run for one in cerebro.runs()]
+    assert [progress.percent for progress in cerebro.follow(run)] == [100.0]
+    board = cerebro.leaderboard(run)
+    assert [entry.rank for entry in board] == [1, 2, 3]
+    assert sorted(entry.mst_key for entry in board) == [1, 2, 3]
+    assert board[0].loss == min(entry.validation_loss for entry in board if entry.validation_loss is not None)
+    curve = cerebro.learning_curve(cerebro.run(run))
+    assert [(point.mst_key, point.epoch) for point in curve] == [(key, epoch) for key in (1, 2, 3) for epoch in (1, 2)]
+    assert {point.rows for point in curve} == {150}
+    timeline = cerebro.timeline(run)
+    assert sum(one.activity == "train" for one in timeline) == 3 * 2 * 2
+    assert [one.started_at for one in timeline] == sorted(one.started_at for one in timeline)
+    assert cerebro.run_time(run)[0].activity == "training"
+    assert [(now.segment, now.done) for now in cerebro.segments_now(run)] == [(0, True), (1, True)]
+
+
+@pytest.mark.parametrize("method", ["run", "progress", "leaderboard", "learning_curve", "timeline", "run_time"])
+def test_a_run_that_is_not_there(trained: Trained, method: str) -> None:
+    with pytest.raises(client.NoSuchRun, match="There is no run 987654 of yours"):
+        getattr(trained.cerebro, method)(987654)
+
+
+def test_a_run_is_not_a_name(trained: Trained) -> None:
+    with pytest.raises(TypeError, match="by its number"):
+        trained.cerebro.progress("iris")  # type: ignore[arg-type]
+
+
+def test_arguments_that_are_not_there(trained: Trained) -> None:
+    with pytest.raises(TypeError, match="there is no argument validationtable"):
+        trained.cerebro.submit("packed", "other", "mst", 1, validationtable="x")  # type: ignore[call-arg]
+
+
+def test_what_the_server_refuses_comes_with_its_hint(trained: Trained) -> None:
+    with pytest.raises(client.ServerError, match="already exists") as caught:
+        trained.cerebro.fit("packed", "models", "mst", 1)
+    assert caught.value.sqlstate == "42P07"
+    assert "another name" in (caught.value.hint or "")
+    with pytest.raises(client.ServerError, match="already exists"):
+        trained.cerebro.submit("packed", "models", "mst", 1)
+    with pytest.raises(client.ServerError, match=f"run {trained.run} is finished") as caught:
+        trained.cerebro.resume(trained.run)
+    assert (caught.value.sqlstate, "epochs => 3" in (caught.value.hint or "")) == ("55000", True)
+    for act in (trained.cerebro.resume, trained.cerebro.cancel, trained.cerebro.forget):
+        with pytest.raises(client.ServerError, match="there is no run 987654 of yours"):
+            act(987654)
+
+
+def test_a_submitted_run_can_be_followed_and_cancelled(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    handle = trained.cerebro.submit("packed", fresh_output(), "mst", 100_000)
+    assert (handle.done, handle.status) == (False, "running")
+    assert handle.run > trained.run
+    for progress in handle.follow(every=0.1):
+        assert progress.status == "running"
+        if progress.hops_done:
+            break
+    with pytest.raises(TimeoutError):
+        handle.wait(0.01)
+    assert trained.cerebro.cancel(handle)
+    with pytest.raises(client.RunFailed, match=f"^run {handle.run} was cancelled\nHINT") as caught:
+        handle.wait(60)
+    assert caught.value.status == "cancelled" and f"resume({handle.run})" in (caught.value.hint or "")
+    assert handle.done and not handle.cancel()
+    assert trained.cerebro.run(handle).status == "cancelled"
+
+
+def test_interrupting_a_fit_cancels_it(
+    trained: Trained, fresh_output: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any moment: while fit waits, and while the run is being submitted and has no number yet."""
+    submit = Cerebro.submit
+    for early in (False, True):
+        handles: list[RunHandle] = []
+
+        # The signal comes before the submit: how long a submit takes is not known, so "in the middle" cannot be timed.
+        def submitted(self: Cerebro, *arguments: Any, early: bool = early, handles: Any = handles) -> RunHandle:
+            if early:
+                signal.raise_signal(signal.SIGINT)
+            handles.append(submit(self, *arguments))
+            if not early:
+                threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+            return handles[0]
+
+        monkeypatch.setattr(Cerebro, "submit", submitted)
+        with pytest.raises(KeyboardInterrupt):
+            trained.cerebro.fit("packed", fresh_output(), "mst", 100_000)
+        with pytest.raises(client.RunFailed):
+            handles[0].wait(60)
+        assert handles[0].status == "cancelled"
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_submitted_run_ends_by_itself(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    output = fresh_output()
+    handle = trained.cerebro.submit("packed", output, "mst", 1, validation_table="validation")
+    assert handle.wait(120) == handle.run
+    assert handle.progress().status == "finished"
+    assert len(handle.leaderboard()) == 3
+    assert trained.cerebro.rows(f"SELECT count(*) FROM {output}") == [(3,)]
+
+
+def test_a_submitted_run_survives_the_process_that_submitted_it(
+    trained: Trained, fresh_output: Callable[[], str]
+) -> None:
+    output = fresh_output()
+    program = (
+        "import os, signal, sys\n"
+        "from cerebro_db.client import connect\n"
+        "handle = connect(sys.argv[1]).submit('packed', sys.argv[2], 'mst', 20)\n"
+        "print(handle.run, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    dsn = psycopg2.extensions.make_dsn(trained.dsn, options=f"-csearch_path={SCHEMA},public,cerebro")
+    command = [sys.executable, "-c", program, dsn, output]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **IMPORTS})
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    handle = trained.cerebro.handle(int(done.stdout))
+    assert handle.status == "running"
+    assert handle.wait(120) == handle.run
+    assert trained.cerebro.rows(f"SELECT count(*) FROM {output}") == [(3,)]
+
+
+def test_a_cancelled_run_is_resumed_extended_materialized_and_forgotten(
+    trained: Trained, fresh_output: Callable[[], str]
+) -> None:
+    cerebro, output, elsewhere = trained.cerebro, fresh_output(), fresh_output()
+    handle = cerebro.submit("packed", output, "mst", 20)
+    assert handle.cancel()
+    with pytest.raises(client.RunFailed):
+        handle.wait(60)
+    cerebro.rows(f"CREATE TABLE {output}_info AS SELECT 1 AS in_the_way")
+    resumed = cerebro.resume(handle)
+    with pytest.raises(client.RunFailed, match="its model tables were not made: .*already exists") as caught:
+        resumed.wait(120)
+    assert resumed.status == caught.value.status == "finished"
+    cerebro.rows(f"DROP TABLE {output}_info")
+    cerebro.materialize(handle, elsewhere)
+    assert resumed.wait() == handle.run
+    assert cerebro.rows(f"SELECT count(*) FROM {elsewhere}_info") == [(3,)]
+    assert cerebro.resume(handle, epochs=21).wait(120) == handle.run
+    assert [entry.epochs_done for entry in handle.leaderboard()] == [21, 21, 21]
+    assert cerebro.rows(f"SELECT num_iterations FROM {output}_summary") == [(21,)]
+    cerebro.forget(handle)
+    with pytest.raises(client.NoSuchRun):
+        cerebro.handle(handle.run)
+
+
+def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    """A reserved word, and capitals with a blank and percent signs. The views show the names quoted as in SQL."""
+    cerebro, output = trained.cerebro, fresh_output()
+    order, odd = f"{SCHEMA}.order", f'{SCHEMA}."Odd %s 100%"'
+    try:
+        cerebro.rows(f"SELECT training_preprocessor_dl('iris', '{order}', 'kind', 'attributes', segments => 2)")
+        cerebro.rows("SELECT validation_preprocessor_dl('iris', %s, 'kind', 'attributes', %s)", (odd, order))
+        run = cerebro.fit(order, output, "mst", 1, validation_table=odd)
+        assert cerebro.run(run).source_table == order
+        plan = "SELECT source_table, validation_table, model_table FROM cerebro.run_plan WHERE run = %s"
+        assert cerebro.rows(plan, (run,)) == [(order, odd, f"{SCHEMA}.{output}")]
+        assert cerebro.rows(f"SELECT source_table, validation_table FROM {output}_summary") == [(order, odd)]
+        assert cerebro.rows(f"SELECT count(*) FROM {cerebro.run(run).source_table}")[0][0] > 0
+        assert all(entry.validation_loss for entry in cerebro.leaderboard(run))
+        assert cerebro.fit(odd, output, "mst", 1, validation_table=order, warm_start=True) > run
+        for name in (order, odd):
+            assert cerebro.evaluate(output, name, fresh_output(), mst_key=1)["loss"] > 0
+    finally:
+        for name in (order, odd):
+            cerebro.rows(f"DROP TABLE IF EXISTS {name}, {summary_of(name)}".replace("%", "%%"), ())
+
+
+def summary_of(table: str) -> str:
+    return Name.parse(table).suffixed("_summary").sql
+
+
+# --- models --------------------------------------------------------------------------------------------------
+
+
+def attributes(cerebro: Cerebro) -> np.ndarray:
+    return np.array([row[0] for row in cerebro.rows("SELECT attributes FROM iris ORDER BY id")], dtype=np.float32)
+
+
+def test_the_keras_model_says_what_sql_says(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    cerebro, output = trained.cerebro, fresh_output()
+    best = cerebro.leaderboard(trained.run)[0].mst_key
+    cerebro.predict("models", "iris", "id", "attributes", output, mst_key=best)
+    told = cerebro.rows(f"SELECT prob FROM {output} ORDER BY id, class_value")
+    model = cerebro.model(trained.run, best)
+    ours = model.predict(attributes(cerebro), verbose=0)
+    assert np.allclose(np.array(told).reshape(150, 3), ours, atol=1e-5)
+    by_table = cerebro.model("models", best)
+    assert all(np.array_equal(a, b) for a, b in zip(model.get_weights(), by_table.get_weights()))
+
+
+def test_the_keras_model_scores_what_the_leaderboard_says(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    cerebro = trained.cerebro
+    best = cerebro.leaderboard(trained.run)[0]
+    told = cerebro.evaluate("models", "validation", fresh_output(), mst_key=best.mst_key)
+    assert told["loss"] == pytest.approx(best.validation_loss, rel=1e-5)
+    assert told["metric"] == pytest.approx(best.validation_metric, rel=1e-5)
+    kinds = [row[0] for row in cerebro.rows("SELECT kind FROM iris ORDER BY id")]
+    said = cerebro.model("models", best.mst_key).predict(attributes(cerebro), verbose=0).argmax(axis=1)
+    right = np.mean([sorted(set(kinds))[place] == kind for place, kind in zip(said, kinds)])
+    assert right == pytest.approx(best.validation_metric, abs=1e-6)
+
+
+def test_weights_in_the_companion_table(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    """A model that is too large for one value has its weights as chunks in a second table, in any order."""
+    cerebro, output = trained.cerebro, fresh_output()
+    cerebro.rows(f"CREATE TABLE {output} AS SELECT mst_key, NULL::bytea AS model_weights, model_arch FROM models")
+    cerebro.rows(f"CREATE TABLE {output}_summary AS SELECT * FROM models_summary")
+    cerebro.rows(
+        f"CREATE TABLE {output}_weights AS SELECT mst_key, start, substr(model_weights, start + 1, 50) AS payload"
+        "  FROM models, generate_series(0, octet_length(model_weights) - 1, 50) AS start ORDER BY start DESC"
+    )
+    whole, chunked = cerebro.model("models", 2), cerebro.model(output, 2)
+    assert all(np.array_equal(a, b) for a, b in zip(whole.get_weights(), chunked.get_weights()))
+    cerebro.rows(f"DELETE FROM {output}_weights WHERE start = 50")
+    with pytest.raises(client.NoSuchModel, match="218 bytes of weights, the architecture needs 268"):
+        cerebro.model(output, 2)
+
+
+def test_models_that_are_not_there(trained: Trained) -> None:
+    with pytest.raises(client.NoSuchModel, match="no model with mst_key 77"):
+        trained.cerebro.model("models", 77)
+    with pytest.raises(client.NoSuchModel, match="There is no table nothing"):
+        trained.cerebro.model("nothing", 1)
+    with pytest.raises(client.NoSuchModel, match="not an identifier"):
+        trained.cerebro.model("mo dels; DROP TABLE iris", 1)
+    with pytest.raises(client.NoSuchRun):
+        trained.cerebro.model(987654, 1)
+    with pytest.raises(client.ServerError, match="model_arch"):
+        trained.cerebro.model("iris", 1)
+
+
+def test_an_architecture_that_could_run_code_does_not_reach_keras(
+    trained: Trained, fresh_output: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cerebro, output = trained.cerebro, fresh_output()
+    cerebro.rows(f"CREATE TABLE {output}_summary AS SELECT * FROM models_summary")
+    cerebro.rows(f"CREATE TABLE {output} AS SELECT mst_key, model_weights,"
+                 " replace(model_arch::text, '\"Dense\"', '\"Lambda\"')::json AS model_arch FROM models")  # fmt: skip
+    monkeypatch.setattr(keras_models, "_keras", lambda: pytest.fail("Keras was asked for"))
+    with pytest.raises(client.ClientError, match="The model's architecture is refused.*Lambda"):
+        cerebro.model(output, 1)
+
+
+def test_without_keras(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "keras", None)
+    with pytest.raises(client.MissingPackage, match="pip install"):
+        trained.cerebro.model("models", 1)
+
+
+def test_kinds_of_predictions(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    cerebro = trained.cerebro
+    for kind, rows in (("response", 150), (2, 300), (0.999999, None)):
+        output = fresh_output()
+        cerebro.predict("models", "iris", "id", "attributes", output, kind, mst_key=1)
+        if rows is not None:
+            assert cerebro.rows(f"SELECT count(*) FROM {output}") == [(rows,)]
+    with pytest.raises(TypeError, match="pred_type"):
+        cerebro.predict("models", "iris", "id", "attributes", "other", True, mst_key=1)
+
+
+def test_names_reach_sql_as_they_are(trained: Trained) -> None:
+    """A table with a schema and a name with a percent sign and a quote."""
+    cerebro = trained.cerebro
+    name = f'{SCHEMA}."a %s ""b"" %"'
+    try:
+        cerebro.rows(f"CREATE TABLE {name} AS SELECT * FROM models")
+        cerebro.rows(f'CREATE TABLE {SCHEMA}."a %s ""b"" %_summary" AS SELECT * FROM models_summary')
+        assert len(cerebro.model(name, 1).get_weights()) == 4
+    finally:
+        cerebro.rows(f'DROP TABLE IF EXISTS {name}, {SCHEMA}."a %s ""b"" %_summary"')
+
+
+# --- errors --------------------------------------------------------------------------------------------------
+
+
+def test_all_errors_are_of_one_family() -> None:
+    public = [getattr(client, name) for name in client.__all__]
+    kinds = [one for one in public if isinstance(one, type) and issubclass(one, Exception)]
+    assert len(kinds) >= 6
+    assert all(issubclass(one, errors.ClientError) for one in kinds)
+    with pytest.raises(AttributeError):
+        _ = client.nothing_of_the_kind  # type: ignore[attr-defined]
+
+
+def test_the_arguments_are_those_of_the_sql_function(trained: Trained) -> None:
+    rows = trained.cerebro.rows("SELECT proargnames FROM pg_proc WHERE oid = 'cerebro.submit'::regproc")
+    assert rows[0][0][4:] == list(clients.FitArguments.__annotations__)

@@ -1,0 +1,193 @@
+"""What the pages name is there, and the walks of architecture.md follow the imports of the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import graph as graphs
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "migrations/README.md")
+]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+STARTS = ("", "plpy", "plpy/cerebro_plpy", "cerebro_db")  # a page may leave these folders out
+TOPS = ("cerebro_db", "docker", "docs", "migrations", "plpy", "sql", "tests")
+ENDINGS = (".md", ".py", ".sql", ".toml", ".txt", ".yaml")
+ELSEWHERE = ("cerebro_db/secret", "cerebro_db--")  # in a server's folder, or a name with a version to fill in
+EXAMPLES = {  # files that the worked examples of extending.md make
+    "cerebro_db/core/search/median_stop.py",
+    "cerebro_db/nn/engines/eager.py",
+    "tests/nn/test_eager.py",
+}
+
+
+# -- what a page names ---------------------------------------------------------------------------------------
+
+
+def without_blocks(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def paths(text: str) -> set[str]:
+    """The files and folders of the repository that a text names in code; not those with a part to fill in."""
+    words = {
+        word for code in re.findall(r"`([^`]+)`", without_blocks(text)) for word in re.split(r"[\s=:,;()'\"]+", code)
+    }
+    return {
+        word
+        for word in words
+        if (word.endswith(ENDINGS) or word.partition("/")[0] in TOPS and "/" in word)
+        and not re.search(r"[<>*$…]", word)
+        and not any(part in word for part in ELSEWHERE)
+    }
+
+
+def modules(text: str) -> set[str]:
+    """The Python modules, or what is in them, that a text names."""
+    found = set(re.findall(r"\b(?:cerebro_db|cerebro_plpy|tests)(?:\.[a-z_]\w*)+", text))
+    return {name for name in found if not (ROOT / name).exists()}  # cerebro_db.control is a file
+
+
+def links(text: str) -> Iterator[tuple[str, str]]:
+    """(file, anchor) of each link into the repository; either may be empty."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_blocks(text)):
+        if "://" not in link:
+            file, _, anchor = link.partition("#")
+            yield file, anchor
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", without_blocks(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def is_there(path: str) -> bool:
+    """A file's name alone may be that of a file in any folder."""
+    if any((ROOT / start / path).exists() for start in STARTS):
+        return True
+    return "/" not in path and any(True for top in TOPS for _ in (ROOT / top).rglob(path))
+
+
+def is_module(name: str) -> bool:
+    """Whether a dotted name is a module, or a name that is assigned or defined in one."""
+    parts = name.split(".")
+    above = ROOT / "plpy" if parts[0] == "cerebro_plpy" else ROOT
+    file = above.joinpath(*parts)
+    if file.is_dir() or file.with_suffix(".py").exists():
+        return True
+    holder = file.parent / "__init__.py" if file.parent.is_dir() else file.parent.with_suffix(".py")
+    return holder.exists() and bool(re.search(rf"\b{parts[-1]}\b", holder.read_text()))
+
+
+# -- the checks ----------------------------------------------------------------------------------------------
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    missing = []
+    for file, anchor in links(page.read_text()):
+        target = page.parent / file if file else page
+        if not target.exists() or anchor and anchor not in anchors(target):
+            missing.append(f"{file}#{anchor}")
+    assert missing == []
+
+
+@every_page
+def test_files_and_folders_are_there(page: Path) -> None:
+    assert [path for path in sorted(paths(page.read_text()) - EXAMPLES) if not is_there(path)] == []
+
+
+@every_page
+def test_modules_are_there(page: Path) -> None:
+    examples = {example.removesuffix(".py").replace("/", ".") for example in EXAMPLES}
+    assert [name for name in sorted(modules(page.read_text()) - examples) if not is_module(name)] == []
+
+
+def test_the_checks_notice() -> None:
+    text = "`cerebro_db/core/none.py`, `none.py`, `sql/none/`, `sql/api/<n>.sql` and `x.y`"
+    assert paths(text) == {"cerebro_db/core/none.py", "none.py", "sql/none/"}
+    assert not any(map(is_there, paths(text)))
+    assert is_there("core/names.py") and is_there("names.py") and is_there("sql/api/")
+    assert modules("from cerebro_db.core.names import Name; cerebro_db.control") == {"cerebro_db.core.names"}
+    assert is_module("cerebro_db.core.names.Name") and is_module("cerebro_plpy.runs.fit")
+    assert not is_module("cerebro_db.core.none") and not is_module("cerebro_plpy.runs.fit.none_at_all")
+    assert list(links("[a](b.md#c), [d](https://e.f), [g](#h)")) == [("b.md", "c"), ("", "h")]
+
+
+# -- the walks of architecture.md ----------------------------------------------------------------------------
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+FILES = graphs.modules()
+GRAPH = graphs.imports(FILES)
+# Modules that no import leads to: a process that is started, and frameworks that are imported by name.
+NOT_IMPORTED = {
+    "cerebro_db.nn.trainer_main",
+    *(f"cerebro_db.nn.engines.{name}" for name in ("tensorflow", "jax", "torch")),
+}
+
+
+def section(heading: str) -> str:
+    return ARCHITECTURE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def steps(heading: str) -> list[list[str]]:
+    """The modules of each numbered item, in order."""
+    items = re.split(r"^\d+\. ", section(heading), flags=re.MULTILINE)[1:]
+    return [[module_of(path) for path in re.findall(r"`([\w/]+\.py)`", item.partition("\n\n")[0])] for item in items]
+
+
+def used_throughout() -> set[str]:
+    text = section("The walk of one fit").partition("**Used throughout**")[2].partition("\n**")[0]
+    return {module_of(path) for path in re.findall(r"`([\w/]+\.py)`", text)}
+
+
+def module_of(path: str) -> str:
+    found = [name for name, file in FILES.items() if any(file == ROOT / start / path for start in STARTS)]
+    assert len(found) == 1, path
+    return found[0]
+
+
+WALKS = ("The walk of one fit", "The walk of one predict")
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_items_are_numbered_in_order(walk: str) -> None:
+    numbers = [int(number) for number in re.findall(r"^(\d+)\. ", section(walk), re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 20
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_no_module_is_entered_twice(walk: str) -> None:
+    entered = [module for step in steps(walk) for module in step]
+    assert sorted(set(entered)) == sorted(entered)
+    assert not set(entered) & used_throughout()
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_every_module_is_imported_by_one_before_it(walk: str) -> None:
+    before: set[str] = set()
+    for step in steps(walk):
+        before |= set(step)
+        for module in step:
+            assert not before - {module} or module in NOT_IMPORTED or any(module in GRAPH[one] for one in before), (
+                module
+            )
+
+
+def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
+    """Those of other calls are named here."""
+    others = {"runs.background", "runs.lifecycle", "segment.inspection", "segment.prediction"}
+    named = {module for step in steps("The walk of one fit") for module in step} | used_throughout()
+    there = {
+        name.removeprefix("cerebro_plpy.")
+        for name, file in FILES.items()
+        if name.startswith(("cerebro_plpy.runs.", "cerebro_plpy.segment."))
+    }
+    assert there - {name.removeprefix("cerebro_plpy.") for name in named} == others

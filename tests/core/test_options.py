@@ -1,0 +1,98 @@
+"""The table of options: which values it takes, and what its errors say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cerebro_db.core import options
+from cerebro_db.core.errors import CerebroError, InvalidArgument, Unsupported
+
+GOOD: dict[str, list[Any]] = {
+    "seed": [0, 7, -(2**63), 2**63 - 1],
+    "deterministic": [True, False],
+    "engine": ["tensorflow", "jax", "torch", "auto"],
+    "precision": ["float32", "mixed_bfloat16", "mixed_float16"],
+    "nan": ["stop", "keep"],
+    "threads": [1, 256],
+    "cache_mb": [0, 2**31 - 1],
+    "fuse": [True, False],
+    "read_ahead": [True, False],
+    "hang_after": [0, 300, 2**31 - 1],
+    "replay": [1, 12],
+}
+BAD: dict[str, list[Any]] = {
+    "seed": ["1", 1.5, True, None, 2**63, -(2**63) - 1],
+    "deterministic": [1, "true", None],
+    "engine": ["abacus", 1, None],
+    "precision": ["float8", 16],
+    "nan": ["perhaps", True],
+    "threads": [0, 257, 100_000, True, "2"],
+    "cache_mb": [-1, 2**31, 0.5],
+    "fuse": [1, "yes"],
+    "read_ahead": [0, None],
+    "hang_after": [-1, 1.5, "long", 2**31],
+    "replay": [0, "12", True, 2**63],
+}
+
+
+def test_every_option_is_tried_here() -> None:
+    assert list(GOOD) == list(BAD) == list(options.OPTIONS)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in GOOD.items() for value in values])
+def test_a_value_that_it_takes(name: str, value: Any) -> None:
+    assert options.check({name: value}) == {name: value}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_a_value_that_it_does_not_take(name: str, value: Any) -> None:
+    with pytest.raises(InvalidArgument if (name, value) != ("engine", "abacus") else Unsupported) as caught:
+        options.check({name: value})
+    assert caught.value.message.startswith("madlib_fit_multiple_model error: ") and name in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "hint"),
+    [
+        ([1], "options must be a JSON object.", 'For instance {"seed": 1}.'),
+        ({"sede": 1}, "there is no option 'sede'.", "The options are: seed, deterministic, engine, "),
+        ({"seed": "1"}, "option 'seed' cannot be \"1\".", "It takes a whole number."),
+        ({"fuse": None}, "option 'fuse' cannot be null.", "It takes true or false."),
+        ({"threads": 0}, "option 'threads' cannot be 0.", "It takes a number from 1 to 256."),
+        (
+            {"precision": "float8"},
+            "option 'precision' cannot be \"float8\".",
+            "It is one of float32, mixed_bfloat16, mixed_float16; without it: layers compute as",
+        ),
+        (
+            {"engine": "abacus"},
+            "there is no engine 'abacus'.",
+            "The engines are: tensorflow, jax, torch; auto takes tensorflow or jax",
+        ),
+        (
+            {"deterministic": True, "fuse": True},
+            "options 'deterministic' and 'fuse' exclude each other.",
+            "The results",
+        ),
+    ],
+)
+def test_what_an_error_says(given: Any, message: str, hint: str) -> None:
+    with pytest.raises(CerebroError) as caught:
+        options.check(given, "fit")
+    assert caught.value.message == f"fit error: {message}"
+    assert (caught.value.hint or "").startswith(hint)
+
+
+def test_a_default_is_a_value_that_the_option_takes() -> None:
+    for option in options.OPTIONS.values():
+        assert (option.default is None) == bool(option.unset)
+        if option.default is not None:
+            option.check(option.default, "fit")
+
+
+def test_what_a_replay_takes_over() -> None:
+    recorded = {"seed": 3, "engine": "auto", "among": ["jax"], "fuse": None, "gpus": [], "threads": 2}
+    assert options.replayable(recorded) == {"seed": 3, "engine": "auto", "threads": 2}

@@ -1,0 +1,57 @@
+"""The statements of a hop on both platforms, as text.  What they do on a server, tests/sql shows."""
+
+from __future__ import annotations
+
+import psycopg2
+import pytest
+
+from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
+
+COLUMNS = ['"x"', '"y"']
+
+
+class Failed(psycopg2.Error):
+    def __init__(self, code: str | None) -> None:
+        self.code = code
+
+    @property
+    def pgcode(self) -> str | None:  # type: ignore[override]
+        return self.code
+
+
+def test_postgresql_runs_everything_where_it_is_called() -> None:
+    assert POSTGRESQL.on_segment(3) == POSTGRESQL.distributed_by("x") == ""
+    assert POSTGRESQL.made_on_segment("f(1)", 3) == "SELECT 3 AS __dist_key__, f(1) AS made"
+    assert POSTGRESQL.hop_state("s.state", 4, here=1, there=2) == (None, "WHERE hop = 4")
+    assert POSTGRESQL.bring_rows("packed", COLUMNS, 7, 1, "s.part") == ("", "packed", 7, "")
+
+
+def test_greenplum_runs_a_function_on_the_segment_that_stores_the_key() -> None:
+    assert GREENPLUM.on_segment(3) == "FROM cerebro.place WHERE __dist_key__ = 3"
+    made = GREENPLUM.made_on_segment("f(1)", 3)
+    assert made == "SELECT __dist_key__, f(1) AS made FROM cerebro.place WHERE __dist_key__ = 3"
+    assert GREENPLUM.distributed_by("x") == "DISTRIBUTED BY (x)"
+
+
+def test_greenplum_copies_a_state_that_lies_elsewhere() -> None:
+    copy, where = GREENPLUM.hop_state("s.state", 4, here=1, there=2)
+    assert copy == "INSERT INTO s.state SELECT 1, hop, start, payload FROM s.state WHERE hop = 4 AND __dist_key__ = 2"
+    assert where == "WHERE hop = 4 AND __dist_key__ = 1"
+    assert GREENPLUM.hop_state("s.state", 4, here=1, there=1) == (None, where)
+
+
+def test_greenplum_copies_rows_that_lie_elsewhere_for_one_read() -> None:
+    assert GREENPLUM.bring_rows("packed", COLUMNS, 7, 7, "s.part") == ("", "packed", 7, "")
+    assert GREENPLUM.bring_rows("packed", COLUMNS, 7, 1, "s.part") == (
+        'BEGIN; CREATE TABLE s.part AS SELECT 1 AS __dist_key__, buffer_id, "x", "y"'
+        " FROM packed WHERE __dist_key__ = 7 DISTRIBUTED BY (__dist_key__); ",
+        "s.part",
+        1,
+        "; DROP TABLE s.part; COMMIT",
+    )
+
+
+@pytest.mark.parametrize(("code", "lost"), [("58M01", True), ("57P02", True), ("57014", False), (None, False)])
+def test_a_segment_can_only_be_lost_on_greenplum(code: str | None, lost: bool) -> None:
+    assert GREENPLUM.lost_a_segment(Failed(code)) is lost
+    assert not POSTGRESQL.lost_a_segment(Failed(code))

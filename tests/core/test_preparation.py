@@ -1,0 +1,204 @@
+"""The document of what a column becomes: it survives JSON, wrong ones are refused, and a kind is one class."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from cerebro_db.core import preparation
+from cerebro_db.core.errors import BadData
+from cerebro_db.core.layout import DataSet, Layout, Partition, Variable
+from cerebro_db.core.packing import float32
+from cerebro_db.core.preparation import AsIs, Divided, Encoded, OneHot, Preparation, Real, from_json
+from cerebro_plpy.data.preparation import EXPRESSIONS, applied, expression, hashed
+from cerebro_plpy.database.relations import Column
+
+LAYOUT = Layout(
+    inputs=(
+        Variable("image", "uint8", (8, 8), ("image",), Divided(16.0)),
+        Variable("features", "float32", (2,), ("a", "b c"), AsIs()),
+    ),
+    outputs=(
+        Variable("digit", "int16", (4,), ("digit",), OneHot("text", ("one", "two's", '"3"'))),
+        Variable("code", "int16", (3,), ("code",), Encoded()),
+        Variable("price", "float32", (1,), ("price",), Real()),
+    ),
+    rows=3,
+    partitions=(Partition(0, 2, 1, 10, "ab"), Partition(7, 1, 1, 5, "cd")),
+)
+
+
+def column(name: str, kind: str, element: str | None = None) -> Column:
+    return Column(name, kind, kind, "A" if element else "N", element)
+
+
+ARRAY, REAL, FLAG, TEXT = (
+    column("x", "integer[]", "integer"), column("r", "real"), column("f", "boolean"), column("t", "text"),
+)  # fmt: skip
+
+
+def alias(column: Column) -> str:
+    return f"s.{column.name}"
+
+
+# -- the document --------------------------------------------------------------------------------------------
+
+
+def test_a_layout_survives_json() -> None:
+    document = json.loads(json.dumps(LAYOUT.to_json()))
+    assert Layout.from_json(document) == LAYOUT
+    assert document["inputs"][0] == {
+        "name": "image", "dtype": "uint8", "shape": [8, 8], "scale": 16.0,
+        "preparation": {"kind": "divided", "by": 16.0},
+    }  # fmt: skip
+    assert document["inputs"][1]["columns"] == ["a", "b c"]
+    assert document["outputs"][0]["kind"] == "class"
+    assert document["outputs"][0]["preparation"] == {
+        "kind": "one_hot", "type": "text", "labels": ["one", "two's", '"3"'],
+    }  # fmt: skip
+
+
+def test_trainers_get_what_they_need_and_no_labels() -> None:
+    data = DataSet("packed", LAYOUT.to_json())
+    assert data.for_trainer == {
+        "inputs": [
+            {"name": "image", "dtype": "uint8", "shape": [8, 8], "scale": 16.0},
+            {"name": "features", "dtype": "float32", "shape": [2], "scale": 1.0},
+        ],
+        "outputs": [
+            {"name": "digit", "dtype": "int16", "shape": [4], "kind": "class"},
+            {"name": "code", "dtype": "int16", "shape": [3], "kind": "encoded"},
+            {"name": "price", "dtype": "float32", "shape": [1], "kind": "real"},
+        ],
+    }
+    assert data.variables == ["image", "features", "digit", "code", "price"]
+    assert data.partition(1)["key"] == 7
+
+
+def changed(path: str, value: Any) -> Any:
+    """The layout with another value at ``inputs.0.shape`` or the like; ``...`` removes it."""
+    document = LAYOUT.to_json()
+    *parents, last = path.split(".")
+    found: Any = document
+    for part in parents:
+        found = found[int(part) if part.isdigit() else part]
+    if value is ...:
+        del found[last]
+    else:
+        found[last] = value
+    return document
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("rows", ..., "has no number of rows"),
+        ("rows", True, "has no number of rows"),
+        ("inputs", {}, "has no list of inputs"),
+        ("partitions", None, "has no list of partitions"),
+        ("partitions.1.sha256", ..., "partition 1 needs key"),
+        ("partitions.1.rows", -1, "partition 1 has a wrong value"),
+        ("inputs.0.name", 3, "input has no name"),
+        ("inputs.0.dtype", "float64", "input 'image' has a dtype that is not one of"),
+        ("inputs.0.shape", [8, 0], "input 'image' has no shape"),
+        ("inputs.0.scale", 255.0, "input 'image' should have scale 16.0"),
+        ("inputs.0.preparation", ..., "input 'image' has no preparation"),
+        ("inputs.1.columns", [], "input 'features' does not name its columns"),
+        ("outputs.1.kind", "class", "output 'code' should have kind 'encoded'"),
+        ("inputs.0.preparation.kind", "multiplied", "the kind 'multiplied' is not one of as_is, divided"),
+        ("inputs.0.preparation.kind", [], "the kind [] is not one of"),
+        ("inputs.0.preparation.by", ..., "divided takes ['by'], not []"),
+        ("inputs.0.preparation.more", 1, "divided takes ['by'], not ['by', 'more']"),
+        ("inputs.0.preparation.by", 0, "'by' must be a positive number"),
+        ("inputs.0.preparation.by", "2", "'by' must be a positive number"),
+        ("outputs.0.preparation.labels", ["a", "a"], "'labels' must be different texts"),
+        ("outputs.0.preparation.labels", 5, "one_hot"),
+        ("outputs.0.preparation.type", None, "'type' must be the name of a type"),
+    ],
+)
+def test_a_layout_that_makes_no_sense_is_refused(path: str, value: Any, says: str) -> None:
+    with pytest.raises(BadData) as error:
+        Layout.from_json(changed(path, value), "the layout of 'packed'")
+    assert says in error.value.message and error.value.message.startswith("the layout of 'packed'")
+    assert error.value.hint == preparation.PACK_AGAIN
+
+
+@pytest.mark.parametrize("document", [None, [], "layout", {}])
+def test_what_is_no_layout_at_all_is_refused(document: Any) -> None:
+    with pytest.raises(BadData, match="has no number of rows"):
+        Layout.from_json(document)
+
+
+# -- applied to columns --------------------------------------------------------------------------------------
+
+
+def test_small_integers_are_divided_when_read_and_others_when_packed() -> None:
+    integers, floats = applied("x", [ARRAY], Divided(255.0)), applied("features", [FLAG, REAL], Divided(255.0))
+    assert (integers.dtype, floats.dtype) == ("uint8", "float32")
+    assert integers.for_prediction() == {"name": "x", "dtype": "int32", "shape": [], "scale": 255.0, "factor": 1.0}
+    assert floats.for_prediction() == {
+        "name": "features", "dtype": "float32", "shape": [], "scale": 1.0, "factor": float32(1 / 255),
+    }  # fmt: skip
+
+
+def test_expressions() -> None:
+    assert expression(applied("x", [ARRAY], AsIs()), alias) == "cerebro._array_bytes(s.x::integer[])"
+    assert expression(applied("y", [ARRAY], Real()), alias) == "cerebro._array_bytes(s.x::real[])"
+    features = applied("features", [FLAG, REAL], AsIs())
+    assert expression(features, alias) == "cerebro._array_bytes(ARRAY[s.f::integer::real, s.r::real])"
+    assert expression(applied("t", [TEXT], OneHot("text")), alias) == '(s.t::text)::text COLLATE "C"'
+
+
+def test_the_order_of_rows_depends_on_the_columns_and_not_on_their_preparation() -> None:
+    assert hashed(applied("x", [ARRAY], AsIs()), alias, "$1") == hashed(
+        applied("x", [ARRAY], Divided(2.0)), alias, "$1"
+    )
+
+
+# -- a kind of its own ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Standardised(Preparation):
+    """Numbers minus a mean, divided by a deviation."""
+
+    kind = "standardised"
+    mean: float
+    deviation: float
+
+    def dtype(self, integers: bool) -> str:
+        return "float32"
+
+
+@pytest.fixture
+def standardised() -> Iterator[None]:
+    preparation.known(Standardised)
+    EXPRESSIONS[Standardised] = lambda variable, alias: (
+        f"cerebro._array_bytes(ARRAY[(({alias(variable.columns[0])} - {variable.preparation.mean!r})"
+        f" / {variable.preparation.deviation!r})::real])"
+    )
+    yield
+    del preparation.KINDS["standardised"], EXPRESSIONS[Standardised]
+
+
+def test_a_new_kind_is_a_class_and_an_expression(standardised: None) -> None:
+    variable = applied("age", [column("age", "integer")], Standardised(40.0, 12.5))
+    variable.shape = (1,)
+    assert expression(variable, alias) == "cerebro._array_bytes(ARRAY[((s.age - 40.0) / 12.5)::real])"
+    document = json.loads(json.dumps(variable.documented().to_json()))
+    assert Variable.from_json(document, "input") == variable.documented()
+    assert document["preparation"] == {"kind": "standardised", "mean": 40.0, "deviation": 12.5}
+    assert variable.for_prediction() == {
+        "name": "age", "dtype": "float32", "shape": [1], "scale": 1.0, "factor": 1.0,
+    }  # fmt: skip
+    assert variable.encoder().take() == b""
+
+
+def test_every_kind_has_its_expression_and_its_line_in_the_table() -> None:
+    assert set(EXPRESSIONS) == set(preparation.KINDS.values())
+    assert all(f"| {kind} " in str(preparation.__doc__) for kind in preparation.KINDS)
+    assert [from_json(kind().to_json(), "x") for kind in (AsIs, Encoded, Real)] == [AsIs(), Encoded(), Real()]

@@ -1,0 +1,369 @@
+"""One contract for all search policies, those of cerebro_db.core.search and those that only tests use; and the history.
+
+A new policy is one file in cerebro_db/core/search and one line in POLICIES.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import json
+import math
+import pkgutil
+import random
+
+import pytest
+from fakes import Clock, models
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policies import Branching, CopyTheBest, StopAfter, StopWorseHalf
+
+from cerebro_db.core import search
+from cerebro_db.core.events import Verdict
+from cerebro_db.core.scheduling import orchestrator
+from cerebro_db.core.scheduling.orchestrator import Outcome
+from cerebro_db.core.scheduling.schedule import ModelPlan, Plan, Schedule, Status
+from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.policy import Decision, History, NewModel
+
+POLICIES = [NeverStop(), StopAfter(2), Branching(), Branching("val_loss"), StopWorseHalf(), CopyTheBest()]
+SEGMENTS = 3
+MOST_MODELS = 200  # that a policy may make of 6
+
+every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+seeds = st.integers(0, 2**31 - 1)
+
+
+def random_history(seed: int, order: int = 0) -> History:
+    """Some models with some epochs, the last of which may be incomplete, told in a random order."""
+    chance = random.Random(seed)
+    history, told = History(), []
+
+    def some() -> float:
+        return chance.choice((chance.random(), chance.random(), 1e300, math.nan, math.inf))
+
+    for model in range(1, chance.randint(1, 6) + 1):
+        history.begins(model, {"lr": chance.random(), "generation": chance.randint(0, 3)})
+        epochs = chance.randint(0, 4)
+        for epoch in range(1, epochs + 1):
+            for hop in range(epoch * SEGMENTS - SEGMENTS + 1, epoch * SEGMENTS + 1):
+                told.append(("trained", model, epoch, hop, chance.randint(0, 9), some(), {"accuracy": some()}))
+            for part in range(chance.randint(0, 2)):
+                figures = (chance.randint(0, 9), some(), {"accuracy": some()})
+                told.append(("evaluated", model, epoch, "validation", part, *figures))
+        complete = max(0, epochs - chance.randint(0, 1))
+        history.complete(model, complete)
+        for epoch in range(1, complete):
+            history.decided(Decision(model, epoch, Verdict.CONTINUE))
+        if complete and chance.random() < 0.2:
+            history.decided(Decision(model, complete, Verdict.STOP, "enough"))
+    random.Random(order).shuffle(told)
+    for what, *figures in told:
+        getattr(history, what)(*figures)
+    return history
+
+
+def asked_of(history: History) -> list[tuple[int, int]]:
+    """What a policy may be asked: each model's last complete epoch; also of models that nothing is known of."""
+    known = [(model, history.epochs(model)[-1]) for model in history.models if history.epochs(model)]
+    return [*known, (history.models[-1] + 1, 1), (1, 7)]
+
+
+# -- the contract --------------------------------------------------------------------------------------------
+
+
+def test_every_policy_is_under_contract() -> None:
+    found = set()
+    for module in pkgutil.iter_modules(search.__path__, f"{search.__name__}."):
+        for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if hasattr(one, "decide") and one.__module__ == module.name and not getattr(one, "_is_protocol", False):
+                found.add(one)
+    assert NeverStop in found and found <= {type(policy) for policy in POLICIES}
+
+
+@every_policy
+def test_it_has_a_name_and_says_whether_it_is_asked(policy) -> None:
+    assert isinstance(policy.name, str) and policy.name
+    assert policy.asks is True or policy.asks is False
+
+
+def gives_the_same_answer(policy, seed, order) -> None:
+    one, other = random_history(seed), random_history(seed, order)
+    assert one == other
+    for model, epoch in asked_of(one):
+        first = policy.decide(one, model, epoch)
+        assert first == policy.decide(one, model, epoch) == policy.decide(other, model, epoch)
+        assert first == copy.deepcopy(policy).decide(copy.deepcopy(one), model, epoch)
+
+
+def changes_nothing(policy, seed) -> None:
+    history = random_history(seed)
+    before, itself = copy.deepcopy(history), copy.deepcopy(vars(policy))
+    for model, epoch in asked_of(history):
+        policy.decide(history, model, epoch)
+    assert history == before and vars(policy) == itself
+
+
+def decides_about_the_model(policy, seed) -> None:
+    history = random_history(seed)
+    for model, epoch in asked_of(history):
+        decision = policy.decide(history, model, epoch)
+        assert (decision.model, decision.epoch) == (model, epoch)
+        assert isinstance(decision.verdict, Verdict)
+        assert Decision.from_json(json.loads(json.dumps(decision.to_json(), allow_nan=False))) == decision
+        for new in decision.added:
+            assert new.model is None and new.parent_hop is None, "the schedule gives the numbers and the hops"
+            assert new.parent is None or new.parent in history.models or new.parent == model
+            assert new.visits is None or new.visits
+
+
+def ends_a_run(policy, seed) -> None:
+    chance = random.Random(seed)
+
+    class Losses(Clock):
+        def wait(self) -> list[Outcome]:
+            (one,) = super().wait()
+            loss = chance.choice((chance.random(), chance.random(), math.nan))
+            return [Outcome(one.unit, one.seconds, rows=7, loss=loss, metrics={"accuracy": chance.random()})]
+
+        def decided(self, decision: Decision) -> list[ModelPlan]:
+            assert len(schedule.progress) <= MOST_MODELS
+            generation = history.configuration(decision.model).get("generation", 0) + 1
+            for new in decision.added:
+                history.begins(new.model, {"generation": generation})
+            return [ModelPlan(new.model, new.model, new.visits) for new in decision.added]
+
+    plan = Plan(seed, models(range(1, 7)), SEGMENTS, 4, {"validation": {0: 0, 1: 2}}, evaluate_every=seed % 3)
+    schedule, history = Schedule(plan, decides=policy.asks), History()
+    orchestrator.run(schedule, Losses(lambda unit: chance.random()), policy, history)
+    assert {mine.status for mine in schedule.progress.values()} <= {Status.FINISHED, Status.STOPPED}
+
+
+@every_policy
+@settings(deadline=None, max_examples=150)
+@given(seeds, seeds)
+def test_the_same_history_gives_the_same_decision_in_whatever_order_it_was_told(policy, seed, order) -> None:
+    gives_the_same_answer(policy, seed, order)
+
+
+@every_policy
+@settings(deadline=None, max_examples=150)
+@given(seeds)
+def test_it_changes_neither_the_history_nor_itself(policy, seed) -> None:
+    changes_nothing(policy, seed)
+
+
+@every_policy
+@settings(deadline=None, max_examples=150)
+@given(seeds)
+def test_its_decision_is_about_the_model_that_was_asked_for_and_can_be_kept_in_a_row(policy, seed) -> None:
+    decides_about_the_model(policy, seed)
+
+
+@every_policy
+@pytest.mark.parametrize("seed", range(20))
+def test_a_run_with_it_ends(policy, seed) -> None:
+    """Whatever the losses are: it does not add models for ever, and no model is left behind."""
+    ends_a_run(policy, seed)
+
+
+class Guesses(StopAfter):
+    def decide(self, history, model, epoch):
+        return super().decide(history, model, random.randint(1, 3))
+
+
+class Counts(StopAfter):
+    def decide(self, history, model, epoch):
+        self.epochs += 1
+        return super().decide(history, model, epoch)
+
+
+class Writes(StopAfter):
+    def decide(self, history, model, epoch):
+        history.complete(model, epoch)
+        return super().decide(history, model, epoch)
+
+
+class CopiesAStranger(StopAfter):
+    def decide(self, history, model, epoch):
+        return Decision(model, epoch, Verdict.ADD, added=(NewModel(parent=99),))
+
+
+class Multiplies(StopAfter):
+    def decide(self, history, model, epoch):
+        return Decision(model, epoch, Verdict.ADD, added=(NewModel(parent=model),))
+
+
+class CannotBeKept(StopAfter):
+    def decide(self, history, model, epoch):
+        return Decision(model, epoch, Verdict.ADD, added=(NewModel(mst_key=1, changes={"lr": math.nan}),))
+
+
+@pytest.mark.parametrize(
+    ("policy", "check"),
+    [
+        (Guesses(2), lambda policy: gives_the_same_answer(policy, 5, 6)),
+        (Counts(1), lambda policy: changes_nothing(policy, 5)),
+        (Writes(1), lambda policy: changes_nothing(policy, 5)),
+        (Guesses(2), lambda policy: decides_about_the_model(policy, 5)),
+        (CopiesAStranger(2), lambda policy: decides_about_the_model(policy, 5)),
+        (CannotBeKept(2), lambda policy: decides_about_the_model(policy, 5)),
+        (Multiplies(2), lambda policy: ends_a_run(policy, 5)),
+    ],
+)
+def test_the_contract_notices_a_broken_policy(policy, check) -> None:
+    with pytest.raises((AssertionError, ValueError)):
+        for _ in range(20):
+            check(policy)
+
+
+@every_policy
+def test_it_answers_though_nothing_is_on_record(policy) -> None:
+    assert policy.decide(History(), 3, 1).model == 3
+
+
+def test_never_stop_is_not_asked_and_always_continues() -> None:
+    assert not NeverStop().asks
+    assert NeverStop().decide(random_history(1), 1, 1) == Decision(1, 1, Verdict.CONTINUE)
+
+
+# -- decisions -----------------------------------------------------------------------------------------------
+
+
+def test_a_decision_is_one_row() -> None:
+    added = (NewModel(parent=2, changes={"lr": 0.1}, model=9, parent_hop=4), NewModel(mst_key=3, visits=(0, 2)))
+    decision = Decision(2, 1, Verdict.STOP, "worse than 1", added)
+    row = decision.to_json()
+    assert {name: value for name, value in row.items() if name != "detail"} == {
+        "model": 2,
+        "epoch": 1,
+        "decision": "stop",
+        "reason": "worse than 1",
+    }
+    assert [new["model"] for new in row["detail"]["added"]] == [9, None]
+    assert Decision.from_json(json.loads(json.dumps(row))) == decision
+
+
+@pytest.mark.parametrize("more", [{}, {"reason": None, "detail": None}, {"reason": "", "detail": {}}])
+def test_a_row_may_leave_out_what_is_empty(more) -> None:
+    row = {"model": 2, "epoch": 1, "decision": "continue", **more}
+    assert Decision.from_json(row) == Decision(2, 1, Verdict.CONTINUE)
+
+
+def test_a_new_model_may_leave_out_what_is_empty() -> None:
+    row = {"model": 2, "epoch": 1, "decision": "add", "detail": {"added": [{"mst_key": 4, "of a later version": 1}]}}
+    assert Decision.from_json(row) == Decision(2, 1, Verdict.ADD, added=(NewModel(mst_key=4),))
+
+
+NEW = (NewModel(mst_key=1),)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: Decision(1, 1, Verdict.CONTINUE, added=NEW), "cannot add"),
+        (lambda: Decision(1, 1, Verdict.ADD), "adds none"),
+        (lambda: Decision(1, 1, Verdict.STOP), "must have a reason"),
+        (lambda: NewModel(), "mst_key"),
+        (lambda: NewModel(mst_key=1, parent_hop=2), "no parent"),
+        (lambda: Decision.from_json({"model": 1, "epoch": 1, "decision": "perhaps"}), "perhaps"),
+    ],
+)
+def test_a_decision_that_makes_no_sense_is_refused(wrong, said) -> None:
+    with pytest.raises(ValueError, match=said):
+        wrong()
+
+
+# -- the history ---------------------------------------------------------------------------------------------
+
+
+def test_values_are_weighted_by_rows() -> None:
+    history = History()
+    history.trained(1, 1, 1, 30, 1.0, {"accuracy": 0.5})
+    history.trained(1, 1, 2, 10, 2.0, {"accuracy": 0.1})
+    history.evaluated(1, 1, "validation", 0, 1, 4.0, {"accuracy": 1.0})
+    history.evaluated(1, 1, "validation", 1, 3, 8.0, {"accuracy": 0.0})
+    history.evaluated(1, 1, "training", 0, 5, 0.25, {})
+    history.complete(1, 1)
+    assert dict(history.values(1, 1)) == {
+        "loss": 1.25,
+        "accuracy": pytest.approx(0.4),
+        "val_loss": 7.0,
+        "val_accuracy": 0.25,
+        "train_loss": 0.25,
+    }
+    assert history.value(1, 1, "val_loss") == 7.0
+    assert history.value(1, 1, "unheard of") is history.value(1, 2, "loss") is history.value(9, 1, "loss") is None
+
+
+def test_a_value_that_is_not_finite_or_not_there_is_none() -> None:
+    """The log keeps no NaN, so what a running and a resumed driver tell must come to the same."""
+    live, resumed = History(), History()
+    for history, bad in ((live, math.nan), (resumed, None)):
+        history.trained(1, 1, 1, 10, bad, {"accuracy": bad, "auc": 0.5})
+        history.trained(1, 1, 2, 10, 1.0, {"accuracy": 0.5})
+        history.complete(1, 1)
+    assert live == resumed
+    assert live.value(1, 1, "loss") is live.value(1, 1, "accuracy") is live.value(1, 1, "auc") is None
+
+
+def test_a_mean_of_huge_values_is_finite() -> None:
+    history = History()
+    for hop in (1, 2):
+        history.trained(1, 1, hop, 1000, 1e308, {})
+    history.complete(1, 1)
+    assert history.value(1, 1, "loss") == 1e308
+
+
+def test_a_part_without_rows_does_not_count() -> None:
+    history = History()
+    history.evaluated(1, 1, "validation", 0, 0, None, {})
+    history.evaluated(1, 1, "validation", 1, 4, 0.5, {})
+    history.evaluated(2, 1, "validation", 0, 0, None, {})
+    history.complete(1, 1)
+    history.complete(2, 1)
+    assert history.value(1, 1, "val_loss") == 0.5 and history.value(2, 1, "val_loss") is None
+
+
+def test_what_is_told_twice_counts_once() -> None:
+    """A driver that asks the log about a lost session may tell what it told before."""
+    history = History()
+    for _ in range(2):
+        history.trained(1, 1, 1, 10, 1.0, {})
+    history.trained(1, 1, 2, 10, 2.0, {})
+    history.complete(1, 1)
+    assert history.value(1, 1, "loss") == 1.5
+
+
+def test_an_epoch_is_seen_once_it_is_complete() -> None:
+    history = History()
+    history.trained(1, 1, 1, 10, 1.0, {})
+    assert history.epochs(1) == () and history.value(1, 1, "loss") is None
+    history.complete(1, 1)
+    history.trained(1, 2, 2, 10, 9.0, {})
+    assert history.epochs(1) == (1,) and history.value(1, 1, "loss") == 1.0 and history.value(1, 2, "loss") is None
+    history.complete(1, 0)
+    assert history.epochs(1) == (1,), "an epoch that was complete stays so"
+
+
+def test_a_late_figure_is_not_lost() -> None:
+    history = History()
+    history.complete(1, 1)
+    history.trained(1, 1, 1, 10, 1.0, {})
+    assert history.value(1, 1, "loss") == 1.0
+    history.trained(1, 1, 2, 10, 2.0, {})
+    assert history.value(1, 1, "loss") == 1.5
+
+
+def test_it_knows_the_models_their_configurations_and_decisions() -> None:
+    history = History()
+    history.begins(2, {"lr": 0.1})
+    history.begins(1)
+    history.begins(2)
+    assert history.models == (1, 2)
+    assert history.configuration(2) == {"lr": 0.1} and history.configuration(1) == history.configuration(9) == {}
+    stop = Decision(2, 3, Verdict.STOP, "enough")
+    history.decided(stop)
+    assert history.decision(2, 3) == stop and history.decision(2, 2) is None
+    assert history.stopped(2) and not history.stopped(1)

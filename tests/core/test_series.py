@@ -1,0 +1,94 @@
+"""Several short visits in one order: which visits share one, and that the models stay the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from experiments import Experiment
+from fakes import models
+
+from cerebro_db.core.scheduling.plan import Evaluate, Plan, Train
+from cerebro_db.core.scheduling.schedule import Schedule
+
+HALF_A_SECOND = 0.5
+
+
+def one_segment(numbers: range, **more: object) -> Schedule:
+    plan = Plan(1, tuple(replace(one, series="jax") for one in models(numbers)), 1, 10, series_seconds=HALF_A_SECOND)
+    return Schedule(replace(plan, **more))  # type: ignore[arg-type]
+
+
+def first_visits(schedule: Schedule, seconds: float) -> None:
+    """One visit of each model, each in an order of its own: now the pace of all is known."""
+    for _ in schedule.progress:
+        unit = schedule.take(0)
+        assert unit is not None and schedule.follow_ups(unit) == []
+        schedule.succeeded(unit, seconds)
+
+
+def test_a_visit_of_unknown_length_has_an_order_of_its_own() -> None:
+    first_visits(one_segment(range(1, 9)), 0.01)
+
+
+def test_an_order_takes_no_longer_than_the_plan_says() -> None:
+    schedule = one_segment(range(1, 101))
+    first_visits(schedule, 0.1)
+    unit = schedule.take(0)
+    assert unit is not None
+    assert len(schedule.follow_ups(unit)) == 4  # five visits of 0.1 s
+    schedule = one_segment(range(1, 101))
+    first_visits(schedule, 0.3)
+    unit = schedule.take(0)
+    assert unit is not None and schedule.follow_ups(unit) == []
+
+
+def test_an_order_takes_at_most_half_of_the_segments_work() -> None:
+    schedule = one_segment(range(1, 9))
+    first_visits(schedule, 0.001)
+    unit = schedule.take(0)
+    assert unit is not None
+    chosen = schedule.follow_ups(unit)
+    assert len(chosen) == 3 and schedule.busy[0] == {unit, *chosen}
+
+
+def test_only_visits_of_one_series_share_an_order() -> None:
+    plan = Plan(1, models(range(1, 9)), 1, 10, series_seconds=HALF_A_SECOND)
+    kinds = tuple(replace(one, series="jax" if one.model < 5 else None) for one in plan.models)
+    schedule = Schedule(replace(plan, models=kinds))
+    first_visits(schedule, 0.001)
+    unit = schedule.take(0)
+    assert unit is not None
+    assert {visit.model for visit in schedule.follow_ups(unit)} <= {1, 2, 3, 4}
+
+
+def test_a_visit_that_failed_before_is_alone() -> None:
+    schedule = one_segment(range(1, 9))
+    first_visits(schedule, 0.001)
+    unit = schedule.take(0)
+    assert unit is not None
+    schedule.failed(unit, "the trainer died", try_again=True)
+    again = schedule.take(0)
+    assert again == unit and schedule.follow_ups(again) == []
+    schedule.succeeded(again)
+    other = schedule.take(0)
+    assert other is not None and all(visit != unit for visit in schedule.follow_ups(other))
+
+
+def test_an_evaluation_shares_no_order() -> None:
+    schedule = one_segment(range(1, 9), evaluations={"validation": {0: 0}}, evaluate_every=1)
+    kinds = []
+    for _ in range(32):
+        unit = schedule.take(0)
+        assert unit is not None
+        others = schedule.follow_ups(unit)
+        kinds.append((type(unit), bool(others)))
+        for one in (unit, *others):
+            assert isinstance(one, type(unit))
+            schedule.succeeded(one, 0.001)
+    assert (Evaluate, False) in kinds and (Train, True) in kinds and (Evaluate, True) not in kinds
+
+
+def test_whatever_happens_the_models_are_the_same() -> None:
+    """Experiments compare each model with the one that trains undisturbed; some of them have long orders."""
+    longest = [Experiment(seed).run().longest_order for seed in range(1500)]
+    assert sum(one > 1 for one in longest) > 10 and max(longest) > 2

@@ -1,0 +1,89 @@
+"""Where code may stand: rules about modules that the import contracts of pyproject.toml cannot express."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from cerebro_db.core.events import Event
+from cerebro_db.core.protocol import ORDERS
+
+SERVER = Path(__file__).parents[2] / "plpy" / "cerebro_plpy"
+MAY_BRANCH = {"database/cancellation.py"}  # and all of platform/
+LOG = SERVER / "runs" / "log.py"
+LOG_TABLES = "architecture|attempt|configuration|decision|evaluation|event|heartbeat|hop|model|run"
+
+
+def branches_on_the_database(tree: ast.AST) -> bool:
+    """Whether code asks which database it runs in: a name with greenplum in it, or a comparison with that text."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute, ast.alias, ast.arg, ast.keyword)):
+            name = {ast.Name: "id", ast.Attribute: "attr", ast.alias: "name"}.get(type(node), "arg")
+            if "greenplum" in str(getattr(node, name)).lower():
+                return True
+        if isinstance(node, ast.Compare):
+            compared = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+            if any(isinstance(text, str) and "greenplum" in text.lower() for text in compared):
+                return True
+    return False
+
+
+def test_platform_differences_have_one_home() -> None:
+    """Only platform/ and database/cancellation.py ask which database it is; all others call platform.of(db)."""
+    found = {
+        str(path.relative_to(SERVER))
+        for path in SERVER.rglob("*.py")
+        if branches_on_the_database(ast.parse(path.read_text()))
+    }
+    assert {path for path in found if not path.startswith("platform/")} == MAY_BRANCH
+
+
+def test_it_would_notice() -> None:
+    for code in ("if is_greenplum(db): pass", "x = team.dialect.greenplum", "'Greenplum' in version", "f(greenplum=1)"):
+        assert branches_on_the_database(ast.parse(code))
+    assert not branches_on_the_database(ast.parse("platform.of(db).distributed_by('x')  # as Greenplum wants"))
+
+
+def texts(tree: ast.AST) -> list[str]:
+    """All string constants but the docstrings, those inside f-strings included."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings)
+    return [node.value for node in constants if isinstance(node.value, str)]
+
+
+def modules_with(wrong: re.Pattern[str], *tops: Path) -> set[str]:
+    return {
+        path.name
+        for top in tops
+        for path in top.rglob("*.py")
+        if any(wrong.search(text) for text in texts(ast.parse(path.read_text())))
+    }
+
+
+def test_only_the_log_has_the_sql_of_the_log() -> None:
+    """Statements that read or write the log's tables are in runs/log.py; other modules call its methods."""
+    table = re.compile(rf"\bcerebro\.({LOG_TABLES})\b(?!\()")
+    assert modules_with(table, SERVER) == {LOG.name}
+
+
+def test_no_module_spells_an_event_as_a_string() -> None:
+    spelled = re.compile(rf"'({'|'.join(event.value for event in Event)})'")
+    assert modules_with(spelled, SERVER) == set()
+    constants = {event.value for event in Event if " " in event.value}  # others are everyday words
+    assert not constants & {text for path in SERVER.rglob("*.py") for text in texts(ast.parse(path.read_text()))}
+
+
+def test_no_module_spells_an_order_as_a_string() -> None:
+    """An order's name is made from its class; what would spell one is ``{"order": "train"}``."""
+    for path in [*SERVER.rglob("*.py"), *(SERVER.parents[1] / "cerebro_db" / "nn").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Dict):
+                keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+                assert not keys & {"order", "work"}, f"{path}:{node.lineno}"
+    assert {"train", "evaluate", "predict"} <= set(ORDERS)

@@ -1,0 +1,121 @@
+"""Assembling the extension from its pieces, and installing it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_sources import HELLO, small_sources
+
+import cerebro_db
+from cerebro_db.embedded import extension
+from cerebro_db.embedded.extension import Sources
+from cerebro_db.embedded.installation import Installation
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Sources:
+    return small_sources(tmp_path)
+
+
+def test_the_makefile_can_run_it_as_a_plain_script() -> None:
+    """On a server that has only Python 3.9 and its standard library."""
+    tree = ast.parse(Path(extension.__file__).read_text(), feature_version=(3, 9))
+    modules = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    modules += [node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert "argparse" in modules
+    assert {module.partition(".")[0] for module in modules} <= sys.stdlib_module_names
+
+
+def test_one_version_everywhere() -> None:
+    assert Sources.find().version == cerebro_db.__version__
+
+
+def test_pieces_are_put_together_in_file_name_order(sources: Sources) -> None:
+    (sources.root / "migrations" / "cerebro_db--0.0.9--0.1.0.sql").write_text(HELLO)
+    made = extension.scripts(sources, "/opt/code")
+    assert set(made) == {f"cerebro_db--{sources.version}.sql", "cerebro_db--0.0.9--0.1.0.sql"}
+    script = made[f"cerebro_db--{sources.version}.sql"]
+    assert script.startswith('\\echo Use "CREATE EXTENSION')
+    assert script.index("CREATE TABLE first") < script.index("CREATE FUNCTION hello")
+    assert all("@cerebro@" not in text and "from cerebro_plpy import api" in text for text in made.values())
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["/opt/code", "/a b/'c'", '/a"b', "/a$python$b/$$", "/@extschema@/x", "/größe/\U0001f600", "/back\\slash\nline"],
+)
+def test_the_preamble_quotes_any_path(code: str) -> None:
+    line = extension.preamble(code)
+    assert "$" not in line and "@" not in line and "\n" not in line
+    before = list(sys.path)
+    try:
+        exec(line.replace("; from cerebro_plpy import api", ""), {})
+        exec(line.replace("; from cerebro_plpy import api", ""), {})
+        assert sys.path == [code, *before]
+    finally:
+        sys.path[:] = before
+
+
+def test_a_misplaced_mark_is_refused() -> None:
+    with pytest.raises(ValueError, match="alone on its line"):
+        extension.expand("x = 1; @cerebro@\n", "/opt/code")
+
+
+def test_code_is_replaced_as_a_whole_and_writable_by_its_owner_only(sources: Sources, tmp_path: Path) -> None:
+    to = tmp_path / "installed" / "python"
+    (sources.plpy / "__pycache__").mkdir()
+    (sources.plpy / "__pycache__" / "stale.pyc").write_bytes(b"x")
+    (sources.plpy / "gone.py").write_text("")
+    extension.install_code(sources, to, "/some/python")
+    (sources.plpy / "gone.py").unlink()
+    extension.install_code(sources, to, "/some/python")
+    assert json.loads((to / "install.json").read_text())["trainer_python"] == "/some/python"
+    assert not (to / "cerebro_plpy" / "gone.py").exists()
+    assert not list(to.rglob("stale.pyc"))
+    assert [entry.name for entry in to.parent.iterdir()] == ["python"]
+    for file in to.rglob("*"):
+        assert not file.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def test_the_fingerprint_sees_every_change(sources: Sources) -> None:
+    seen = {extension.fingerprint(sources, "/a", "/p"), extension.fingerprint(sources, "/b", "/p")}
+    seen.add(extension.fingerprint(sources, "/a", "/q"))
+    (sources.plpy / "api.py").write_text("# new\n")
+    seen.add(extension.fingerprint(sources, "/a", "/p"))
+    (sources.root / "sql" / "30_more.sql").write_text("-- more\n")
+    seen.add(extension.fingerprint(sources, "/a", "/p"))
+    assert len(seen) == 5
+
+
+def test_make_install_puts_the_same_files_in_place(tmp_path: Path) -> None:
+    clone = Path(__file__).resolve().parents[2]
+    if not shutil.which("make") or not (clone / "Makefile").exists():
+        pytest.skip("no make, or no clone")
+    installation = Installation.choose()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    copy = tmp_path / "clone"
+    ignored = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache")
+    shutil.copytree(clone, copy, ignore=ignored)
+    command = [
+        "make",
+        "-C",
+        str(copy),
+        "install",
+        f"PG_CONFIG={installation.bin / 'pg_config'}",
+        f"DESTDIR={tmp_path}/to",
+    ]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    share = tmp_path / "to" / installation.share.relative_to("/")
+    code = installation.share / "cerebro_db" / "python"
+    for name, text in extension.scripts(Sources.find(), str(code)).items():
+        assert (share / "extension" / name).read_text() == text
+    assert (share / "cerebro_db" / "python" / "cerebro_plpy" / "__init__.py").exists()
+    assert json.loads((share / "cerebro_db/python/install.json").read_text())["version"] == cerebro_db.__version__

@@ -1,0 +1,63 @@
+"""The files that describe the project agree with each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+import tomllib
+
+import cerebro_db
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+APACHE_2_0 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"  # of apache.org's LICENSE-2.0.txt
+
+
+def test_the_license_is_the_unchanged_apache_license() -> None:
+    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2_0
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+
+
+def test_the_pgxn_metadata() -> None:
+    """What the PGXN meta specification 1.0.0 requires, and the version of everything else."""
+    meta = json.loads((ROOT / "META.json").read_text())
+    assert {"name", "abstract", "version", "maintainer", "license", "provides", "meta-spec"} <= set(meta)
+    assert (meta["name"], meta["license"], meta["meta-spec"]["version"]) == ("cerebro_db", "apache_2_0", "1.0.0")
+    (extension,) = meta["provides"].values()
+    assert meta["version"] == extension["version"] == cerebro_db.__version__
+    assert (ROOT / extension["file"]).exists() and (ROOT / extension["docfile"]).exists()
+
+
+def test_the_changelog_has_the_current_version() -> None:
+    versions = re.findall(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == cerebro_db.__version__
+
+
+def test_type_hints_are_packaged() -> None:
+    assert (ROOT / "cerebro_db" / "py.typed").exists() and (ROOT / "plpy" / "cerebro_plpy" / "py.typed").exists()
+    packaged = PROJECT["tool"]["setuptools"]["package-data"]
+    assert packaged == {"cerebro_db": ["py.typed"], "cerebro_plpy": ["py.typed"]}
+
+
+PAGES = sorted(
+    str(page.relative_to(ROOT)) for folder in ("", "docs", "migrations") for page in (ROOT / folder).glob("*.md")
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page: str) -> None:
+    file = ROOT / page
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text())
+    assert [link for link in links if not (file.parent / link).exists()] == []
+
+
+def test_every_make_target_in_the_texts_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
+    for page in ("README.md", "CONTRIBUTING.md"):
+        named = set(re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)", (ROOT / page).read_text(), re.MULTILINE))
+        assert {one or other for one, other in named} <= targets, page

@@ -1,0 +1,120 @@
+"""Several groups in one order: each has the bits that it has in an order of its own, and its own result or error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cerebro_db.core.protocol import Member, StateRef, TrainedGroup
+
+from . import configurations as c
+from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
+from .trainer_client import Trainer, full, resident, visits_of
+
+
+@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    trainer = Trainer(tmp_path_factory.mktemp("groups"), engine=request.param)
+    trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
+    yield trainer
+    trainer.close()
+
+
+def sha256s(groups: list[TrainedGroup]) -> list[str]:
+    return [member.state.sha256 for group in groups for member in group.members]
+
+
+def members_of(trainer: Trainer) -> list[Member]:
+    """Members with two shapes of model; the first and the last member share a program."""
+    configurations = [
+        c.configuration(c.mlp(), CATEGORICAL, learning_rate=0.01),
+        c.configuration(c.mlp(units=24), CATEGORICAL),
+        c.configuration(c.mlp(), CATEGORICAL, learning_rate=0.02),
+    ]
+    return [
+        trainer.member(configuration, seed=number, shuffle_seed=number, out=number)
+        for number, configuration in enumerate(configurations)
+    ]
+
+
+def test_each_group_has_the_bits_that_it_has_alone(trainer: Trainer) -> None:
+    members = members_of(trainer)
+    many = trainer.train_groups("digits", [[member] for member in members])
+    files = [Path(str(member.out)).read_bytes() for member in members]
+    alone = [group for member in members for group in trainer.train_groups("digits", [[member]])]
+    assert sha256s(many) == sha256s(alone) and len(set(sha256s(many))) == 3
+    assert files == [Path(str(member.out)).read_bytes() for member in members]
+    assert [member.state.index for group in many for member in group.members] == [0, 1, 2]
+    for one, other in zip(many, alone):
+        assert (one.members[0].loss, one.members[0].metrics) == (other.members[0].loss, other.members[0].metrics)
+        assert set(one.seconds) == {"build", "load", "train", "save"}
+
+
+def test_they_go_on_from_their_states(trainer: Trainer) -> None:
+    members = members_of(trainer)
+    groups = trainer.train_groups("digits", [[member] for member in members])
+    visits = [visit for member, group in zip(members, groups) for visit in visits_of([member], group)]
+    further = [
+        replace(member, state=full(visit), shuffle_seed=9, out=visit.path + ".2")
+        for member, visit in zip(members, visits)
+    ]
+    many = trainer.train_groups("digits", [[member] for member in further])
+    assert sha256s(many) == [sha256s(trainer.train_groups("digits", [[member]]))[0] for member in further]
+
+
+def test_the_error_of_a_group_is_its_own(trainer: Trainer) -> None:
+    first, second, third = members_of(trainer)
+    expected = sha256s(trainer.train_groups("digits", [[first], [third]]))
+    trainer.progress.clear()
+    wrong = [
+        replace(second, configuration=c.configuration(c.mlp(classes=3), CATEGORICAL)),
+        replace(second, configuration=c.configuration(c.mlp(), CATEGORICAL, batch_size=0)),
+        replace(second, state=StateRef.full("never received", "0")),
+        replace(second, state=StateRef.resident("nothing")),
+        replace(second, out=str(trainer.folder / "no" / "such" / "folder")),
+    ]
+    kinds = ["ConfigurationFailed", "ConfigurationFailed", "CorruptState", "WrongState", "TrainerFailed"]
+    groups = trainer.train_groups("digits", [[first], *([one] for one in wrong), [third]])
+    assert sha256s(groups) == expected
+    assert [group.error and group.error.kind for group in groups] == [None, *kinds, None]
+    assert not any(group.members for group in groups[1:-1])
+    assert [member.state.index for group in groups for member in group.members] == [0, 6]
+
+
+def test_a_token_is_given_only_for_what_is_still_in_memory(trainer: Trainer) -> None:
+    members = members_of(trainer)
+    groups = trainer.train_groups("digits", [[member] for member in members])
+    assert [bool(group.members[0].state.token) for group in groups] == [False, True, True]
+    for member, group in zip(members[1:], groups[1:]):
+        (visit,) = visits_of([member], group)
+        trainer.evaluate(member.configuration, "digits", resident(visit))
+
+
+def test_fused_groups_beside_others(trainer: Trainer) -> None:
+    if trainer.started.versions["engine"] == "tensorflow":
+        pytest.skip("TensorFlow cannot fuse")
+    members = members_of(trainer)
+    fused = trainer.train_fused("digits", members[0], members[2])
+    groups = trainer.train_groups("digits", [[members[1]], [members[0], members[2]]])
+    assert sha256s(groups)[1:] == [visit.state.sha256 for visit in fused]
+    assert [member.state.index for group in groups for member in group.members] == [0, 1, 2]
+    assert [bool(member.state.token) for group in groups for member in group.members] == [True, False, True]
+
+
+def test_progress_counts_all_groups(trainer: Trainer) -> None:
+    """Also if no single group takes long enough for a report."""
+    short = c.configuration(c.mlp(units=64), CATEGORICAL, batch_size=2, epochs=2)
+    trainer.train(short, "digits")
+    trainer.progress.clear()
+    groups = trainer.train_groups("digits", [[trainer.member(short, out=0)]] * 60)
+    rows = [progress.rows for progress in trainer.progress]
+    assert rows and rows == sorted(rows) and rows[-1] > rows[0] > 0
+    assert {progress.of for progress in trainer.progress} == {sum(group.members[0].rows for group in groups)}
+
+
+def test_an_order_without_rows_fails_as_a_whole(trainer: Trainer) -> None:
+    failure("UndefinedObject", trainer.train_groups, "never was", [[members_of(trainer)[0]]])
+    assert trainer.train_groups("digits", []) == []

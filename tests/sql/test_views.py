@@ -1,0 +1,245 @@
+"""The log's tables and the views over them, on rows written by hand: no run is driven here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import psycopg2
+import pytest
+
+from cerebro_db.core import events
+from tests.conftest import connect
+
+# What each word constraint of the log holds: (table, constraint) to the enum that it must equal.
+WORDS: dict[tuple[str, str], type[Enum]] = {
+    ("event", "event_is_known"): events.Event,
+    ("model", "initial_is_known"): events.Initial,
+    ("evaluation", "dataset_is_known"): events.DataSetName,
+    ("decision", "decision_is_known"): events.Verdict,
+}
+SEGMENTS, EPOCHS = 2, 3
+SECONDS = '{"train": 1}'
+
+
+class Log:
+    """The superuser's session in a database of its own."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def __call__(self, statement: str, *values: Any) -> list[Any]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def run(self, run: int, configurations: int, epochs: int = EPOCHS) -> None:
+        """A run with its configurations and one model for each of them."""
+        self(
+            "INSERT INTO cerebro.run (run, source_table, model_table, selection_table, arch_table, epochs,"
+            " evaluate_every, seed, segments, dist_keys, configurations, rows_per_epoch, storage, options, layout,"
+            " source_summary, version)"
+            " VALUES (%s, 'rows', 'models', 'mst', 'arch', %s, 1, 1, %s, '{0,1}', %s, 20, 'run_000000000000', '{}',"
+            " '{}', '{}', '0')",
+            run,
+            epochs,
+            SEGMENTS,
+            configurations,
+        )
+        self(
+            "INSERT INTO cerebro.architecture (run, model_id, name, given, architecture)"
+            " VALUES (%s, 7, 'small', '{}', '{}')",
+            run,
+        )
+        for place in range(configurations):
+            self(
+                "INSERT INTO cerebro.configuration"
+                " (run, mst_key, place, model_id, compile_params, fit_params, compile, fit)"
+                """ VALUES (%s, %s, %s, 7, 'c', 'f', '{"metrics": ["accuracy"]}', '{}')""",
+                run,
+                100 + place,
+                place,
+            )
+            self.model(run, place + 1, 100 + place)
+        self("INSERT INTO cerebro.event (run, event) VALUES (%s, 'created')", run)
+
+    def model(self, run: int, model: int, mst_key: int, visits: list[int] | None = None) -> None:
+        self(
+            "INSERT INTO cerebro.model (run, model, mst_key, visits, seed, initial, initial_sha256, parent, parent_hop)"
+            " VALUES (%s, %s, %s, %s, 1, 'random', NULL, NULL, NULL)",
+            run,
+            model,
+            mst_key,
+            visits,
+        )
+
+    def hops(self, run: int, model: int, first: int, last: int, visits: int = SEGMENTS, loss: float = 1.0) -> None:
+        self(
+            "INSERT INTO cerebro.hop (run, model, hop, epoch, segment, started_at, trainer_pid, rows, steps, loss,"
+            " metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
+            " SELECT %s, %s, hop, (hop - 1) / %s + 1, (hop - 1) %% %s, clock_timestamp() - interval '2 s', 1, 10, 2,"
+            " %s, 0.5, '{}', 8, 'x', 0, 8, %s FROM generate_series(%s::int, %s::int) hop",
+            *(run, model, visits, visits, loss, SECONDS, first, last),
+        )
+
+    def decide(self, run: int, model: int, epoch: int, decision: str, reason: str | None = None) -> None:
+        self(
+            "INSERT INTO cerebro.decision (run, model, epoch, decision, reason, policy)"
+            " VALUES (%s, %s, %s, %s, %s, 'p')",
+            *(run, model, epoch, decision, reason),
+        )
+
+    def board(self, run: int) -> dict[int, tuple[Any, ...]]:
+        """Model to what the leaderboard shows of it."""
+        rows = self(
+            "SELECT model, mst_key, status, epochs_done, reason, rank FROM cerebro.leaderboard WHERE run = %s", run
+        )
+        return {row[0]: row[1:] for row in rows}
+
+    def progress(self, run: int) -> tuple[Any, ...]:
+        return self(
+            "SELECT hops_done, hops_total, configurations_finished, configurations_failed, best_mst_key"
+            " FROM cerebro.run_progress WHERE run = %s",
+            run,
+        )[0]
+
+
+@pytest.fixture
+def log(fresh_database: str) -> Iterator[Log]:
+    with contextlib.closing(connect(fresh_database)) as connection:
+        yield Log(connection)
+
+
+def test_the_words_of_the_log_are_the_enums(server: str) -> None:
+    with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
+            " WHERE connamespace = 'cerebro'::regnamespace AND conname LIKE '%\\_is\\_known'"
+        )
+        found = {
+            (table.removeprefix("cerebro."), name): re.findall(r"'((?:[^']|'')*)'", definition)
+            for table, name, definition in cursor
+        }
+    assert found == {where: [str(word.value) for word in enum] for where, enum in WORDS.items()}
+
+
+def test_the_log_takes_no_other_words(log: Log) -> None:
+    log.run(1, 1)
+    for statement in (
+        "INSERT INTO cerebro.event (run, event) VALUES (1, 'begun')",
+        "INSERT INTO cerebro.model (run, model, mst_key, seed, initial) VALUES (1, 2, 100, 1, 'zero')",
+        "INSERT INTO cerebro.decision (run, model, epoch, decision, policy) VALUES (1, 1, 1, 'pause', 'p')",
+        "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, started_at, rows, loss, metrics,"
+        " seconds) VALUES (1, 1, 1, 'test', 0, 0, now(), 1, 1, '{}', '{}')",
+    ):
+        with pytest.raises(psycopg2.errors.CheckViolation, match="_is_known"):
+            log(statement)
+    for columns, values in (
+        ("visits", "'{}'"),  # a model without segments would never train
+        ("parent", "1"),  # a copy says which state it is a copy of
+        ("parent_hop", "1"),
+    ):
+        with pytest.raises(psycopg2.errors.CheckViolation):
+            log(
+                f"INSERT INTO cerebro.model (run, model, mst_key, seed, initial, {columns})"
+                f" VALUES (1, 2, 100, 1, 'random', {values})"
+            )
+
+
+def test_the_status_of_models(log: Log) -> None:
+    """Five configurations: one waits, one trains, one is finished, one was stopped, one failed."""
+    log.run(1, 5)
+    log.hops(1, 2, 1, 3, loss=5.0)
+    log.hops(1, 3, 1, SEGMENTS * EPOCHS, loss=2.0)
+    log.hops(1, 4, 1, SEGMENTS * 2, loss=3.0)
+    log.decide(1, 4, 1, "continue", "so far good")
+    log.decide(1, 4, 2, "stop", "among the worst half after 2 epochs")
+    log.hops(1, 5, 1, 1, loss=0.1)
+    log("""INSERT INTO cerebro.event (run, event, model, detail) VALUES (1, 'model failed', 5, '{"reason": "nan"}')""")
+    assert log.board(1) == {
+        1: (100, "waiting", 0, None, 4),
+        2: (101, "training", 1, None, 3),
+        3: (102, "finished", EPOCHS, None, 1),
+        4: (103, "stopped", 2, "among the worst half after 2 epochs", 2),
+        5: (104, "failed", 0, "nan", 5),
+    }
+    # The stopped model has its four hops and gets no more; a failed one may be given another chance.
+    assert log.progress(1) == (14, 4 * SEGMENTS * EPOCHS + 4, 2, 1, 102)
+    log("INSERT INTO cerebro.event (run, event, model) VALUES (1, 'model revived', 5)")
+    assert log.board(1)[5] == (104, "training", 0, None, 1)
+
+
+def test_each_model_has_its_own_visits(log: Log) -> None:
+    """Two models of one configuration, and each is finished when it has made its own visits."""
+    log.run(1, 1)
+    log.model(1, 2, 100, [1])
+    assert log.progress(1)[:2] == (0, EPOCHS * SEGMENTS + EPOCHS)
+    log.hops(1, 1, 1, 3)
+    log.hops(1, 2, 1, 3, visits=1)
+    found = log.board(1)
+    assert found[1][:3] == (100, "training", 1) and found[2][:3] == (100, "finished", EPOCHS)
+    log("INSERT INTO cerebro.attempt (run, model, hop, segment) VALUES (1, 1, 4, 1), (1, 2, 3, 0)")
+    assert log("SELECT segment, mst_key, epoch, hop, done, model FROM cerebro.segments_now ORDER BY segment") == [
+        (0, 100, 3, 3, True, 2),
+        (1, 100, 2, 4, False, 1),
+    ]
+    assert log("SELECT model, epoch, mst_key, rows FROM cerebro.learning_curve ORDER BY 1, 2") == [
+        (1, 1, 100, 20),
+        (1, 2, 100, 10),
+        *((2, epoch, 100, 10) for epoch in (1, 2, 3)),
+    ]
+    timeline = log("SELECT model, count(*), min(mst_key), sum(seconds_training) FROM cerebro.hop_timeline GROUP BY 1")
+    assert sorted(timeline) == [(1, 3, 100, 3.0), (2, 3, 100, 3.0)]
+
+
+def test_a_run_of_any_size_is_computed(log: Log) -> None:
+    """A user may write such rows, and a monitor's queries must not end with an error because of them."""
+    log.run(1, 2, epochs=2**31 - 1)
+    log("UPDATE cerebro.run SET segments = %s", 2**31 - 1)
+    log(
+        "INSERT INTO cerebro.model (run, model, mst_key, seed, initial)"
+        " SELECT 1, model, 100, 1, 'random' FROM generate_series(3, 5) model"
+    )
+    assert log.progress(1)[:2] == (0, 10**18)
+
+
+def test_whether_a_run_has_ended(log: Log) -> None:
+    """A submitted run that has finished still makes its tables, as long as its session is there."""
+    log.run(1, 1)
+    ((me, since),) = log(
+        "SELECT pid, to_jsonb(backend_start) #>> '{}' FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+    )
+    alive, gone = {"pid": me, "backend_start": since}, {"pid": me, "backend_start": "2001-01-01T00:00:00+00:00"}
+
+    def after(event: str, detail: dict[str, Any] | None = None) -> tuple[str, bool]:
+        log("INSERT INTO cerebro.event (run, event, detail) VALUES (1, %s, %s)", event, json.dumps(detail or {}))
+        return log("SELECT status, ended FROM cerebro.runs WHERE run = 1")[0]
+
+    assert log("SELECT status, ended FROM cerebro.runs WHERE run = 1") == [("created", False)]
+    assert after("started", alive) == ("running", False)
+    assert after("cancel requested") == ("running", False)
+    assert after("cancelled") == ("cancelled", True)
+    assert after("started", gone) == ("interrupted", True)
+    assert after("started", alive) == ("running", False)
+    assert after("finished") == ("finished", True)  # the caller waits for it, and makes the tables
+    assert after("extended", {"epochs": 9}) == ("finished", True)
+    assert after("submitted") == ("finished", False)  # a session is about to drive it further
+    assert after("started", alive) == ("running", False)
+    assert after("finished") == ("finished", False)
+    assert after("materialized") == ("finished", True)
+    assert after("started", gone) == ("interrupted", True)
+    assert after("finished") == ("finished", True)  # nobody will make the tables
+    assert after("started", alive) == ("running", False)
+    assert after("failed", {"message": "no room"}) == ("failed", True)
+    ((told, driver, epochs),) = log("SELECT message, driver_pid, epochs FROM cerebro.runs")
+    assert (told, driver, epochs) == ("no room", None, 9)
+
+
+def test_a_run_without_models(log: Log) -> None:
+    log.run(1, 0)
+    assert log.progress(1) == (0, 0, None, None, None)
+    assert log("SELECT status FROM cerebro.runs") == [("created",)]
