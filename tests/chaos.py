@@ -219,7 +219,8 @@ class Chaos:
     def disturbed_run(self, number: int, most_events: int) -> None:
         chance = random.Random(f"{self.tally.seed}/{number}")
         name = f"wild_{number}_{chance.randrange(1 << 30)}"
-        wanted, seen = min(most_events, chance.randint(2, 8)), {}
+        wanted = min(most_events, chance.randint(2, 8))
+        seen: dict[tuple[int, int], str] = {}
         began = time.monotonic()
         options = {**OPTIONS, "read_ahead": number % 2 == 0}
         self.run = self.lab.submit("train", name, "mst", EPOCHS, validation_table="val", options=options)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_db.core.options import OPTIONS, Option
-from cerebro_db.embedded import cluster as clusters
+from cerebro_db.embedded import throw_away
 from tests.conftest import TRAINER, connect
 
 CAST = re.compile(r"::[a-z ]+(\[\])?$")
@@ -209,11 +209,11 @@ def database() -> Iterator[str]:
     if given:
         yield given
         return
-    cluster = clusters.throw_away(TRAINER)
+    cluster = throw_away.create(TRAINER)
     try:
         yield cluster.dsn()
     finally:
-        clusters.remove(cluster)
+        throw_away.remove(cluster)
 
 
 def main() -> None:

@@ -144,7 +144,7 @@ class RunProgress(View):
     run: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str | None]
     status: Mapped[str]
-    percent: Mapped[float | None]
+    percent: Mapped[float]
     hops_done: Mapped[int]
     hops_total: Mapped[int]
     configurations_finished: Mapped[int | None]

@@ -78,7 +78,7 @@ def line(progress: RunProgress) -> Text:
 
 
 def percent(progress: RunProgress) -> str:
-    return f"{progress.percent or 0.0:.1f} %"
+    return f"{progress.percent:.1f} %"
 
 
 def picture(seen: Snapshot, width: int, top: int) -> RenderableType:
@@ -101,7 +101,7 @@ def title(run: Run, progress: RunProgress) -> Text:
 def _bar(progress: RunProgress, width: int) -> Text:
     shown = percent(progress)
     room = max(10, min(100, width) - len(shown) - 2)
-    full = drawing.bar((progress.percent or 0.0) / 100, room)
+    full = drawing.bar(progress.percent / 100, room)
     text = Text(full, style="green" if progress.status == "finished" else "cyan")
     text.append("─" * (room - len(full)), style="dim")
     return text.append(f"  {shown}", style="bold")

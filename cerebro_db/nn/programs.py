@@ -6,7 +6,7 @@ import contextlib
 import gc
 import hashlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import (
@@ -84,8 +84,9 @@ class Programs:
     def load(self, ready: ReadyProgram, configuration: Json, state: StateRef, seed: int = 0) -> None:
         """Bring the state that an order refers to into the program's variables."""
         if state.origin is Origin.RESIDENT:
-            if ready.token is None or ready.token != state.token:
-                raise WrongState("the trainer no longer has that state in memory", hint="Send the whole state.")
+            self.require_resident([state])
+            if ready.token != state.token:
+                raise WrongState("that state is in the memory of another program", hint="Send the whole state.")
             return
         if state.origin is Origin.FULL and ready.sha256 is not None and ready.sha256 == state.sha256:
             return  # it is in the variables already
@@ -103,6 +104,12 @@ class Programs:
         if state.origin is Origin.WEIGHTS:
             assert state.name is not None
             ready.weights = state.name, seed
+
+    def require_resident(self, states: Iterable[StateRef]) -> None:
+        """Refuse an order that refers to a state which is no longer in memory: the driver can send it whole."""
+        resident = self.resident
+        if any(state.origin is Origin.RESIDENT and state.token not in resident for state in states):
+            raise WrongState("the trainer no longer has that state in memory", hint="Send the whole state.")
 
     @property
     def resident(self) -> set[str]:

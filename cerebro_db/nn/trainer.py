@@ -8,7 +8,7 @@ import platform
 import resource
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -171,6 +171,7 @@ class Trainer:
         programs, dataset = self._programs, self._with_outputs(order.handle)
         total, done, index = sum(training.planned_rows(group, dataset) for group in order.groups), 0, 0
         results, pace = [], Pace(PROGRESS_SECONDS)
+        programs.require_resident(member.state for group in order.groups for member in group.members)
         for group in order.groups:
 
             def report(rows: int, loss: float | None, before: int = done) -> None:
@@ -185,7 +186,7 @@ class Trainer:
             except Exception as error:
                 results.append(TrainedGroup(error=Failure.of(as_error(error))))
             index += len(group.members)
-        return Trained([_with_resident_tokens(result, programs.resident) for result in results])
+        return Trained(results, resident=sorted(programs.resident))
 
     def evaluate(self, order: Evaluate) -> Evaluated:
         programs, dataset, clock = self._programs, self._with_outputs(order.handle), Clock()
@@ -248,12 +249,3 @@ def _description(ready: ReadyProgram, configurations: Iterable[Json], layout: Js
         "outputs": ready.program.outputs,
         "fusion_keys": keys if ready.program.fusion else [None] * len(keys),
     }
-
-
-def _with_resident_tokens(group: TrainedGroup, resident: set[str]) -> TrainedGroup:
-    """Without the tokens of states that a later group has replaced in memory."""
-    members = [
-        member if member.state.token in resident else replace(member, state=replace(member.state, token=None))
-        for member in group.members
-    ]
-    return replace(group, members=members)

@@ -44,7 +44,7 @@ SELECT r.run,
        r.name,
        runs.status,
        CASE WHEN runs.status = 'finished' THEN 100.0
-            ELSE round((100.0 * COALESCE(beat.rows_done, 0) / NULLIF(beat.rows_total, 0))::numeric, 1)
+            ELSE COALESCE(round((100.0 * beat.rows_done / NULLIF(beat.rows_total, 0))::numeric, 1), 0.0)
        END::double precision AS percent,
        COALESCE(units.hops_done, 0) AS hops_done,
        COALESCE(planned.hops_total, 0) AS hops_total,

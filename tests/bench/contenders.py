@@ -38,7 +38,7 @@ def ours(name: str, **options: Any) -> Contender:
 
     def contend(stage: Stage) -> Iterator[Measured]:
         database = stage.database
-        sessions = [(name, f"{name}, second call")]
+        sessions: list[tuple[str, ...]] = [(name, f"{name}, second call")]
         if options.get("engine"):
             sessions.insert(0, (f"{name}, nothing kept",))
         database.forget_what_is_kept()

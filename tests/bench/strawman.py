@@ -101,7 +101,8 @@ def prepare(lab: Lab, work: Work) -> None:
 
 class Strawman:
     def __init__(self, lab: Lab, work: Work) -> None:
-        self.work, self.sessions = work, []
+        self.work = work
+        self.sessions: list[Any] = []
         self.layout: Json = lab.value(f"SELECT layout FROM {work.name.lower()}_straw_summary")
 
     def everywhere(self, statement: str, *values: Any) -> list[Any]:

@@ -177,10 +177,13 @@ class Standardised(Preparation):
 @pytest.fixture
 def standardised() -> Iterator[None]:
     preparation.known(Standardised)
-    EXPRESSIONS[Standardised] = lambda variable, alias: (
-        f"cerebro._array_bytes(ARRAY[(({alias(variable.columns[0])} - {variable.preparation.mean!r})"
-        f" / {variable.preparation.deviation!r})::real])"
-    )
+
+    def expression(variable: Any, alias: Any) -> str:
+        prepared: Standardised = variable.preparation
+        value = f"({alias(variable.columns[0])} - {prepared.mean!r}) / {prepared.deviation!r}"
+        return f"cerebro._array_bytes(ARRAY[({value})::real])"
+
+    EXPRESSIONS[Standardised] = expression
     yield
     del preparation.KINDS["standardised"], EXPRESSIONS[Standardised]
 

@@ -73,21 +73,30 @@ def test_the_error_of_a_group_is_its_own(trainer: Trainer) -> None:
         replace(second, configuration=c.configuration(c.mlp(classes=3), CATEGORICAL)),
         replace(second, configuration=c.configuration(c.mlp(), CATEGORICAL, batch_size=0)),
         replace(second, state=StateRef.full("never received", "0")),
-        replace(second, state=StateRef.resident("nothing")),
         replace(second, out=str(trainer.folder / "no" / "such" / "folder")),
     ]
-    kinds = ["ConfigurationFailed", "ConfigurationFailed", "CorruptState", "WrongState", "TrainerFailed"]
+    kinds = ["ConfigurationFailed", "ConfigurationFailed", "CorruptState", "TrainerFailed"]
     groups = trainer.train_groups("digits", [[first], *([one] for one in wrong), [third]])
     assert sha256s(groups) == expected
     assert [group.error and group.error.kind for group in groups] == [None, *kinds, None]
     assert not any(group.members for group in groups[1:-1])
-    assert [member.state.index for group in groups for member in group.members] == [0, 6]
+    assert [member.state.index for group in groups for member in group.members] == [0, 5]
 
 
-def test_a_token_is_given_only_for_what_is_still_in_memory(trainer: Trainer) -> None:
+def test_a_state_that_is_gone_from_memory_is_nobodys_fault(trainer: Trainer) -> None:
+    """The whole order is refused before anything trains, so that the driver can send the state and ask again."""
+    first, second, _ = members_of(trainer)
+    first = replace(first, out=str(trainer.folder / "unwritten"))
+    gone = replace(second, state=StateRef.resident("nothing"))
+    failure("WrongState", trainer.train_groups, "digits", [[first], [gone]])
+    assert not (trainer.folder / "unwritten").exists()
+
+
+def test_an_answer_tells_which_states_are_still_in_memory(trainer: Trainer) -> None:
     members = members_of(trainer)
     groups = trainer.train_groups("digits", [[member] for member in members])
-    assert [bool(group.members[0].state.token) for group in groups] == [False, True, True]
+    tokens = [group.members[0].state.token for group in groups]
+    assert None not in tokens and trainer.resident == sorted(tokens[1:])
     for member, group in zip(members[1:], groups[1:]):
         (visit,) = visits_of([member], group)
         trainer.evaluate(member.configuration, "digits", resident(visit))
@@ -101,7 +110,8 @@ def test_fused_groups_beside_others(trainer: Trainer) -> None:
     groups = trainer.train_groups("digits", [[members[1]], [members[0], members[2]]])
     assert sha256s(groups)[1:] == [visit.state.sha256 for visit in fused]
     assert [member.state.index for group in groups for member in group.members] == [0, 1, 2]
-    assert [bool(member.state.token) for group in groups for member in group.members] == [True, False, True]
+    tokens = [member.state.token for group in groups for member in group.members]
+    assert tokens[1] is None and trainer.resident == sorted(token for token in tokens if token)
 
 
 def test_progress_counts_all_groups(trainer: Trainer) -> None:

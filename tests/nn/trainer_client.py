@@ -176,7 +176,9 @@ class Trainer:
 
     def train_groups(self, handle: str, groups: list[list[Member]], functions: Any = None) -> list[TrainedGroup]:
         order = Train(handle, [Group(members) for members in groups], functions=functions)
-        return self(order).groups
+        answer = self(order)
+        self.resident = answer.resident
+        return answer.groups
 
     def member(
         self,

@@ -75,7 +75,8 @@ def refused(lab: Lab, statement: str, *values: Any, on: Any = None, hint: bool =
 
 def fit(**changed: Any) -> list[Any]:
     asked: dict[str, Any] = {"source": "train", "output": "out", "selection": "mst", "epochs": 1, **changed}
-    return fit_statement("madlib_fit_multiple_model", *(asked.pop(n) for n in ("source", "output", "selection", "epochs")), asked)  # fmt: skip # noqa: E501
+    source, output, selection, epochs = (asked.pop(name) for name in ("source", "output", "selection", "epochs"))
+    return fit_statement("madlib_fit_multiple_model", source, output, selection, epochs, asked)
 
 
 BAD_FITS: list[tuple[dict[str, Any], str, str]] = [

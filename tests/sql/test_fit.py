@@ -493,6 +493,21 @@ def one_segment(flowers: Lab) -> int:
     return flowers.fit("whole", "lone", "two", 2, options={"nan": "keep"})
 
 
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_models_of_one_program_take_turns_in_memory(flowers: Lab, one_segment: int, evaluated: bool) -> None:
+    """Between two visits of a model another one has replaced its state in the trainer; it is sent again."""
+    flowers(
+        "CREATE TABLE IF NOT EXISTS six AS SELECT n AS mst_key, model_id, compile_params, fit_params"
+        " FROM two, generate_series(1, 6) n WHERE mst_key = 1"
+    )
+    flowers("CREATE TABLE IF NOT EXISTS six_summary AS TABLE two_summary")
+    more = {"validation_table": "whole", "metrics_compute_frequency": 1} if evaluated else {}
+    run_id = flowers.fit("whole", f"turns_{evaluated}".lower(), "six", 4, **more)
+    assert flowers("SELECT DISTINCT status, reason FROM leaderboard WHERE run = %s", run_id) == [("finished", None)]
+    assert flowers.value("SELECT count(*) FROM event WHERE run = %s AND event LIKE '%%failed'", run_id) == 0
+    assert {steps(flowers, run_id, model) for model in range(1, 7)} == {4 * 8}
+
+
 def steps(lab: Lab, run_id: int, key: int) -> int:
     """The optimizer's step counter in the model's whole state."""
     tensors = safetensors.numpy.load(lab.states(run_id)[key])

@@ -37,7 +37,7 @@ def sql(db):
             cursor.execute(statement, values or None)
             return cursor.fetchall() if cursor.description else []
 
-    run.db = db
+    run.db = db  # type: ignore[attr-defined]
     return run
 
 

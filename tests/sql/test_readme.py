@@ -44,6 +44,8 @@ def test_the_first_minute(
         board = results[4]
         assert [row[0] for row in board] == list(range(1, 9)), "eight configurations, best first"
         assert board[0][4] > 0.9, "iris is easy"
+        cursor.execute("SELECT status, reason FROM leaderboard WHERE model_table = %s", (f"{schema}.iris_models",))
+        assert set(cursor.fetchall()) == {("finished", None)}
         right = "SELECT count(*), avg((class_value = species)::integer) FROM iris_predicted JOIN iris USING (id)"
         cursor.execute(right)
         count, right = cursor.fetchone()
@@ -52,7 +54,9 @@ def test_the_first_minute(
     monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={schema},public,cerebro"))
     names: dict[str, Any] = {}
     exec(from_python(), names)
-    assert capsys.readouterr().out.splitlines()[-1].startswith("100.0 %, best loss so far: 0.")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("100.0 %, best loss so far: 0.")
+    assert not any("None %" in line for line in lines)
     assert names["best"].rank == 1 and names["best"].training_metric > 0.9
     assert names["model"].predict(iris.data[:5], verbose=0).shape == (5, 3)
     names["cerebro"].close()

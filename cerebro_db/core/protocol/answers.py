@@ -108,7 +108,7 @@ class OutgoingState:
     sha256: str  # checksum of the state
     weights_offset: int  # place of MADlib's model_weights in the state
     weights_bytes: int  # size of MADlib's model_weights
-    token: Optional[str] = None  # names the state while it is resident; None: it is not
+    token: Optional[str] = None  # names the state while it is resident
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,7 @@ class Trained:
     visit: int = 0  # the segment's number of this visit, for _state_out
     worker_pid: int = 0  # process id of the worker
     trainer_pid: int = 0  # process id of the trainer
+    resident: list[str] = field(default_factory=list)  # tokens of all states that the trainer now has in memory
 
 
 @dataclass(frozen=True)

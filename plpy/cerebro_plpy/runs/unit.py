@@ -161,7 +161,7 @@ class Units:
             return None
         ((model, hop),) = wanted
         resident = worker.resident.get(model.number)
-        return StateRef.resident(resident[1]) if resident is not None and resident[0] == hop else None
+        return StateRef.resident(resident.token) if resident is not None and resident.hop == hop else None
 
     def count(self, task: Task, seconds: Mapping[str, float], stage: str) -> None:
         if not task.shares_session:  # else the times include waiting for other tasks

@@ -16,7 +16,7 @@ from cerebro_db.core.scheduling.plan import Train
 from ..sessions.failures import Refused
 from ..sessions.overlap import AnotherTask, Task
 from ..sessions.session import Statement
-from ..sessions.team import Worker
+from ..sessions.team import Resident, Worker
 from . import state_tables
 from .run import Model
 from .unit import Fetched, Result, Units
@@ -132,10 +132,11 @@ async def commit(
         await Statement.joined([Statement("BEGIN"), *records, Statement("COMMIT")])
         if not task.shares_session:
             units.times.moving_states += time.monotonic() - before
+    worker.still_resident(trained.resident, trained.trainer_pid)
     for visit, member in kept:
         units.committed(worker, visit, member.rows, member.state.bytes, member.state.sha256)
-        if member.state.token is not None and behind is None:
-            worker.resident[visit.model] = (visit.hop, member.state.token)
+        if member.state.token in trained.resident and behind is None:
+            worker.resident[visit.model] = Resident(visit.hop, member.state.token, trained.trainer_pid)
     return results
 
 

@@ -270,6 +270,7 @@ class Segment:
             self.outgoing.visit,
             os.getpid(),
             mine.trainer.pid,
+            answer.resident,
         )
 
     def _with_room_left(self, group: TrainedGroup) -> TrainedGroup:

@@ -34,6 +34,15 @@ A = TypeVar("A")
 Versions = Optional[list[tuple[Any, ...]]]
 
 
+@dataclass(frozen=True)
+class Resident:
+    """A model's state after a hop, in the memory of a trainer."""
+
+    hop: int
+    token: str
+    trainer_pid: int
+
+
 @dataclass
 class Worker:
     """One segment of a run, as the driver sees it: its session, and what its trainer has in memory."""
@@ -45,7 +54,7 @@ class Worker:
     trainer_pid: int
     cached: dict[str, Versions] = field(default_factory=dict)  # handle -> the versions of the cached rows
     verified: set[str] = field(default_factory=set)  # handles whose versions this call has compared already
-    resident: dict[int, tuple[int, str]] = field(default_factory=dict)  # model -> (hop, token of its state)
+    resident: dict[int, Resident] = field(default_factory=dict)  # by model
     tasks: TaskQueue = field(default_factory=TaskQueue)
     failing: set[int] = field(default_factory=set)  # models whose trainer died here since a unit last succeeded
 
@@ -54,6 +63,12 @@ class Worker:
         self.cached.clear()
         self.verified.clear()
         self.resident.clear()
+
+    def still_resident(self, tokens: Sequence[str], trainer_pid: int) -> None:
+        """A trainer has answered: of the states that it had in memory, only these are left."""
+        gone = [m for m, one in self.resident.items() if one.trainer_pid == trainer_pid and one.token not in tokens]
+        for model in gone:
+            del self.resident[model]
 
     def reopened(self, opened: WorkerOpened) -> None:
         """The worker serves another call: its cached rows may still be of use, its models have other numbers."""
