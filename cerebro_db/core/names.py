@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .errors import InvalidName
 
+STATE_SCHEMA = "cerebro_state"  # for tables that are not the user's: states, and rows on their way
 LONGEST = 63  # bytes; PostgreSQL truncates longer identifiers silently, so two names could mean the same table
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))\s*', re.UNICODE)

@@ -144,7 +144,7 @@ def steps(heading: str) -> list[list[str]]:
 
 
 def used_throughout() -> set[str]:
-    text = section("The walk of one fit").partition("**Used throughout**")[2].partition("\n**")[0]
+    text = section("The walk of one fit").partition("**Used throughout:**")[2].partition("\n**")[0]
     return {module_of(path) for path in re.findall(r"`([\w/]+\.py)`", text)}
 
 

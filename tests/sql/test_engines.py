@@ -285,7 +285,7 @@ def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
 
 
 def test_a_trainer_that_crashes_refuses_nothing() -> None:
-    from cerebro_plpy.runs import engine_choice
+    from cerebro_plpy.runs import engine_trials
 
     run: Any = SimpleNamespace(options={"among": ["tensorflow", "jax"]}, epochs=1, segments=1, rows_of=lambda one: 64)
     forms: Any = {"form": [SimpleNamespace(earlier=None, batch_size=32)]}
@@ -293,9 +293,9 @@ def test_a_trainer_that_crashes_refuses_nothing() -> None:
     crash, refusal = TrainerFailed("it died"), ConfigurationFailed("it cannot")
 
     def chosen(tensorflow: Any, jax: Any) -> tuple[str, Json]:
-        programs = engine_choice.programs_of(forms, {("form", "jax"): jax, ("form", "tensorflow"): tensorflow})
-        assert engine_choice.still_to_try(run, programs) == []
-        return engine_choice.chosen(run, programs)["form"]
+        programs = engine_trials.programs_of(forms, {("form", "jax"): jax, ("form", "tensorflow"): tensorflow})
+        assert engine_trials.still_to_try(run, programs) == []
+        return engine_trials.chosen(run, programs)["form"]
 
     engine, why = chosen(figures, crash)
     assert engine == "tensorflow" and why["untried"] == {"jax": "it died"} and "refused" not in why

@@ -54,7 +54,7 @@ from cerebro_db.core.protocol import (
 )
 from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.platform import machine
-from cerebro_plpy.runs import engine_choice
+from cerebro_plpy.runs import engine_trials
 from cerebro_plpy.segment import current, functions, installation, scratch, trainer, worker
 from cerebro_plpy.segment.scratch import RESERVE
 from cerebro_plpy.segment.worker import Segment
@@ -130,7 +130,7 @@ def test_no_signal_goes_to_a_number_that_may_be_anothers_by_now(monkeypatch: Any
 
 
 def test_what_passes_is_not_remembered_against_an_engine() -> None:
-    program = engine_choice.Program("p")
+    program = engine_trials.Program("p")
     answers = {"jax": DiskFull("no room"), "torch": TrainerFailed("died"), "tensorflow": ConfigurationFailed("never")}
     program.add("kind", [SimpleNamespace(earlier=None)], answers)  # type: ignore[list-item]
     assert program.crashes == {"jax": "no room", "torch": "died"} and program.refusals == {"tensorflow": "never"}

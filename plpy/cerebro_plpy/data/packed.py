@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,6 @@ from cerebro_db.core.layout import DataSet
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
-from ..sessions.session import Session
 from .summary import parsed
 
 
@@ -58,20 +56,4 @@ def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed,
                 f"{module} error: the {side} of '{other.relation.text}' have the shapes"
                 f" {[s for s, _ in theirs]}, those of '{trained_on}' {[s for s, _ in ours]}.",
                 hint="Pack it with validation_preprocessor_dl(), naming the training table.",
-            )
-
-
-def see_committed(recorder: Session, packed_tables: Iterable[Packed], module: str) -> None:
-    """Refuse tables that worker sessions do not see as we do: they see only what is committed."""
-    for data in packed_tables:
-        seen = recorder.run("SELECT to_regclass(%s)::oid", (data.relation.sql,))[0][0]
-        layout = None
-        if seen == data.relation.oid:
-            found = recorder.run(f"SELECT layout FROM {data.relation.name.suffixed('_summary').sql}")
-            layout = found[0][0] if found else None
-        if layout != data.layout:
-            raise WrongState(
-                f"{module} error: '{data.relation.text}' was made or changed in this transaction, which is not"
-                " committed, so worker sessions cannot see it.",
-                hint="COMMIT first, then call it again.",
             )

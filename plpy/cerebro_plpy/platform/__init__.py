@@ -5,6 +5,10 @@ Everything above may use it, through ``platform.of(db)``.  No module above branc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from cerebro_db.core.errors import InvalidArgument
+
 from ..database import cancellation
 from ..database.access import Database
 from .base import CheckedSetting, Platform
@@ -23,6 +27,7 @@ __all__ = [
     "PostgreSQL",
     "Rule",
     "of",
+    "require_gpus",
     "segments_wanted",
 ]
 
@@ -32,3 +37,19 @@ POSTGRESQL, GREENPLUM = PostgreSQL(), Greenplum()
 def of(db: Database) -> Platform:
     """The platform that this session runs on."""
     return GREENPLUM if cancellation.on_greenplum(db.plpy) else POSTGRESQL
+
+
+def require_gpus(db: Database, use_gpus: bool | None, keys: Sequence[int], module: str) -> list[int | None]:
+    """The GPU of each segment, or an empty list if trainers may use none."""
+    if not use_gpus:
+        return []
+    found = of(db).gpus_of_segments(db, keys)
+    without = found.count(None)
+    if without == len(found):
+        raise InvalidArgument(f"{module} error: No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
+    if without:
+        db.notice(
+            f"{without} of {len(found)} segments have no GPU and use processors; distribution_rules => 'gpu_segments'"
+            " would leave them out when rows are packed"
+        )
+    return found

@@ -35,21 +35,18 @@ def carry_out(
     """Drive a run that is on record from wherever its log ends."""
     log = RunLog.of(recorder, run_id)
     log.claim(recorder, os.getpid(), epochs, retry_failed)
-    try:
-        if retry_failed:
-            log.revive_failed()
-        run = log.load()
-        engine_choice.choose(run, log)
-        listen = until_cancelled(recorder.listen, recorder, log)
-        team = kept_teams.obtain(db, run.dist_keys, run.options, listen)
-    except BaseException as error:
-        record_end(recorder, log, error)
-        raise
-    try:
+    with contextlib.ExitStack() as call:
+        try:
+            if retry_failed:
+                log.revive_failed()
+            run = log.load()
+            engine_choice.choose(run, log)
+            listen = until_cancelled(recorder.listen, recorder, log)
+            team = call.enter_context(kept_teams.team_for(db, run.dist_keys, run.options, listen))
+        except BaseException as error:
+            record_end(recorder, log, error)
+            raise
         drive(db, run, team, recorder, log)
-        kept_teams.release(team)
-    finally:
-        team.close()
     return run
 
 

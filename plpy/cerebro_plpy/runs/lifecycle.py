@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_db.core.errors import InUse, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.events import RunStatus
-from cerebro_db.core.names import quote
+from cerebro_db.core.names import STATE_SCHEMA, quote
 
 from .. import platform
 from ..database import relations
@@ -19,7 +19,6 @@ from ..database.polling import LISTEN_EVERY
 from ..sessions import recorder
 from ..sessions.session import Rows
 from .log import RunLog
-from .state_tables import SCHEMA
 
 
 @entry
@@ -83,11 +82,11 @@ def forget(db: Database, run_id: int) -> None:
         "SELECT c.relname::text AS name FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
         " ON n.oid = c.relnamespace WHERE n.nspname = $1 AND starts_with(c.relname::text, $2)",
         ("text", "text"),
-        SCHEMA,
+        STATE_SCHEMA,
         log.storage() + "_",
     )
     for table in tables:
-        db.execute(f"DROP TABLE {SCHEMA}.{quote(table['name'])}")
+        db.execute(f"DROP TABLE {STATE_SCHEMA}.{quote(table['name'])}")
     log.delete()
 
 

@@ -11,7 +11,7 @@ from cerebro_db.core.events import Initial
 from cerebro_db.core.scheduling.ring import derived_seed
 
 from .. import platform
-from ..data import packed
+from ..data import visibility
 from ..database.access import Database
 from ..sessions.session import Session
 from . import initial_states
@@ -22,7 +22,7 @@ from .request import Request
 
 def put_on_record(db: Database, recorder: Session, request: Request) -> int:
     """Write down what is to be done; returns the run's number."""
-    packed.see_committed(recorder, filter(None, (request.source, request.validation)), MODULE)
+    visibility.require_committed(recorder, filter(None, (request.source, request.validation)), MODULE)
     starts = initial_states.of_request(db, request)
     layout, seed = request.source.layout, request.options["seed"]
     log = RunLog.create(

@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_db.core import options
 from cerebro_db.core.engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, OPTIONAL_PACKAGES
-from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
+from cerebro_db.core.errors import UndefinedObject, Unsupported
 from cerebro_db.core.options import MODULE, OPTIONS
 
 from .. import platform
@@ -25,7 +25,7 @@ def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus
     if "replay" in given:
         own = {name: value for name, value in given.items() if name != "seed"}
         given = options.check({**replayed(db, given["replay"]), **own})
-    gpus = require_gpus(db, use_gpus, keys, MODULE)
+    gpus = platform.require_gpus(db, use_gpus, keys, MODULE)
     deterministic = given.get("deterministic", False)
     return {
         **choose_engine(given.get("engine", DEFAULT), deterministic),
@@ -73,19 +73,3 @@ def replayed(db: Database, run_id: int) -> dict[str, Any]:
             hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
         )
     return options.replayable(recorded)
-
-
-def require_gpus(db: Database, use_gpus: bool | None, keys: Sequence[int], module: str) -> list[int | None]:
-    """The GPU of each segment, or an empty list if trainers may use none."""
-    if not use_gpus:
-        return []
-    found = platform.of(db).gpus_of_segments(db, keys)
-    without = found.count(None)
-    if without == len(found):
-        raise InvalidArgument(f"{module} error: No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
-    if without:
-        db.notice(
-            f"{without} of {len(found)} segments have no GPU and use processors; distribution_rules => 'gpu_segments'"
-            " would leave them out when rows are packed"
-        )
-    return found

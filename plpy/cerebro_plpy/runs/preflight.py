@@ -15,6 +15,7 @@ from cerebro_db.core import protocol
 from cerebro_db.core.engines import AUTO
 from cerebro_db.core.errors import CerebroError, TrainerFailed
 from cerebro_db.core.events import Event
+from cerebro_db.core.names import STATE_SCHEMA
 from cerebro_db.core.protocol import Described
 from cerebro_db.core.scheduling.ring import ring_positions
 
@@ -24,7 +25,7 @@ from ..sessions import limits
 from ..sessions.failures import Refused, failure_of, session_was_lost
 from ..sessions.session import Session
 from ..sessions.team import Team, Worker
-from . import engine_choice, state_tables
+from . import engine_choice, engine_trials
 from .log import RunLog
 from .run import Model, Run
 
@@ -87,7 +88,7 @@ def build_models(db: Database, run: Run, team: Team, recorder: Session, log: Run
         for number, error in failed.items():
             db.warning(f"mst_key {run.models[number].mst_key} failed: {error.message}", hint=error.hint)
         if run.options["engine"] == AUTO:
-            engine_choice.tell(db, run, team)
+            engine_trials.tell(db, run, team)
     require_room(recorder, run)
     say_needs(db, run)
 
@@ -143,7 +144,7 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
     for model in models:
         forms.setdefault(engine_choice.form_of(run, model), []).append(model)
     # An engine trial takes the first model of a form.
-    forms = {form: engine_choice.typical_first(alike) for form, alike in forms.items()}
+    forms = {form: engine_trials.typical_first(alike) for form, alike in forms.items()}
     engines = {form: alike[0].engine for form, alike in forms.items() if alike[0].engine}
     answers: dict[Task, Answer] = {}
 
@@ -197,8 +198,8 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
     first = engine_choice.first_tried(run)
     known = {form for form, alike in undecided.items() if alike[0].earlier and first in alike[0].earlier.figures}
     ask([(form, engines.get(form, first)) for form in forms if form not in known])
-    ask(engine_choice.still_to_try(run, engine_choice.programs_of(undecided, answers)))
-    for form, (engine, why) in engine_choice.chosen(run, engine_choice.programs_of(undecided, answers)).items():
+    ask(engine_trials.still_to_try(run, engine_trials.programs_of(undecided, answers)))
+    for form, (engine, why) in engine_trials.chosen(run, engine_trials.programs_of(undecided, answers)).items():
         engines[form], reasons[form] = engine, why
     ask([(form, engine) for form, engine in engines.items() if (form, engine) not in answers])
     result: dict[int, Built | CerebroError] = {}
@@ -218,7 +219,7 @@ def require_room(recorder: Session, run: Run) -> None:
         stored = recorder.run(
             "SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n"
             " ON n.oid = c.relnamespace WHERE n.nspname = %s AND starts_with(c.relname::text, %s)",
-            (state_tables.SCHEMA, f"{run.storage}_"),
+            (STATE_SCHEMA, f"{run.storage}_"),
         )[0][0]
         limits.require_states(figures, [model.state_bytes for model in run.models.values()], stored)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cerebro_db.core.events import Initial
-from cerebro_db.core.names import Name
+from cerebro_db.core.names import STATE_SCHEMA, Name
 
 from ..platform.base import Platform
 from .run import Model, Run
 
-SCHEMA = "cerebro_state"
 # One row of a state fills a page and stays in one piece: 100 MB are stored in half the time that rows of 256 kB take,
 # which TOAST cuts up and indexes.
 WHOLE_PAGES = "WITH (toast_tuple_target = 8160)"
@@ -25,7 +24,7 @@ FREE_AT_ONCE = 1 << 20  # bytes; an old state larger than this is freed in the t
 
 
 def table_name(storage: str, model: int, hop: int) -> Name:
-    return Name(SCHEMA, f"{storage}_{model}_{hop % 2}")
+    return Name(STATE_SCHEMA, f"{storage}_{model}_{hop % 2}")
 
 
 def table_of(run: Run, model: Model, hop: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from .. import platform
-from ..data import packed
+from ..data import packed, visibility
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
@@ -32,7 +32,7 @@ def keras_evaluate(
     refuse_transaction(db, EVALUATE)
     with trainers.team_of(db, keys, chosen) as team:
         with recorder.opened(db) as session:
-            packed.see_committed(session, [test], EVALUATE)
+            visibility.require_committed(session, [test], EVALUATE)
         found = trainers.evaluate(db, team, model, data, parts)
     rows = sum(part.rows for part in found)
     loss = sum(part.loss * part.rows for part in found) / rows

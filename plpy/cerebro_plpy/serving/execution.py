@@ -16,7 +16,7 @@ from ..runs.request import refuse_transaction
 from ..segment.prediction import Prediction
 from ..sessions import logins
 from ..sessions.session import Session
-from . import prediction_tables, trainers
+from . import staging, trainers
 from .chunks import Source
 from .trained import Model
 from .trainers import PredictionOrder
@@ -66,11 +66,11 @@ def _predict_here(
     keys = here.distribution_keys(db, 1)
     table = f"pg_temp.{quote('cerebro_predict_' + secrets.token_hex(6))}"
     with trainers.predicting_here(db, model, order, trainers.options(db, use_gpus, module, keys)) as prediction:
-        for statement in prediction_tables.make(table, here):
+        for statement in staging.create(table, here):
             db.execute(statement)
         (chunks,) = source.shares(db, keys)
         if here.runs_functions_in_session:
-            db.execute(prediction_tables.stage(table, chunks))
+            db.execute(staging.fill(table, chunks))
         else:
             _predict_fetched(db, prediction, chunks, table)
     return table
@@ -100,17 +100,17 @@ def _predict_on_segments(
     here = platform.of(db)
     parts = platform.segments_wanted(db, None, module) or here.segments(db)
     keys = here.distribution_keys(db, parts)
-    table, copy = prediction_tables.staging_table(), prediction_tables.staging_table()
+    table, copy = staging.new_name(), staging.new_name()
     copied = not here.runs_functions_in_session  # functions get only rows stored on their segment
     shares = [source.share_of_copy(copy, key) for key in keys] if copied else source.shares(db, keys)
     refuse_transaction(db, module)
     with trainers.team_of(db, keys, trainers.options(db, use_gpus, module, keys)) as team:
         sessions = [worker.session for worker in team.workers]
         first = sessions[0]
-        prediction_tables.drop_forgotten(first)
-        for statement in prediction_tables.make(table, here):
+        staging.drop_forgotten(first)
+        for statement in staging.create(table, here):
             first.run(statement)
-        statements = [prediction_tables.stage(table, share) for share in shares]
+        statements = [staging.fill(table, share) for share in shares]
         try:
             if copied:
                 first.run(source.copied(copy, keys, here))

@@ -11,7 +11,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
-from . import execution, prediction_tables, trainers
+from . import execution, predictions, trainers
 from .chunks import Source
 from .inputs import as_trained
 from .trained import class_values, read_model
@@ -49,10 +49,10 @@ def keras_predict(
     order = trainers.prediction_order(model, inputs, best)
     staged = execution.staged(db, model, order, source, use_gpus, PREDICT)
     if values:
-        prediction_tables.write_values(db, staged, output, identity, outputs)
+        predictions.write_values(db, staged, output, identity, outputs)
     else:
         above = number if kind == "above" else None
-        prediction_tables.write_classes(db, staged, output, identity, labels, ranks=kind != "response", above=above)
+        predictions.write_classes(db, staged, output, identity, labels, ranks=kind != "response", above=above)
     db.execute(f"DROP TABLE {staged}")
 
 

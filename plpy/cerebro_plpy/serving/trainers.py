@@ -18,10 +18,10 @@ from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import BeginPrediction, BestClasses, Evaluated, PredictionInput, StateRef, TrainerSettings
 
+from .. import platform
 from ..data.preparation import SourceVariable
 from ..database.access import Database
 from ..platform.machine import cores
-from ..runs.options import require_gpus
 from ..segment import current
 from ..segment.prediction import Prediction
 from ..segment.worker import Segment
@@ -38,7 +38,7 @@ def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int
         "engine": DEFAULT,
         "deterministic": False,
         "threads": max(1, cores() // len(keys)),
-        "gpus": require_gpus(db, use_gpus, keys, module),
+        "gpus": platform.require_gpus(db, use_gpus, keys, module),
     }
 
 
@@ -48,16 +48,13 @@ def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int
 @contextlib.contextmanager
 def team_of(db: Database, keys: Sequence[int], chosen: dict[str, Any]) -> Iterator[Team]:
     """One worker session per key."""
-    team = kept_teams.obtain(db, keys, chosen)
-    try:
-        yield team
-        kept_teams.release(team)
-    except Refused as refused:
-        raise refused.error from refused
-    except psycopg2.Error as error:
-        raise failure_of("a worker session", error, team.platform) from error
-    finally:
-        team.close()
+    with kept_teams.team_for(db, keys, chosen) as team:
+        try:
+            yield team
+        except Refused as refused:
+            raise refused.error from refused
+        except psycopg2.Error as error:
+            raise failure_of("a worker session", error, team.platform) from error
 
 
 async def send_weights(db: Database, team: Team, to: Worker, model: Model, name: str) -> None:

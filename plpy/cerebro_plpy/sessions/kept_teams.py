@@ -8,7 +8,8 @@ team.  In between its sessions are as empty as new ones, but for the trainer and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,34 +45,33 @@ class KeptTeam:
 _kept: KeptTeam | None = None  # this session's
 
 
-def obtain(db: Database, dist_keys: Sequence[int], options: dict[str, Any], listen: Listen | None = None) -> Team:
-    """The kept team if it fits, else a new one."""
+@contextlib.contextmanager
+def team_for(
+    db: Database, dist_keys: Sequence[int], options: dict[str, Any], listen: Listen | None = None
+) -> Iterator[Team]:
+    """A team for one call: the kept team if it fits, else a new one.  After a call that went well it is kept again."""
     team = Team(db, Owner.current(db), dist_keys, options, listen or listener(db.plpy))
     if not _take(team):
         limits.make_room(db, len(team.dist_keys), team.listen, trainers=len(team.dist_keys))
         limits.require_connections(limits.of(db), len(team.dist_keys))
         team.open()
-    return team
-
-
-def release(team: Team) -> None:
-    """After a call that went well: keep the team for the next call, or end it."""
     try:
-        if not _keep(team):
-            team.close()
-    except (psycopg2.Error, Refused):
-        team.close()
+        yield team
+        with contextlib.suppress(psycopg2.Error, Refused):
+            _keep(team)
+    finally:
+        team.close()  # unless it is kept: then it has no workers any more
 
 
-def _keep(team: Team) -> bool:
-    """Keep a team that has no work; False if that is not allowed or in the least doubtful."""
+def _keep(team: Team) -> None:
+    """Keep a team that has no work, unless that is not allowed or in the least doubtful."""
     global _kept
     if not _worth_keeping(team):
-        return False
+        return
     user = Owner.current(team.db)
     seconds, _ = limits.of(team.db)["waiting_seconds"]
     if not seconds or not user.enrolled:
-        return False
+        return
     team.listen = lambda: None  # the work is done and on record, so a cancel that comes now has nothing to stop
     for worker in team.workers:
         worker.session.listen = team.listen
@@ -91,7 +91,6 @@ def _keep(team: Team) -> bool:
     settings = [team.trainer_settings(worker.segment) for worker in team.workers]
     _kept = KeptTeam(user, team.dist_keys, settings, team.workers)
     team.workers = []
-    return True
 
 
 def _take(team: Team) -> bool:

@@ -14,7 +14,7 @@ import psycopg2
 from cerebro_db.core import protocol
 from cerebro_db.core.errors import TrainerFailed
 from cerebro_db.core.layout import DataSet
-from cerebro_db.core.names import quote
+from cerebro_db.core.names import STATE_SCHEMA, quote
 from cerebro_db.core.protocol import HANG_AFTER, Computation, Failure, Order, TrainerSettings, WorkerOpened
 
 from .. import platform
@@ -225,7 +225,7 @@ class Team:
             worker.cached.pop(stale, None)
         columns = [in_format(quote(name)) for name in data.variables]
         calls = ", ".join(f"cerebro._data_in(%s, %s, {column})" for column in columns)
-        temporary = f"cerebro_state.{quote('part_' + secrets.token_hex(6))}"
+        temporary = f"{STATE_SCHEMA}.{quote('part_' + secrets.token_hex(6))}"
         before, table, key, after = self.platform.bring_rows(
             in_format(data.table), columns, int(partition["key"]), worker.dist_key, temporary
         )

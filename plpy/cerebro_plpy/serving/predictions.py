@@ -1,10 +1,8 @@
-"""Tables of predictions: a staging table with the answers chunk by chunk, and from it the caller's output table."""
+"""The caller's table of predictions, made from the answers in a staging table."""
 
 from __future__ import annotations
 
 import json
-import secrets
-import time
 from collections.abc import Sequence
 
 from cerebro_db.core.layout import Variable
@@ -13,50 +11,6 @@ from cerebro_db.core.names import Name, quote
 from .. import platform
 from ..database.access import Database
 from ..database.relations import Column
-from ..platform import Platform
-from ..runs.state_tables import SCHEMA as STATES
-from ..sessions.session import Session
-
-FORGOTTEN_AFTER = 86400  # seconds; no prediction takes so long
-COLUMNS = "(__dist_key__ integer, rows bigint, ids text[], answers cerebro._prediction[])"
-
-
-# -- staging tables ----------------------------------------------------------------------------------------------
-
-
-def staging_table() -> str:
-    return f"{STATES}.{quote(f'predict_{int(time.time()):08x}_{secrets.token_hex(6)}')}"
-
-
-def make(table: str, here: Platform) -> list[str]:
-    """Statements that create a staging table.  It is read once and soon, so compressing it would not pay."""
-    external = ", ".join(f"ALTER COLUMN {column} SET STORAGE EXTERNAL" for column in ("ids", "answers"))
-    return [
-        f"CREATE TABLE {table} {COLUMNS} {here.distributed_by('__dist_key__')}",
-        f"ALTER TABLE {table} {external}",
-    ]
-
-
-def stage(table: str, chunks: str) -> str:
-    """A statement that predicts the chunks of a query, in the session or on the segment where it runs."""
-    return (
-        f"INSERT INTO {table} SELECT c.__dist_key__, c.rows, c.ids, cerebro._predict(c.rows, c.variables)"
-        f" FROM ({chunks}) c"
-    )
-
-
-def drop_forgotten(session: Session) -> None:
-    """Drop this user's staging tables that were never read, because the caller's transaction failed."""
-    for (name,) in session.run(
-        "SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        f" WHERE n.nspname = '{STATES}' AND c.relkind = 'r' AND c.relowner = current_user::regrole"
-        " AND c.relname ~ '^predict_[0-9a-f]{8}_'"
-    ):
-        if time.time() - int(name[8:16], 16) > FORGOTTEN_AFTER:
-            session.run(f"DROP TABLE IF EXISTS {STATES}.{quote(name)}")
-
-
-# -- the caller's table ----------------------------------------------------------------------------------
 
 
 def write_classes(
