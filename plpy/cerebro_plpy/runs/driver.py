@@ -53,7 +53,7 @@ class Driver:
         self.recorder = recorder
         self.policy = policy
         self.log = RunLog.of(recorder, run.id)
-        self.units = Units(run, self.log, team)
+        self.units = Units(run, self.log, team, keep_two=schedule.decides)
         self.total = sum(run.rows_of(model) * run.epochs for model in run.models.values())
         self.units.rows_done = self.done_before = sum(
             run.rows_of(model) * model.hops // len(run.segments_of(model)) for model in run.models.values()
@@ -187,25 +187,30 @@ class Driver:
         for task in abandoned:
             if task is asked:
                 seconds = (time.monotonic() - task.started) / len(task.units)
-                errors = [None if self.on_record(worker, unit) else reason for unit in task.units]
-                outcomes += [Outcome(unit, seconds, error=one, try_again=True) for unit, one in zip(task.units, errors)]
-                if all(errors):
+                found = [self.on_record(worker, unit, seconds) for unit in task.units]
+                if not any(found):
                     self._suspect(worker, task.units[0], reason)
+                outcomes += [
+                    one or Outcome(unit, seconds, error=reason, try_again=True) for unit, one in zip(task.units, found)
+                ]
             else:  # the session was lost while it ran another task's statement
                 task.started, task.may_compute, task.rows = time.monotonic(), True, 0
                 self._begin(worker, task)
         return outcomes
 
-    def on_record(self, worker: Worker, unit: Unit) -> bool:
-        """Whether the log has a unit whose session was lost: perhaps on the way back from its COMMIT."""
+    def on_record(self, worker: Worker, unit: Unit, seconds: float) -> Outcome | None:
+        """The outcome of a unit whose session was lost, if the log has it: perhaps on the way back from its COMMIT."""
         log = self.idle_log()
         if isinstance(unit, Evaluate):
-            return log.has_evaluation(unit)
-        found = log.hop_on_record(unit)
-        if found is not None and self.run.models[unit.model].hops < unit.hop:
-            rows, state_bytes, sha256 = found
+            evaluated = log.evaluation_on_record(unit)
+            return None if evaluated is None else Outcome(unit, seconds, None, False, *evaluated)
+        hop = log.hop_on_record(unit)
+        if hop is None:
+            return None
+        rows, loss, metrics, state_bytes, sha256 = hop
+        if self.run.models[unit.model].hops < unit.hop:
             self.units.committed(worker, unit, rows, state_bytes, sha256)
-        return found is not None
+        return Outcome(unit, seconds, None, False, rows, loss, metrics)
 
     def _suspect(self, worker: Worker, unit: Unit, reason: str) -> None:
         """A trainer or a session died at this unit.  If others did before, the segment is to blame."""

@@ -59,11 +59,16 @@ def asking(db: Database) -> Ask:
     return ask
 
 
-# What the model tables say of each configuration ($1: run, $2: its start, $3: evaluate_every, $4: epochs), and the
-# architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
+# What the model tables say of each configuration, by its best model ($1: run, $2: its start, $3: evaluate_every,
+# $4: epochs), and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
 MODEL_INFO = """
-WITH told AS (
-    SELECT mst_key,
+WITH best AS (
+    SELECT DISTINCT ON (mst_key) *
+      FROM cerebro.leaderboard
+     WHERE run = $1 AND owner = current_user
+     ORDER BY mst_key, rank, model
+), told AS (
+    SELECT model,
            array_agg(extract(epoch FROM trained_at - $2::timestamptz)::double precision ORDER BY epoch)
                AS elapsed,
            array_agg(training_metric ORDER BY epoch) AS training_metrics,
@@ -72,11 +77,11 @@ WITH told AS (
            array_agg(validation_loss ORDER BY epoch) AS validation_loss
       FROM cerebro.learning_curve
      WHERE run = $1 AND owner = current_user AND (epoch % $3 = 0 OR epoch = $4)
-     GROUP BY mst_key
+     GROUP BY model
 )
 SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
-       (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h JOIN cerebro.model m USING (run, owner, model)
-         WHERE h.run = c.run AND h.owner = c.owner AND m.mst_key = c.mst_key ORDER BY h.hop DESC LIMIT 1),
+       (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h
+         WHERE h.run = c.run AND h.owner = c.owner AND h.model = b.model ORDER BY h.hop DESC LIMIT 1),
        t.elapsed,
        CASE WHEN jsonb_typeof(c.compile -> 'metrics') = 'array' AND c.compile -> 'metrics' <> '[]'
             THEN ARRAY(SELECT jsonb_array_elements_text(c.compile -> 'metrics')) END,
@@ -88,8 +93,8 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
        CASE WHEN b.validation_loss IS NOT NULL THEN t.validation_loss END,
        b.status, b.reason
   FROM cerebro.configuration c
-  JOIN cerebro.leaderboard b USING (run, owner, mst_key)
-  LEFT JOIN told t ON t.mst_key = c.mst_key
+  JOIN best b USING (run, owner, mst_key)
+  LEFT JOIN told t ON t.model = b.model
  WHERE c.run = $1 AND c.owner = current_user
 """
 ARCHITECTURE = (
@@ -232,15 +237,23 @@ class RunLog:
         )
         return [LastHop(*row) for row in found]
 
+    def best_hops(self, mst_key: int | None = None) -> list[LastHop]:
+        """The last committed hop of the best model of each configuration, or of one: what the model tables get."""
+        found = self._all(
+            f"SELECT DISTINCT ON (mst_key) model FROM cerebro.leaderboard WHERE {OWN} ORDER BY mst_key, rank, model"
+        )
+        best = {model for (model,) in found}
+        return [last for last in self.last_hops(mst_key) if last.model in best]
+
     def earlier_model(self, mst_key: int) -> EarlierModel | None:
-        """The model of a configuration, to the run's owner in the caller's session."""
+        """The best model of a configuration, to the run's owner in the caller's session."""
         found = self._all(
             "SELECT r.storage, r.dist_keys, c.compile::text, a.architecture::text"
             " FROM cerebro.run r JOIN cerebro.configuration c USING (run, owner)"
             f" JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {OWN} AND mst_key = %s",
             mst_key,
         )
-        hops = self.last_hops(mst_key)
+        hops = self.best_hops(mst_key)
         return EarlierModel(hops[-1], *found[0]) if found and hops else None
 
     def evaluated(self) -> dict[int, list[tuple[int, str, int]]]:
@@ -491,26 +504,38 @@ class RunLog:
             ),
         )
 
-    def has_evaluation(self, unit: Evaluate) -> bool:
-        return bool(
-            self._all(
-                f"SELECT 1 FROM cerebro.evaluation WHERE {OWN} AND model = %s AND epoch = %s AND dataset = %s"
-                " AND part = %s",
-                unit.model,
-                unit.epoch,
-                unit.dataset,
-                unit.part,
-            )
-        )
-
-    def hop_on_record(self, unit: Train) -> tuple[int, int, str] | None:
-        """(rows, state_bytes, state_sha256) of a hop, if it is committed."""
+    def evaluation_on_record(self, unit: Evaluate) -> tuple[int, float, dict[str, Any]] | None:
+        """(rows, loss, metrics) of an evaluation, if it is committed."""
         found = self._all(
-            f"SELECT rows, state_bytes, state_sha256 FROM cerebro.hop WHERE {OWN} AND model = %s AND hop = %s",
+            f"SELECT rows, loss, metrics FROM cerebro.evaluation WHERE {OWN} AND model = %s AND epoch = %s"
+            " AND dataset = %s AND part = %s",
+            unit.model,
+            unit.epoch,
+            unit.dataset,
+            unit.part,
+        )
+        return found[0] if found else None  # type: ignore[return-value]
+
+    def hop_on_record(self, unit: Train) -> tuple[int, float, dict[str, Any], int, str] | None:
+        """(rows, loss, metrics, state_bytes, state_sha256) of a hop, if it is committed."""
+        found = self._all(
+            "SELECT rows, loss, metrics, state_bytes, state_sha256 FROM cerebro.hop"
+            f" WHERE {OWN} AND model = %s AND hop = %s",
             unit.model,
             unit.hop,
         )
         return found[0] if found else None  # type: ignore[return-value]
+
+    def state_after(self, model: int, hop: int) -> tuple[str | None, int]:
+        """The checksum of a model's state after a hop, and the segment on which it was stored."""
+        source = (
+            "SELECT initial_sha256, 0 FROM cerebro.model"
+            if hop == 0
+            else ("SELECT state_sha256, segment FROM cerebro.hop")
+        )
+        which, values = ("", [model]) if hop == 0 else (" AND hop = %s", [model, hop])
+        ((sha256, segment),) = self._all(f"{source} WHERE {OWN} AND model = %s{which}", *values)
+        return sha256, segment  # type: ignore[return-value]
 
     # -- whose turn it is: the claim, and the status --------------------------------------------------------
 

@@ -53,7 +53,7 @@ def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None
     )
     if run is None:
         raise no_such_run(run_id)
-    hops = RunLog.of_caller(db, run_id).last_hops()
+    hops = RunLog.of_caller(db, run_id).best_hops()
     if not hops:
         raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
     here = platform.of(db)

@@ -60,8 +60,9 @@ class Times:
 class Units:
     """A run's units on the workers of its team."""
 
-    def __init__(self, run: Run, log: RunLog, team: Team) -> None:
+    def __init__(self, run: Run, log: RunLog, team: Team, keep_two: bool) -> None:
         self.run, self.log, self.team = run, log, team
+        self.keep_two = keep_two  # a decision may copy a state until the second hop after it is committed
         self.times = Times()
         self.rows_done = 0  # in committed visits
 

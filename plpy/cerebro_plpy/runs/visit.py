@@ -177,6 +177,8 @@ def _store(units: Units, worker: Worker, visit: Train, number: int, member: Trai
 
 def _free(units: Units, kept: Sequence[tuple[Train, TrainedMember]]) -> list[Statement]:
     """Free large old states at once."""
+    if units.keep_two:
+        return []
     old = [
         state_tables.table_of(units.run, units.model(visit), visit.hop - 1)
         for visit, member in kept
