@@ -1,6 +1,7 @@
-"""The words of a run's log: its events, its statuses and the statuses of its models.
+"""The words of a run's log: its events, its statuses and the like.
 
-The tables' CHECK constraints hold the same words (tests/sql compares them), so no module spells one as a string.
+The tables' CHECK constraints hold the same words (tests/sql compares them).  No module of the server spells one as a
+string.
 """
 
 from __future__ import annotations
@@ -48,16 +49,6 @@ class RunStatus(Word):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-
-
-class ModelStatus(Word):
-    """What cerebro.leaderboard shows."""
-
-    WAITING = "waiting"
-    TRAINING = "training"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
 
 
 class Initial(Word):

@@ -17,7 +17,7 @@ from .definitions.custom_functions import (
 from .definitions.selection import generate_model_configs, load_model_selection_table
 from .doctor.doctor import doctor
 from .platform.machine import gpus_here
-from .runs.fit import fit_multiple_model, resume, submit
+from .runs.fit import drive, fit_multiple_model, resume, submit
 from .runs.lifecycle import cancel, forget, wait
 from .runs.model_tables import materialize_run
 from .segment.functions import data_in, predict_chunk, state_in, state_out, work, worker_close, worker_open

@@ -39,7 +39,7 @@ COMMENT ON FUNCTION cerebro._dismiss_waiting() IS
 -- What a worker session calls on its segment.  Each function acts for its caller, and can use only what belongs to the
 -- session that calls it: no argument is a path or a credential.
 
-CREATE OR REPLACE FUNCTION cerebro._worker_open(options jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION cerebro._worker_open(settings jsonb) RETURNS jsonb
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.worker_open(plpy, *args)
@@ -69,16 +69,17 @@ LANGUAGE plpython3u AS $py$
 return api.work(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._work(text) IS
-'Has the trainer of this session carry out one order, and listens for a cancel meanwhile.';
+'Carries out one order of the driver, with the trainer of this session where the order is for it, and listens for a '
+'cancel meanwhile.';
 
-CREATE OR REPLACE FUNCTION cerebro._state_out(unit integer, member integer) RETURNS SETOF cerebro._chunk
+CREATE OR REPLACE FUNCTION cerebro._state_out(visit integer, index integer) RETURNS SETOF cerebro._chunk
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.state_out(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._state_out(integer, integer) IS
-'The model state that a visit in this session has left, in chunks. member: zero-based index of the model within a '
-'fusion group.';
+'The model state that a visit in this session has left, in chunks. index: place of the model in the order, from 0, '
+'counted over all groups.';
 
 CREATE OR REPLACE FUNCTION cerebro._worker_close() RETURNS void
 LANGUAGE plpython3u AS $py$

@@ -86,9 +86,10 @@ SELECT DISTINCT ON (a.run, a.owner, a.segment)
   JOIN cerebro.model m USING (run, owner, model)
   LEFT JOIN cerebro.hop h USING (run, owner, model, hop)
  WHERE a.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE')
- ORDER BY a.run, a.owner, a.segment, a.started_at DESC;
+ ORDER BY a.run, a.owner, a.segment, a.started_at DESC, h.hop IS NOT NULL, a.model;
 COMMENT ON VIEW cerebro.segments_now IS
-'The latest visit that each segment of each run has started.';
+'The latest visit that each segment of each run has started. If several models train in one order, together or one '
+'after the other, the first of them stands for all.';
 COMMENT ON COLUMN cerebro.segments_now.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.segments_now.segment IS 'Segment of the run, from 0.';
 COMMENT ON COLUMN cerebro.segments_now.mst_key IS 'Configuration: key of its row in the model selection table.';

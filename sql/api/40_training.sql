@@ -108,6 +108,14 @@ repeated, and the models become what they would have become without the interrup
 - retry_failed: true gives failed models another chance.
 - wait: false returns at once, as cerebro.submit does.';
 
+CREATE OR REPLACE FUNCTION cerebro._drive(run bigint, epochs integer, retry_failed boolean) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.drive(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._drive(bigint, integer, boolean) IS
+'Drives a run for which nobody waits. The session that cerebro.submit and cerebro.resume open calls it.';
+
 CREATE OR REPLACE FUNCTION cerebro.wait(run bigint, timeout double precision DEFAULT NULL) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@

@@ -315,7 +315,6 @@ class Experiment:
             thorough=thorough and self.seed % 4 == 0 and not replayed,
             ahead=self.seed % 2 == 1,
             decides=policy is not None,
-            history=history,
         )
         schedule = log.schedule(plan, self.make, policy is not None, replayed)
         try:

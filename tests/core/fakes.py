@@ -190,11 +190,10 @@ class FakePorts:
         thorough: bool = True,
         ahead: bool = False,
         decides: bool = False,
-        history: History | None = None,
     ) -> None:
         self.plan, self.log, self.seconds, self.ahead = plan, log, seconds, ahead
         self.faults, self.chance = faults or Faults(), chance or random.Random(0)
-        self.thorough, self.decides, self.history = thorough, decides, history
+        self.thorough, self.decides = thorough, decides
         self.now = 0.0
         self.events = 0
         self.trace: list[tuple[float, Unit]] = []
@@ -314,11 +313,12 @@ class FakePorts:
             self._orders[new.model] = visits_of(self.plan, plans[-1])
             self._under_way[new.model] = set()
             log.configurations[new.model] = generation_after(log.configurations.get(model, {}))
-            if self.history is not None:
-                self.history.begins(new.model, log.configurations[new.model])
         log.decisions[model, epoch] = decision
         self._event()  # a crash here: the decision is committed, but has had no effect
         return plans
+
+    def configuration(self, model: int) -> Mapping[str, Any]:
+        return self.log.configurations[model]
 
     # -- the world ----------------------------------------------------------------------------------
 
@@ -554,6 +554,9 @@ class Clock:
 
     def decided(self, decision: Decision) -> list[ModelPlan]:
         return []
+
+    def configuration(self, model: int) -> Mapping[str, Any]:
+        return {}
 
 
 WORKLOADS: dict[str, Callable[[random.Random, int], list[float]]] = {

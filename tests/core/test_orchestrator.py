@@ -278,7 +278,7 @@ def drive(plan, seconds, faults=None, chance=None, log=None, policy=None, replay
     log = log or Log.of(plan)
     history, decides = log.history(plan), policy is not None
     # In a replay models may wait for their copies.
-    more = {"decides": decides, "history": history, "thorough": not replayed}
+    more = {"decides": decides, "thorough": not replayed}
     ports = FakePorts(plan, log, seconds, faults=faults, chance=chance, **more)
     orchestrator.run(log.schedule(plan, decides=decides, replayed=replayed), ports, policy, history)
     return ports
@@ -390,6 +390,9 @@ class Committed(Clock):
             raise RuntimeError("the disk is full")
         self.decisions.append(decision)
         return [ModelPlan(new.model, 0, new.visits) for new in decision.added]
+
+    def configuration(self, model):
+        return {"added": model}
 
     def run(self, plan, policy, history=None):
         self.schedule = Schedule(plan, policy.asks)

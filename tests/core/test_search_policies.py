@@ -12,6 +12,7 @@ import json
 import math
 import pkgutil
 import random
+from typing import Any
 
 import pytest
 from fakes import Clock, models
@@ -133,6 +134,9 @@ def ends_a_run(policy, seed) -> None:
             for new in decision.added:
                 history.begins(new.model, {"generation": generation})
             return [ModelPlan(new.model, new.model, new.visits) for new in decision.added]
+
+        def configuration(self, model: int) -> dict[str, Any]:
+            return {}
 
     plan = Plan(seed, models(range(1, 7)), SEGMENTS, 4, {"validation": {0: 0, 1: 2}}, evaluate_every=seed % 3)
     schedule, history = Schedule(plan, decides=policy.asks), History()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..search.never_stop import NeverStop
 from ..search.policy import Decision, History, Policy
@@ -61,6 +61,9 @@ class Ports(Protocol):
         model with a parent begins with the parent's state after ``parent_hop``. The parent may be
         training: at most one later visit of it has been committed since. If this raises, nothing took effect.
         """
+
+    def configuration(self, model: int) -> Mapping[str, Any]:
+        """What a policy may know of a model that a decision has added."""
 
 
 def run(schedule: Schedule, ports: Ports, policy: Policy | None = None, history: History | None = None) -> None:
@@ -126,5 +129,5 @@ def decide_all(schedule: Schedule, ports: Ports, policy: Policy, history: Histor
             schedule.decide(decision, ports.decided(decision))
             for new in decision.added:
                 assert new.model is not None
-                history.begins(new.model)
+                history.begins(new.model, ports.configuration(new.model))
             history.decided(decision)

@@ -47,9 +47,10 @@ def _made(run: Run, log: RunLog, added: Sequence[NewModel]) -> list[Model]:
             raise Unsupported(f"model {new.model} cannot have parameters of its own: {', '.join(new.changes)}")
         assert new.model is not None
         parent = run.models[new.parent] if new.parent is not None else None
-        like = parent
-        if like is None or (new.mst_key is not None and new.mst_key != like.mst_key):
-            like = next(model for model in run.models.values() if model.mst_key == new.mst_key)
+        if parent is not None and new.mst_key not in (None, parent.mst_key):
+            # The state holds the learning rate, too, and may be that of another architecture or optimizer.
+            raise Unsupported(f"model {new.model} cannot go on from a model of another configuration")
+        like = parent or next(model for model in run.models.values() if model.mst_key == new.mst_key)
         start: dict[str, Any] = {
             "seed": derived_seed(run.seed, "model", new.model), "initial": Initial.RANDOM, "sha256": None,
         }  # fmt: skip

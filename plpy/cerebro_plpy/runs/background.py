@@ -19,8 +19,9 @@ from .log import RunLog
 
 
 def start(db: Database, run_id: int, epochs: int | None = None, retry_failed: bool = False) -> None:
-    """Have a session of its own drive a run that was noted as submitted; raises what that session refuses at once."""
+    """Have a session of its own drive a run; raises what that session refuses at once."""
     log = RunLog.of_caller(db, run_id)
+    before = log.starts()
     # A session goes on without a client as long as it has nothing to send.  This one is told to send no messages, so it
     # has nothing to send before its transaction ends; then it finds that the client is gone, and ends.
     with contextlib.closing(
@@ -28,9 +29,9 @@ def start(db: Database, run_id: int, epochs: int | None = None, retry_failed: bo
     ) as session:
         session.configure(client_connection_check_interval="0", statement_timeout="0")
         session.run("SET client_min_messages = error")
-        session.send(Statement("SELECT cerebro.resume(%s, %s, %s)", (run_id, epochs, retry_failed)))
+        session.send(Statement("SELECT cerebro._drive(%s, %s, %s)", (run_id, epochs, retry_failed)))
         try:
-            while not session.ready() and not log.under_way():
+            while not session.ready() and log.starts() == before:
                 time.sleep(LISTEN_EVERY)
         except psycopg2.Error as error:
             refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg2
 
@@ -32,6 +33,7 @@ from .unit import Result, Units
 
 HEARTBEAT_EVERY = 1.0  # seconds
 TELL_EVERY = 60.0  # seconds between two progress notices; a notice comes with every tenth of a run, too
+LOSSES = (TrainerFailed, CorruptState)  # what ended may have nothing to do with the model
 SICK_AFTER = 3  # models whose trainer died on one segment in a row: then the segment is to blame, not the models
 # A segment reads ahead where fetching and storing take more than this share of the time of training: choosing the next
 # unit early costs the schedule some freedom.  And where a unit's states have between so many bytes: smaller states are
@@ -54,7 +56,6 @@ class Driver:
         self.policy = policy
         self.log = RunLog.of(recorder, run.id)
         self.units = Units(run, self.log, team, keep_two=schedule.decides)
-        self.total = sum(run.rows_of(model) * run.epochs for model in run.models.values())
         self.units.rows_done = self.done_before = sum(
             run.rows_of(model) * model.hops // len(run.segments_of(model)) for model in run.models.values()
         )
@@ -105,10 +106,7 @@ class Driver:
 
     def gave_up(self, model: int, reason: str) -> None:
         self.idle_log().note(Event.MODEL_FAILED, model, reason=reason)
-        lost = self.run.models[model]
-        rows = self.run.rows_of(lost)
-        self.total -= rows * self.run.epochs - rows * lost.hops // len(self.run.segments_of(lost))
-        self.db.warning(f"mst_key {lost.mst_key} failed: {reason}")
+        self.db.warning(f"mst_key {self.run.models[model].mst_key} failed: {reason}")
 
     def trying_again(self, unit: Unit, reason: str) -> None:
         self.idle_log().note(Event.UNIT_FAILED, unit.model, reason=reason, segment=unit.segment)
@@ -118,8 +116,10 @@ class Driver:
     def decided(self, decision: Decision) -> list[ModelPlan]:
         """Commit a decision, with the models that it adds and their initial states."""
         added = additions.commit(self.run, self.idle_log(), self.recorder, self.team.platform, decision, self.policy)
-        self.total += sum(self.run.rows_of(model) * self.run.epochs for model in added)
         return [self.run.plan_of(model) for model in added]
+
+    def configuration(self, model: int) -> dict[str, Any]:
+        return self.run.configuration_of(self.run.models[model])
 
     # -- units ------------------------------------------------------------------------------------
 
@@ -146,33 +146,26 @@ class Driver:
         return outcomes if lost is None else outcomes + self._after_loss(worker, lost)
 
     def _settled(self, worker: Worker, task: Task) -> list[Outcome]:
-        outcomes = []
         seconds = (time.monotonic() - task.started) / len(task.units)
+        refused = [(unit, result.error) for unit, result in zip(task.units, task.result) if result.error is not None]
+        if len(refused) < len(task.units):
+            worker.failing.clear()
+        for _, refusal in refused:
+            if isinstance(refusal.error, DiskFull):
+                raise refusal.error from refusal  # no model's fault
+        lost = [(unit, refusal) for unit, refusal in refused if isinstance(refusal.error, LOSSES)]
+        if lost:
+            worker.resident.clear()
+            unit, refusal = lost[0]  # one death is one suspicion, however many units the order had
+            self._suspect(worker, unit, refusal.error.message)
+        outcomes = []
         for unit, result in zip(task.units, task.result):
             if result.error is None:
-                worker.failing.clear()
-                outcomes.append(
-                    Outcome(
-                        unit,
-                        seconds,
-                        error=result.reason,
-                        rows=result.rows,
-                        loss=result.loss,
-                        metrics=result.metrics,
-                    )
-                )
+                outcomes.append(Outcome(unit, seconds, result.reason, False, result.rows, result.loss, result.metrics))
                 continue
-            error = result.error.error
-            if isinstance(error, DiskFull):
-                raise error from result.error  # no model's fault
-            lost = isinstance(error, (TrainerFailed, CorruptState))
-            if lost:
-                worker.resident.clear()
             # Which of several models is to blame shows when each is tried alone.
-            try_again = lost or len(task.units) > 1
-            if try_again:
-                self._suspect(worker, unit, error.message)
-            outcomes.append(Outcome(unit, seconds, error=error.message, try_again=try_again))
+            try_again = len(task.units) > 1 or isinstance(result.error.error, LOSSES)
+            outcomes.append(Outcome(unit, seconds, error=result.error.error.message, try_again=try_again))
         return outcomes
 
     def _after_loss(self, worker: Worker, error: psycopg2.Error) -> list[Outcome]:
@@ -223,13 +216,22 @@ class Driver:
 
     # -- progress -----------------------------------------------------------------------------------
 
+    def rows_in_all(self) -> int:
+        """The rows of the whole run.  Models that failed or were stopped count as far as they came."""
+        rows = 0
+        for number, mine in self.schedule.progress.items():
+            once = self.run.rows_of(self.run.models[number])
+            ended = mine.status in (Status.FAILED, Status.STOPPED)
+            rows += once * mine.hops // len(mine.order) if ended else once * self.run.epochs
+        return rows
+
     def rows_under_way(self) -> int:
         rows = 0
         for worker in self.team.workers:
             rows += sum(task.rows for task in worker.tasks.under_way)
             computing = worker.tasks.computing
             if computing is not None and isinstance(computing.units[0], Train):
-                rows += int((worker.session.progress or {}).get("rows", 0))
+                rows += worker.session.progress.rows if worker.session.progress is not None else 0
         return rows
 
     def beat(self, *, last: bool = False) -> None:
@@ -245,31 +247,33 @@ class Driver:
             )
         if now - self.beat_at < HEARTBEAT_EVERY and not last:
             return
-        done = min(self.units.rows_done + self.rows_under_way(), self.total)
+        total = self.rows_in_all()
+        done = min(self.units.rows_done + self.rows_under_way(), total)
         if last:
             self.recorder.finish()
         if (
             self.recorder.work is None
         ):  # else it asks whether a cancel was requested: the heartbeat comes a moment later
             self.beat_at = now
-            self.recorder.begin(self._heartbeat(done))
-        tenth = 10 * done // max(self.total, 1)
+            self.recorder.begin(self._heartbeat(done, total))
+        tenth = 10 * done // max(total, 1)
         due = self.told_tenth < tenth < 10 or now - self.told_at > TELL_EVERY
         if due and done > self.done_before and not last:
             self.told_tenth, self.told_at = tenth, now
-            self._tell(done, now)
+            self._tell(done, total, now)
 
-    async def _heartbeat(self, done: int) -> None:
-        await self.log.heartbeat(done, self.total)
+    async def _heartbeat(self, done: int, total: int) -> None:
+        await self.log.heartbeat(done, total)
 
-    def _tell(self, done: int, now: float) -> None:
+    def _tell(self, done: int, total: int, now: float) -> None:
         speed = (done - self.done_before) / max(now - self.started, 0.001)
         statuses = [mine.status for mine in self.schedule.progress.values()]
         failed = statuses.count(Status.FAILED)
+        finished = statuses.count(Status.FINISHED) + statuses.count(Status.STOPPED)
         self.db.notice(
-            f"{100 * done / self.total:3.0f} %  {statuses.count(Status.FINISHED)} of {len(statuses)} configurations"
+            f"{100 * done / total:3.0f} %  {finished} of {len(statuses)} configurations"
             f" finished{f', {failed} failed' if failed else ''}, {speed:,.0f} rows/s,"
-            f" about {(self.total - done) / speed:.0f} s left"
+            f" about {(total - done) / speed:.0f} s left"
         )
 
     def idle_log(self) -> RunLog:

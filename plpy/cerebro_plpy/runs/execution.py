@@ -30,11 +30,16 @@ CANCEL_EVERY = 1.0  # seconds between two questions whether another session has 
 
 
 def carry_out(
-    db: Database, recorder: Session, run_id: int, epochs: int | None = None, retry_failed: bool = False
+    db: Database,
+    recorder: Session,
+    run_id: int,
+    epochs: int | None = None,
+    retry_failed: bool = False,
+    submitted: bool = False,
 ) -> Run:
     """Drive a run that is on record from wherever its log ends."""
     log = RunLog.of(recorder, run_id)
-    log.claim(recorder, os.getpid(), epochs, retry_failed)
+    log.claim(recorder, os.getpid(), epochs, retry_failed, submitted)
     with contextlib.ExitStack() as call:
         try:
             if retry_failed:
@@ -88,7 +93,7 @@ def history_of(run: Run, log: RunLog) -> History:
     """What the log has for a policy."""
     history = History()
     for model in run.models.values():
-        history.begins(model.number, {"mst_key": model.mst_key, **model.definition})
+        history.begins(model.number, run.configuration_of(model))
     for model, epoch, hop, *figures in log.hops():
         history.trained(model, epoch, hop, *figures)
     for model, epoch, dataset, part, *figures in log.evaluations():

@@ -52,17 +52,27 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
     refuse_transaction(db)
     if wait is False:
         RunLog.of_caller(db, run_id).require_own()
-        with recorder.opened(db) as session:
-            RunLog.of(session, run_id).note(Event.SUBMITTED)
         background.start(db, run_id, epochs, bool(retry_failed))
         return run_id
     with recorder.opened(db) as session:
-        if not RunLog.of_caller(db, run_id).submitted():
-            output.require_place(db, RunLog.of(session, run_id).load())
-        run = carry_out(db, session, run_id, epochs, bool(retry_failed))
-        name = Name.parse(run.model_table)
-        hand_out(db, session, run, name, replace=not run.segments_lost and output.in_the_way(db, run, name))
+        output.require_place(db, RunLog.of(session, run_id).load())
+        _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
     return run_id
+
+
+@entry
+def drive(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> None:
+    """Drive a run for which nobody waits.  Its output table may be in the way: the models can be handed out later."""
+    with recorder.opened(db) as session:
+        _to_its_end(db, session, run_id, epochs, retry_failed, submitted=True)
+
+
+def _to_its_end(
+    db: Database, session: Session, run_id: int, epochs: int | None, retry_failed: bool, submitted: bool
+) -> None:
+    run = carry_out(db, session, run_id, epochs, retry_failed, submitted)
+    name = Name.parse(run.model_table)
+    hand_out(db, session, run, name, replace=not run.segments_lost and output.in_the_way(db, run, name))
 
 
 def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: bool) -> None:

@@ -560,14 +560,16 @@ class RunLog:
         if not self._all(f"SELECT 1 FROM cerebro.run WHERE {OWN}"):
             raise no_such_run(self.run)
 
-    def claim(self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool) -> None:
-        """Become the one session that drives the run, or say which session does."""
+    def claim(
+        self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool, submitted: bool = False
+    ) -> None:
+        """Become the one session that drives the run, or say which session does.  Submitted: nobody waits for it."""
         # Between the claim and the code that records an end, nothing may raise: not even a cancel.
         listen, recorder.listen = recorder.listen, lambda: None
         try:
             recorder.run("BEGIN")
             try:
-                self._claim(recorder, pid, epochs, retry_failed)
+                self._claim(recorder, pid, epochs, retry_failed, submitted)
             except BaseException:
                 recorder.run("ROLLBACK")
                 raise
@@ -575,7 +577,7 @@ class RunLog:
         finally:
             recorder.listen = listen
 
-    def _claim(self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool) -> None:
+    def _claim(self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool, submitted: bool) -> None:
         # Of two sessions that claim at once the second waits here, and then sees what the first wrote.
         recorder.run(
             "SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0::bigint))", (f"cerebro_db run {self.run}",)
@@ -614,17 +616,15 @@ class RunLog:
         limits.require_run(limits.of_session(recorder), segments)
         if epochs is not None:
             self.note(Event.EXTENDED, epochs=epochs)
+        if submitted and self.last_of(Event.SUBMITTED, Event.STARTED) != Event.SUBMITTED:
+            self.note(Event.SUBMITTED)
         # JSON's format of a timestamp is read back the same under every DateStyle.
         began = recorder.run("SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = %s", (pid,))[0][0]
         self.note(Event.STARTED, pid=pid, backend_start=began)
 
-    def under_way(self) -> bool:
-        """Whether a submitted run has been started since."""
-        return self.last_of(Event.SUBMITTED, Event.STARTED) == Event.STARTED
-
-    def submitted(self) -> bool:
-        """Whether no caller waits for the run's end: it was submitted, and has not been started since."""
-        return self.last_of(Event.SUBMITTED, Event.STARTED) == Event.SUBMITTED
+    def starts(self) -> int:
+        """How often a session has begun to drive the run."""
+        return int(self._value(f"SELECT count(*) FROM cerebro.event WHERE {OWN} AND event = '{Event.STARTED}'"))
 
     def request_cancel(self) -> None:
         """By the run's owner or an administrator."""

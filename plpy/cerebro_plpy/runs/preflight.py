@@ -25,7 +25,7 @@ from ..sessions import limits
 from ..sessions.failures import Refused, failure_of, session_was_lost
 from ..sessions.session import Session
 from ..sessions.team import Team, Worker
-from . import engine_choice, engine_trials
+from . import engine_choice, engine_trials, state_tables
 from .log import RunLog
 from .run import Model, Run
 
@@ -221,15 +221,14 @@ def require_room(recorder: Session, run: Run) -> None:
             " ON n.oid = c.relnamespace WHERE n.nspname = %s AND starts_with(c.relname::text, %s)",
             (STATE_SCHEMA, f"{run.storage}_"),
         )[0][0]
-        limits.require_states(figures, [model.state_bytes for model in run.models.values()], stored)
+        limits.require_states(figures, state_tables.most_bytes(run), stored)
 
 
 def say_needs(db: Database, run: Run) -> None:
     """Say what the run will take of the machine, and warn where it has less."""
-    states = [model.state_bytes for model in run.models.values()]
-    disk = 2 * sum(states)
+    disk = state_tables.most_bytes(run)
     largest_part = max(partition["bytes"] for partition in run.source.partitions)
-    memory = run.segments * (largest_part + memory_needed(max(states)))
+    memory = run.segments * (largest_part + memory_needed(max(model.state_bytes for model in run.models.values())))
     db.notice(
         f"up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
         f" for {run.segments} trainers"

@@ -117,6 +117,10 @@ class Run:
             model.engine if 0 < model.state_bytes <= SMALL_STATE else None,
         )
 
+    def configuration_of(self, model: Model) -> dict[str, Any]:
+        """What a search policy knows of a model."""
+        return {"mst_key": model.mst_key, **model.definition}
+
     def hops_of(self, model: Model) -> int:
         return self.epochs * len(self.segments_of(model))
 

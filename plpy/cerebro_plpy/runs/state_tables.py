@@ -6,6 +6,7 @@ frees old states: unlike DELETE it works while the waiting caller's SELECT keeps
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from cerebro_db.core.events import Initial
@@ -16,10 +17,12 @@ from .run import Model, Run
 
 # One row of a state fills a page and stays in one piece: 100 MB are stored in half the time that rows of 256 kB take,
 # which TOAST cuts up and indexes.
-WHOLE_PAGES = "WITH (toast_tuple_target = 8160)"
+PAGE, WHOLE_PAGE = 8192, 8160
+WHOLE_PAGES = f"WITH (toast_tuple_target = {WHOLE_PAGE})"
 # Small states are only appended, and their table is emptied now and then: TRUNCATE costs several times what a small
 # state does.
 APPENDED_BYTES, MOST_APPENDED = 1 << 20, 16  # in one table
+WAIT_FOR_READERS = "500ms"
 FREE_AT_ONCE = 1 << 20  # bytes; an old state larger than this is freed in the transaction that replaces it
 
 
@@ -37,8 +40,20 @@ def ready_sql(platform: Platform, run: Run, model: Model, hop: int) -> str | Non
     table = table_of(run, model, hop)
     if hop <= 1 or (hop == 2 and model.initial == Initial.RANDOM):
         return create_sql(platform, table)
-    at_once = min(MOST_APPENDED, APPENDED_BYTES // max(1, model.state_bytes)) or 1
-    return emptied_sql([table], f"DELETE FROM {table}") if hop // 2 % at_once == 0 else None
+    # The last state begins its table anew, so that nothing else is left when the run has finished.
+    due = hop // 2 % appended(model.state_bytes) == 0 or hop == run.hops_of(model)
+    return emptied_sql([table], f"DELETE FROM {table}") if due else None
+
+
+def appended(state_bytes: int) -> int:
+    """How many states a table gets before it is emptied."""
+    return min(MOST_APPENDED, APPENDED_BYTES // max(1, state_bytes)) or 1
+
+
+def most_bytes(run: Run) -> int:
+    """The most that the states of a run take on disk."""
+    sizes = [PAGE * math.ceil(model.state_bytes / WHOLE_PAGE) for model in run.models.values()]
+    return sum(2 * size * appended(model.state_bytes) for size, model in zip(sizes, run.models.values()))
 
 
 def create_sql(platform: Platform, table: str) -> str:
@@ -50,8 +65,13 @@ def create_sql(platform: Platform, table: str) -> str:
 
 
 def emptied_sql(tables: Sequence[str], otherwise: str = "NULL") -> str:
-    """Frees the space of tables; runs ``otherwise`` where somebody (pg_dump, for hours maybe) reads one of them."""
+    """Frees the space of tables; runs ``otherwise`` where somebody (pg_dump, for hours maybe) reads one of them.
+
+    It gives up before the server looks for a deadlock (after 1 s), since a reader may hold one table and want another.
+    """
     return (
-        f"DO $empty$BEGIN SET LOCAL lock_timeout = '2s'; TRUNCATE {', '.join(tables)};"
-        f" EXCEPTION WHEN lock_not_available THEN {otherwise}; END$empty$"
+        "DO $empty$DECLARE before text := current_setting('lock_timeout');"
+        f" BEGIN SET LOCAL lock_timeout = '{WAIT_FOR_READERS}'; TRUNCATE {', '.join(tables)};"
+        " EXECUTE format('SET LOCAL lock_timeout = %L', before);"
+        f" EXCEPTION WHEN lock_not_available OR deadlock_detected THEN {otherwise}; END$empty$"
     )

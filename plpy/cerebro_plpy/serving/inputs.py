@@ -10,8 +10,6 @@ from ..data.preparation import SourceVariable, applied
 from ..database.access import Database
 from ..database.relations import Column
 
-Groups = list[tuple[str, list[Column]]]
-
 
 def as_trained(db: Database, trained: Layout, columns: list[Column], module: str) -> list[SourceVariable]:
     """The model's inputs, made of these columns with the preparations of the layout.

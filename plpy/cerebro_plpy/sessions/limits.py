@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from typing import Any, Callable
 
 from cerebro_db.core.errors import LimitExceeded
@@ -67,9 +66,8 @@ def require_connections(figures: Figures, wanted: int) -> None:
     )
 
 
-def require_states(figures: Figures, states: Iterable[int], stored: int) -> None:
-    """Disk for two states of each model; ``stored`` bytes of them are there already."""
-    wanted = 2 * sum(states)
+def require_states(figures: Figures, wanted: int, stored: int) -> None:
+    """Disk for the states of a run; ``stored`` bytes of them are there already."""
     require(
         figures,
         "state_bytes",

@@ -10,7 +10,6 @@ from one loop, so all segments work at the same time and no thread is needed.
 from __future__ import annotations
 
 import contextlib
-import json
 import select
 import time
 from collections.abc import Coroutine, Generator, Sequence
@@ -20,7 +19,7 @@ from typing import Any, Callable, TypeVar
 import psycopg2
 from psycopg2 import extensions
 
-from cerebro_db.core.protocol import PROGRESS
+from cerebro_db.core.protocol import Progress, progress_in
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
@@ -49,9 +48,13 @@ class Statement:
         if len(statements) == 1 and not low_priority:
             return statements[0]
         parameters = [value for one in statements for value in one.parameters or ()]
-        # psycopg2 wants % doubled as soon as there are parameters.
-        texts = [one.sql.replace("%", "%%") if one.parameters is None and parameters else one.sql for one in statements]
+        texts = [in_format(one.sql) if one.parameters is None and parameters else one.sql for one in statements]
         return cls("; ".join(texts), parameters or None, low_priority)
+
+
+def in_format(sql: str) -> str:
+    """SQL for a statement that has parameters, where psycopg2 wants % doubled."""
+    return sql.replace("%", "%%")
 
 
 Work = Coroutine[Any, Rows, T]
@@ -65,7 +68,7 @@ class Session:
         self.listen = listen
         self.cursor: Any = None
         self.work: Work[Any] | None = None
-        self.progress: dict[str, Any] | None = None  # what the segment's trainer reported last
+        self.progress: Progress | None = None  # what the segment's trainer reported last
         # Whether a statement is repeated after this error.
         self.endures: Callable[[psycopg2.Error], bool] = lambda error: False
         self.another: Callable[[Listen], Session] | None = None  # opens a session like this one
@@ -180,13 +183,7 @@ class Session:
 
     def _read_notices(self) -> None:
         for notice in self.connection.notices:
-            _, _, text = notice.partition(PROGRESS)
-            if text:
-                try:
-                    # Greenplum appends the name of the segment, so text may follow the JSON.
-                    self.progress, _ = json.JSONDecoder().raw_decode(text)
-                except ValueError:
-                    continue
+            self.progress = progress_in(notice) or self.progress
         del self.connection.notices[:]
 
     # -- the end ----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from ..database.polling import LISTEN_EVERY
 from . import logins
 from .failures import Refused, failure_of
 from .overlap import TaskQueue
-from .session import ENDURE, Session, Statement, Work, wait_any
+from .session import ENDURE, Session, Statement, Work, in_format, wait_any
 
 LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
 POLL_SECONDS = 0.1  # for which a session waits for its trainer when another task may want the session
@@ -316,8 +316,3 @@ class Team:
         for worker in workers:
             with contextlib.suppress(psycopg2.Error):
                 worker.session.close()
-
-
-def in_format(sql: str) -> str:
-    """SQL for a statement that has parameters, where psycopg2 wants % doubled."""
-    return sql.replace("%", "%%")
