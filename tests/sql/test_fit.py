@@ -508,6 +508,28 @@ def test_models_of_one_program_take_turns_in_memory(flowers: Lab, one_segment: i
     assert {steps(flowers, run_id, model) for model in range(1, 7)} == {4 * 8}
 
 
+def test_metrics_with_a_value_per_class(flowers: Lab, one_segment: int) -> None:
+    """The views show their mean, and the log keeps each value; other configurations are not affected."""
+    flowers("CREATE TABLE per_class AS TABLE two; CREATE TABLE per_class_summary AS TABLE two_summary")
+    flowers("UPDATE per_class SET compile_params = replace(compile_params, 'accuracy', 'f1_score') WHERE mst_key = 1")
+    flowers(
+        "UPDATE per_class SET compile_params = 'optimizer=''SGD(lr=0.01)'', loss=''categorical_crossentropy'',"
+        " metrics=[''FalsePositives(thresholds=[0.2,0.5])'', ''accuracy'']' WHERE mst_key = 2"
+    )
+    more = {"validation_table": "whole", "metrics_compute_frequency": 1}
+    run_id = flowers.fit("train", "per_class_models", "per_class", 2, **more)
+    assert flowers("SELECT DISTINCT status, reason FROM leaderboard WHERE run = %s", run_id) == [("finished", None)]
+    for table in ("hop", "evaluation"):
+        for model, metric, metrics in flowers(f"SELECT model, metric, metrics FROM {table} WHERE run = %s", run_id):
+            (values,) = [value for value in metrics.values() if isinstance(value, list)]
+            assert len(values) == {1: 3, 2: 2}[model] and metric == pytest.approx(sum(values) / len(values))
+    shown = "SELECT training_metric, validation_metric FROM leaderboard WHERE run = %s AND mst_key = 1"
+    ((training, validation),) = flowers(shown, run_id)
+    assert 0 < training <= 1 and 0 < validation <= 1
+    flowers("SELECT madlib_keras_evaluate('per_class_models', 'whole', 'per_class_seen', mst_key => 1)")
+    assert 0 < flowers.value("SELECT metric FROM per_class_seen") <= 1
+
+
 def steps(lab: Lab, run_id: int, key: int) -> int:
     """The optimizer's step counter in the model's whole state."""
     tensors = safetensors.numpy.load(lab.states(run_id)[key])

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..metrics import Value
 from ..search.never_stop import NeverStop
 from ..search.policy import Decision, History, Policy
 from .schedule import ModelPlan, Schedule, Status, Train, Unit
@@ -27,7 +28,7 @@ class Outcome:
     # Of a committed unit, as the log has them: what policies decide by.
     rows: int = 0
     loss: float | None = None
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    metrics: Mapping[str, Value] = field(default_factory=dict)
 
 
 class Ports(Protocol):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..events import DataSetName, Verdict
+from ..metrics import Value, number
 
 PREFIXES = {DataSetName.TRAINING.value: "train_", DataSetName.VALIDATION.value: "val_"}
 
@@ -173,7 +174,7 @@ class History:
             self._configurations[model] = dict(configuration or {})
 
     def trained(
-        self, model: int, epoch: int, hop: int, rows: int, loss: float | None, metrics: Mapping[str, float | None]
+        self, model: int, epoch: int, hop: int, rows: int, loss: float | None, metrics: Mapping[str, Value]
     ) -> None:
         self._add(model, epoch, "", hop, rows, loss, metrics)
 
@@ -185,7 +186,7 @@ class History:
         part: int,
         rows: int,
         loss: float | None,
-        metrics: Mapping[str, float | None],
+        metrics: Mapping[str, Value],
     ) -> None:
         self._add(model, epoch, dataset, part, rows, loss, metrics)
 
@@ -206,12 +207,11 @@ class History:
         place: int,
         rows: int,
         loss: float | None,
-        metrics: Mapping[str, float | None],
+        metrics: Mapping[str, Value],
     ) -> None:
         self.begins(model)
-        values = {**metrics, "loss": loss}
-        # The log keeps no NaN among its metrics, so a resumed run would not see one either.
-        finite = {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
+        # Of a metric with a value per class policies see the mean.  The log keeps no NaN, so none is seen here either.
+        finite = {name: number(value) for name, value in {**metrics, "loss": loss}.items()}
         self._figures.setdefault((model, epoch), {}).setdefault(dataset, {})[place] = Figures(rows, finite)
         self._values.pop((model, epoch), None)
 

@@ -93,6 +93,10 @@ class Platform(abc.ABC):
         """A query for the rows of a set-returning function on one segment: columns __dist_key__ and made."""
 
     @abc.abstractmethod
+    def committed_later(self, statement: str) -> str:
+        """A transaction of one statement whose commit need not wait for the disk."""
+
+    @abc.abstractmethod
     def hop_state(self, table: str, hop: int, here: int, there: int) -> tuple[str | None, str]:
         """How the segment of key ``here`` reads a state that was stored on the segment of key ``there``.
 

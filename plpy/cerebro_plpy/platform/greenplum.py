@@ -103,6 +103,10 @@ class Greenplum(Platform):
         # another process than the one that trained.
         return f"SELECT {KEY}, {function} AS made {self.on_segment(dist_key)}"
 
+    def committed_later(self, statement: str) -> str:
+        # A SET makes all segments part of the transaction, and its commit one of two phases.
+        return statement
+
     def hop_state(self, table: str, hop: int, here: int, there: int) -> tuple[str | None, str]:
         """A segment can give its function only rows that it stores, so the state's rows are copied first.
 

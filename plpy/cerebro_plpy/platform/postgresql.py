@@ -61,6 +61,9 @@ class PostgreSQL(Platform):
     def made_on_segment(self, function: str, dist_key: int) -> str:
         return f"SELECT {int(dist_key)} AS {KEY}, {function} AS made"
 
+    def committed_later(self, statement: str) -> str:
+        return f"BEGIN; SET LOCAL synchronous_commit = off; {statement}; COMMIT"
+
     def hop_state(self, table: str, hop: int, here: int, there: int) -> tuple[str | None, str]:
         return None, f"WHERE hop = {int(hop)}"
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Callable
 
+from cerebro_db.core import metrics as metric_values
 from cerebro_db.core.errors import InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import ENDINGS, Event, Initial, RunStatus
 from cerebro_db.core.layout import DataSet
@@ -400,20 +401,14 @@ class RunLog:
     # -- visits and evaluations ---------------------------------------------------------------------------
 
     def attempts(self, visits: Sequence[Train], worker_pid: int, began: datetime | None = None) -> Statement:
-        """Record that visits begin; returns when, if that is not given.
-
-        If it is given, the commit does not wait for the disk.  A server crash can then lose attempts that came to
-        nothing, but never the attempt of a hop on record: the hop's own commit writes the log up to itself.
-        """
+        """Record that visits begin; returns when, if that is not given."""
         began_sql = "clock_timestamp()" if began is None else "%s"
         marks = ", ".join([f"(%s, %s, %s, %s, %s, {began_sql})"] * len(visits))
         values: list[Any] = []
         for visit in visits:
             values += [self.run, visit.model, visit.hop, visit.segment, worker_pid, *([] if began is None else [began])]
         insert = f"INSERT INTO cerebro.attempt (run, model, hop, segment, worker_pid, started_at) VALUES {marks}"
-        if began is None:
-            return Statement(f"{insert} RETURNING started_at", values)
-        return Statement(f"BEGIN; SET LOCAL synchronous_commit = off; {insert}; COMMIT", values)
+        return Statement(insert if began is not None else f"{insert} RETURNING started_at", values)
 
     def hop(
         self,
@@ -458,8 +453,8 @@ class RunLog:
                 trained.rows,
                 trained.steps,
                 trained.loss,
-                first_metric(trained.metrics),
-                plain_json(trained.metrics),
+                metric_values.first(trained.metrics),
+                metric_values.to_json(trained.metrics),
                 trained.state.bytes,
                 trained.state.sha256,
                 trained.state.weights_offset,
@@ -498,8 +493,8 @@ class RunLog:
                 worker_pid,
                 rows,
                 loss,
-                first_metric(metrics),
-                plain_json(metrics),
+                metric_values.first(metrics),
+                metric_values.to_json(metrics),
                 json.dumps(seconds),
             ),
         )
@@ -666,13 +661,3 @@ class RunLog:
 
 def _listed(events: Iterable[Event]) -> str:
     return ", ".join(f"'{event}'" for event in events)
-
-
-def first_metric(metrics: Mapping[str, float]) -> float | None:
-    return next(iter(metrics.values()), None)
-
-
-def plain_json(metrics: Mapping[str, float]) -> str:
-    """JSON has no NaN: NULL stands for it."""
-    return json.dumps({name: value if value == value and abs(value) != float("inf") else None
-                       for name, value in metrics.items()})  # fmt: skip

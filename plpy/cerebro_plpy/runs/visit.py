@@ -60,12 +60,14 @@ async def compute(
     task.shares_session = share or fetched is not None
     if task.shares_session:
         # The session may be busy with another task, so the database says when this one began.
-        attempts = units.log.attempts(visits, worker.worker_pid)
-        began = (await attempts)[0][0]
+        began = (await units.log.attempts(visits, worker.worker_pid))[0][0]
         before: list[Statement] = []
     else:
         began = datetime.now(timezone.utc)
-        before = [units.log.attempts(visits, worker.worker_pid, began)]
+        attempts = units.log.attempts(visits, worker.worker_pid, began)
+        # A crash of the server can lose attempts that came to nothing, but never the attempt of a hop on record: the
+        # hop's own commit writes the log up to itself.
+        before = [Statement(units.platform.committed_later(attempts.sql), attempts.parameters)]
     worker.tasks.computing_since = began
     trained, took = await units.compute(worker, task, wanted, fetched, before, lambda refs: order(handle, refs))
     computed = sum(sum(group.seconds.values()) for group in trained.groups)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from cerebro_db.core.metrics import number
+
 from .. import platform
 from ..data import packed, visibility
 from ..database import relations
@@ -37,7 +39,10 @@ def keras_evaluate(
     rows = sum(part.rows for part in found)
     loss = sum(part.loss * part.rows for part in found) / rows
     names = list(found[0].metrics)
-    metric = sum(part.metrics[names[0]] * part.rows for part in found) / rows if names else None
+    metric = None
+    values = [number(part.metrics[names[0]]) for part in found] if names else [None]
+    if None not in values:
+        metric = sum(value * part.rows for value, part in zip(values, found) if value is not None) / rows
     metrics_type = model.definition["compile"].get("metrics") or None
     compiled_loss = model.definition["compile"]["loss"]
     db.execute(
