@@ -20,7 +20,9 @@ COMMENT ON FUNCTION cerebro._setup_logins() IS
 
 CREATE OR REPLACE FUNCTION cerebro._sessions() RETURNS TABLE (pid integer, backend_start timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT a.pid, a.backend_start FROM pg_catalog.pg_stat_activity a WHERE a.backend_start IS NOT NULL
+    -- Without this a transaction would go on seeing the sessions that there were when it looked first.
+    SELECT pg_catalog.pg_stat_clear_snapshot();
+    SELECT a.pid, a.backend_start FROM pg_catalog.pg_stat_activity a WHERE a.backend_start IS NOT NULL;
 $$;
 COMMENT ON FUNCTION cerebro._sessions() IS
 'The sessions that are open now. A process id can be reused, so a session is identified by its process id and its '

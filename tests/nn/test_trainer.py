@@ -377,6 +377,9 @@ def test_class_weights_weigh(trainer: Trainer) -> None:
     state, out = full(trainer.train(configuration, "digits")), str(trainer.folder / "zeros.out")
     trainer.predict(configuration, "digits", state, out)
     assert (np.fromfile(out + ".0", "f4").reshape(-1, 10).argmax(1) == 0).all()
+    # As in Keras they weigh what trains, not what is evaluated.
+    plain = c.configuration(c.mlp(), CATEGORICAL, learning_rate=0.01, metrics=[])
+    assert trainer.evaluate(configuration, "digits", state).loss == trainer.evaluate(plain, "digits", state).loss > 1
 
 
 def test_nan_is_a_result(trainer: Trainer) -> None:

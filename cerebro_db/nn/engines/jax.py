@@ -240,7 +240,7 @@ class JaxProgram(KerasProgram):
         def one(number: Any, carried: Values) -> Values:
             rows = lax.dynamic_slice(order, (start + number * size,), (size,))
             batch = [column.at[rows].get(mode="promise_in_bounds") for column in columns]
-            return step(fixed, carried, self.training_data(batch))
+            return step(fixed, carried, self.step_data(what, batch))
 
         step = self._train_step if what == "train" else self._test_step
         with _standing_for(self.fixed_and_carried(what)[0][0], fixed[0]):

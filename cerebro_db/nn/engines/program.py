@@ -164,11 +164,14 @@ class KerasProgram(abc.ABC):
         tensors = [column(batch[packed]) for column, packed in zip(self.input_columns, self._packed_inputs)]
         return self._structured(tensors, "input", self.model.inputs)
 
-    def training_data(self, batch: list[Any]) -> tuple[Any, ...]:
-        """A batch in the form in which Keras' train_step and test_step take it: (x, y) or (x, y, sample_weight)."""
+    def step_data(self, what: str, batch: list[Any]) -> tuple[Any, ...]:
+        """A batch as Keras' train_step or test_step takes it: (x, y), and to train with class weights their weights.
+
+        As in Keras, class weights do not weigh what is evaluated: the losses of all configurations have one unit.
+        """
         targets = [column(batch[packed]) for column, packed in zip(self.output_columns, self._packed_outputs)]
         y = self._structured(targets, "output", self.model.outputs)
-        if self._class_weights is None:
+        if self._class_weights is None or what != "train":
             return self.model_inputs(batch), y
         return self.model_inputs(batch), y, _sample_weights(targets[0], self._class_weights)
 
@@ -189,7 +192,7 @@ class KerasProgram(abc.ABC):
         assert self.layout is not None
         columns = self.layout["inputs"] + self.layout["outputs"]
         row = [np.zeros((1, *column["shape"]), column["dtype"]) for column in columns]
-        self.model._symbolic_build(data_batch=self.training_data(row))
+        self.model._symbolic_build(data_batch=self.step_data("train", row))
 
     def _fit_inputs(self, columns: list[dict[str, Any]]) -> None:
         tensors = self.model.inputs

@@ -68,8 +68,8 @@ class TensorFlowProgram(KerasProgram):
             inputs = specs[: len(layout["inputs"])]
             batch_size = tf.TensorSpec((), tf.int32)  # an argument, so that one trace serves all batch sizes
             self._functions = {
-                "train": self._compiled(self._loop(self.model.train_step), [specs, batch_size]),
-                "evaluate": self._compiled(self._loop(self.model.test_step), [specs, batch_size]),
+                "train": self._compiled(self._loop("train", self.model.train_step), [specs, batch_size]),
+                "evaluate": self._compiled(self._loop("evaluate", self.model.test_step), [specs, batch_size]),
                 "predict": self._compiled(self._predict_batch, [inputs]),
             }
 
@@ -122,7 +122,7 @@ class TensorFlowProgram(KerasProgram):
         # without autograph: Keras' steps are graph code already
         return self._tf.function(function, input_signature=signature, autograph=False, jit_compile=False)
 
-    def _loop(self, step: Callable[[Any], Any]) -> Callable[[list[Any], Any], None]:
+    def _loop(self, what: str, step: Callable[[Any], Any]) -> Callable[[list[Any], Any], None]:
         """A function that runs a step on each batch of a slab; the last batch may have fewer rows, as with Keras."""
         tf = self._tf
 
@@ -131,7 +131,7 @@ class TensorFlowProgram(KerasProgram):
 
             def body(start: Any) -> list[Any]:
                 end = tf.minimum(start + batch_size, rows)
-                step(self.training_data([column[start:end] for column in slab]))
+                step(self.step_data(what, [column[start:end] for column in slab]))
                 return [end]
 
             # one after the other: each step reads the variables that the step before it wrote

@@ -74,13 +74,13 @@ class TorchProgram(KerasProgram):
 
     def train(self, slab: Slab, batch_size: int) -> None:
         self.touched()
-        for batch in self._batches(slab, batch_size):
+        for batch in self._batches("train", slab, batch_size):
             self.model.train_step(batch)
         self.model.zero_grad()  # frees the last gradients while other models train
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:
         with self._torch.no_grad():
-            for batch in self._batches(slab, batch_size):
+            for batch in self._batches("evaluate", slab, batch_size):
                 self.model.test_step(batch)
 
     def predict(self, batch: Slab) -> list[np.ndarray]:
@@ -91,10 +91,10 @@ class TorchProgram(KerasProgram):
             outputs = keras.tree.flatten(self.model(inputs, training=False))
         return [np.asarray(keras.ops.convert_to_numpy(output), "float32") for output in outputs]
 
-    def _batches(self, slab: Slab, batch_size: int) -> Iterator[tuple[Any, ...]]:
+    def _batches(self, what: str, slab: Slab, batch_size: int) -> Iterator[tuple[Any, ...]]:
         """The slab's batches; the last one may have fewer rows, as with Keras."""
         columns = [column.split(batch_size) for column in self._tensors(slab, slab.dataset.columns)]
-        return map(self.training_data, map(list, zip(*columns)))
+        return (self.step_data(what, list(batch)) for batch in zip(*columns))
 
     def _tensors(self, slab: Slab, columns: list[np.ndarray]) -> list[Any]:
         """On a CPU a tensor is the array's own memory."""

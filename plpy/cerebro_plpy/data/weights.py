@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 from ..database.access import Database
 
 LARGEST_VALUE = 500 << 20  # bytes; pg_dump cannot write a much larger value
 PIECE = 4 << 20  # bytes of weights in one statement
+ROWS_AT_ONCE = 256  # of a state
 
 
 def cut(weights: bytes) -> Iterator[bytes]:
@@ -26,6 +28,16 @@ def pieces(db: Database, models: str, chunks: str | None, key: int) -> Iterator[
     for start in range(0, size or 0, PIECE):
         piece = f"SELECT substr(model_weights, $1, $2) FROM {models} WHERE mst_key = $3"
         yield db.value(piece, ("integer", "integer", "integer"), start + 1, PIECE, key)
+
+
+def has_checksum(db: Database, rows: str, sha256: str) -> bool:
+    """Whether a state is the one with this checksum; ``rows`` is FROM … WHERE … of its rows."""
+    digest, cursor = hashlib.sha256(), db.cursor(f"SELECT payload {rows} ORDER BY start")
+    while batch := cursor.fetch(ROWS_AT_ONCE):
+        for row in batch:
+            digest.update(row["payload"])
+    cursor.close()
+    return digest.hexdigest() == sha256
 
 
 def value_sql(rows: str, first: int, size: int) -> str:

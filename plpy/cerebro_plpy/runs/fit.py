@@ -11,6 +11,7 @@ from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import Name
 
+from ..database import locks
 from ..database.access import Database
 from ..database.entry import entry
 from ..sessions import recorder
@@ -83,11 +84,7 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
         return
     try:
         # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
-        db.rows(
-            "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))",
-            ("text",),
-            f"cerebro_db table {name}",
-        )
+        locks.take(db, f"cerebro_db table {name}", f"the name {name}")
         output.require_makeable(db, name, MODULE, replace=replace)
         model_tables.materialize(db, run.id, name, replace=replace)
         RunLog.of_caller(db, run.id).note(Event.MATERIALIZED)

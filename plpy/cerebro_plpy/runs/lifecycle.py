@@ -12,7 +12,7 @@ from cerebro_db.core.events import RunStatus
 from cerebro_db.core.names import STATE_SCHEMA, quote
 
 from .. import platform
-from ..database import relations
+from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.polling import LISTEN_EVERY
@@ -72,6 +72,7 @@ def cancel(db: Database, run_id: int) -> bool:
 @entry
 def forget(db: Database, run_id: int) -> None:
     """Remove a run's log and states.  Its model tables belong to the user and stay."""
+    locks.take(db, locks.of_run(run_id), f"run {run_id}")
     log = RunLog.of_caller(db, run_id)
     owners = log.owners()
     if owners and owners[0] != relations.current_role(db):

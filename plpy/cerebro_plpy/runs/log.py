@@ -9,6 +9,7 @@ The records of a visit are ``Statement`` objects: a worker session stores them i
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +24,9 @@ from cerebro_db.core.protocol import TrainedMember
 from cerebro_db.core.scheduling.schedule import Evaluate, Train
 from cerebro_db.core.search.policy import Decision
 
+from ..database import locks
 from ..database.access import Database
+from ..database.polling import LISTEN_EVERY
 from ..sessions import limits
 from ..sessions.session import Rows, Session, Statement
 from .run import Model, Run, no_such_run, require_countable
@@ -559,24 +562,30 @@ class RunLog:
         self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool, submitted: bool = False
     ) -> None:
         """Become the one session that drives the run, or say which session does.  Submitted: nobody waits for it."""
-        # Between the claim and the code that records an end, nothing may raise: not even a cancel.
-        listen, recorder.listen = recorder.listen, lambda: None
+        listen = recorder.listen
+        recorder.run("BEGIN")
         try:
-            recorder.run("BEGIN")
-            try:
-                self._claim(recorder, pid, epochs, retry_failed, submitted)
-            except BaseException:
-                recorder.run("ROLLBACK")
-                raise
+            self._lock(recorder)
+            # Between the claim and the code that records an end, nothing may raise: not even a cancel.
+            recorder.listen = lambda: None
+            self._claim(recorder, pid, epochs, retry_failed, submitted)
             recorder.run("COMMIT")
+        except BaseException:
+            recorder.settle()
+            recorder.run("ROLLBACK")
+            raise
         finally:
             recorder.listen = listen
 
+    def _lock(self, recorder: Session) -> None:
+        """Of two sessions that claim or forget a run at once the second waits, and then sees what the first did."""
+        deadline = time.monotonic() + locks.PATIENCE
+        while not recorder.run(f"SELECT {locks.TRY.format('%s')}", (locks.of_run(self.run),))[0][0]:
+            if time.monotonic() > deadline:
+                raise InUse(f"run {self.run} is in use by another session's transaction", hint="Try again later.")
+            time.sleep(LISTEN_EVERY)
+
     def _claim(self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool, submitted: bool) -> None:
-        # Of two sessions that claim at once the second waits here, and then sees what the first wrote.
-        recorder.run(
-            "SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0::bigint))", (f"cerebro_db run {self.run}",)
-        )
         for _ in range(2):
             found = self._all(f"SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE {OWN}")
             if not found:
@@ -651,6 +660,21 @@ class RunLog:
         """The options of a run of the caller's."""
         found = self._value(f"SELECT options::text FROM cerebro.run WHERE {OWN}")
         return None if found is None else json.loads(found)
+
+    def fingerprints(self) -> list[str]:
+        """The checksums of the packed rows that a run of the caller's trains on, segment by segment."""
+        layout = json.loads(self._value(f"SELECT layout::text FROM cerebro.run WHERE {OWN}"))
+        return [partition["sha256"] for partition in layout["partitions"]]
+
+    def configurations(self) -> dict[int, list[Any]]:
+        """mst_key -> architecture, compile and fit of a run of the caller's."""
+        return {
+            key: [json.loads(text) for text in texts]  # type: ignore[arg-type]
+            for key, *texts in self._all(
+                "SELECT mst_key, a.architecture::text AS architecture, compile::text AS compile, fit::text AS fit"
+                f" FROM cerebro.configuration JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {OWN}"
+            )
+        }
 
     def compile_texts(self) -> str:
         """The compile parameters of all configurations, as text."""

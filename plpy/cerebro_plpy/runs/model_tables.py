@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cerebro_db.core.errors import WrongState
-from cerebro_db.core.events import Event
+from cerebro_db.core.errors import CorruptState, InUse, WrongState
+from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.names import Name, quote
 
 from .. import platform
@@ -40,8 +40,14 @@ def materialize_run(db: Database, run_id: int, model_output_table: str) -> None:
     name = relations.new(
         db, model_output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table"
     )
+    log = RunLog.of_caller(db, run_id)
+    if log.status() is RunStatus.RUNNING:
+        raise InUse(
+            f"run {run_id} is being trained",
+            hint=f"SELECT cerebro.wait({run_id}); or end it: cerebro.cancel({run_id}).",
+        )
     materialize(db, run_id, name, replace=False)
-    RunLog.of_caller(db, run_id).note(Event.MATERIALIZED)
+    log.note(Event.MATERIALIZED)
 
 
 def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None:
@@ -78,6 +84,11 @@ def _make_models(db: Database, here: Platform, run: dict[str, Any], hops: list[L
         table = state_tables.table_name(run["storage"], last.model, last.hop).sql
         key = run["dist_keys"][last.segment]
         rows = f"FROM {table} WHERE hop = {last.hop} AND __dist_key__ = {key}"
+        if not weights.has_checksum(db, rows, last.state_sha256):
+            raise CorruptState(
+                f"the state of model {last.model} of run {run['run']} is not the one that was committed",
+                hint=f"Rows of {table} were changed or deleted by hand.",
+            )
         first, size = last.weights_offset, last.weights_bytes
         if size <= weights.LARGEST_VALUE:
             value = weights.value_sql(rows, first, size)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
-from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, Unsupported
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, Unsupported, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
@@ -131,6 +132,8 @@ def check(
             architecture.translated = computed_in(architecture.translated, chosen["precision"])
     for row in rows:
         row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
+    if "replay" in chosen:
+        require_same_work(db, chosen["replay"], source, rows, architectures)
     segments = len(source.layout["partitions"])
     limits.require_run(limits.of(db), segments)
     limits.make_room(db, segments + 1, listener(db.plpy))
@@ -151,6 +154,37 @@ def check(
         description=description,
         options=chosen,
     )
+
+
+def require_same_work(
+    db: Database,
+    run_id: int,
+    source: Packed,
+    rows: list[dict[str, Any]],
+    architectures: dict[int, Architecture],
+) -> None:
+    """Refuse to replay a run with other rows or other configurations: the numbers would not be repeated."""
+    log = RunLog.of_caller(db, run_id)
+    hint = f"SELECT source_table, selection_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
+    fingerprints = [partition["sha256"] for partition in source.layout["partitions"]]
+    if log.fingerprints() != fingerprints:
+        raise WrongState(
+            f"{MODULE} error: run {run_id} cannot be replayed on '{source.relation.text}': it had other rows, another"
+            " order of rows, or another number of segments.",
+            hint=hint,
+        )
+    earlier = log.configurations()
+    now = {
+        row["mst_key"]: json.loads(json.dumps([architectures[row["model_id"]].translated, row["compile"], row["fit"]]))
+        for row in rows
+    }
+    others = sorted(key for key in {*earlier, *now} if earlier.get(key) != now.get(key))
+    if others:
+        raise WrongState(
+            f"{MODULE} error: run {run_id} cannot be replayed: its configurations were others"
+            f" (mst_key {', '.join(map(str, others[:10]))}).",
+            hint=hint,
+        )
 
 
 def read_selection(db: Database, selection: Relation, known: Known) -> tuple[list[dict[str, Any]], Relation]:
