@@ -35,6 +35,7 @@ class Event(Word):
     UNIT_FAILED = "unit failed"
     MODEL_FAILED = "model failed"
     MODEL_REVIVED = "model revived"
+    FORGOTTEN = "forgotten"
 
 
 ENDINGS = (Event.FINISHED, Event.FAILED, Event.CANCELLED)

@@ -93,6 +93,19 @@ PostgreSQL itself limits the role''s own sessions.
 - max_waiting_seconds: how long the worker sessions of a call stay open, with their memory, for the next call of the
   same session, in seconds. Default: 60. They end at once when other users lack connections or memory.';
 
+CREATE OR REPLACE FUNCTION cerebro._forget_own(forgotten bigint, whose name) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Here the caller is not known any more, but only the owner of a run can have written this event.
+    IF EXISTS (SELECT FROM cerebro.event WHERE run = forgotten AND owner = whose AND event = 'forgotten') THEN
+        PERFORM cerebro._forget(forgotten, whose);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION cerebro._forget_own(bigint, name) IS
+'Deletes the log and the model states of a run whose owner has recorded that it is to be forgotten. Called by '
+'cerebro.forget().';
+
 CREATE OR REPLACE FUNCTION cerebro._forget(forgotten bigint, whose name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -6,9 +6,9 @@ REVOKE ALL ON ALL TABLES IN SCHEMA cerebro FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA cerebro FROM PUBLIC;
 REVOKE ALL ON TYPE cerebro._chunk, cerebro._prediction FROM PUBLIC;
 
--- Users insert and read rows about their own runs; row-level security keeps them from other rows. cerebro.forget() needs
--- DELETE. Nobody needs UPDATE.
-GRANT SELECT, INSERT, DELETE
+-- Users insert and read rows about their own runs; row-level security keeps them from other rows. Nobody needs UPDATE,
+-- and only cerebro._forget() needs DELETE.
+GRANT SELECT, INSERT
    ON cerebro.run, cerebro.architecture, cerebro.configuration, cerebro.model, cerebro.event, cerebro.attempt,
       cerebro.hop, cerebro.evaluation, cerebro.decision, cerebro.heartbeat
    TO cerebro_user;

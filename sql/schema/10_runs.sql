@@ -3,7 +3,8 @@
 --
 -- For this file and for 20_log.sql:
 -- * Rows are inserted, and deleted only by cerebro.forget(). They are never updated, so the history of a run cannot be
---   half-changed, and on Greenplum no statement locks a whole table. What is current is computed by views.
+--   half-changed, and on Greenplum no statement locks a whole table. What is current is computed by views. Users have
+--   neither right: whoever may update or delete may also lock a whole table, and with it everybody's runs.
 -- * Every row has an owner, and row-level security lets users read and write their own rows only.
 -- * Users can write any row about their own runs, and the views compute with the rows of all users. The CHECK
 --   constraints refuse whatever would make such a computation fail (text that is not a number, numbers that overflow):

@@ -11,7 +11,7 @@ CREATE TABLE cerebro.event (
     CONSTRAINT event_is_known CHECK (event IN (
         'created', 'submitted', 'started', 'extended', 'cancel requested', 'finished', 'failed', 'cancelled',
         'materialized', 'not materialized', 'built', 'fused', 'not fused', 'unit failed', 'model failed',
-        'model revived')),
+        'model revived', 'forgotten')),
     CHECK (isfinite(at)),
     CHECK (COALESCE((detail ->> 'pid')::integer, 1) > 0),
     -- ISO 8601 with a time zone, as JSON has timestamps: any session can parse it, whatever its DateStyle.

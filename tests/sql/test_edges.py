@@ -87,6 +87,16 @@ def test_forgetting_and_resuming_at_once_have_one_winner(flowers: Lab) -> None:
     other.close()
 
 
+def test_what_others_plant_stops_nobody_from_forgetting(flowers: Lab) -> None:
+    number = flowers.fit("train", "planted", "mst", 1)
+    storage = flowers.value("SELECT storage FROM run WHERE run = %s", number)
+    flowers(f'CREATE SEQUENCE cerebro_state."{storage}_1_x"')
+    flowers("SELECT forget(%s)", number)
+    left = flowers("SELECT relname FROM pg_class WHERE starts_with(relname, %s)", storage)
+    assert left == [(f"{storage}_1_x",)], "what is not ours stays"
+    flowers(f'DROP SEQUENCE cerebro_state."{storage}_1_x"')
+
+
 # -- what is handed out ------------------------------------------------------------------------------------------
 
 

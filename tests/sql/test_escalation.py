@@ -502,7 +502,13 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
     counts = {table: root(f"SELECT count(*) FROM cerebro.{table} WHERE owner = %s", bob.name) for table in tables}
     for table in tables:
         assert alice(f"SELECT DISTINCT owner::text FROM cerebro.{table}") in ([alice.name], []), table
-        assert alice(f"DELETE FROM cerebro.{table} WHERE run = %s RETURNING 1", bobs) == []
+        alice.refused(f"DELETE FROM cerebro.{table} WHERE run = %s", bobs)
+        # Whoever may delete may lock the table against everybody, and hide that a run has begun.
+        alice.refused(f"DELETE FROM cerebro.{table} WHERE owner = current_user")
+        for mode in ("SHARE", "EXCLUSIVE", "ACCESS EXCLUSIVE"):
+            alice("BEGIN")
+            alice.refused(f"LOCK TABLE cerebro.{table} IN {mode} MODE")
+            alice("ROLLBACK")
         alice.refused(f"UPDATE cerebro.{table} SET owner = 'x'")
         alice.refused(f"TRUNCATE cerebro.{table}")
         alice.refused(
@@ -576,11 +582,24 @@ def test_a_forged_run_drops_and_reads_only_what_is_ones_own(root: Town, alice: U
         storage,
     )
     alice("INSERT INTO cerebro.event (run, event) VALUES (%s, 'created')", run)
-    for call in ("resume(%s)", "materialize(%s, 'stolen')", "forget(%s)"):
+    for call in ("resume(%s)", "materialize(%s, 'stolen')"):
         alice.refused(f"SELECT cerebro.{call}", run, why=psycopg2.Error)
-    assert root("SELECT count(*) FROM pg_class WHERE relname ~ ('^' || %s)", storage)[0] > 0
+    (tables,) = root("SELECT count(*) FROM pg_class WHERE relname ~ ('^' || %s)", storage)
+    alice("SELECT cerebro.forget(%s)", run)  # her row goes, and nothing of bob's
+    assert root("SELECT count(*) FROM cerebro.run WHERE run = %s", run) == [0]
+    assert root("SELECT count(*) FROM pg_class WHERE relname ~ ('^' || %s)", storage) == [tables] and tables > 0
     assert bob("SELECT count(*) FROM packed")[0] > 0
-    alice("DELETE FROM cerebro.run WHERE run = %s", run)
+
+
+def test_only_the_owner_of_a_run_can_have_it_forgotten(root: Town, alice: User, bob: User) -> None:
+    (bobs,) = bob("SELECT min(run) FROM cerebro.runs")
+    alice.refused("SELECT cerebro._forget(%s, %s)", bobs, bob.name)
+    alice.refused("INSERT INTO cerebro.event (run, owner, event) VALUES (%s, %s, 'forgotten')", bobs, bob.name)
+    alice("INSERT INTO cerebro.event (run, event) VALUES (%s, 'forgotten')", bobs)
+    alice("SELECT cerebro._forget_own(%s, %s)", bobs, bob.name)
+    assert root("SELECT count(*) FROM cerebro.run WHERE run = %s AND owner = %s", bobs, bob.name) == [1]
+    alice("SELECT cerebro._forget_own(%s, %s)", bobs, alice.name)  # removes her event
+    assert root("SELECT count(*) FROM cerebro.event WHERE run = %s AND owner = %s", bobs, alice.name) == [0]
 
 
 def test_nobody_can_foresee_the_names_of_states(root: Town) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import InUse, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.events import RunStatus
-from cerebro_db.core.names import STATE_SCHEMA, quote
+from cerebro_db.core.events import Event, RunStatus
 
 from .. import platform
 from ..database import locks, relations
@@ -79,16 +78,9 @@ def forget(db: Database, run_id: int) -> None:
         _forget_for_owner(db, log, owners)
         return
     _require_ended(log)
-    tables = db.rows(
-        "SELECT c.relname::text AS name FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
-        " ON n.oid = c.relnamespace WHERE n.nspname = $1 AND starts_with(c.relname::text, $2)",
-        ("text", "text"),
-        STATE_SCHEMA,
-        log.storage() + "_",
-    )
-    for table in tables:
-        db.execute(f"DROP TABLE {STATE_SCHEMA}.{quote(table['name'])}")
-    log.delete()
+    log.require_own()
+    log.note(Event.FORGOTTEN)
+    db.rows("SELECT cerebro._forget_own($1, $2)", ("bigint", "name"), run_id, relations.current_role(db))
 
 
 def _forget_for_owner(db: Database, log: RunLog, owners: list[str]) -> None:

@@ -33,18 +33,6 @@ from .run import Model, Run, no_such_run, require_countable
 
 Ask = Callable[[str, Sequence[Any]], Rows]
 
-TABLES = (
-    "heartbeat",
-    "attempt",
-    "evaluation",
-    "hop",
-    "decision",
-    "event",
-    "model",
-    "configuration",
-    "architecture",
-    "run",
-)
 OWN = "run = %s AND owner = current_user"
 # Users may write events of their own, also for models that do not exist: only those of real models count.
 MODEL_EVENTS = "cerebro.event e JOIN cerebro.model m USING (run, owner, model)"
@@ -644,17 +632,6 @@ class RunLog:
             " ORDER BY owner = current_user DESC, owner"
         )
         return [owner for (owner,) in found]
-
-    def storage(self) -> str:
-        """The beginning of the names of the run's state tables."""
-        found = self._value(f"SELECT storage FROM cerebro.run WHERE {OWN}")
-        if found is None:
-            raise no_such_run(self.run)
-        return found
-
-    def delete(self) -> None:
-        for table in TABLES:
-            self._all(f"DELETE FROM cerebro.{table} WHERE {OWN}")
 
     def options(self) -> dict[str, Any] | None:
         """The options of a run of the caller's."""
