@@ -167,6 +167,23 @@ def test_a_small_space_is_found_completely():
         generate([1, 2], grid, FIT, "random", 25, 0)
 
 
+def test_a_search_that_cannot_end_well_ends_soon_and_can_be_cancelled():
+    grid, drawn = "{'loss': ['mse', 'mae', 'hinge'], 'lr': [0.1, 0.2]}", []
+    with pytest.raises(InvalidArgument, match="only 24 different configurations"):
+        generate([1, 2], grid, FIT, "random", 100_000, 0)
+    with pytest.raises(InvalidArgument, match="only 0 different configurations were found"):
+        everything = generate([1, 2], grid, FIT)
+        generate([1, 2], grid, FIT, "random", 1, 0, existing=everything, listen=lambda: drawn.append(1))
+    assert 3 < len(drawn) < 100
+
+    def cancelled():
+        raise KeyboardInterrupt
+
+    for arguments in (("random", 20), ("grid",)):
+        with pytest.raises(KeyboardInterrupt):
+            generate([1, 2], grid, FIT, *arguments, listen=cancelled)
+
+
 @pytest.mark.parametrize(
     ("compile", "fit", "arguments", "error", "message"),
     [

@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, Callable
 
 from ..errors import CerebroError, InvalidArgument
 from . import custom, grammar
@@ -21,7 +21,10 @@ from .writing import compile_text, fit_text
 
 Row = tuple[int, str, str]
 
+Listen = Callable[[], None]
+
 MOST_ROWS = 100_000
+LISTEN_EVERY = 256  # rows
 
 
 def generate(
@@ -33,8 +36,12 @@ def generate(
     random_state: int | None = None,
     existing: Collection[Row] = (),
     known: Known = custom.NONE,
+    listen: Listen = lambda: None,
 ) -> list[Row]:
-    """The rows of ``generate_model_configs``: those of the search that are not among the ``existing`` rows."""
+    """The rows of ``generate_model_configs``: those of the search that are not among the ``existing`` rows.
+
+    It may take long, and calls ``listen`` again and again.
+    """
     ids = _distinct_ids(model_ids)
     if compile_grid is None or not compile_grid.strip():
         raise InvalidArgument("Compile parameters cannot be empty or NULL.")
@@ -43,12 +50,12 @@ def generate(
     if _is_random(search_type):
         if num_configs is None or num_configs < 1:
             raise InvalidArgument("DL: 'num_configs' cannot be NULL and needs to be a natural number for random search")
-        rows = _random_rows(ids, spaces, fits, num_configs, random_state, set(existing))
+        rows = _random_rows(ids, spaces, fits, num_configs, random_state, set(existing), listen)
     else:
         if num_configs is not None or random_state is not None:
             raise InvalidArgument("DL: 'num_configs' and 'random_state' must be NULL for grid search")
         rows = _grid_rows(ids, spaces, fits, set(existing))
-    return _checked_rows(rows, known)
+    return _checked_rows(rows, known, listen)
 
 
 def cross_product(
@@ -56,6 +63,7 @@ def cross_product(
     compile_list: list[str] | None,
     fit_list: list[str] | None,
     known: Known = custom.NONE,
+    listen: Listen = lambda: None,
 ) -> list[Row]:
     """The rows of ``load_model_selection_table``: each model with each element of both lists, as they are written."""
     if not fit_list:
@@ -64,7 +72,7 @@ def cross_product(
         raise InvalidArgument("compile_params_list cannot be NULL")
     ids = _distinct_ids(model_ids)
     compiles, fits = _distinct_texts(compile_list, "compile_params"), _distinct_texts(fit_list, "fit_params")
-    return _checked_rows(list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1)), known)
+    return _checked_rows(list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1)), known, listen)
 
 
 # ---- arguments ------------------------------------------------------------------------------------
@@ -116,12 +124,17 @@ def _grid_rows(ids: list[int], spaces: list[list[Dimension]], fits: list[Dimensi
         for values in itertools.product(*(dimension.values for dimension in space)):
             yield dict(zip(names, values))
 
-    size = len(ids) * sum(math.prod(len(d.values) for d in [*space, *fits]) for space in spaces)
+    size = _points(ids, spaces, fits)
     if size > MOST_ROWS:
         raise InvalidArgument(f"the grid has {size} configurations; the limit is {MOST_ROWS} in one call")
     compiles = [compile_text(point) for space in spaces for point in points(space)]
     rows = itertools.product(ids, compiles, [fit_text(point) for point in points(fits)])
     return [row for row in dict.fromkeys(rows) if row not in existing]
+
+
+def _points(ids: list[int], spaces: list[list[Dimension]], fits: list[Dimension]) -> int:
+    """How many points a grid has."""
+    return len(ids) * sum(math.prod(len(d.values) for d in [*space, *fits]) for space in spaces)
 
 
 def _random_rows(
@@ -131,6 +144,7 @@ def _random_rows(
     count: int,
     random_state: int | None,
     existing: set[Row],
+    listen: Listen,
 ) -> list[Row]:
     """Each dimension has a random stream of its own.
 
@@ -138,13 +152,23 @@ def _random_rows(
     """
     if count > MOST_ROWS:
         raise InvalidArgument(f"num_configs is {count}; the limit is {MOST_ROWS} in one call")
+    finite = all(one.distribution is None for one in itertools.chain(fits, *spaces))
+    points = _points(ids, spaces, fits) if finite else MOST_ROWS
+    if points < count:
+        raise InvalidArgument(
+            f"there are only {points} different configurations, but num_configs is {count}",
+            hint="Make num_configs smaller, or give more values or distributions.",
+        )
     seed = random.SystemRandom().getrandbits(64) if random_state is None else random_state
     which_model = Dimension("model_id", tuple(ids), stream="model_id")
     which_space = Dimension(OPTIMIZER_LIST, tuple(range(len(spaces))), stream=OPTIMIZER_LIST)
     dimensions = {one.stream: one for one in itertools.chain([which_model, which_space], *spaces, fits)}
     streams = {name: _random_stream(seed, name) for name in dimensions}
-    seen, rows = set(existing), []
-    for _ in range(1000 + 100 * count):  # enough to find the last configurations of a small space
+    seen, rows, in_vain = set(existing), [], 0
+    most_in_vain = 1000 + 30 * len(spaces) * points  # enough to find the last configuration
+    for number in itertools.count():
+        if number % LISTEN_EVERY == 0:
+            listen()
         # Every dimension takes its next number in every round, also if the row does not use it: a dimension's values
         # must not depend on the values of the others.
         drawn = {name: one.draw(streams[name].random()) for name, one in dimensions.items()}
@@ -152,11 +176,15 @@ def _random_rows(
         compiled = compile_text({one.name: drawn[one.stream] for one in space})
         fit = fit_text({one.name: drawn[one.stream] for one in fits})
         row: Row = (drawn[which_model.stream], compiled, fit)
+        in_vain += 1
         if row not in seen:
+            in_vain = 0
             seen.add(row)
             rows.append(row)
             if len(rows) == count:
                 return rows
+        if in_vain > most_in_vain:
+            break
     raise InvalidArgument(
         f"only {len(rows)} different configurations were found, but num_configs is {count}",
         hint="Make num_configs smaller, or give more values or wider distributions.",
@@ -171,13 +199,15 @@ def _random_stream(seed: int, dimension: str) -> random.Random:
 # ---- checking rows --------------------------------------------------------------------------------
 
 
-def _checked_rows(rows: list[Row], known: Known) -> list[Row]:
+def _checked_rows(rows: list[Row], known: Known, listen: Listen) -> list[Row]:
     """The rows, after their parameters have been read once."""
     if len(rows) > MOST_ROWS:
         raise InvalidArgument(f"there are more than {MOST_ROWS} configurations, which is the limit in one call")
     checks = ((1, "Compile", lambda text: compile_params(text, known)), (2, "Fit", fit_params))
     for column, title, check in checks:
-        for text in dict.fromkeys(str(row[column]) for row in rows):
+        for number, text in enumerate(dict.fromkeys(str(row[column]) for row in rows)):
+            if number % LISTEN_EVERY == 0:
+                listen()
             try:
                 check(text)
             except CerebroError as error:

@@ -10,6 +10,7 @@ from cerebro_db.core.parameters.grids import Row
 from .. import platform
 from ..database import relations
 from ..database.access import Database
+from ..database.cancellation import listener
 from ..database.entry import entry
 from ..database.relations import Relation
 from . import custom_functions
@@ -32,7 +33,9 @@ def load_model_selection_table(
     objects = custom_functions.require_table(object_table, LOAD)
     name = relations.new(db, model_selection_table, LOAD, ("_summary",), argument="model_selection_table")
     ids = _model_ids(db, arch, model_id_list, LOAD)
-    rows = grids.cross_product(ids, _texts(compile_params_list), _texts(fit_params_list), custom_functions.known(db))
+    rows = grids.cross_product(
+        ids, _texts(compile_params_list), _texts(fit_params_list), custom_functions.known(db), listener(db.plpy)
+    )
     _create(db, name)
     _insert(db, name.sql, rows)
     _summarise(db, name, arch, objects)
@@ -71,6 +74,7 @@ def generate_model_configs(
         random_state,
         existing=known,
         known=custom_functions.known(db),
+        listen=listener(db.plpy),
     )
     name = table.name if table else relations.new(db, model_selection_table, GENERATE, ("_summary",))
     if table is None:
