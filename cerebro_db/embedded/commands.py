@@ -62,14 +62,19 @@ def up(
         # Only between two states of the code with the same version number: a newer version updates itself.
         raise ClusterError(
             f"The extension in {cluster.path} was created from other SQL of the same version."
-            " cerebro up --recreate creates it again; recorded runs are lost."
+            f" cerebro up{_named(name)} --recreate creates it again; recorded runs are lost."
         )
     if result.extension != "unchanged":
         out.print(f"The extension was {result.extension}.")
     elif result.files_changed:
         out.print("The extension's Python code has changed. New sessions use the new code.")
     out.print(f"DSN: {cluster.dsn()}", highlight=False)
-    out.print("Next: cerebro psql", highlight=False)
+    out.print(f"Next: cerebro psql{_named(name)}", highlight=False)
+
+
+def _named(name: str) -> str:
+    """The option that a command needs for a cluster of this name."""
+    return "" if name == "default" else f" --name {shlex.quote(name)}"
 
 
 def _summary(result: UpResult, cluster: Cluster) -> str:

@@ -82,9 +82,10 @@ WITH last AS (
 SELECT r.run,
        r.owner,
        r.name,
-       CASE WHEN last.event <> 'started' THEN last.event
-            WHEN driver.pid IS NOT NULL THEN 'running'
-            ELSE 'interrupted'
+       CASE WHEN last.event NOT IN ('created', 'started') THEN last.event
+            WHEN driver.pid IS NULL THEN 'interrupted'
+            WHEN last.event = 'created' THEN 'created'
+            ELSE 'running'
        END AS status,
        r.source_table,
        r.model_table,
@@ -103,7 +104,7 @@ SELECT r.run,
        -- Whether a run has ended is decided here and nowhere else. A submitted run that has finished still makes its
        -- model tables, in the session that drove it; if that session is gone, nobody will make them.
        CASE last.event
-            WHEN 'created' THEN false
+            WHEN 'created' THEN driver.pid IS NULL
             WHEN 'started' THEN driver.pid IS NULL
             WHEN 'finished' THEN NOT (span.submitted AND driver.pid IS NOT NULL
                                       AND started.event_id > COALESCE(made.event_id, 0))
@@ -114,9 +115,10 @@ SELECT r.run,
   JOIN span USING (run, owner)
   LEFT JOIN started USING (run, owner)
   LEFT JOIN made USING (run, owner)
+  -- Before a session drives a run, the one that created it.
   LEFT JOIN cerebro._sessions() driver
-         ON driver.pid = (started.detail ->> 'pid')::integer
-        AND driver.backend_start = (started.detail ->> 'backend_start')::timestamptz
+         ON driver.pid = (COALESCE(started.detail, last.detail) ->> 'pid')::integer
+        AND driver.backend_start = (COALESCE(started.detail, last.detail) ->> 'backend_start')::timestamptz
  WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
@@ -124,7 +126,7 @@ COMMENT ON COLUMN cerebro.runs.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.runs.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.runs.name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.runs.status IS
-'created, running, finished, failed, cancelled or interrupted. interrupted: the session that drove the run is gone.'
+'created, running, finished, failed, cancelled or interrupted. interrupted: the session that drove the run, or was to begin it, is gone.'
 ' SELECT cerebro.resume(run) continues a run that failed, was cancelled or was interrupted.';
 COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table that the run trains on.';
 COMMENT ON COLUMN cerebro.runs.model_table IS 'Table that receives the trained models.';

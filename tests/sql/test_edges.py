@@ -39,9 +39,9 @@ def going(flowers: Lab) -> Iterator[int]:
 def test_a_transaction_sees_who_is_there_now(flowers: Lab, server: str) -> None:
     session = connect(server, options=f"-csearch_path={flowers.schema},public,cerebro")
     session.autocommit = False
+    run(session, "SELECT count(*) FROM pg_stat_activity")  # the server keeps what this shows until the end
+    number = flowers.submit("train", "seen", "mst", LONG)
     try:
-        run(session, "SELECT count(*) FROM pg_stat_activity")  # the server keeps what this shows until the end
-        number = flowers.submit("train", "seen", "mst", LONG)
         eventually(lambda: flowers("SELECT 1 FROM hop WHERE run = %s", number), 60, "a hop")
         assert run(session, "SELECT status FROM runs WHERE run = %s", number) == [("running",)]
         assert run(session, "SELECT status FROM run_progress WHERE run = %s", number) == [("running",)]
@@ -54,6 +54,7 @@ def test_a_transaction_sees_who_is_there_now(flowers: Lab, server: str) -> None:
         assert run(session, "SELECT wait(%s, 30)", number)[0][0] in ("interrupted", "failed", "cancelled")
     finally:
         session.close()
+        flowers("SELECT cancel(%s)", number)
 
 
 # -- at the same time --------------------------------------------------------------------------------------------
@@ -122,7 +123,13 @@ def test_a_state_that_was_changed_is_not_handed_out(flowers: Lab, change: str) -
         number,
     )
     flowers(change.format(table))
-    with pytest.raises(psycopg2.Error, match="state of model 2 of run .* is not the one that was committed"):
+    flowers.told()
+    flowers("SELECT materialize(%s, %s)", number, f"changed_{number}")
+    assert any("mst_key 2 is left out: its state is not the one that was committed" in line for line in flowers.told())
+    assert flowers(f"SELECT mst_key, model_weights IS NULL FROM changed_{number}") == [(1, False)]
+    ((other,),) = flowers("SELECT replace(%s, '_2_', '_1_')", table)
+    flowers(change.format(other))
+    with pytest.raises(psycopg2.Error, match="are not those that were committed"):
         flowers("SELECT materialize(%s, 'changed')", number)
     assert "changed" not in flowers.tables()
 

@@ -65,7 +65,12 @@ class Log:
                 place,
             )
             self.model(run, place + 1, 100 + place)
-        self("INSERT INTO cerebro.event (run, event) VALUES (%s, 'created')", run)
+        self(
+            "INSERT INTO cerebro.event (run, event, detail) SELECT %s, 'created',"
+            " jsonb_build_object('pid', pid, 'backend_start', backend_start)"
+            " FROM pg_stat_activity WHERE pid = pg_backend_pid()",
+            run,
+        )
 
     def model(self, run: int, model: int, mst_key: int, visits: list[int] | None = None) -> None:
         self(
@@ -220,6 +225,7 @@ def test_whether_a_run_has_ended(log: Log) -> None:
         return log("SELECT status, ended FROM cerebro.runs WHERE run = 1")[0]
 
     assert log("SELECT status, ended FROM cerebro.runs WHERE run = 1") == [("created", False)]
+    assert after("created", gone) == ("interrupted", True)  # nobody will begin it
     assert after("started", alive) == ("running", False)
     assert after("cancel requested") == ("running", False)
     assert after("cancelled") == ("cancelled", True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 
 import psycopg2
@@ -39,7 +38,7 @@ def carry_out(
 ) -> Run:
     """Drive a run that is on record from wherever its log ends."""
     log = RunLog.of(recorder, run_id)
-    log.claim(recorder, os.getpid(), epochs, retry_failed, submitted)
+    log.claim(recorder, epochs, retry_failed, submitted)
     with contextlib.ExitStack() as call:
         try:
             if retry_failed:

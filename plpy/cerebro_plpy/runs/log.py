@@ -9,6 +9,7 @@ The records of a visit are ``Statement`` objects: a worker session stores them i
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -154,13 +155,14 @@ class RunLog:
         configurations: Iterable[dict[str, Any]],
         models: Iterable[dict[str, Any]],
     ) -> RunLog:
-        """Put a new run on record; the record survives its caller."""
+        """Put a new run on record, within the recorder's transaction."""
         log = cls.of(recorder, recorder.run("SELECT nextval('cerebro.run_id')")[0][0])
         statements = [log._insert("run", values)]
         for table, rows in (("architecture", architectures), ("configuration", configurations), ("model", models)):
             statements += [log._insert(table, row) for row in rows]
-        statements.append(log._insert("event", {"event": Event.CREATED.value}))
-        together = Statement.joined([Statement("BEGIN"), *statements, Statement("COMMIT")])
+        # Until a session drives the run it belongs to its creator: without that one nobody would ever begin it.
+        statements.append(log._insert("event", {"event": Event.CREATED.value, "detail": session_of(recorder)}))
+        together = Statement.joined(statements)
         recorder.run(together.sql, together.parameters)
         return log
 
@@ -546,9 +548,7 @@ class RunLog:
         if not self._all(f"SELECT 1 FROM cerebro.run WHERE {OWN}"):
             raise no_such_run(self.run)
 
-    def claim(
-        self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool, submitted: bool = False
-    ) -> None:
+    def claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool = False) -> None:
         """Become the one session that drives the run, or say which session does.  Submitted: nobody waits for it."""
         listen = recorder.listen
         recorder.run("BEGIN")
@@ -556,7 +556,7 @@ class RunLog:
             self._lock(recorder)
             # Between the claim and the code that records an end, nothing may raise: not even a cancel.
             recorder.listen = lambda: None
-            self._claim(recorder, pid, epochs, retry_failed, submitted)
+            self._claim(recorder, epochs, retry_failed, submitted)
             recorder.run("COMMIT")
         except BaseException:
             recorder.settle()
@@ -573,7 +573,7 @@ class RunLog:
                 raise InUse(f"run {self.run} is in use by another session's transaction", hint="Try again later.")
             time.sleep(LISTEN_EVERY)
 
-    def _claim(self, recorder: Session, pid: int, epochs: int | None, retry_failed: bool, submitted: bool) -> None:
+    def _claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool) -> None:
         for _ in range(2):
             found = self._all(f"SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE {OWN}")
             if not found:
@@ -582,7 +582,7 @@ class RunLog:
                 break
         status, driver, planned, segments = found[0]
         # If this very session drove the run, a full disk may have kept it from recording how that ended.
-        if status == RunStatus.RUNNING and driver != pid:
+        if status == RunStatus.RUNNING and driver != os.getpid():
             raise InUse(
                 f"run {self.run} is being driven by the session with process id {driver}",
                 hint=f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({self.run}).",
@@ -610,9 +610,7 @@ class RunLog:
             self.note(Event.EXTENDED, epochs=epochs)
         if submitted and self.last_of(Event.SUBMITTED, Event.STARTED) != Event.SUBMITTED:
             self.note(Event.SUBMITTED)
-        # JSON's format of a timestamp is read back the same under every DateStyle.
-        began = recorder.run("SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = %s", (pid,))[0][0]
-        self.note(Event.STARTED, pid=pid, backend_start=began)
+        self.note(Event.STARTED, **session_of(recorder))
 
     def starts(self) -> int:
         """How often a session has begun to drive the run."""
@@ -658,6 +656,13 @@ class RunLog:
         return " ".join(
             text for (text,) in self._all(f"SELECT compile::text AS compile FROM cerebro.configuration WHERE {OWN}")
         )
+
+
+def session_of(recorder: Session) -> dict[str, Any]:
+    """The session that this function runs in, as the log names it: a process id alone may be used again."""
+    # JSON's format of a timestamp is read back the same under every DateStyle.
+    began = "SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = %s"
+    return {"pid": os.getpid(), "backend_start": recorder.run(began, (os.getpid(),))[0][0]}
 
 
 def _listed(events: Iterable[Event]) -> str:

@@ -79,16 +79,18 @@ def _make_models(db: Database, here: Platform, run: dict[str, Any], hops: list[L
         f" {here.distributed_by('__dist_key__')}"
     )
     db.execute(f"ALTER TABLE {name.sql} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
-    chunks = None
+    chunks, changed = None, []
     for last in hops:
         table = state_tables.table_name(run["storage"], last.model, last.hop).sql
         key = run["dist_keys"][last.segment]
         rows = f"FROM {table} WHERE hop = {last.hop} AND __dist_key__ = {key}"
         if not weights.has_checksum(db, rows, last.state_sha256):
-            raise CorruptState(
-                f"the state of model {last.model} of run {run['run']} is not the one that was committed",
+            changed.append(last.mst_key)
+            db.warning(
+                f"mst_key {last.mst_key} is left out: its state is not the one that was committed",
                 hint=f"Rows of {table} were changed or deleted by hand.",
             )
+            continue
         first, size = last.weights_offset, last.weights_bytes
         if size <= weights.LARGEST_VALUE:
             value = weights.value_sql(rows, first, size)
@@ -108,6 +110,8 @@ def _make_models(db: Database, here: Platform, run: dict[str, Any], hops: list[L
             last.mst_key,
             run["run"],
         )
+    if len(changed) == len(hops):
+        raise CorruptState(f"the states of run {run['run']} are not those that were committed")
 
 
 def _make_info(db: Database, here: Platform, run: dict[str, Any], name: Name) -> None:

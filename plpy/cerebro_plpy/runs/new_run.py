@@ -25,6 +25,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
     visibility.require_committed(recorder, filter(None, (request.source, request.validation)), MODULE)
     starts = initial_states.of_request(db, request)
     layout, seed = request.source.layout, request.options["seed"]
+    recorder.run("BEGIN")  # with the initial states: a run on record can be resumed
     log = RunLog.create(
         recorder,
         {
@@ -78,6 +79,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
         ],
     )
     initial_states.store(recorder, log, starts, platform.of(db))
+    recorder.run("COMMIT")
     db.notice(
         f"run {log.run}: {len(request.rows)} configurations x {len(layout['partitions'])} segments"
         f" x {request.epochs} epochs over {layout['rows']:,} rows of {request.source.relation.text};"
