@@ -50,7 +50,8 @@ def test_a_transaction_sees_who_is_there_now(flowers: Lab, server: str) -> None:
         session.rollback()
         run(session, "SELECT status FROM runs WHERE run = %s", number)
         # The driver dies without a word; the transaction that saw it alive notices.
-        flowers("SELECT pg_terminate_backend(driver_pid) FROM runs WHERE run = %s", number)
+        driver = flowers.value("SELECT driver_pid FROM runs WHERE run = %s", number)
+        flowers("SELECT pg_terminate_backend(%s)", driver)
         assert run(session, "SELECT wait(%s, 30)", number)[0][0] in ("interrupted", "failed", "cancelled")
     finally:
         session.close()
