@@ -104,7 +104,7 @@ graph: env-dev
 JOBS ?= 2
 test: env-dev
 	@$(MAKE) --no-print-directory lint; lint=$$?; \
-	  $(RUN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(PYTEST) && exit $$lint
+	  $(RUN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST) && exit $$lint
 
 EVENTS ?= 200
 SEED ?= 1

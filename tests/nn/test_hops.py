@@ -143,7 +143,7 @@ def hop(trainers: list[Trainer], name: str, carry: Any = full, take_turns: bool 
 
 def plain(replays: Any, name: str) -> list[np.ndarray]:
     process, outs = replays
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     with np.load(outs[name]) as arrays:
         return [arrays[file] for file in arrays.files]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,17 +173,24 @@ def require_same_work(
             hint=hint,
         )
     earlier = log.configurations()
-    now = {
-        row["mst_key"]: json.loads(json.dumps([architectures[row["model_id"]].translated, row["compile"], row["fit"]]))
-        for row in rows
-    }
-    others = sorted(key for key in {*earlier, *now} if earlier.get(key) != now.get(key))
+    now = {row["mst_key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}
+    others = sorted(key for key in {*earlier, *now} if not alike(earlier.get(key), now.get(key)))
     if others:
         raise WrongState(
             f"{MODULE} error: run {run_id} cannot be replayed: its configurations were others"
             f" (mst_key {', '.join(map(str, others[:10]))}).",
             hint=hint,
         )
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two documents say the same.  The log gives a large number back as an integer: 1e38 as 10^38."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(alike, one, other))
+    numbers = isinstance(one, (int, float)) and isinstance(other, (int, float))
+    return float(one) == float(other) if numbers else bool(one == other)
 
 
 def read_selection(db: Database, selection: Relation, known: Known) -> tuple[list[dict[str, Any]], Relation]:
