@@ -74,7 +74,7 @@ def up(
 
 def _named(name: str) -> str:
     """The option that a command needs for a cluster of this name."""
-    return "" if name == "default" else f" --name {shlex.quote(name)}"
+    return "" if name == os.environ.get("CEREBRO_CLUSTER", "default") else f" --name {shlex.quote(name)}"
 
 
 def _summary(result: UpResult, cluster: Cluster) -> str:
