@@ -12,7 +12,6 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import psycopg2
@@ -21,6 +20,8 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from cerebro_db.embedded.commands import command
 
 from . import boards, drawing
 from . import demo_statements as statements
@@ -221,7 +222,7 @@ def _digit(image: list[list[int]], digit: int, said: str, probability: float) ->
 
 
 def where_next(console: Console, run: int, dsn: str | None) -> None:
-    command = ".venv/bin/cerebro" if Path(".venv/bin/cerebro").exists() else "cerebro"
+    cerebro = command()
     if dsn:
         # On its own line, because the table would cut it off.
         console.print(Text(f"export CEREBRO_DSN={shlex.quote(dsn)}", style="bold"), soft_wrap=True)
@@ -229,12 +230,12 @@ def where_next(console: Console, run: int, dsn: str | None) -> None:
     table.add_column(no_wrap=True)
     table.add_column()
     for what, why in (
-        ('psql "$CEREBRO_DSN"' if dsn else f"{command} psql", "a prompt, for example for:"),
+        ('psql "$CEREBRO_DSN"' if dsn else f"{cerebro} psql", "a prompt, for example for:"),
         ("  SELECT * FROM cerebro.leaderboard;", "the configurations of all runs"),
         (f"  SELECT * FROM {SCHEMA}.digits_models_info;", "the model tables, as in MADlib"),
         ("  \\df+ cerebro.*", "the functions and their comments"),
-        (f"{command} show {run}", "learning curves and a time line of the segments"),
-        (f"{command} runs", "all runs"),
+        (f"{cerebro} show {run}", "learning curves and a time line of the segments"),
+        (f"{cerebro} runs", "all runs"),
     ):
         table.add_row(Text(what, style="bold"), Text(why, style="dim"))
     console.print(table)

@@ -9,6 +9,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cerebro_db.core.texts import counted
+
 from .commands import Dsn, at
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -32,9 +34,9 @@ def doctor(
     console.print(table(found))
     statuses = [row[2] for row in found]
     problems, warnings = statuses.count("problem"), statuses.count("warning")
-    summary = "No problems." if not problems else f"{problems} problem{'s' if problems > 1 else ''}."
+    summary = "No problems." if not problems else f"{counted(problems, 'problem')}."
     if warnings:
-        summary += f" {warnings} warning{'s' if warnings > 1 else ''}."
+        summary += f" {counted(warnings, 'warning')}."
     console.print(summary, style="bold red" if problems else "bold")
     if problems:
         raise typer.Exit(1)

@@ -15,6 +15,7 @@ A new kind is a class in this module and its SQL expression in cerebro_plpy/data
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ PACK_AGAIN = "Pack the table again with training_preprocessor_dl() or validation
 
 
 @dataclass(frozen=True)
-class Preparation:
+class Preparation(abc.ABC):
     """What one variable's columns become.  Subclasses are the kinds; their fields are the parameters."""
 
     kind: ClassVar[str]
@@ -38,9 +39,9 @@ class Preparation:
     # Whether a value that needs a wider integer type makes the whole variable wider; otherwise the value is an error.
     widens: ClassVar[bool] = False
 
+    @abc.abstractmethod
     def dtype(self, integers: bool) -> str:
         """The type of the packed values; ``integers``: all columns hold smallint, integer or boolean."""
-        raise NotImplementedError
 
     def factor(self, dtype: str) -> float:
         """By how much values are multiplied before they are packed."""
@@ -59,7 +60,7 @@ class Preparation:
         """The SQL type in which column values are compared, if they are labels; None for numbers."""
         return None
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027  (most kinds have nothing to check)
         """Raises ValueError if a parameter makes no sense."""
 
     def to_json(self) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -69,7 +70,12 @@ def up(
     elif result.files_changed:
         out.print("The extension's Python code has changed. New sessions use the new code.")
     out.print(f"DSN: {cluster.dsn()}", highlight=False)
-    out.print(f"Next: cerebro psql{_named(name)}", highlight=False)
+    out.print(f"Next: {command()} psql{_named(name)}", highlight=False)
+
+
+def command() -> str:
+    """How a user in this folder calls us: a clone has a link to the environment, which need not be in PATH."""
+    return ".venv/bin/cerebro" if Path(".venv/bin/cerebro").exists() else "cerebro"
 
 
 def _named(name: str) -> str:
@@ -91,11 +97,11 @@ def down(name: Name = "default") -> None:
 
 def psql(context: typer.Context, name: Name = "default") -> None:
     """Open psql on the database. Arguments are passed on to psql. Write -- before a -n that psql is to get."""
-    command = Cluster(name).psql(list(context.args))
-    if not os.access(command[0], os.X_OK):
-        raise ClusterError(f"{command[0]} is missing: apt-get install postgresql-client")
+    arguments = Cluster(name).psql(list(context.args))
+    if not os.access(arguments[0], os.X_OK):
+        raise ClusterError(f"{arguments[0]} is missing: apt-get install postgresql-client")
     sys.stdout.flush()
-    os.execv(command[0], command)
+    os.execv(arguments[0], arguments)
 
 
 def dsn(name: Name = "default") -> None:

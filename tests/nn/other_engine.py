@@ -127,7 +127,7 @@ class OtherEngine:
     """Tests of an engine other than TensorFlow.  A subclass names it; its module has the fixture ``engines``."""
 
     engine: str
-    library: str
+    module: str
 
     def test_start_engine(self, engines: list[Trainer]) -> None:
         versions = engines[0].started.versions
@@ -141,7 +141,7 @@ class OtherEngine:
         assert engines[place].started
         libraries = Path(f"/proc/{engines[place].process.pid}/maps").read_text()
         found = [name for name in ("jaxlib", "tensorflow", "torch") if f"/{name}/" in libraries]
-        assert found == ["tensorflow" if place == 2 else self.library]
+        assert found == ["tensorflow" if place == 2 else self.module]
 
     @pytest.mark.parametrize("name", WITHOUT_CHANCE)
     def test_the_numbers_are_those_of_tensorflow(self, engines: list[Trainer], name: str) -> None:

@@ -28,7 +28,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 class TestJax(OtherEngine):
-    engine, library = "jax", "jaxlib"
+    engine, module = "jax", "jaxlib"
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -78,7 +78,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 class TestTorch(OtherEngine):
-    engine = library = "torch"
+    engine = module = "torch"
 
 
 @pytest.mark.parametrize("name", CASES)

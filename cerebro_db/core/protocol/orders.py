@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 import typing
 from dataclasses import dataclass, field
@@ -81,13 +82,13 @@ class Order(Generic[A]):
         return codec.decode(kind, values, kind.name)
 
 
-class Computation(Order[A]):
+class Computation(Order[A], abc.ABC):
     """An order for which a trainer computes.  The segment waits for the answer, unless ``Begin`` carries the order."""
 
     @property
+    @abc.abstractmethod
     def engine(self) -> Optional[str]:
-        """The engine whose trainer computes; None: the engine that the segment was opened with."""
-        raise NotImplementedError  # each order has a field of this name
+        """A field of each order: whose trainer computes.  None: that of the engine that the segment was opened with."""
 
 
 def _snake(name: str) -> str:

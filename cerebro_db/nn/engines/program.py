@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.core.texts import counted
 from cerebro_db.nn.engines.base import Fusion
 from cerebro_db.nn.models import build, numbers
 from cerebro_db.nn.models.adapt import InputColumn, OutputColumn, input_column, output_column
@@ -215,9 +216,8 @@ class KerasProgram(abc.ABC):
 def _match(names: list[str], columns: list[dict[str, Any]], end: str) -> list[int]:
     """The packed column of each of the model's inputs or outputs: by name if the names are the same, else in order."""
     if len(names) != len(columns):
-        plural = "" if len(names) == 1 else "s"
         raise ConfigurationFailed(
-            f"the model has {len(names)} {end}{plural} but the data has {len(columns)} "
+            f"the model has {counted(len(names), end)} but the data has {len(columns)} "
             f"({', '.join(column['name'] for column in columns)})"
         )
     packed = [column["name"] for column in columns]

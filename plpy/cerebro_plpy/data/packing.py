@@ -11,6 +11,7 @@ from cerebro_db.core import packing, preparation
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.texts import counted
 
 from .. import platform
 from ..database import relations
@@ -230,11 +231,7 @@ def _tell(db: Database, job: Packing, begun: float) -> None:
     size = sum(partition.bytes for partition in job.partitions)
     buffer_count = sum(partition.buffers for partition in job.partitions)
     db.notice(
-        f"{job.module}: {_counted(job.rows, 'row')} in {_counted(buffer_count, 'buffer')}"
-        f" on {_counted(len(job.keys), 'segment')}, "
+        f"{job.module}: {counted(job.rows, 'row')} in {counted(buffer_count, 'buffer')}"
+        f" on {counted(len(job.keys), 'segment')}, "
         f"{size / 1e6:.1f} MB, {time.monotonic() - begun:.1f} s"
     )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

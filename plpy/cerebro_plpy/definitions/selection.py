@@ -6,6 +6,7 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedObject, UndefinedTa
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import grids
 from cerebro_db.core.parameters.grids import Row
+from cerebro_db.core.texts import counted
 
 from .. import platform
 from ..database import relations
@@ -39,7 +40,7 @@ def load_model_selection_table(
     _create(db, name)
     _insert(db, name.sql, rows)
     _summarise(db, name, arch, objects)
-    db.notice(f"{LOAD}: {len(rows)} configurations")
+    db.notice(f"{LOAD}: {counted(len(rows), 'configuration')}")
 
 
 @entry
@@ -81,7 +82,7 @@ def generate_model_configs(
         _create(db, name)
     _insert(db, name.sql, rows)
     _summarise(db, name, arch, objects)
-    db.notice(f"{GENERATE}: {len(rows)} configurations added, {len(known) + len(rows)} in all")
+    db.notice(f"{GENERATE}: {counted(len(rows), 'configuration')} added, {len(known) + len(rows)} in all")
 
 
 # -- arguments -----------------------------------------------------------------------------------------

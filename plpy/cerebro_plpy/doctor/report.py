@@ -64,10 +64,6 @@ def with_detail(error: CerebroError) -> str:
     return f"{error.message} ({error.detail})" if error.detail else error.message
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def numbers(version: str) -> tuple[int, ...]:
     """``3.15.1`` as numbers that can be compared."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])

@@ -11,13 +11,14 @@ from cerebro_db.core import protocol
 from cerebro_db.core.engines import DISPLAY_NAMES
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.protocol import Inspected, ServerFacts
+from cerebro_db.core.texts import counted
 
 from ..platform.machine import megabytes
 from ..runs.options import choose_options
 from ..segment.scratch import SCRATCH
 from ..sessions.failures import Refused, first_line
 from ..sessions.team import Team, Worker
-from .report import OK, PROBLEM, WARNING, Examined, Row, counted, disk_row, numbers, with_detail
+from .report import OK, PROBLEM, WARNING, Examined, Row, disk_row, numbers, with_detail
 
 OLDEST_KERAS = (3, 13, 2)  # in older versions an architecture can get around Keras' own safe mode
 TRAINER_WITHIN = "3min"

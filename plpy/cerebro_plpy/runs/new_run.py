@@ -9,6 +9,7 @@ from typing import Any
 from cerebro_db import __version__
 from cerebro_db.core.events import Initial
 from cerebro_db.core.scheduling.ring import derived_seed
+from cerebro_db.core.texts import counted
 
 from .. import platform
 from ..data import visibility
@@ -80,9 +81,15 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
     )
     initial_states.store(recorder, log, starts, platform.of(db))
     recorder.run("COMMIT")
+    size = " x ".join(
+        (
+            counted(len(request.rows), "configuration"),
+            counted(len(layout["partitions"]), "segment"),
+            counted(request.epochs, "epoch"),
+        )
+    )
     db.notice(
-        f"run {log.run}: {len(request.rows)} configurations x {len(layout['partitions'])} segments"
-        f" x {request.epochs} epochs over {layout['rows']:,} rows of {request.source.relation.text};"
+        f"run {log.run}: {size} over {counted(layout['rows'], 'row')} of {request.source.relation.text};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
     )
     return log.run

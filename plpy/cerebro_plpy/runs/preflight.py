@@ -18,6 +18,7 @@ from cerebro_db.core.events import Event
 from cerebro_db.core.names import STATE_SCHEMA
 from cerebro_db.core.protocol import Described
 from cerebro_db.core.scheduling.ring import ring_positions
+from cerebro_db.core.texts import counted
 
 from ..database.access import Database
 from ..platform.machine import megabytes, memory_available, memory_needed, room
@@ -231,7 +232,7 @@ def say_needs(db: Database, run: Run) -> None:
     memory = run.segments * (largest_part + memory_needed(max(model.state_bytes for model in run.models.values())))
     db.notice(
         f"up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
-        f" for {run.segments} trainers"
+        f" for {counted(run.segments, 'trainer')}"
     )
     free_disk, free_memory = room(Path.cwd()), memory_available()
     if free_disk is not None and disk > free_disk:
