@@ -516,14 +516,11 @@ class RunLog:
 
     def state_after(self, model: int, hop: int) -> tuple[str | None, int]:
         """The checksum of a model's state after a hop, and the segment on which it was stored."""
-        source = (
-            "SELECT initial_sha256, 0 FROM cerebro.model"
-            if hop == 0
-            else ("SELECT state_sha256, segment FROM cerebro.hop")
-        )
-        which, values = ("", [model]) if hop == 0 else (" AND hop = %s", [model, hop])
-        ((sha256, segment),) = self._all(f"{source} WHERE {OWN} AND model = %s{which}", *values)
-        return sha256, segment  # type: ignore[return-value]
+        if hop == 0:
+            return self._value(f"SELECT initial_sha256 FROM cerebro.model WHERE {OWN} AND model = %s", model), 0
+        where = f"WHERE {OWN} AND model = %s AND hop = %s"
+        ((sha256, segment),) = self._all(f"SELECT state_sha256, segment FROM cerebro.hop {where}", model, hop)
+        return sha256, segment
 
     # -- whose turn it is: the claim, and the status --------------------------------------------------------
 
