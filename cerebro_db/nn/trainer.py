@@ -103,9 +103,7 @@ class Trainer:
         settings = order.settings
         self._gpu = settings.gpu is not None
         os.environ.update(
-            TF_CPP_MIN_LOG_LEVEL="3",
             CUDA_VISIBLE_DEVICES="-1" if settings.gpu is None else str(settings.gpu),
-            KERAS_BACKEND=settings.engine,
         )
         if settings.threads is not None:
             os.environ.update(OMP_NUM_THREADS=str(settings.threads), OPENBLAS_NUM_THREADS=str(settings.threads))

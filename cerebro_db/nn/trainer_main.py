@@ -2,9 +2,10 @@
 
     python -I …/cerebro_db/nn/trainer_main.py [FOLDER…]
 
-With any FOLDER the process is confined (see confine.py) and may write files only in these folders.  Replies go out on
-what was standard output; anything that a library prints goes to standard error.  The order that starts the engine
-imports the framework, because the choice of the framework and of the GPU has to be known before.
+Usually it is a fork of a template instead (template.py), which has imported the framework already.  With any FOLDER the
+process is confined (see confine.py) and may write files only in these folders.  Replies go out on what was standard
+output; anything that a library prints goes to standard error.  The order that starts the engine says which processors
+and which GPU the framework may use, so no device is open before it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 PR_SET_PDEATHSIG = 1
 
 
-def die_with_the_parent(how: int = signal.SIGKILL) -> None:
-    """Have the kernel end this process when its database session ends.  (End-of-file ends it too, but later.)"""
+def die_with_the_parent() -> None:
+    """Have the kernel end this process with the nursery, which ends it with its database session."""
     if sys.platform == "linux":
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(how), 0, 0, 0)
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def be_the_first_to_go() -> None:
@@ -70,11 +71,9 @@ def rest(seconds: float, folders: Sequence[str]) -> None:
     If no order comes, or the session ends, this process removes the files, which may be in memory, and ends: no other
     process would remove them.
     """
-    die_with_the_parent(0)
     poll = select.poll()
     poll.register(STDIN, select.POLLIN)
     if any(event & select.POLLIN for _, event in poll.poll(1000 * seconds)):
-        die_with_the_parent()
         return
     paths: list[str] = []
     for folder in folders:
@@ -86,11 +85,10 @@ def rest(seconds: float, folders: Sequence[str]) -> None:
     os._exit(0)
 
 
-def main() -> None:
-    die_with_the_parent()
-    be_the_first_to_go()
+def run(own: Sequence[str]) -> None:
+    """Obey orders until end-of-file.  ``own``: the folders of a confined trainer; none: it is not confined."""
     answers = private_stdout()
-    confinement = confine(*sys.argv[1:]) if len(sys.argv) > 1 else []  # before any thread, and any framework
+    confinement = confine(*own) if own else []  # before any thread, and before a framework opens a device
 
     def report(progress: protocol.Progress) -> None:
         write_frame(answers, protocol.progress_frame(progress))
@@ -114,8 +112,15 @@ def main() -> None:
                 rest(order.seconds, order.folders or [])
 
 
-if __name__ == "__main__":
+def main(own: Sequence[str]) -> None:
+    """Run, and end without a framework's own shutdown: it takes up to a second and has nothing to save."""
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        main()
+        run(own)
     sys.stderr.flush()
-    os._exit(0)  # a framework's own shutdown takes up to a second and has nothing to save
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    die_with_the_parent()
+    be_the_first_to_go()
+    main(sys.argv[1:])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ import numpy as np
 
 from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded import throw_away
+from tests.bench.meter import belongs_to, descendants
 from tests.bench.works import CROSS_ENTROPY, Configuration, Rows, Work
 from tests.sql.lab import Json, Lab, eventually, run
 
@@ -156,8 +159,11 @@ class Database:
         self.lab(f"DROP TABLE {output}, {output}_info, {output}_summary")
 
     def forget_what_is_kept(self) -> None:
-        """Return to the conditions before the first run: no engine trials, no compiled programs, no states."""
+        """Return to the conditions before the first run: no nursery, engine trials, compiled programs, and states."""
         self.lab("SELECT forget(run) FROM runs")
+        for pid, parent in descendants().items():
+            if parent == os.getpid() and pid != self.server and belongs_to(pid, self.server):
+                os.kill(pid, signal.SIGTERM)
         for folder in self.cluster.data.glob("pgsql_tmp_cerebro/compiled-*"):
             shutil.rmtree(folder)
 

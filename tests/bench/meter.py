@@ -93,7 +93,7 @@ def bury_orphans(server: int | None, within: float = 20.0) -> set[int]:
     """Wait until the remaining processes of a rival have ended, and kill those that do not end."""
     buried: set[int] = set()
     deadline = time.monotonic() + within
-    while left := [pid for pid in children().get(os.getpid(), []) if pid != server]:
+    while left := [pid for pid in children().get(os.getpid(), []) if not belongs_to(pid, server)]:
         buried.update(left)
         for pid in left:
             if time.monotonic() > deadline:
@@ -103,6 +103,13 @@ def bury_orphans(server: int | None, within: float = 20.0) -> set[int]:
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(0.02)
     return buried
+
+
+def belongs_to(pid: int, server: int | None) -> bool:
+    """Whether a process is the server or its nursery, which stays for later calls and works in the same folder."""
+    with contextlib.suppress(OSError):
+        return server is not None and os.readlink(f"/proc/{pid}/cwd") == os.readlink(f"/proc/{server}/cwd")
+    return False
 
 
 def children() -> dict[int, list[int]]:

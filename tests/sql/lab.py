@@ -222,12 +222,12 @@ class Lab:
         return {pid for (pid,) in self(WAITING)}
 
     def trainers(self) -> list[tuple[int, int]]:
-        """(pid, parent) of this server's trainers, without those of kept teams and of users' own sessions."""
+        """This server's trainers with their sessions' processes, without those of kept teams and of users."""
         if self.home is None:
             return []
         people = {pid for (pid,) in self("SELECT pid FROM pg_stat_activity WHERE usename !~ '^cerebro_w_'")}
         others = people | self.waiting()
-        return [(pid, parent) for pid, parent in trainer_processes(self.home) if parent not in others]
+        return [(pid, session) for pid, session in trainer_processes(self.home) if session not in others]
 
     def abandoned(self) -> list[str]:
         """The non-empty scratch folders of this server's workers that have ended.
@@ -276,15 +276,22 @@ def fit_statement(
 
 
 def trainer_processes(home: Path) -> list[tuple[int, int]]:
+    """(pid, process of its session) of the trainers that run the code of this installation.
+
+    All trainers are children of the nursery.  A trainer works in its session's scratch folder, which is named after
+    the session's process.
+    """
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
                 command = (folder / "cmdline").read_bytes().split(b"\0")
-                stat = (folder / "stat").read_text().rpartition(")")[2].split()
-                # A child counts from its exec of the trainer's Python until it ends.
-                if stat[0] != "Z" and any(
-                    part.endswith(b"trainer_main.py") and part.startswith(os.fsencode(home)) for part in command
-                ):
-                    found.append((int(folder.name), int(stat[1])))
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+                session, _, born = os.path.basename(os.readlink(folder / "cwd")).partition("-")
+                of_ours = any(
+                    part.endswith((b"nn/template.py", b"nn/trainer_main.py")) and part.startswith(os.fsencode(home))
+                    for part in command
+                )
+                if of_ours and state != "Z" and session.isdigit() and born:
+                    found.append((int(folder.name), int(session)))
     return found

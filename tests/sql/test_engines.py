@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from cerebro_db.core.engines import estimated_seconds
 from cerebro_db.core.errors import ConfigurationFailed, TrainerFailed, Unsupported
+from cerebro_db.core.nursery import Report
 from cerebro_db.core.protocol import EngineTried
 from tests.sql.lab import CROSS, Json, Lab, eventually, flower_model, layer, sequential
 
@@ -312,23 +314,27 @@ def test_an_engine_that_is_not_known(flowers: Lab) -> None:
     assert "never" not in flowers.tables()
 
 
-def test_an_engine_that_is_not_installed(monkeypatch: Any) -> None:
+def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> None:
     """The Python of the tests without their packages stands for an environment without any engine."""
     from cerebro_plpy.runs import options
-    from cerebro_plpy.segment import installation
+    from cerebro_plpy.segment import installation, nursery
 
     bare = sys._base_executable  # type: ignore[attr-defined]
-    monkeypatch.setattr(installation, "installation", lambda: {"trainer_python": bare})
-    assert installation.engines() == []
+    for module in (installation, nursery):
+        monkeypatch.setattr(module, "installation", lambda: {"trainer_python": bare})
+    monkeypatch.setattr(nursery, "INSTALLATION", Path(__file__).parents[2])
+    monkeypatch.chdir(tmp_path)
+    listen = lambda: None  # noqa: E731
+    assert nursery.report(listen).engines == []
     with pytest.raises(Unsupported, match="'jax' is not installed") as caught:
-        options.choose_engine("jax", False)
+        options.choose_engine("jax", False, listen)
     assert "docker/install.sh" in (caught.value.hint or "")
     with pytest.raises(Unsupported, match="'torch' is not installed") as caught:
-        options.choose_engine("torch", False)
+        options.choose_engine("torch", False, listen)
     assert f"{bare} -m pip install torch==" in (caught.value.hint or "")
-    monkeypatch.setattr(installation, "engines", lambda: ["tensorflow", "jax", "torch"])
-    assert options.choose_engine("auto", False)["among"] == ["tensorflow", "jax"]
-    assert options.choose_engine("torch", True) == {"engine": "torch"}
+    monkeypatch.setattr(nursery, "report", lambda listen: Report(["tensorflow", "jax", "torch"], 0))
+    assert options.choose_engine("auto", False, listen)["among"] == ["tensorflow", "jax"]
+    assert options.choose_engine("torch", True, listen) == {"engine": "torch"}
 
 
 def test_building_counts_as_well() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import sys
 import time
@@ -55,7 +54,7 @@ from cerebro_db.core.protocol import (
 from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.platform import machine
 from cerebro_plpy.runs import engine_trials
-from cerebro_plpy.segment import current, functions, installation, scratch, trainer, worker
+from cerebro_plpy.segment import current, functions, installation, nursery, scratch, trainer, worker
 from cerebro_plpy.segment.scratch import RESERVE
 from cerebro_plpy.segment.worker import Segment
 from tests.nn import configurations as c
@@ -116,17 +115,6 @@ def test_states_in_memory_leave_room_for_others(tmp_path: Path, monkeypatch: Any
 
 
 # -- trainers --------------------------------------------------------------------------------------------
-
-
-def test_no_signal_goes_to_a_number_that_may_be_anothers_by_now(monkeypatch: Any) -> None:
-    struck: list[int] = []
-    monkeypatch.setattr(trainer.os, "killpg", lambda pid, signal: struck.append(pid))
-    for pid, returncode in ((1001, None), (1002, 0), (1003, -9)):
-        one = trainer.TrainerProcess.__new__(trainer.TrainerProcess)
-        one._process = SimpleNamespace(pid=pid, returncode=returncode, wait=lambda: None)  # type: ignore[assignment]
-        one._orders, one._answers = io.BytesIO(), io.BytesIO()  # type: ignore[assignment]
-        one.kill()
-    assert struck == [1001]
 
 
 def test_what_passes_is_not_remembered_against_an_engine() -> None:
@@ -194,15 +182,22 @@ class Plpy(SimpleNamespace):
         return SimpleNamespace(execute=lambda *arguments: None)
 
 
+@pytest.fixture(scope="module")
+def nursery_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a server that is not there: all tests of this module have one nursery."""
+    return tmp_path_factory.mktemp("data")
+
+
 @pytest.fixture
-def segment(tmp_path: Path, monkeypatch: Any) -> Iterator[Worker]:
+def segment(tmp_path: Path, nursery_folder: Path, monkeypatch: Any) -> Iterator[Worker]:
     monkeypatch.setattr(worker, "scratch_folders", lambda: (tmp_path, tmp_path))
     monkeypatch.setattr(worker.compiled, "folder_of_user", lambda db, folder: None)
     monkeypatch.setattr(custom_functions, "fetched", lambda db, name, version: None)
     python = {"trainer_python": sys.executable, "confine": False}
-    monkeypatch.setattr(trainer, "installation", lambda: python)
-    monkeypatch.setattr(installation, "installation", lambda: python)
-    monkeypatch.setattr(trainer, "INSTALLATION", Path(__file__).parents[2])
+    for module in (trainer, nursery, installation):
+        monkeypatch.setattr(module, "installation", lambda: python)
+    monkeypatch.setattr(nursery, "INSTALLATION", Path(__file__).parents[2])
+    monkeypatch.chdir(nursery_folder)
     monkeypatch.setattr(current, "_segment", None)
     yield Worker(Plpy())
     current.close_mine()
@@ -299,7 +294,7 @@ def test_predictions_end_with_their_files(segment: Worker) -> None:
     with pytest.raises(Plpy.Error, match="no prediction"):
         functions.predict_chunk(segment.plpy, 3, [chunk])
     assert current._segment is not None
-    assert {path.name for path in current._segment.folder.iterdir()} == {"trainer-jax.log", ".keras"}
+    assert {path.name for path in current._segment.folder.iterdir()} == {"trainer-jax.log"}
 
 
 def test_best_classes(segment: Worker) -> None:

@@ -8,6 +8,7 @@ learning rate, a penalty) share one program; their states and numbers are exchan
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -106,13 +107,22 @@ class Engine(Protocol):
     def is_out_of_memory(self, error: BaseException) -> bool: ...
 
 
+def import_engine(name: str) -> Any:
+    """The module of an engine, whose framework is imported.  No device is open yet, and no thread runs."""
+    if name not in ENGINES:
+        raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
+    for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
+        sys.modules.setdefault(package, None)  # type: ignore[arg-type]
+    os.environ.update(KERAS_BACKEND=name, TF_CPP_MIN_LOG_LEVEL="3")
+    module = importlib.import_module(f"cerebro_db.nn.engines.{name}")
+    module.import_framework()
+    return module
+
+
 def open_engine(name: str, *, threads: int | None, deterministic: bool, compiled: str | None = None) -> Engine:
     """Import one framework, and set what can be set only before its first use.
 
     ``compiled``: a folder where compiled programs may be kept for other processes.
     """
-    if name not in ENGINES:
-        raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
-    for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
-        sys.modules.setdefault(package, None)  # type: ignore[arg-type]
-    return importlib.import_module(f"cerebro_db.nn.engines.{name}").open(threads, deterministic, compiled)
+    engine: Engine = import_engine(name).open(threads, deterministic, compiled)
+    return engine

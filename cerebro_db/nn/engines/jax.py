@@ -37,10 +37,17 @@ CARE = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": True
 SMALL_STEP = 25e-6  # seconds
 
 
+def import_framework() -> None:
+    import jax  # noqa: F401
+    import keras  # noqa: F401
+
+
 def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxEngine:
+    import jax
+
     flags = [os.environ.get("XLA_FLAGS", ""), *(f"--{name}={str(value).lower()}" for name, value in HASTE.items())]
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
-        os.environ["JAX_PLATFORMS"] = "cpu"
+        jax.config.update("jax_platforms", "cpu")  # JAX reads the variable of the environment when it is imported
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # several trainers may share a GPU
     if threads is None and deterministic:
         threads = 1
@@ -51,8 +58,6 @@ def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxE
     if deterministic:
         flags.append("--xla_gpu_deterministic_ops=true")
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
-    import jax
-
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # this process would only wait for the dispatching thread
     if compiled is not None:
         # The number of threads is compiled into a program, but is no part of the name under which JAX keeps it.

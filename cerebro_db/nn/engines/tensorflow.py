@@ -19,10 +19,15 @@ from cerebro_db.nn.rows.data import Dataset, Slab
 LARGEST_COPY = 16 << 20  # bytes; a larger tensor is not copied when it is loaded
 
 
-def open(threads: int | None, deterministic: bool, compiled: str | None) -> TensorFlowEngine:
-    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # several trainers may share a GPU
+def import_framework() -> None:
     # oneDNN's own allocator never gives memory back: a model of 120 MB that was only built left 500 MB.
     os.environ["TF_ONEDNN_USE_SYSTEM_ALLOCATOR"] = "1"
+    import keras  # noqa: F401
+    import tensorflow  # noqa: F401
+
+
+def open(threads: int | None, deterministic: bool, compiled: str | None) -> TensorFlowEngine:
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # several trainers may share a GPU
     import tensorflow as tf
 
     if threads is None and deterministic:

@@ -15,6 +15,11 @@ from cerebro_db.nn.engines.program import KerasProgram, without_tensorflow
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 
+def import_framework() -> None:
+    """Without Keras, which asks PyTorch for devices when it is imported."""
+    import torch  # noqa: F401
+
+
 def open(threads: int | None, deterministic: bool, compiled: str | None) -> TorchEngine:
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
         os.environ["KERAS_TORCH_DEVICE"] = "cpu"  # also on a machine with other devices

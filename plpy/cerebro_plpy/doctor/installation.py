@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from cerebro_db import __version__
 from cerebro_db.core.engines import DEFAULT, DISPLAY_NAMES
 from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.texts import counted
 
-from ..segment import installation
+from ..segment import nursery
 from .report import OK, PROBLEM, WARNING, Examined, Row, numbers
 
 OLDEST_PYTHON = (3, 9)
@@ -69,11 +70,14 @@ def install_file(examined: Examined) -> Iterator[Row]:
 
 def engines(examined: Examined) -> Iterator[Row]:
     try:
-        found = installation.engines()
+        report = nursery.report(examined.listen)
     except CerebroError:
         return  # the check of install.json reports what is wrong
-    names = ", ".join(DISPLAY_NAMES[engine] for engine in found)
-    if DEFAULT not in found:
+    templates = ", ".join(f"{DISPLAY_NAMES[engine]} ({state})" for engine, state in report.templates.items())
+    found = f"{counted(report.trainers, 'trainer')}; engines imported: {templates or 'none at present'}"
+    yield Row("installation", "nursery", OK, found)
+    names = ", ".join(DISPLAY_NAMES[engine] for engine in report.engines)
+    if DEFAULT not in report.engines:
         advice = "docker/install.sh makes the trainer's environment; make install TRAINER_PYTHON=… names another."
         installed = f"{DISPLAY_NAMES[DEFAULT]} is not installed; installed: {names or 'none'}"
         yield Row("installation", "engines", PROBLEM, installed, advice)

@@ -14,8 +14,9 @@ from cerebro_db.core.options import MODULE, OPTIONS
 
 from .. import platform
 from ..database.access import Database
+from ..database.cancellation import Listen, listener
 from ..platform import machine
-from ..segment import installation
+from ..segment import installation, nursery
 from .log import RunLog
 
 
@@ -28,7 +29,7 @@ def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus
     gpus = platform.require_gpus(db, use_gpus, keys, MODULE)
     deterministic = given.get("deterministic", False)
     return {
-        **choose_engine(given.get("engine", DEFAULT), deterministic),
+        **choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy)),
         "deterministic": deterministic,
         "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // len(keys))),
         "nan": given.get("nan", OPTIONS["nan"].default),
@@ -44,11 +45,11 @@ def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus
     }
 
 
-def choose_engine(engine: str, deterministic: bool) -> dict[str, Any]:
+def choose_engine(engine: str, deterministic: bool, listen: Listen) -> dict[str, Any]:
     """The engine, or those among which a trial is to choose; all of them installed."""
     if engine == DEFAULT or (engine == AUTO and deterministic):  # a trial would depend on the load
         return {"engine": DEFAULT}
-    installed = installation.engines()
+    installed = nursery.report(listen).engines
     if engine == AUTO:
         among = [one for one in AUTO_ENGINES if one in installed]
         return {"engine": AUTO, "among": among} if len(among) > 1 else {"engine": (among or installed)[0]}

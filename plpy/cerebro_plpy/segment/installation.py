@@ -1,13 +1,11 @@
-"""What `make install` has written down, and the engines that the trainer's Python can import."""
+"""What `make install` has written down."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import CannotConnect, TrainerFailed
 
 INSTALLATION = Path(__file__).resolve().parents[2]  # where `make install` put cerebro_plpy and cerebro_db
@@ -23,18 +21,6 @@ def installation() -> dict[str, Any]:
             detail=str(error),
             hint="Run make install again.",
         ) from error
-
-
-def engines() -> list[str]:
-    """The engines whose package is in the trainer's environment.  No package is imported to find out."""
-    names = list(ENGINES.values())
-    script = f"from importlib.util import find_spec; print(*[name for name in {names} if find_spec(name)])"
-    command = [installation()["trainer_python"], "-I", "-B", "-c", script]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
-    except (OSError, subprocess.SubprocessError) as error:
-        raise cannot_start(command[0], error) from error
-    return [engine for engine, package in ENGINES.items() if package in found]
 
 
 def cannot_start(python: str, error: Exception) -> TrainerFailed:

@@ -1,4 +1,4 @@
-"""The handle on a trainer: the child process in which the framework lives.
+"""The handle on a trainer: the process in which the framework lives.
 
 A crash, an out-of-memory kill or a hang of the framework is an error of one order.  The database backend that drives
 the trainer waits in short steps and can be cancelled between them.
@@ -11,7 +11,6 @@ import math
 import os
 import select
 import signal
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Callable, TypeVar
 
 from cerebro_db.core import frames, protocol
 from cerebro_db.core.errors import CerebroError, InvalidArgument, TrainerFailed
+from cerebro_db.core.nursery import StartTrainer
 from cerebro_db.core.protocol import (
     EngineStarted,
     Failure,
@@ -31,14 +31,13 @@ from cerebro_db.core.protocol import (
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
-from .installation import INSTALLATION, cannot_start, installation
+from . import nursery
+from .installation import installation
 
 A = TypeVar("A")
 
-# Freed memory goes back to the system, at no cost in speed: blocks up to the threshold come from a heap that keeps some
-# of it, larger blocks from huge pages.  (C libraries other than glibc ignore this.)
-MALLOC = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456:glibc.malloc.hugetlb=1"
 LIFE = 0.01  # of a processor; a process that computes less does nothing: a stuck process may have a thread that ticks
+STARTS_WITHIN = 400.0  # seconds
 
 
 class TrainerProcess:
@@ -56,53 +55,24 @@ class TrainerProcess:
         self._listen, self._report = listen, report
         self._hang_after = settings.hang_after
         self.log = folders[0] / f"trainer-{settings.engine}.log"
-        self._process = self._started_process(folders, compiled)
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._orders, self._answers = self._process.stdin, self._process.stdout
-        os.set_blocking(self._orders.fileno(), False)
+        own = [str(folder) for folder in (*folders, compiled) if folder is not None]
+        # An administrator can do without confinement, should a driver need more.
+        own = own if installation().get("confine", True) else []
+        start = StartTrainer(settings.engine, [str(folder) for folder in folders], own)
+        self._child = nursery.Child(start, self.log, listen)
         self._decoder = frames.Decoder()
         self._current: Order[Any] | None = None  # the order that it works on
         self._engine: EngineStarted | None = None
         self._start = StartEngine(settings, None if compiled is None else str(compiled))
         self._send(frames.encode(protocol.encode(self._start)))
 
-    def _started_process(self, folders: Sequence[Path], compiled: Path | None) -> subprocess.Popen[bytes]:
-        installed = installation()
-        command = [installed["trainer_python"], "-I", "-B", str(INSTALLATION / "cerebro_db" / "nn" / "trainer_main.py")]
-        if installed.get("confine", True):  # an administrator can do without, should a driver need more
-            command += [str(own) for own in (*folders, compiled) if own is not None]
-        environment = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(folders[0]),
-            "LANG": "C.UTF-8",
-            "TMPDIR": str(folders[0]),
-            "GLIBC_TUNABLES": MALLOC,
-        }
-        for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "XLA_FLAGS"):  # they say where the GPU's libraries are
-            if name in os.environ:
-                environment[name] = os.environ[name]
-        try:
-            with open(self.log, "wb") as log:
-                return subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    cwd=folders[0],
-                    env=environment,
-                    close_fds=True,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise cannot_start(command[0], error) from error
-
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._child.pid
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._child.alive
 
     # -- orders ------------------------------------------------------------------------------------
 
@@ -166,13 +136,7 @@ class TrainerProcess:
     # -- the process -------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        if self._process.returncode is None:  # else another process may have its number by now
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._orders, self._answers):
-            with contextlib.suppress(OSError):
-                pipe.close()
+        self._child.kill()
 
     @contextlib.contextmanager
     def _killed_unless_answered(self) -> Iterator[None]:
@@ -190,7 +154,9 @@ class TrainerProcess:
         now = time.monotonic()
         if not self._hang_after or now - self._alive_at < self._hang_after:
             return
-        used = cpu_seconds(self.pid)
+        if self._child.known_pid is None and now - self._alive_at < STARTS_WITHIN:
+            return  # the nursery sees to it that its template imports the framework, or another Python does
+        used = self._computed()
         if used - self._cpu_then < LIFE * (now - self._alive_at):
             self.kill()
             raise TrainerFailed(
@@ -202,12 +168,17 @@ class TrainerProcess:
 
     def _saw_life(self, cpu: float | None = None) -> None:
         self._alive_at = time.monotonic()
-        self._cpu_then = cpu_seconds(self.pid) if cpu is None else cpu
+        self._cpu_then = self._computed() if cpu is None else cpu
+
+    def _computed(self) -> float:
+        pid = self._child.known_pid
+        return 0.0 if pid is None else cpu_seconds(pid)
 
     def _died(self) -> TrainerFailed:
-        try:
-            status = self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
+        status, why_not = self._child.end(within=2)
+        if why_not is not None:
+            return TrainerFailed(f"the trainer was not started: {why_not}", detail=self._last_words())
+        if status is None:
             self.kill()
             return TrainerFailed("the trainer closed its pipe and was ended", detail=self._last_words())
         if status == -signal.SIGKILL:
@@ -220,18 +191,12 @@ class TrainerProcess:
         return TrainerFailed(f"the trainer died {how}", detail=self._last_words())
 
     def _last_words(self) -> str | None:
-        """The end of the trainer's log."""
-        with contextlib.suppress(OSError):
-            with open(self.log, "rb") as log:
-                log.seek(max(0, os.path.getsize(self.log) - 2000))
-                lines = log.read().decode("utf-8", "replace").strip().splitlines()
-            return "\n".join(lines[-6:]) or None
-        return None
+        return nursery.last_lines(self.log)
 
     # -- the pipes ---------------------------------------------------------------------------------
 
     def _send(self, frame: bytes) -> None:
-        pipe = self._orders.fileno()
+        pipe = self._child.orders
         rest = memoryview(frame)
         self._saw_life()
         while rest:
@@ -245,7 +210,7 @@ class TrainerProcess:
                 raise self._died() from error
 
     def _receive(self) -> list[Json]:
-        pipe = self._answers.fileno()
+        pipe = self._child.answers
         readable = wait_for([pipe], select.POLLIN, LISTEN_EVERY)
         self._listen()
         if not readable:

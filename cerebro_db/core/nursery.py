@@ -1,0 +1,128 @@
+"""What database sessions, the nursery and its templates say to each other.
+
+The nursery starts trainers and is their parent (cerebro_db/nn/nursery.py).  A template has imported one engine, and
+forks when the nursery asks it to (cerebro_db/nn/template.py).  A message is one packet of a Unix socket: a JSON list of
+the message's name and its fields.  The three standard streams of a trainer travel with ``StartTrainer``.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import socket
+from dataclasses import asdict, dataclass, field
+from typing import Union
+
+LARGEST = 1 << 16  # bytes of a packet
+STREAMS = 3  # standard input, output and error
+INT = array.array("i").itemsize
+CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000)
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """Nursery to session: the connection is accepted."""
+
+    pid: int  # process id of the nursery
+
+
+@dataclass(frozen=True)
+class StartTrainer:
+    """Session to nursery to template: start a trainer with these streams."""
+
+    engine: str  # tensorflow, jax or torch
+    folders: list[str]  # the scratch folders of the session; the first one is the trainer's home
+    own: list[str]  # the folders in which a confined trainer may write; none: it is not confined
+
+
+@dataclass(frozen=True)
+class Started:
+    """Template to nursery to session: the trainer runs."""
+
+    pid: int  # process id of the trainer
+    template: bool = True  # whether it is a fork of a template
+
+
+@dataclass(frozen=True)
+class NotStarted:
+    """Nursery to session, template to nursery: there is no trainer."""
+
+    why: str  # in words
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Template to nursery: the engine is imported."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Nursery to session: the trainer has ended."""
+
+    status: int  # its exit status; -n: it died of signal n
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Session to nursery: a trainer of this engine will be wanted soon."""
+
+    engine: str  # tensorflow, jax or torch
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Session to nursery: end the trainer.  (The end of the connection says the same.)"""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Session to nursery: how are you?"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Nursery to session: the answer to ``Ask``."""
+
+    engines: list[str]  # those whose package is installed
+    trainers: int  # number of trainers that run
+    templates: dict[str, str] = field(default_factory=dict)  # engine -> what its template does, in words
+
+
+Message = Union[Welcome, StartTrainer, Started, NotStarted, Ready, Ended, Prepare, Kill, Ask, Report]
+MESSAGES = {
+    each.__name__: each
+    for each in (Welcome, StartTrainer, Started, NotStarted, Ready, Ended, Prepare, Kill, Ask, Report)
+}
+
+
+class Gone(Exception):
+    """The other end has closed the connection, or sent what is no message."""
+
+
+def send(connection: socket.socket, message: Message, streams: list[int] | None = None) -> None:
+    packet = json.dumps([type(message).__name__, asdict(message)]).encode()
+    try:
+        if streams:
+            socket.send_fds(connection, [packet], streams)
+        else:
+            connection.send(packet)
+    except OSError as error:
+        raise Gone(str(error)) from error
+
+
+def receive(connection: socket.socket) -> tuple[Message, list[int]]:
+    """A message, and the descriptors that came with it."""
+    try:
+        # socket.recv_fds() ignores its flags: programs that this process starts would inherit the streams.
+        packet, ancillary, _, _ = connection.recvmsg(LARGEST, socket.CMSG_SPACE(STREAMS * INT), CLOSE_ON_EXEC)
+    except OSError as error:
+        raise Gone(str(error)) from error
+    streams = array.array("i")
+    for level, kind, payload in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            streams.frombytes(payload[: len(payload) - len(payload) % INT])
+    try:
+        name, fields = json.loads(packet)
+        return MESSAGES[name](**fields), list(streams)
+    except (ValueError, TypeError, KeyError) as error:
+        raise Gone("the connection was closed" if not packet else f"not a message: {packet[:80]!r}") from error

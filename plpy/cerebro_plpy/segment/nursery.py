@@ -1,0 +1,288 @@
+"""The session's end of the nursery, the process of this server that starts trainers (cerebro_db/nn/nursery.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import math
+import os
+import select
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cerebro_db.core.errors import TrainerFailed
+from cerebro_db.core.nursery import (
+    Ask,
+    Ended,
+    Gone,
+    Kill,
+    Message,
+    NotStarted,
+    Prepare,
+    Report,
+    Started,
+    StartTrainer,
+    Welcome,
+    receive,
+    send,
+)
+
+from ..database.cancellation import Listen
+from ..database.polling import LISTEN_EVERY, wait_for
+from .installation import INSTALLATION, cannot_start, installation
+from .scratch import data_folder
+
+KEEP_READY = 1800  # seconds without a trainer until templates end, unless install.json says otherwise
+ANSWERS_WITHIN = 30.0  # seconds; a nursery that takes longer hangs
+ATTEMPTS = 3  # to connect: a nursery may be ending just now
+
+# Freed memory goes back to the system, at no cost in speed: blocks up to the threshold come from a heap that keeps some
+# of it, larger blocks from huge pages.  (C libraries other than glibc ignore this.)
+MALLOC = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456:glibc.malloc.hugetlb=1"
+
+
+class Child:
+    """A trainer's process, seen from its session: a child of the nursery."""
+
+    def __init__(self, order: StartTrainer, log: Path, listen: Listen) -> None:
+        self._listen = listen
+        self._connection = connected(listen)
+        self._started: Started | None = None
+        self._why_not: str | None = None
+        self._status: int | None = None
+        self._over = False  # nothing more will come from the nursery
+        theirs, self.orders = os.pipe()
+        self.answers, theirs_too = os.pipe()
+        try:
+            with open(log, "wb") as errors:
+                send(self._connection, order, [theirs, theirs_too, errors.fileno()])
+        except (OSError, Gone) as error:
+            self.close()
+            raise cannot_start(installation()["trainer_python"], error) from error
+        finally:
+            os.close(theirs)
+            os.close(theirs_too)
+        os.set_blocking(self.orders, False)
+
+    @property
+    def pid(self) -> int:
+        """Waits until the process is there, which takes as long as its template imports the framework."""
+        while self._started is None and not self._over:
+            self._hear(LISTEN_EVERY)
+            self._listen()
+        if self._started is None:
+            raise TrainerFailed(f"the trainer was not started: {self._why_not or 'the nursery ended'}")
+        return self._started.pid
+
+    @property
+    def known_pid(self) -> int | None:
+        self._hear(0)
+        return None if self._started is None else self._started.pid
+
+    @property
+    def alive(self) -> bool:
+        self._hear(0)
+        return not self._over
+
+    def end(self, within: float) -> tuple[int | None, str | None]:
+        """The exit status, if it is known within so many seconds, and why there never was a process."""
+        deadline = time.monotonic() + within
+        while not self._over and (left := deadline - time.monotonic()) > 0:
+            self._hear(left)
+        return self._status, self._why_not
+
+    def kill(self) -> None:
+        if not self._over:
+            with contextlib.suppress(Gone):
+                send(self._connection, Kill())
+                if self._started is not None:
+                    self.end(ANSWERS_WITHIN)
+        self.close()
+
+    def close(self) -> None:
+        self._over = True
+        self._connection.close()
+        for name in ("orders", "answers"):
+            descriptor = getattr(self, name)
+            if descriptor >= 0:
+                os.close(descriptor)
+                setattr(self, name, -1)
+
+    def _hear(self, seconds: float) -> None:
+        """What the nursery has said, for which this waits."""
+        while not self._over and wait_for([self._connection.fileno()], select.POLLIN, seconds):
+            seconds = 0
+            try:
+                message, _ = receive(self._connection)
+            except Gone:
+                self._over = True
+                return
+            if isinstance(message, Started):
+                self._started = message
+            elif isinstance(message, NotStarted):
+                self._why_not, self._over = message.why, True
+            elif isinstance(message, Ended):
+                self._status, self._over = message.status, True
+
+
+def prepare(engine: str, listen: Listen) -> None:
+    """Have the nursery import an engine, for a trainer that will be wanted soon.  Nobody waits for it."""
+    with contextlib.suppress(TrainerFailed, Gone, OSError), contextlib.closing(connected(listen)) as connection:
+        send(connection, Prepare(engine))
+
+
+def report(listen: Listen) -> Report:
+    with contextlib.closing(connected(listen)) as connection:
+        send(connection, Ask())
+        message = answer(connection, listen)
+    assert isinstance(message, Report)
+    return message
+
+
+# -- the connection ------------------------------------------------------------------------------------------
+
+
+def connected(listen: Listen) -> socket.socket:
+    """A connection to the nursery, which is started if it does not run."""
+    folder = data_folder() / f"nursery-{version()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for _ in range(ATTEMPTS):
+        connection = greeted(folder, listen)
+        if connection is None:
+            with locked(folder / "lock", listen):
+                connection = greeted(folder, listen)
+                if connection is None:
+                    start(folder, listen)
+                    connection = greeted(folder, listen)
+        if connection is not None:
+            return connection
+    raise TrainerFailed(
+        "the process that starts trainers does not answer",
+        detail=last_lines(folder / "log"),
+        hint=f"Its log is {folder / 'log'}.",
+    )
+
+
+def greeted(folder: Path, listen: Listen) -> socket.socket | None:
+    """A connection that the nursery has accepted; None if there is no nursery."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        # The path of a socket may have 107 bytes only. The process works in the data folder.
+        connection.connect(os.path.relpath(folder / "socket"))
+        if isinstance(answer(connection, listen), Welcome):
+            return connection
+    except (OSError, Gone):
+        pass
+    except BaseException:
+        connection.close()
+        raise
+    connection.close()
+    return None
+
+
+def answer(connection: socket.socket, listen: Listen) -> Message:
+    deadline = time.monotonic() + ANSWERS_WITHIN
+    while not wait_for([connection.fileno()], select.POLLIN, LISTEN_EVERY):
+        listen()
+        if time.monotonic() > deadline:
+            raise Gone("no answer")
+    return receive(connection)[0]
+
+
+@contextlib.contextmanager
+def locked(path: Path, listen: Listen) -> Iterator[None]:
+    """Holds the lock that one session at a time may have; the end of a session's process sets it free."""
+    with open(path, "w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                listen()
+                time.sleep(LISTEN_EVERY / 10)
+        yield
+
+
+# -- the process ---------------------------------------------------------------------------------------------
+
+
+def start(folder: Path, listen: Listen) -> None:
+    """Start the nursery.  When this returns, it can be connected to."""
+    installed = installation()
+    environment = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "GLIBC_TUNABLES": MALLOC,
+        "OPENBLAS_NUM_THREADS": "1",  # NumPy's own threads are never used, and would be there when a template forks
+    }
+    for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "XLA_FLAGS"):  # they say where the GPU's libraries are
+        if name in os.environ:
+            environment[name] = os.environ[name]
+    program = INSTALLATION / "cerebro_db" / "nn" / "nursery.py"
+    command = [installed["trainer_python"], "-I", "-B", str(program), str(folder), str(os.getppid()), keep_ready()]
+    try:
+        with open(folder / "log", "wb") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=os.getcwd(),
+                env=environment,
+                close_fds=True,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise cannot_start(command[0], error) from error
+    try:
+        status = waited_for(process, listen)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if status != 0:
+        raise cannot_start(command[0], OSError(last_lines(folder / "log") or f"exit status {status}"))
+
+
+def waited_for(process: subprocess.Popen[Any], listen: Listen) -> int:
+    """The exit status of a process."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(LISTEN_EVERY)
+        listen()
+
+
+def keep_ready() -> str:
+    seconds = installation().get("keep_ready", KEEP_READY)
+    usable = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < math.inf
+    return str(seconds if usable else KEEP_READY)
+
+
+def version() -> str:
+    """A name for what a nursery imports: after an upgrade there is a new nursery, and the old one ends when idle."""
+    digest = hashlib.sha256()
+    python = Path(installation()["trainer_python"])
+    changing: Sequence[Path] = [
+        INSTALLATION / "install.json",
+        python.parents[1] / "pyvenv.cfg",
+        *sorted((python.parents[1] / "lib").glob("python3*/site-packages")),
+    ]
+    for path in changing:
+        with contextlib.suppress(OSError):
+            digest.update(f"{path} {path.stat().st_mtime_ns} {path.stat().st_ino}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def last_lines(log: Path, bytes_at_most: int = 2000, lines: int = 6) -> str | None:
+    """The end of a log."""
+    with contextlib.suppress(OSError):
+        with open(log, "rb") as file:
+            file.seek(max(0, os.path.getsize(log) - bytes_at_most))
+            found = file.read().decode("utf-8", "replace").strip().splitlines()
+        return "\n".join(found[-lines:]) or None
+    return None
