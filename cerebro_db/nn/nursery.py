@@ -28,7 +28,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,7 +42,6 @@ from cerebro_db.core.nursery import (  # noqa: E402
     Kill,
     NotStarted,
     Prepare,
-    Ready,
     Report,
     Started,
     StartTrainer,
@@ -50,27 +49,14 @@ from cerebro_db.core.nursery import (  # noqa: E402
     receive,
     send,
 )
+from cerebro_db.nn.processes import born, close, kill, spawned  # noqa: E402
+from cerebro_db.nn.templates import Session, Templates, Wanted  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PR_SET_CHILD_SUBREAPER = 36
 TICK = 1.0  # seconds between two looks for whether the postmaster lives
 IDLE = 5.0  # seconds without a session, a trainer and a template, after which this process ends
-LOADS_WITHIN = 300.0  # seconds; a template that takes longer to import its engine hangs
-FORKS_WITHIN = 20.0  # seconds; a template that takes longer to fork hangs
 ENDS_WITHIN = 10.0  # seconds from the end of a connection to the end of the process, where the process ends at all
-NOT_AGAIN = 60.0  # seconds until a template that failed is tried again
-
-
-@dataclass
-class Session:
-    """The connection of a database session, which may have one trainer."""
-
-    connection: socket.socket
-    pid: int  # of the session's process
-    born: str
-    folders: list[str] = field(default_factory=list)
-    trainer: int | None = None
-    open: bool = True
 
 
 @dataclass
@@ -81,44 +67,17 @@ class Leftover:
     since: float
 
 
-@dataclass
-class Wanted:
-    """A trainer that a template was asked for."""
-
-    session: Session
-    order: StartTrainer
-    streams: list[int]
-    since: float
-
-
-@dataclass
-class Template:
-    engine: str
-    pid: int
-    channel: socket.socket
-    since: float
-    used: float
-    ready: bool = False
-    wanted: list[Wanted] = field(default_factory=list)
-
-    def hangs(self, now: float) -> bool:
-        if not self.ready:
-            return now - self.since > LOADS_WITHIN
-        return bool(self.wanted) and now - self.wanted[0].since > FORKS_WITHIN
-
-
 class Nursery:
     def __init__(self, folder: Path, postmaster: int, keep: float) -> None:
-        self.folder, self.postmaster, self.keep = folder, postmaster, keep
+        self.folder, self.postmaster = folder, postmaster
         self.postmaster_born = born(postmaster)
         self.sessions: list[Session] = []
-        self.templates: dict[str, Template] = {}
-        self.failed: dict[str, tuple[float, str]] = {}  # engine -> when its template failed, and why
         self.ended: dict[int, int] = {}  # children that ended before it was known whose they are
         self.left: list[Leftover] = []
         self.busy = time.monotonic()
         self.stopped = False
         self.selector = selectors.DefaultSelector()
+        self.templates = Templates(self.selector, folder, keep, self._started, self._start_interpreter)
 
     # -- the loop ------------------------------------------------------------------------------------
 
@@ -145,7 +104,7 @@ class Nursery:
             for key, _ in self.selector.select(TICK):
                 key.data()
             self._reap()
-            self._look_after_templates()
+            self.templates.look_after(any(session.trainer is not None for session in self.sessions))
             self._sweep()
         self._end_everything()
 
@@ -154,7 +113,7 @@ class Nursery:
 
     def _over(self) -> bool:
         now = time.monotonic()
-        if self.sessions or self.templates or self.left:
+        if self.sessions or self.templates.living or self.left:
             self.busy = now
         return self.stopped or now - self.busy > IDLE or born(self.postmaster) != self.postmaster_born
 
@@ -164,7 +123,7 @@ class Nursery:
             (self.folder / "socket").unlink()
         self.selector.unregister(self.listening)
         self.listening.close()
-        for template in list(self.templates.values()):
+        for template in self.templates.living.values():
             kill(template.pid)
         for session in list(self.sessions):
             self._close(session)
@@ -197,13 +156,13 @@ class Nursery:
                 return
             if isinstance(message, StartTrainer) and len(streams) == 3 and session.trainer is None:
                 session.folders = message.folders
-                self._start(Wanted(session, message, streams, time.monotonic()))
+                self.templates.start(Wanted(session, message, streams, time.monotonic()))
                 return
             close(streams)
             if isinstance(message, Kill):
                 self._kill_trainer(session)
             elif isinstance(message, Prepare):
-                self._template(message.engine)
+                self.templates.of(message.engine)
             elif isinstance(message, Ask):
                 self._tell(session, self._report())
 
@@ -228,24 +187,11 @@ class Nursery:
             kill(session.trainer)
 
     def _report(self) -> Report:
-        templates = {engine: why for engine, (_, why) in self.failed.items()}
-        for engine, template in self.templates.items():
-            templates[engine] = f"ready, {shared(template.pid) >> 20} MB" if template.ready else "imports its engine"
         trainers = sum(session.trainer is not None for session in self.sessions)
-        return Report([engine for engine, package in ENGINES.items() if find_spec(package)], trainers, templates)
+        installed = [engine for engine, package in ENGINES.items() if find_spec(package)]
+        return Report(installed, trainers, self.templates.report())
 
     # -- trainers ------------------------------------------------------------------------------------
-
-    def _start(self, wanted: Wanted) -> None:
-        template = self._template(wanted.order.engine)
-        if template is not None:
-            try:
-                send(template.channel, wanted.order, wanted.streams)
-                template.wanted.append(wanted)
-                return
-            except Gone:
-                self._give_up(template, "its process ended")
-        self._start_interpreter(wanted)
 
     def _start_interpreter(self, wanted: Wanted) -> None:
         """A new Python that imports the framework itself."""
@@ -291,9 +237,9 @@ class Nursery:
                 self.ended[pid] = code
                 while len(self.ended) > 100:
                     del self.ended[next(iter(self.ended))]
-            for template in list(self.templates.values()):
+            for template in list(self.templates.living.values()):
                 if template.pid == pid:
-                    self._give_up(template, f"its process ended with status {code}")
+                    self.templates.give_up(template, f"its process ended with status {code}")
 
     def _sweep(self) -> bool:
         """Remove the folders of sessions whose process has ended. Whether one may still be ending."""
@@ -305,135 +251,6 @@ class Nursery:
             if ended or time.monotonic() - left.since > ENDS_WITHIN:
                 self.left.remove(left)
         return bool(self.left)
-
-    # -- templates -----------------------------------------------------------------------------------
-
-    def _template(self, engine: str) -> Template | None:
-        """The template of an engine; None if there is none to be had."""
-        now = time.monotonic()
-        template = self.templates.get(engine)
-        if template is None:
-            since, _ = self.failed.get(engine, (-NOT_AGAIN, ""))
-            if not self.keep or now - since < NOT_AGAIN:
-                return None
-            template = self._new_template(engine, now)
-        if template is not None:
-            template.used = now
-        return template
-
-    def _new_template(self, engine: str, now: float) -> Template | None:
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-I", "-B", str(HERE / "template.py"), engine]
-        try:
-            pid = spawned(command, [its.fileno(), 1, 2], {"HOME": str(self.folder), "TMPDIR": str(self.folder)}, "/")
-        except OSError as error:
-            self.failed[engine] = (now, str(error))
-            ours.close()
-            return None
-        finally:
-            its.close()
-        ours.setblocking(False)
-        template = self.templates[engine] = Template(engine, pid, ours, now, now)
-        self.selector.register(ours, selectors.EVENT_READ, self._from_template(template))
-        return template
-
-    def _from_template(self, template: Template) -> Callable[[], None]:
-        def receive_one() -> None:
-            try:
-                message, _ = receive(template.channel)
-            except Gone:
-                self._give_up(template, "its process ended")
-                return
-            if isinstance(message, Ready):
-                template.ready = True
-                self.failed.pop(template.engine, None)
-                now = time.monotonic()
-                for wanted in template.wanted:
-                    wanted.since = now
-            elif isinstance(message, Started):
-                template.used = time.monotonic()
-                self._started(template.wanted.pop(0), message)
-            elif isinstance(message, NotStarted):
-                self._give_up(template, message.why)
-
-        return receive_one
-
-    def _give_up(self, template: Template, why: str) -> None:
-        """The trainers that it was asked for start as new interpreters."""
-        if self.templates.pop(template.engine, None) is None:
-            return
-        self.failed[template.engine] = (time.monotonic(), why)
-        print(f"nursery: no template of {template.engine}: {why}", file=sys.stderr, flush=True)
-        self.selector.unregister(template.channel)
-        template.channel.close()
-        kill(template.pid)
-        for wanted in template.wanted:
-            self._start_interpreter(wanted)
-
-    def _look_after_templates(self) -> None:
-        now = time.monotonic()
-        trainers = any(session.trainer is not None for session in self.sessions)
-        for template in list(self.templates.values()):
-            if template.hangs(now):
-                self._give_up(template, "it hung and was ended")
-            elif trainers or template.wanted:
-                template.used = now
-            elif now - template.used > self.keep:
-                del self.templates[template.engine]
-                self.selector.unregister(template.channel)
-                template.channel.close()
-                kill(template.pid)
-
-
-# -- processes ---------------------------------------------------------------------------------------------
-
-
-def spawned(command: list[str], streams: list[int], environment: dict[str, str], folder: str) -> int:
-    """The process id of a new process that leads a session of its own."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_DFL)
-        os.setsid()
-        os.chdir(folder)
-        for target, stream in enumerate([os.dup(stream) for stream in streams]):
-            os.dup2(stream, target)
-        os.execve(command[0], command, {**os.environ, **environment})
-    finally:
-        os._exit(127)
-
-
-def kill(pid: int) -> None:
-    """End a child and the processes of its session."""
-    for end in (os.killpg, os.kill):  # the child may not lead its session yet
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            end(pid, signal.SIGKILL)
-
-
-def born(pid: int) -> str:
-    """When a process started, in clock ticks since boot; empty if it is gone."""
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else fields[19]
-    return ""
-
-
-def shared(pid: int) -> int:
-    """The bytes of memory of a process, its part of what it shares with others."""
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup") as file:
-        for line in file:
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def close(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
 
 
 def main() -> None:

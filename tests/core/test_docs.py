@@ -128,7 +128,7 @@ FILES = graphs.modules()
 GRAPH = graphs.imports(FILES)
 # Modules that no import leads to: a process that is started, and frameworks that are imported by name.
 NOT_IMPORTED = {
-    "cerebro_db.nn.trainer_main",
+    *(f"cerebro_db.nn.{name}" for name in ("nursery", "template", "trainer_main")),
     *(f"cerebro_db.nn.engines.{name}" for name in ("tensorflow", "jax", "torch")),
 }
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cerebro_db.core.errors import TrainerFailed
+from cerebro_db.core.errors import CerebroError, TrainerFailed
 from cerebro_db.core.nursery import (
     Ask,
     Ended,
@@ -132,7 +132,7 @@ class Child:
 
 def prepare(engine: str, listen: Listen) -> None:
     """Have the nursery import an engine, for a trainer that will be wanted soon.  Nobody waits for it."""
-    with contextlib.suppress(TrainerFailed, Gone, OSError), contextlib.closing(connected(listen)) as connection:
+    with contextlib.suppress(CerebroError, Gone, OSError), contextlib.closing(connected(listen)) as connection:
         send(connection, Prepare(engine))
 
 

@@ -1,0 +1,397 @@
+"""The nursery: trainers as forks of templates, what they inherit, and who ends when.  Most of it needs no server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from cerebro_db.core import frames, protocol
+from cerebro_db.core.nursery import StartTrainer
+from cerebro_db.core.protocol import Describe, StartEngine, TrainerSettings
+from cerebro_db.embedded import throw_away
+from cerebro_db.embedded.account import Account
+from cerebro_db.embedded.cluster import Cluster
+from cerebro_db.nn import nursery as process
+from cerebro_db.nn import processes, templates
+from cerebro_db.nn.processes import born
+from cerebro_plpy.segment import installation, nursery
+from tests.conftest import TRAINER, connect
+from tests.nn import configurations as c
+from tests.sql.lab import CROSS, Lab, eventually, flower_model, trainer_processes
+
+CLONE = Path(__file__).parents[2]
+JAX = TrainerSettings("jax", threads=1, deterministic=True)
+WITHIN = 120.0  # seconds
+
+
+def no_cancel() -> None:
+    """Nobody cancels."""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
+    """The data folder of a server that is not there; this process stands for its postmaster."""
+    told = {"trainer_python": sys.executable, "keep_ready": 600}
+    for module in (nursery, installation):
+        monkeypatch.setattr(module, "installation", lambda: told)
+    monkeypatch.setattr(nursery, "INSTALLATION", CLONE)
+    monkeypatch.setattr(nursery.os, "getppid", os.getpid)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for folder in tmp_path.glob("pgsql_tmp_cerebro/nursery-*"):
+        for pid in nurseries(folder):
+            os.kill(pid, signal.SIGTERM)
+            eventually(lambda pid=pid: not born(pid), 30, "the nursery ends")
+
+
+def nurseries(folder: Path) -> list[int]:
+    found = []
+    for one in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            command = (one / "cmdline").read_bytes().split(b"\0")
+            if os.fsencode(folder) in command:
+                found.append(int(one.name))
+    return found
+
+
+def the_nursery(server: Path) -> int:
+    (pid,) = [pid for folder in server.glob("pgsql_tmp_cerebro/nursery-*") for pid in nurseries(folder)]
+    return pid
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def started(server: Path, name: str = "scratch", *, confined: bool = False) -> nursery.Child:
+    folder = server / name
+    folder.mkdir(exist_ok=True)
+    return nursery.Child(
+        StartTrainer("jax", [str(folder)], [str(folder)] if confined else []), folder / "log", no_cancel
+    )
+
+
+def answer(child: nursery.Child, order: Any) -> Any:
+    os.set_blocking(child.orders, True)
+    os.write(child.orders, frames.encode(protocol.encode(order)))
+    decoder = frames.Decoder()
+    while True:
+        assert select.select([child.answers], [], [], WITHIN)[0], "no answer"
+        piece = os.read(child.answers, 1 << 20)
+        assert piece, "the trainer ended"
+        for document in decoder.feed(piece):
+            return protocol.decode_reply(order, document)
+
+
+def test_a_trainer_is_a_fork_that_knows_nothing_of_others(server: Path) -> None:
+    first, second = started(server, "first"), started(server, "second", confined=True)
+    try:
+        for child, folder in ((first, "first"), (second, "second")):
+            assert answer(child, StartEngine(JAX, None)).pid == child.pid
+            assert child._started is not None and child._started.template
+            place = Path(f"/proc/{child.pid}")
+            assert (place / "cwd").resolve() == server / folder
+            open_files = [os.readlink(one) for one in (place / "fd").iterdir()]
+            assert not [one for one in open_files if "socket:" in one], "no way to the nursery, none to a session"
+            log = str(server / folder / "log")
+            assert [one for one in open_files if one.startswith(str(server))] == [log] * open_files.count(log)
+        ours = {os.readlink(f"/proc/self/fd/{one}") for one in (first.orders, first.answers)}
+        others = {os.readlink(one) for one in Path(f"/proc/{second.pid}/fd").iterdir()}
+        assert not ours & others, "the pipes of one trainer are not open in another"
+        assert answer(first, Describe(linear(), c.HOUSES)).parameters == 5
+        assert set(children(the_nursery(server))) > {first.pid, second.pid}
+    finally:
+        first.kill()
+        second.kill()
+    assert not first.alive and not born(first.pid)
+
+
+def linear() -> c.Json:
+    return c.configuration(c.sequential(c.input_layer([4]), c.layer("Dense", "out", units=1)), "mse", "SGD")
+
+
+def test_a_trainer_ends_with_its_connection(server: Path) -> None:
+    """Also in the middle of a computation, which a stopped process stands for."""
+    child = started(server)
+    answer(child, StartEngine(JAX, None))
+    os.kill(child.pid, signal.SIGSTOP)
+    child.close()
+    eventually(lambda: not born(child.pid), 30, "the trainer ends")
+
+
+def test_how_a_trainer_ended_is_known(server: Path) -> None:
+    child = started(server)
+    answer(child, StartEngine(JAX, None))
+    os.kill(child.pid, signal.SIGSEGV)
+    assert child.end(within=30) == (-signal.SIGSEGV, None)
+    child.kill()
+    child = started(server)
+    answer(child, StartEngine(JAX, None))
+    os.close(child.orders)
+    child.orders = -1
+    assert child.end(within=30) == (0, None)
+    child.kill()
+
+
+def test_no_signal_goes_to_a_number_that_may_be_anothers_by_now(monkeypatch: Any) -> None:
+    struck: list[int] = []
+    monkeypatch.setattr(processes.os, "killpg", lambda pid, number: struck.append(pid))
+    monkeypatch.setattr(processes.os, "kill", lambda pid, number: None)
+    host = process.Nursery.__new__(process.Nursery)
+    session = process.Session(None, 1, "", trainer=1001)  # type: ignore[arg-type]
+    session.open = False
+    host._kill_trainer(session)
+    host._trainer_ended(session, 0)
+    host._kill_trainer(session)
+    assert struck == [1001]
+
+
+def test_a_nursery_that_dies_takes_its_trainers_along_and_is_replaced(server: Path) -> None:
+    child = started(server)
+    answer(child, StartEngine(JAX, None))
+    first = the_nursery(server)
+    os.kill(first, signal.SIGKILL)
+    assert child.end(within=30) == (None, None)
+    eventually(lambda: not born(child.pid), 30, "the trainer ends")
+    child.kill()
+    again = started(server)
+    assert answer(again, StartEngine(JAX, None)).pid == again.pid
+    assert the_nursery(server) != first
+    again.kill()
+
+
+def test_without_its_template_a_trainer_imports_the_framework_itself(server: Path) -> None:
+    first = started(server)
+    answer(first, StartEngine(JAX, None))
+    (template,) = set(children(the_nursery(server))) - {first.pid}
+    os.kill(template, signal.SIGKILL)
+    eventually(lambda: "ended" in nursery.report(no_cancel).templates["jax"], 30, "the loss is known")
+    second = started(server, "second")
+    assert answer(second, StartEngine(JAX, None)).pid == second.pid
+    assert second._started is not None and not second._started.template
+    descriptions = [answer(child, Describe(linear(), c.HOUSES)) for child in (first, second)]
+    assert descriptions[0] == descriptions[1]
+    first.kill()
+    second.kill()
+
+
+@pytest.fixture
+def patient(server: Path) -> Iterator[Path]:
+    """A nursery in a fork of this process, whose patience is a second."""
+    folder = server / "pgsql_tmp_cerebro" / f"nursery-{nursery.version()}"
+    folder.mkdir(parents=True)
+    host = process.Nursery(folder, os.getpid(), keep=2)
+    host.listen()
+    pid = os.fork()
+    if pid == 0:
+        templates.FORKS_WITHIN = process.IDLE = 1.0
+        try:
+            host.serve()
+        finally:
+            os._exit(0)
+    host.listening.close()
+    yield server
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    with contextlib.suppress(ChildProcessError):
+        assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_template_that_hangs_is_replaced(patient: Path) -> None:
+    nursery.prepare("jax", no_cancel)
+    eventually(lambda: "ready" in nursery.report(no_cancel).templates.get("jax", ""), WITHIN, "it is ready")
+    (template,) = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_template(pid, patient)]
+    os.kill(template, signal.SIGSTOP)
+    child = started(patient)
+    assert answer(child, StartEngine(JAX, None)).pid == child.pid
+    assert child._started is not None and not child._started.template
+    assert "hung" in nursery.report(no_cancel).templates["jax"]
+    assert not born(template)
+    child.kill()
+
+
+def is_template(pid: int, server: Path) -> bool:
+    with contextlib.suppress(OSError):
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return any(one.startswith(b"HOME=" + os.fsencode(server)) for one in environment) and (
+            b"template.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
+    return False
+
+
+def test_what_nobody_uses_ends(patient: Path) -> None:
+    nursery.prepare("jax", no_cancel)
+    eventually(lambda: "ready" in nursery.report(no_cancel).templates.get("jax", ""), WITHIN, "it is ready")
+    socket = next(patient.glob("pgsql_tmp_cerebro/nursery-*")) / "socket"
+    eventually(lambda: not socket.exists(), 60, "the template ends, and then the nursery")
+    assert not [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_template(pid, patient)]
+
+
+def test_an_administrator_can_do_without_templates(server: Path, monkeypatch: Any) -> None:
+    told = {"trainer_python": sys.executable, "keep_ready": 0}
+    for module in (nursery, installation):
+        monkeypatch.setattr(module, "installation", lambda: told)
+    nursery.prepare("jax", no_cancel)
+    child = started(server)
+    assert answer(child, StartEngine(JAX, None)).pid == child.pid
+    assert nursery.report(no_cancel).templates == {}
+    child.kill()
+
+
+@pytest.mark.parametrize("value", [-1, "long", True, None, float("nan"), float("inf")])
+def test_an_unusable_time_is_the_default(monkeypatch: Any, value: Any) -> None:
+    monkeypatch.setattr(nursery, "installation", lambda: {"keep_ready": value})
+    assert float(nursery.keep_ready()) == nursery.KEEP_READY
+
+
+def test_an_upgraded_environment_has_a_nursery_of_its_own(server: Path, monkeypatch: Any) -> None:
+    environment = server / "venv"
+    packages = environment / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    monkeypatch.setattr(nursery, "installation", lambda: {"trainer_python": str(environment / "bin" / "python")})
+    before = nursery.version()
+    assert nursery.version() == before
+    os.utime(packages, (1, 1))
+    assert nursery.version() != before
+
+
+def test_only_the_servers_account_may_connect(server: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can try as another account")
+    nursery.report(no_cancel)
+    socket = next(server.glob("pgsql_tmp_cerebro/nursery-*")) / "socket"
+    script = (
+        "import os, socket, sys; os.chdir(sys.argv[1]); os.setuid(65534)\n"
+        "socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect('socket')"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(socket.parent)], capture_output=True, text=True)
+    assert "PermissionError" in done.stderr
+
+
+# -- on a server -----------------------------------------------------------------------------------------------
+
+
+LONG = "batch_size=1, epochs=20"
+
+
+def prepared(lab: Lab) -> None:
+    lab("CREATE SCHEMA nursery")
+    lab.iris(2)
+    model = lab.architecture(flower_model())
+    lab.selection("mst", [(model, f"optimizer='Adam(lr={rate})', {CROSS}", LONG) for rate in (0.1, 0.01, 0.001)])
+
+
+def under_way(lab: Lab, run_id: int) -> tuple[set[int], set[int]]:
+    """The worker sessions and the trainers of a run that trains."""
+    hops = lab.value("SELECT count(*) FROM hop WHERE run = %s", run_id)
+    eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", run_id) > hops, WITHIN, "it trains")
+    pids = lab("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %%'")
+    return {pid for (pid,) in pids}, {pid for pid, _ in trainer_processes(lab.home)}  # type: ignore[arg-type]
+
+
+def scratch_of(sessions: set[int], data: Path) -> list[Path]:
+    places = [data / "pgsql_tmp_cerebro", *Path("/dev/shm").glob("cerebro_db_*")]
+    return [one for place in places for one in place.iterdir() if one.name.partition("-")[0] in map(str, sessions)]
+
+
+def works_in(data: Path) -> list[int]:
+    """The processes that work in a data folder: the server's, and the nursery."""
+    found = []
+    for one in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if one.name.isdigit() and os.readlink(one / "cwd") == str(data):
+                found.append(int(one.name))
+    return found
+
+
+@pytest.fixture
+def own() -> Iterator[tuple[Cluster, Lab]]:
+    """A cluster that the test may destroy."""
+    if os.environ.get("CEREBRO_TEST_DSN"):
+        pytest.skip("CEREBRO_TEST_DSN names a server that is not ours")
+    cluster = throw_away.create(TRAINER)
+    lab = Lab(cluster.dsn(), "nursery", cluster.home)
+    try:
+        prepared(lab)
+        yield cluster, lab
+    finally:
+        lab.close()
+        throw_away.remove(cluster)
+
+
+@pytest.mark.slow
+def test_a_crash_of_the_server_leaves_no_process_and_no_file(own: tuple[Cluster, Lab]) -> None:
+    """A killed session makes PostgreSQL end all the others; then the postmaster itself is killed."""
+    cluster, lab = own
+    run_id = lab.submit("train", "crashed", "mst", 50)
+    workers, trainers = under_way(lab, run_id)
+    os.kill(min(workers), signal.SIGKILL)
+    eventually(lambda: not any(map(born, trainers)), 60, "the trainers end")
+    eventually(lambda: not scratch_of(workers, cluster.data), 60, "their files are removed")
+    lab.close()
+    eventually(lambda: answers(cluster), 60, "the server answers again")
+    lab("SELECT resume(%s, wait => false)", run_id)
+    workers, trainers = under_way(lab, run_id)
+    os.kill(int((cluster.data / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+    eventually(lambda: not any(map(born, trainers)), 60, "the trainers end")
+    eventually(lambda: not scratch_of(workers, cluster.data), 60, "their files are removed")
+    eventually(lambda: not works_in(cluster.data), 60, "all processes end")
+
+
+def answers(cluster: Cluster) -> bool:
+    with contextlib.suppress(psycopg2.OperationalError):
+        connect(cluster.dsn()).close()
+        return True
+    return False
+
+
+@pytest.mark.slow
+def test_where_the_postmaster_is_process_1_no_trainer_takes_the_server_down(own: tuple[Cluster, Lab]) -> None:
+    """As in a container without an init.  PostgreSQL takes each process that it inherits for one of its own."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "true"]).returncode != 0:
+        pytest.skip("no PID namespace can be made here")
+    cluster, lab = own
+    lab.close()
+    cluster.down()
+    owner, log = Account.get().name, cluster.log / "as-process-1.log"
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "setpriv", "--reuid", owner, "--regid"]
+    command += [owner, "--clear-groups", str(cluster.prefix.bin / "postgres"), "-D", str(cluster.data)]
+    with open(log, "wb") as output:
+        container = subprocess.Popen(command, stdout=output, stderr=output, cwd="/")
+    try:
+        eventually(lambda: answers(cluster), 60, "the server answers")
+        assert lab.value("SELECT pg_backend_pid()") < 1000, "it counts processes anew"
+        lab("CREATE EXTENSION IF NOT EXISTS plpython3u")
+        lab("CREATE FUNCTION kill(pid integer) RETURNS void LANGUAGE plpython3u AS 'import os; os.kill(pid, 9)'")
+        run_id = lab.submit("train", "contained", "mst", 50)
+        for ended in (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ~ '^cerebro_db (run|segm)'",
+            "SELECT kill(max(trainer_pid)) FROM hop",
+            "SELECT pg_terminate_backend(pid), kill(trainer_pid) FROM pg_stat_activity a JOIN (SELECT worker_pid,"
+            " max(trainer_pid) AS trainer_pid FROM hop GROUP BY 1) h ON a.pid = worker_pid",
+        ):
+            if lab.value("SELECT status FROM runs WHERE run = %s", run_id) != "running":
+                lab("SELECT resume(%s, wait => false)", run_id)
+            hops = lab.value("SELECT count(*) FROM hop")
+            trains = lambda hops=hops: lab.value("SELECT count(*) FROM hop") > hops + 1  # noqa: E731
+            eventually(trains, WITHIN, "it trains")
+            lab(ended)
+            time.sleep(2)  # the postmaster would have ended this session by now
+        assert lab.value("SELECT count(*) FROM hop") > 3
+    finally:
+        lab.close()
+        container.send_signal(signal.SIGKILL)
+        container.wait(30)
+    told = log.read_text() + "".join(one.read_text() for one in cluster.log.glob("postgresql-*.log"))
+    assert "terminating any other active server processes" not in told
