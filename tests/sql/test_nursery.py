@@ -334,7 +334,7 @@ def own() -> Iterator[tuple[Cluster, Lab]]:
 def test_a_crash_of_the_server_leaves_no_process_and_no_file(own: tuple[Cluster, Lab]) -> None:
     """A killed session makes PostgreSQL end all the others; then the postmaster itself is killed."""
     cluster, lab = own
-    run_id = lab.submit("train", "crashed", "mst", 50)
+    run_id = lab.submit("train", "crashed", "mst", 500)
     workers, trainers = under_way(lab, run_id)
     os.kill(min(workers), signal.SIGKILL)
     eventually(lambda: not any(map(born, trainers)), 60, "the trainers end")
@@ -374,7 +374,7 @@ def test_where_the_postmaster_is_process_1_no_trainer_takes_the_server_down(own:
         assert lab.value("SELECT pg_backend_pid()") < 1000, "it counts processes anew"
         lab("CREATE EXTENSION IF NOT EXISTS plpython3u")
         lab("CREATE FUNCTION kill(pid integer) RETURNS void LANGUAGE plpython3u AS 'import os; os.kill(pid, 9)'")
-        run_id = lab.submit("train", "contained", "mst", 50)
+        run_id = lab.submit("train", "contained", "mst", 500)
         for ended in (
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ~ '^cerebro_db (run|segm)'",
             "SELECT kill(max(trainer_pid)) FROM hop",

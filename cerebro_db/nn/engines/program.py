@@ -99,13 +99,15 @@ class KerasProgram(abc.ABC):
         start = (configuration["compile"]["optimizer"], seed)
         if self._untouched == start and weights is None:
             return  # the variables still have the values with which the program was built
-        fresh = build.build_model(configuration, self.layout, seed, weights)
-        for mine, its in zip(self._state, whole_state(fresh)):
-            mine.assign(its.value)
-        self._untouched = start if weights is None else None
+        fresh = whole_state(build.build_model(configuration, self.layout, seed, weights))
         if large(self._state):
+            for mine, its in zip(self._state, fresh):
+                mine.assign(its.value)
             del fresh, its
             gc.collect()  # a Keras model refers to itself
+        else:
+            self.set_all([np.asarray(variable) for variable in fresh])
+        self._untouched = start if weights is None else None
 
     def put_numbers(self, configuration: dict[str, Any]) -> None:
         numbers.put(self._numbers, configuration)

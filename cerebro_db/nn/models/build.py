@@ -7,6 +7,7 @@ import copy
 import json
 import math
 import os
+import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -158,8 +159,28 @@ def _architecture(architecture: dict[str, Any]) -> Any:
 
     class_name, config = architecture["class_name"], dict(architecture["config"])
     if class_name == "Sequential":
-        return keras.Sequential.from_config({"name": "sequential", **config})
+        return _sequential({"name": "sequential", **config})
     return keras.Model.from_config(config)
+
+
+def _sequential(config: dict[str, Any]) -> Any:
+    """What from_config() makes, which builds the model anew with each layer that it adds.  Built once it takes half."""
+    import keras
+    from keras.src.utils.naming import reset_uids  # has no public name
+
+    if all("module" in layer for layer in config["layers"]):
+        before = random.getstate()  # Keras draws the seeds of a layer's initial values from it
+        layers = [keras.layers.deserialize(layer) for layer in copy.deepcopy(config["layers"])]
+        drawn = random.getstate()
+        model = keras.Sequential(layers, name=config["name"])
+        if not model.built and config.get("build_input_shape"):
+            model.build(tuple(config["build_input_shape"]))
+        if random.getstate() == drawn:
+            return model
+        # A layer (MultiHeadAttention) draws seeds when it is built, so the order matters.
+        random.setstate(before)
+        reset_uids()
+    return keras.Sequential.from_config(config)
 
 
 def _policy(node: dict[str, Any]) -> str | None:

@@ -34,7 +34,7 @@ def scratch_folders() -> tuple[Path, Path]:
     bases = [on_disk]
     with contextlib.suppress(OSError):
         if (machine.room(memory) or 0) > ENOUGH_SHARED_MEMORY:
-            bases.insert(0, memory / f"cerebro_db_{os.getuid()}")
+            bases.insert(0, memory / f"cerebro_db_{os.getuid()}_{process_numbers()}")
             bases[0].mkdir(mode=0o700, exist_ok=True)
             if bases[0].stat().st_uid != os.getuid() or bases[0].is_symlink():
                 del bases[0]  # another account has made it
@@ -48,6 +48,17 @@ def scratch_folders() -> tuple[Path, Path]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
     return folders[0], folders[-1]
+
+
+def process_numbers() -> int:
+    """Equal for processes that see the same process numbers.
+
+    Containers may share their memory files without seeing each other's processes.  They must not take each other's
+    folders for those of processes that have ended.
+    """
+    with contextlib.suppress(OSError):
+        return os.stat("/proc/self/ns/pid").st_ino
+    return 0
 
 
 def process_start(pid: int) -> str:
