@@ -32,7 +32,7 @@ class StartTrainer:
 
     engine: str  # tensorflow, jax or torch
     folders: list[str]  # the scratch folders of the session; the first one is the trainer's home
-    own: list[str]  # the folders in which a confined trainer may write; none: it is not confined
+    confined: list[str]  # a folder that has to be closed to it, then those in which it may write; none: it is free
 
 
 @dataclass(frozen=True)

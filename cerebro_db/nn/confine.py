@@ -2,11 +2,12 @@
 
 A model is data and passes an allow-list, so confinement is a second line of defence, for a hole in a framework.  The
 trainer runs as the server's own account.  Confined, it gets no new privileges, opens no sockets (the server's own
-socket lets that account in), touches no other process, writes files only in its own folders, and reads files only where
-programs and libraries are.  The server's session also reads and writes the scratch folders, so there the trainer can
-make plain files and folders only, and no link that would lead the session elsewhere.
+socket lets that account in), touches no other process, writes files only in its own folders, reads files only where
+programs and libraries are, and changes no file's mode or times.  The server's session also reads and writes the scratch
+folders, so there the trainer can make plain files and folders only, and no link that would lead the session elsewhere.
 
-Confinement lasts for the process and its children, and cannot be taken back.
+Confinement lasts for the process and its children, and cannot be taken back.  The kernel confines one thread, and the
+threads that this thread starts later; so the process must have no other thread.
 """
 
 from __future__ import annotations
@@ -21,14 +22,22 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 
+from . import system_calls
+
 PR_SET_NO_NEW_PRIVS = 38
 PR_SET_SECCOMP = 22
 SECCOMP_MODE_FILTER = 2
 LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def confine(*own: str) -> list[str]:
-    """Give up what a trainer does not need, and say in words what was achieved. ``own``: folders to write files in."""
+def confine(*own: str, closed: str | None = None) -> list[str]:
+    """Give up what a trainer does not need, and say in words what was achieved.
+
+    ``own``: folders to write files in.  ``closed``: a folder, the database's data folder, that shows whether reading is
+    confined.
+    """
+    if number_of_threads() > 1:
+        raise RuntimeError("a process with several threads cannot be confined: its other threads would stay free")
     achieved = []
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -36,10 +45,16 @@ def confine(*own: str) -> list[str]:
     if LIBC is None or LIBC.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))) != 0:
         return achieved
     achieved.append("no new privileges")
-    for step in (lambda: only_these_files(own), without_system_calls):
+    for step in (lambda: only_these_files(own, closed), without_system_calls):
         with contextlib.suppress(OSError, AttributeError):
             achieved += step()
     return achieved
+
+
+def number_of_threads() -> int:
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/task"))
+    return 1
 
 
 # -- files: Landlock ---------------------------------------------------------------------------------------
@@ -50,6 +65,8 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit fo
 MAKE_DIR, MAKE_FILE = 1 << 7, 1 << 8
 OF_VERSION_1 = (1 << 13) - 1  # also: make devices, sockets, pipes and symbolic links
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15  # of versions 2, 3 and 5
+OF_TCP = (1 << 2) - 1  # to bind and to connect, of version 4
+SCOPES = (1 << 2) - 1  # no abstract Unix sockets of others and no signals to others, of version 6
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 READ = EXECUTE | READ_FILE | READ_DIR
 SCRATCH = READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_FILE
@@ -59,7 +76,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 GPU = ("nvidia", "kfd", "dri", "infiniband")  # how the names of their devices begin
 
 
-def only_these_files(own: Sequence[str]) -> list[str]:
+def only_these_files(own: Sequence[str], closed: str | None) -> list[str]:
     libc = LIBC
     assert libc is not None
     version = libc.syscall(CREATE_RULESET, None, 0, VERSION)
@@ -69,8 +86,11 @@ def only_these_files(own: Sequence[str]) -> list[str]:
     for since, right in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
         if version >= since:
             handled |= right
-    elsewhere = parents_folder()
     attributes = struct.pack("Q", handled)
+    if version >= 4:
+        attributes += struct.pack("Q", OF_TCP)
+    if version >= 6:
+        attributes += struct.pack("Q", SCOPES)
     rules = libc.syscall(CREATE_RULESET, attributes, len(attributes), 0)
     if rules < 0:
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
@@ -88,19 +108,14 @@ def only_these_files(own: Sequence[str]) -> list[str]:
     finally:
         os.close(rules)
     achieved = ["writes files in its own folders only"]
-    if elsewhere is not None and closed(elsewhere):
+    if version >= 6:
+        achieved.append("no signals to other processes")
+    if closed is not None and is_closed(closed):
         achieved.append("reads programs, libraries and its own folders only")
     return achieved
 
 
-def parents_folder() -> str | None:
-    """The folder in which the session works, which is the data folder: it shows whether reading is confined."""
-    with contextlib.suppress(OSError):
-        return os.readlink(f"/proc/{os.getppid()}/cwd")
-    return None
-
-
-def closed(folder: str) -> bool:
+def is_closed(folder: str) -> bool:
     try:
         os.listdir(folder)
     except PermissionError:
@@ -142,60 +157,16 @@ def allow(rules: int, path: str, rights: int) -> None:
 
 # -- system calls: seccomp ---------------------------------------------------------------------------------
 
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000  # the latter with an errno in its low half
-EPERM, ENOSYS = 1, 38
-LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06  # of classic BPF, on 32-bit words
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # where they are in what the filter looks at
-X32 = 0x40000000
-# name -> number. A process may send signals to itself (abort() does), and to no other process.
-CALLS = {
-    "x86_64": (
-        0xC000003E,
-        {"socket": 41, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "io_uring_setup": 425,
-         "pidfd_open": 434, "pidfd_getfd": 438, "bpf": 321, "keyctl": 250, "add_key": 248, "userfaultfd": 323,
-         "shmat": 30, "process_madvise": 440, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297},
-        {"kill": 62, "tgkill": 234, "tkill": 200},
-    ),
-    "aarch64": (
-        0xC00000B7,
-        {"socket": 198, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "io_uring_setup": 425,
-         "pidfd_open": 434, "pidfd_getfd": 438, "bpf": 280, "keyctl": 219, "add_key": 217, "userfaultfd": 282,
-         "shmat": 196, "process_madvise": 440, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240},
-        {"kill": 129, "tgkill": 131, "tkill": 130},
-    ),
-}  # fmt: skip
-
 
 def without_system_calls() -> list[str]:
-    if platform.machine() not in CALLS or sys.maxsize < 1 << 32:
+    machine = platform.machine()
+    if machine not in system_calls.ARCHITECTURES or sys.maxsize < 1 << 32:
         return []
     libc = LIBC
     assert libc is not None
-    program = b"".join(struct.pack("=HBBI", *line) for line in seccomp_filter(*CALLS[platform.machine()]))
+    program = system_calls.compiled_filter(machine)
     lines = ctypes.create_string_buffer(program, len(program))
     attributes = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(lines))
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, attributes, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
-    return ["no network or other sockets", "no hand on other processes"]
-
-
-def seccomp_filter(architecture: int, refused: dict[str, int], own: dict[str, int]) -> list[tuple[int, int, int, int]]:
-    """Classic BPF: (code, lines to skip if true, if false, constant)."""
-    me = os.getpid()
-    lines = [
-        (LOAD, 0, 0, ARCHITECTURE),
-        (EQUAL, 1, 0, architecture),
-        (RETURN, 0, 0, REFUSE | ENOSYS),  # the 32-bit calls have other numbers
-        (LOAD, 0, 0, NUMBER),
-        (AT_LEAST, 0, 1, X32),
-        (RETURN, 0, 0, REFUSE | ENOSYS),
-    ]
-    for number in refused.values():
-        lines += [(EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE | EPERM)]
-    for name, number in own.items():
-        # tkill names a thread, and the filter cannot see its process. glibc does not use tkill since 2.30.
-        mine = [(LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 1, 0, me), (RETURN, 0, 0, REFUSE | EPERM), (RETURN, 0, 0, ALLOW)]
-        if name == "tkill":
-            mine = [(RETURN, 0, 0, REFUSE | EPERM)]
-        lines += [(EQUAL, 0, len(mine), number), *mine]
-    return [*lines, (RETURN, 0, 0, ALLOW)]
+    return ["no network or other sockets", "no hand on other processes", "no attributes of files"]

@@ -46,7 +46,7 @@ def become_a_trainer(order: StartTrainer, streams: list[int], parent: int, nurse
     random.seed()
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
-    trainer_main.main(order.own)
+    trainer_main.main(order.confined)
 
 
 def forked(channel: socket.socket, order: StartTrainer, streams: list[int], nursery: int) -> None:

@@ -1,11 +1,11 @@
 """The trainer process: reads orders from standard input, obeys them one by one, and ends at end-of-file.
 
-    python -I …/cerebro_db/nn/trainer_main.py [FOLDER…]
+    python -I …/cerebro_db/nn/trainer_main.py [CLOSED FOLDER…]
 
-Usually it is a fork of a template instead (template.py), which has imported the framework already.  With any FOLDER the
-process is confined (see confine.py) and may write files only in these folders.  Replies go out on what was standard
-output; anything that a library prints goes to standard error.  The order that starts the engine says which processors
-and which GPU the framework may use, so no device is open before it.
+Usually it is a fork of a template instead (template.py), which has imported the framework already.  With arguments the
+process is confined (see confine.py): it may write files only in the FOLDERs, and looks whether the folder CLOSED is
+closed to it.  Replies go out on what was standard output; anything that a library prints goes to standard error.  The
+order that starts the engine says which processors and which GPU the framework may use, so no device is open before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 from cerebro_db.core import frames, protocol  # noqa: E402
 from cerebro_db.core.errors import CerebroError  # noqa: E402
 from cerebro_db.nn.confine import confine  # noqa: E402
-from cerebro_db.nn.trainer import Trainer  # noqa: E402
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 PR_SET_PDEATHSIG = 1
@@ -85,10 +84,11 @@ def rest(seconds: float, folders: Sequence[str]) -> None:
     os._exit(0)
 
 
-def run(own: Sequence[str]) -> None:
-    """Obey orders until end-of-file.  ``own``: the folders of a confined trainer; none: it is not confined."""
+def run(confined: Sequence[str]) -> None:
+    """Obey orders until end-of-file.  ``confined``: the arguments of the program."""
     answers = private_stdout()
-    confinement = confine(*own) if own else []  # before any thread, and before a framework opens a device
+    confinement = confine(*confined[1:], closed=confined[0]) if confined else []
+    from cerebro_db.nn.trainer import Trainer  # only now: numpy starts threads when it is imported
 
     def report(progress: protocol.Progress) -> None:
         write_frame(answers, protocol.progress_frame(progress))
@@ -112,10 +112,10 @@ def run(own: Sequence[str]) -> None:
                 rest(order.seconds, order.folders or [])
 
 
-def main(own: Sequence[str]) -> None:
+def main(confined: Sequence[str]) -> None:
     """Run, and end without a framework's own shutdown: it takes up to a second and has nothing to save."""
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        run(own)
+        run(confined)
     sys.stderr.flush()
     os._exit(0)
 

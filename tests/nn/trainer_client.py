@@ -88,7 +88,7 @@ class Trainer:
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-I", str(MAIN), *([str(folder)] if confined else [])]
+        command = [sys.executable, "-I", str(MAIN), *([str(folder.parent), str(folder)] if confined else [])]
         home = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder)}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd="/", env=home if confined else None

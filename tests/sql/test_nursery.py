@@ -78,7 +78,7 @@ def started(server: Path, name: str = "scratch", *, confined: bool = False) -> n
     folder = server / name
     folder.mkdir(exist_ok=True)
     return nursery.Child(
-        StartTrainer("jax", [str(folder)], [str(folder)] if confined else []), folder / "log", no_cancel
+        StartTrainer("jax", [str(folder)], [str(server), str(folder)] if confined else []), folder / "log", no_cancel
     )
 
 

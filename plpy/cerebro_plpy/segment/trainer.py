@@ -55,10 +55,10 @@ class TrainerProcess:
         self._listen, self._report = listen, report
         self._hang_after = settings.hang_after
         self.log = folders[0] / f"trainer-{settings.engine}.log"
-        own = [str(folder) for folder in (*folders, compiled) if folder is not None]
+        confined = [os.getcwd(), *(str(folder) for folder in (*folders, compiled) if folder is not None)]
         # An administrator can do without confinement, should a driver need more.
-        own = own if installation().get("confine", True) else []
-        start = StartTrainer(settings.engine, [str(folder) for folder in folders], own)
+        confined = confined if installation().get("confine", True) else []
+        start = StartTrainer(settings.engine, [str(folder) for folder in folders], confined)
         self._child = nursery.Child(start, self.log, listen)
         self._decoder = frames.Decoder()
         self._current: Order[Any] | None = None  # the order that it works on
