@@ -23,4 +23,4 @@ from .runs.model_tables import materialize_run
 from .segment.functions import data_in, predict_chunk, state_in, state_out, work, worker_close, worker_open
 from .serving.evaluate import keras_evaluate
 from .serving.predict import keras_predict
-from .sessions.logins import enrol, setup_logins
+from .sessions.logins import setup_logins

@@ -1,13 +1,90 @@
 -- Worker sessions: how the server logs in to itself as one of its users, and what such a session calls on its segment.
 -- docs/security.md describes the rights of each login.
 
-CREATE OR REPLACE FUNCTION cerebro._enrol(owner name) RETURNS name
-LANGUAGE plpython3u SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $py$
-@cerebro@
-return api.enrol(plpy, *args)
-$py$;
-COMMENT ON FUNCTION cerebro._enrol(name) IS
-'Creates or repairs the worker role of a user. The server calls it through the login cerebro_enrol.';
+CREATE OR REPLACE FUNCTION cerebro._enrol(owner name, verifier text) RETURNS name
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    known  record;
+    worker name;
+    other  record;
+BEGIN
+    IF COALESCE(verifier !~ '^SCRAM-SHA-256\$', true) THEN
+        RAISE EXCEPTION 'this is no SCRAM verifier' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT oid, rolcanlogin AND COALESCE(rolvaliduntil > clock_timestamp(), true) AS may_log_in
+      INTO known FROM pg_roles WHERE rolname = owner;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'role "%" does not exist', owner USING ERRCODE = 'undefined_object';
+    END IF;
+    worker := 'cerebro_w_' || known.oid;
+    -- One login at a time: two sessions that alter the same role at once would fail.
+    PERFORM FROM pg_authid WHERE rolname = worker FOR UPDATE;
+    IF NOT FOUND THEN
+        EXECUTE format('CREATE ROLE %I', worker);
+    END IF;
+    IF NOT known.may_log_in THEN
+        EXECUTE format('ALTER ROLE %I NOLOGIN PASSWORD NULL', worker);
+        RETURN NULL;
+    END IF;
+    -- Whatever attributes, settings and memberships a role of this name had before, it now has exactly these.
+    EXECUTE format('ALTER ROLE %I LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS'
+                   ' CONNECTION LIMIT -1 VALID UNTIL %L PASSWORD %L',
+                   worker, clock_timestamp() + interval '30 seconds', verifier);
+    FOR other IN SELECT d.datname AS database
+                   FROM pg_db_role_setting s JOIN pg_roles w ON w.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase
+                  WHERE w.rolname = worker
+    LOOP
+        EXECUTE format('ALTER ROLE %I%s RESET ALL', worker,
+                       COALESCE(' IN DATABASE ' || quote_ident(other.database), ''));
+    END LOOP;
+    FOR other IN SELECT wanted.role AS wanted, held.role AS held
+                   FROM unnest(ARRAY[owner, 'cerebro_worker']) AS wanted (role)
+                   FULL JOIN (SELECT g.rolname FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
+                                JOIN pg_roles w ON w.oid = m.member WHERE w.rolname = worker) AS held (role)
+                     ON held.role = wanted.role
+    LOOP
+        IF other.wanted IS NULL THEN
+            EXECUTE format('REVOKE %I FROM %I', other.held, worker);
+        ELSIF other.held IS NULL THEN
+            EXECUTE format('GRANT %I TO %I', other.wanted, worker);
+        END IF;
+    END LOOP;
+    -- A member of the worker role could act as its user: a role that created the worker role beforehand, for instance.
+    FOR other IN SELECT b.rolname AS borrower, g.rolname AS grantor
+                   FROM pg_auth_members m JOIN pg_roles w ON w.oid = m.roleid JOIN pg_roles b ON b.oid = m.member
+                   JOIN pg_roles g ON g.oid = m.grantor WHERE w.rolname = worker
+    LOOP
+        EXECUTE format('REVOKE %I FROM %I%s CASCADE', worker, other.borrower,
+                       CASE WHEN current_setting('server_version_num')::integer >= 160000
+                            THEN ' GRANTED BY ' || quote_ident(other.grantor) ELSE '' END);
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles w ON w.oid = m.roleid WHERE w.rolname = worker) THEN
+        RAISE EXCEPTION 'role "%" is granted to other roles, which could act as "%"', worker, owner
+            USING ERRCODE = 'insufficient_privilege', HINT = format('A superuser can say: DROP ROLE %I;', worker);
+    END IF;
+    RETURN worker;
+END
+$$;
+COMMENT ON FUNCTION cerebro._enrol(name, text) IS
+'Creates or repairs the worker role of a user, gives it a password, and makes the password valid for 30 seconds. '
+'NULL: the user may not log in itself, and its worker role may not either from now on. The server calls this through '
+'the login cerebro_enrol.';
+
+CREATE OR REPLACE FUNCTION cerebro._close_login(owner name) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    worker name := 'cerebro_w_' || (SELECT oid FROM pg_roles WHERE rolname = owner);
+BEGIN
+    PERFORM FROM pg_authid WHERE rolname = worker FOR UPDATE;
+    IF FOUND THEN
+        -- Not NOLOGIN: then the sessions of the role could start no parallel workers, nor processes on the segments of
+        -- Greenplum.
+        EXECUTE format('ALTER ROLE %I VALID UNTIL %L', worker, 'epoch');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION cerebro._close_login(name) IS
+'Ends the validity of the password of a user''s worker role. Sessions of the role go on.';
 
 CREATE OR REPLACE FUNCTION cerebro._setup_logins() RETURNS void
 LANGUAGE plpython3u AS $py$

@@ -128,8 +128,8 @@ def test_worker_passwords_cannot_be_guessed(root: Town, alice: User, bob: User, 
 
 
 def test_what_only_the_server_calls_is_nobodys(root: Town, alice: User, bob: User) -> None:
-    alice.refused("SELECT cerebro._enrol(%s)", alice.name)
-    alice.refused("SELECT cerebro._enrol(%s)", root.root.info.user)
+    alice.refused("SELECT cerebro._enrol(%s, 'x')", alice.name)
+    alice.refused("SELECT cerebro._enrol(%s, 'x')", root.root.info.user)
     alice.refused("SELECT cerebro._setup_logins()")
     alice.refused("SELECT rolpassword FROM pg_authid")
     for read in ("pg_read_file", "pg_read_binary_file", "pg_stat_file"):
@@ -343,7 +343,7 @@ def spy(alice: User) -> None:
             END LOOP;
             FOREACH named IN ARRAY ARRAY['RESET SESSION AUTHORIZATION', 'RESET ROLE',
                 'SET SESSION AUTHORIZATION postgres',
-                'SELECT cerebro._enrol(''postgres'')', 'SELECT pg_read_file(''cerebro_db/secret'')',
+                'SELECT cerebro._enrol(''postgres'', '''')', 'SELECT pg_read_file(''cerebro_db/secret'')',
                 'SELECT rolpassword FROM pg_authid', 'ALTER ROLE {alice.name} SUPERUSER']
             LOOP
                 BEGIN

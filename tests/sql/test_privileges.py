@@ -110,7 +110,15 @@ def test_public_may_do_nothing(server: str) -> None:
             " AND relnamespace = 'cerebro'::regnamespace"
         ):
             nobody.refused(f"SELECT * FROM {relation}")
-        for call in ("doctor()", "resume(1)", "_sessions()", "_work('{}')", "_enrol('postgres')", "cancel(1)"):
+        for call in (
+            "doctor()",
+            "resume(1)",
+            "_sessions()",
+            "_work('{}')",
+            "_enrol('postgres', 'x')",
+            "_close_login('postgres')",
+            "cancel(1)",
+        ):
             nobody.refused(f"SELECT cerebro.{call}")
         nobody.refused("CREATE TABLE cerebro_state.x ()")
         assert root("SELECT count(*) FROM pg_namespace WHERE nspname = 'cerebro'") == [1]
@@ -153,7 +161,7 @@ def test_everything_has_a_comment(server: str) -> None:
 
 
 def test_security_definer_functions_pin_their_search_path(server: str) -> None:
-    """And there are six of them; docs/security.md says what each is for."""
+    """And there are seven of them; docs/security.md says what each is for."""
     with town(server) as root:
         root("SET search_path = pg_catalog")
         found = root(
@@ -162,7 +170,8 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
         )
     assert {name for name, _ in found} == {
         "cerebro._dismiss_waiting()",
-        "cerebro._enrol(name)",
+        "cerebro._enrol(name,text)",
+        "cerebro._close_login(name)",
         "cerebro._forget(bigint,name)",
         "cerebro._forget_own(bigint,name)",
         "cerebro._reals(bytea)",

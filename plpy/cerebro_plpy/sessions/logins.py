@@ -7,15 +7,21 @@ AUTHORIZATION``, because the worker role has no rights that its user lacks.
 
 The passwords are derived from a secret file in the data folder, which only the server's operating-system account can
 read.  PostgreSQL itself stores only their SCRAM verifiers.
+
+A role can always change its own password and settings, so planted code can change those of a worker role.  Therefore a
+worker role has a valid password only while the server logs in: ``cerebro._enrol`` renews the password for a moment and
+resets the settings, and ``cerebro._close_login`` ends its validity.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,6 +41,8 @@ ENROL = "cerebro_enrol"
 GROUP = "cerebro_worker"
 WORKER = "cerebro_w_"  # and the number of the user
 SCRAM_ROUNDS = 4096
+ATTEMPTS = 10  # to log in, while other sessions log in as the same role
+CONCURRENTLY_UPDATED = "XX000"  # how PostgreSQL reports that two sessions have altered a role at once
 
 
 def data_folder() -> Path:
@@ -84,54 +92,6 @@ def scram_verifier(secret: str) -> str:
 def setup_logins(db: Database) -> None:
     """Give the login that makes worker roles its password: run by CREATE EXTENSION, or later by a superuser."""
     db.execute(f"ALTER ROLE {quote(ENROL)} LOGIN NOINHERIT PASSWORD '{scram_verifier(password(ENROL))}'")
-
-
-@entry
-def enrol(db: Database, owner: str) -> str:
-    """Create or repair the worker role of ``owner``; runs with the rights of the extension's owner."""
-    oid = db.value("SELECT oid::bigint FROM pg_catalog.pg_roles WHERE rolname = $1", ("name",), owner)
-    if oid is None:
-        raise NotPermitted(f'role "{owner}" does not exist')
-    worker = worker_role(oid)
-    quoted = quote(worker)
-    if not db.value("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = $1", ("name",), worker):
-        db.execute(f"CREATE ROLE {quoted}")
-    # Whatever attributes a role of this name had before, it now has exactly these.
-    db.execute(
-        f"ALTER ROLE {quoted} LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
-        f" CONNECTION LIMIT -1 VALID UNTIL 'infinity' PASSWORD '{scram_verifier(password(worker))}'"
-    )
-    db.execute(f"ALTER ROLE {quoted} RESET ALL")
-    held = {
-        row["rolname"]
-        for row in db.rows(
-            "SELECT g.rolname FROM pg_catalog.pg_auth_members m"
-            " JOIN pg_catalog.pg_roles g ON g.oid = m.roleid JOIN pg_catalog.pg_roles w ON w.oid = m.member"
-            " WHERE w.rolname = $1",
-            ("name",),
-            worker,
-        )
-    }
-    for extra in held - {owner, GROUP}:
-        db.execute(f"REVOKE {quote(extra)} FROM {quoted}")
-    # A member of the worker role could act as its user: a role that created the worker role beforehand, for instance.
-    borrowers = (
-        "SELECT b.rolname AS borrower, by.rolname AS grantor FROM pg_catalog.pg_auth_members m"
-        " JOIN pg_catalog.pg_roles w ON w.oid = m.roleid JOIN pg_catalog.pg_roles b ON b.oid = m.member"
-        " JOIN pg_catalog.pg_roles by ON by.oid = m.grantor WHERE w.rolname = $1"
-    )
-    by_grantor = db.value("SELECT pg_catalog.current_setting('server_version_num')::integer >= 160000")
-    for row in db.rows(borrowers, ("name",), worker):
-        granted_by = f" GRANTED BY {quote(row['grantor'])}" if by_grantor else ""
-        db.execute(f"REVOKE {quoted} FROM {quote(row['borrower'])}{granted_by} CASCADE")
-    if db.rows(borrowers, ("name",), worker):
-        raise NotPermitted(
-            f'role "{worker}" is granted to other roles, which could act as "{owner}"',
-            hint=f"A superuser can say: DROP ROLE {quoted};",
-        )
-    for wanted in {owner, GROUP} - held:
-        db.execute(f"GRANT {quote(wanted)} TO {quoted}")
-    return worker
 
 
 def worker_role(oid: int) -> str:
@@ -186,6 +146,7 @@ class Owner:
     name: str
     oid: int
     database: str
+    admitted: bool  # whether the user itself may log in
     memberships: frozenset[str]  # of the worker role; empty if the role does not exist
     trusted: bool  # whether the worker role has no rights but its memberships, and no members
     settings: str  # with which a login as the worker role begins
@@ -196,6 +157,8 @@ class Owner:
         found = db.one(
             "SELECT current_user AS me, o.rolname AS name, o.oid::pg_catalog.int8 AS oid,"
             " pg_catalog.current_database() AS database,"
+            " o.rolcanlogin AND COALESCE(o.rolvaliduntil OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp(), true)"
+            "  AS admitted,"
             " ARRAY(SELECT g.rolname::pg_catalog.text FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles g"
             "  ON g.oid OPERATOR(pg_catalog.=) m.roleid WHERE m.member OPERATOR(pg_catalog.=) w.oid) AS memberships,"
             " EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.roleid OPERATOR(pg_catalog.=) w.oid) AS lent,"
@@ -216,7 +179,14 @@ class Owner:
         trusted = found["more"] is False and not found["lent"]
         memberships = frozenset(found["memberships"])
         return cls(
-            found["name"], found["oid"], found["database"], memberships, trusted, found["settings"], found["version"]
+            found["name"],
+            found["oid"],
+            found["database"],
+            found["admitted"],
+            memberships,
+            trusted,
+            found["settings"],
+            found["version"],
         )
 
     @classmethod
@@ -233,7 +203,7 @@ class Owner:
 
     @property
     def enrolled(self) -> bool:
-        return self.trusted and self.memberships == {GROUP, self.name}
+        return self.admitted and self.trusted and self.memberships == {GROUP, self.name}
 
 
 def connect_as(db: Database, owner: str, application: str, listen: Listen) -> Session:
@@ -242,24 +212,51 @@ def connect_as(db: Database, owner: str, application: str, listen: Listen) -> Se
 
 def session_of(user: Owner, application: str, listen: Listen) -> Session:
     """A session that logs in as the user's worker role and then sets the role to the user."""
-    session = None
-    if user.enrolled:
-        try:
-            session = connect(user.worker, user.database, application, listen)
-        except CannotConnect:
-            session = None  # perhaps the password is older than a restore: enrolling again renews it
-    if session is None:
-        enrol_owner(user, listen)
-        session = connect(user.worker, user.database, application, listen)
+    enroller = connect(ENROL, user.database, "cerebro_db enrol", listen)
+    try:
+        session = _admitted(enroller, user, application, listen)
+    finally:
+        enroller.close()
     session.run("SET ROLE " + quote(user.name))
     session.another = partial(session_of, user, application)
     return session
 
 
-def enrol_owner(user: Owner, listen: Listen) -> None:
-    """Have the worker role of a user created or repaired."""
-    enroller = connect(ENROL, user.database, "cerebro_db enrol", listen)
+def _admitted(enroller: Session, user: Owner, application: str, listen: Listen) -> Session:
+    """Log in as the worker role of a user; another session may open or close the same login meanwhile."""
+    enroller.run("SET synchronous_commit = off")  # what a crash undoes here, the next login does again
+    for attempt in range(ATTEMPTS):
+        try:
+            with _open_login(enroller, user):
+                return connect(user.worker, user.database, application, listen)
+        except (CannotConnect, psycopg2.Error) as error:
+            if attempt == ATTEMPTS - 1 or not _others_were_here(error):
+                raise
+    raise AssertionError("the loop returns or raises")
+
+
+@contextlib.contextmanager
+def _open_login(enroller: Session, user: Owner) -> Iterator[None]:
+    """Make the worker role's password valid for the block."""
+    verifier = scram_verifier(password(user.worker))
+    ((worker,),) = enroller.run("SELECT cerebro._enrol(%s, %s)", (user.name, verifier))
+    if worker is None:
+        raise NotPermitted(
+            f'the role "{user.name}" may not log in, so the server opens no worker session for it',
+            detail="The role has NOLOGIN, or its VALID UNTIL has passed.",
+            hint=f"ALTER ROLE {quote(user.name)} LOGIN VALID UNTIL 'infinity'; or train as a role that may log in.",
+        )
+    # The end of the validity is not committed before the login is done. Until then the row of the role is locked, so
+    # code in another session of the role cannot change the password that is valid now.
+    enroller.run("BEGIN; SELECT cerebro._close_login(%s)", (user.name,))
     try:
-        enroller.run("SELECT cerebro._enrol(%s)", (user.name,))
+        yield
     finally:
-        enroller.close()
+        enroller.run("COMMIT")
+
+
+def _others_were_here(error: CannotConnect | psycopg2.Error) -> bool:
+    """Whether a login failed because another session altered the role at the same moment."""
+    if isinstance(error, CannotConnect):
+        return "password authentication failed" in (error.detail or "")
+    return error.pgcode in (CONCURRENTLY_UPDATED, "23505", "42710")
