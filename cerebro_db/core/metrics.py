@@ -8,6 +8,14 @@ from collections.abc import Mapping
 from typing import Any, Union
 
 Value = Union[float, list[Any], None]
+SMALLEST, LARGEST = 1e-100, 1e100  # other numbers than 0 that the log takes; its views compute with them
+
+
+def loggable(value: float) -> float:
+    """A loss as the log takes it: what is out of bounds is infinite, or 0."""
+    if abs(value) > LARGEST:
+        return math.copysign(math.inf, value)
+    return 0.0 if abs(value) < SMALLEST else value
 
 
 def number(value: Value) -> float | None:
@@ -22,7 +30,9 @@ def number(value: Value) -> float | None:
 
 def first(metrics: Mapping[str, Value]) -> float | None:
     """The first metric as one number, which is what the views show; None if there is none."""
-    return number(next(iter(metrics.values()), None))
+    found = number(next(iter(metrics.values()), None))
+    found = None if found is None else loggable(found)
+    return found if found is not None and math.isfinite(found) else None
 
 
 def to_json(metrics: Mapping[str, Value]) -> str:

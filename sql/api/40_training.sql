@@ -126,23 +126,28 @@ COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
 
 - timeout: maximum time to wait, in seconds. NULL: no limit.';
 
-CREATE OR REPLACE FUNCTION cerebro.cancel(run bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION cerebro.cancel(run bigint, owner name DEFAULT NULL) RETURNS boolean
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.cancel(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.cancel(bigint) IS
+COMMENT ON FUNCTION cerebro.cancel(bigint, name) IS
 'Ends a running run within about a second, whichever session drives it. Returns false if no session drives the run.
-cerebro.resume(run) can continue it later. Users can cancel their own runs, members of cerebro_admin any run.';
+cerebro.resume(run) can continue it later. Users can cancel their own runs, members of cerebro_admin any run.
 
-CREATE OR REPLACE FUNCTION cerebro.forget(run bigint) RETURNS void
+- owner: the user whose run it is. NULL: the caller if it has a run of this number, else whoever has. An administrator
+  has to say it if several users have a run of this number.';
+
+CREATE OR REPLACE FUNCTION cerebro.forget(run bigint, owner name DEFAULT NULL) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.forget(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.forget(bigint) IS
+COMMENT ON FUNCTION cerebro.forget(bigint, name) IS
 'Deletes the log and the model states of a run. The run cannot be resumed or extended any more. Its model tables stay.
-Users can forget their own runs, members of cerebro_admin any run.';
+Users can forget their own runs, members of cerebro_admin any run.
+
+- owner: as in cerebro.cancel.';
 
 CREATE OR REPLACE FUNCTION cerebro.materialize(run bigint, model_output_table text) RETURNS void
 LANGUAGE plpython3u AS $py$

@@ -1,9 +1,18 @@
 -- Limits on what a role may use of the server.  The table is in sql/schema/60_limits.sql.
 
 -- On Greenplum, 80_greenplum.sql replaces this view.
+-- To measure a table the server has to lock it. If a transaction has locked one exclusively (it may have dropped it), the
+-- last known size stands in: else that transaction would hold up every new run of the owner.
 CREATE OR REPLACE VIEW cerebro._state_size AS
-SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner, pg_catalog.pg_total_relation_size(c.oid) AS bytes
+SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner,
+       CASE WHEN l.relation IS NULL THEN pg_catalog.pg_total_relation_size(c.oid)
+            ELSE c.relpages::bigint * current_setting('block_size')::bigint
+       END AS bytes
   FROM pg_catalog.pg_class c
+  LEFT JOIN (SELECT DISTINCT relation FROM pg_catalog.pg_locks
+              WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock' AND pid <> pg_catalog.pg_backend_pid()
+                AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())) l
+         ON l.relation = c.oid
  WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace;
 COMMENT ON VIEW cerebro._state_size IS
 'The disk space of the state tables of all runs, in bytes per table, with its owner.';

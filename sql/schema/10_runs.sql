@@ -7,8 +7,9 @@
 --   neither right: whoever may update or delete may also lock a whole table, and with it everybody's runs.
 -- * Every row has an owner, and row-level security lets users read and write their own rows only.
 -- * Users can write any row about their own runs, and the views compute with the rows of all users. The CHECK
---   constraints refuse whatever would make such a computation fail (text that is not a number, numbers that overflow):
---   without them, one user's row could end the queries of a monitor with an error.
+--   constraints refuse whatever would make such a computation fail (text that is not a number, numbers that overflow
+--   or vanish, moments before the calendar, values too long for a row): without them, one user's row could end the
+--   queries of a monitor with an error.
 -- * Constraints named ..._is_known list the words of an enum in cerebro_db/core/events.py. A test compares them.
 
 -- CACHE 1: run and event numbers then are in the order of the inserts. Greenplum's default is a larger cache.
@@ -41,6 +42,13 @@ CREATE TABLE cerebro.run (
     version           text        NOT NULL,
     CHECK (epochs > 0 AND evaluate_every >= 0 AND segments > 0 AND configurations BETWEEN 0 AND 1000000),
     CHECK (COALESCE((validation_layout ->> 'rows')::bigint, 0) >= 0),
+    CHECK (created_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+    CHECK (COALESCE(octet_length(name), 0) <= 1e6 AND COALESCE(octet_length(description), 0) <= 1e6
+           AND octet_length(source_table) <= 1e6 AND COALESCE(octet_length(validation_table), 0) <= 1e6
+           AND octet_length(model_table) <= 1e6 AND octet_length(selection_table) <= 1e6
+           AND octet_length(arch_table) <= 1e6 AND octet_length(storage) <= 1e6 AND octet_length(version) <= 1e6
+           AND octet_length(options::text) <= 1e6 AND octet_length(layout::text) <= 2e8
+           AND COALESCE(octet_length(validation_layout::text), 0) <= 2e8),
     PRIMARY KEY (run, owner)
 );
 COMMENT ON TABLE cerebro.run IS
@@ -50,7 +58,7 @@ CREATE TABLE cerebro.architecture (
     run          bigint  NOT NULL,
     owner        name    NOT NULL DEFAULT current_user,
     model_id     integer NOT NULL,
-    name         text,
+    name         text    CHECK (octet_length(name) <= 1e6),
     given        json    NOT NULL,
     architecture json    NOT NULL,
     PRIMARY KEY (run, owner, model_id)
@@ -68,6 +76,8 @@ CREATE TABLE cerebro.configuration (
     fit_params     text    NOT NULL,
     compile        jsonb   NOT NULL,
     fit            jsonb   NOT NULL,
+    CHECK (octet_length(compile_params) <= 1e8 AND octet_length(fit_params) <= 1e8
+           AND octet_length(compile::text) <= 1e8),
     PRIMARY KEY (run, owner, mst_key)
 );
 COMMENT ON TABLE cerebro.configuration IS

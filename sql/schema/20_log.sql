@@ -12,7 +12,8 @@ CREATE TABLE cerebro.event (
         'created', 'submitted', 'started', 'extended', 'cancel requested', 'finished', 'failed', 'cancelled',
         'materialized', 'not materialized', 'built', 'fused', 'not fused', 'unit failed', 'model failed',
         'model revived', 'forgotten')),
-    CHECK (isfinite(at)),
+    CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+    CHECK (octet_length(detail::text) <= 1e7),
     CHECK (COALESCE((detail ->> 'pid')::integer, 1) > 0),
     -- ISO 8601 with a time zone, as JSON has timestamps: any session can parse it, whatever its DateStyle.
     CHECK (detail ->> 'backend_start' ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+-]\d\d(:\d\d){0,2}$'
@@ -32,7 +33,7 @@ CREATE TABLE cerebro.attempt (
     segment    integer     NOT NULL,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     worker_pid integer     NOT NULL DEFAULT pg_backend_pid(),
-    CHECK (hop > 0 AND isfinite(started_at))
+    CHECK (hop > 0 AND started_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00')
 );
 CREATE INDEX attempt_run ON cerebro.attempt (run);
 COMMENT ON TABLE cerebro.attempt IS
@@ -99,14 +100,16 @@ CREATE TABLE cerebro.decision (
     policy   text        NOT NULL,
     detail   jsonb       NOT NULL DEFAULT '{}',
     CONSTRAINT decision_is_known CHECK (decision IN ('continue', 'stop', 'add')),
-    CHECK (epoch > 0 AND isfinite(at)),
+    CHECK (epoch > 0 AND at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+    CHECK (COALESCE(octet_length(reason), 0) <= 1e7),
     PRIMARY KEY (run, owner, model, epoch)
 );
 COMMENT ON TABLE cerebro.decision IS
 'What the search policy decided after an epoch of a model, committed before it takes effect. Resume and replay read'
 ' the decisions instead of asking the policy again.';
 
--- The views add up durations, losses and rows: the bounds keep the sums from overflowing.
+-- The views add up durations, losses and rows, and divide them: the bounds keep the results in range, however many rows
+-- there are. cerebro_db/core/metrics.py keeps what trainers measure within the same bounds.
 DO $computable$
 DECLARE
     named text;
@@ -117,14 +120,18 @@ BEGIN
         EXECUTE format(
             $sql$
             ALTER TABLE cerebro.%I
-                ADD CHECK (isfinite(started_at) AND isfinite(finished_at) AND rows BETWEEN 0 AND 1e12::bigint),
-                ADD CHECK (abs(loss) < 1e290 OR loss IN ('NaN', 'Infinity', '-Infinity')),
-                ADD CHECK (abs(metric) < 1e290 OR metric IN ('NaN', 'Infinity', '-Infinity'))
+                ADD CHECK (started_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+                ADD CHECK (finished_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+                ADD CHECK (rows BETWEEN 0 AND 1e12::bigint),
+                ADD CHECK (loss = 0 OR abs(loss) BETWEEN 1e-100 AND 1e100 OR loss IN ('NaN', 'Infinity', '-Infinity')),
+                ADD CHECK (metric = 0 OR abs(metric) BETWEEN 1e-100 AND 1e100
+                           OR metric IN ('NaN', 'Infinity', '-Infinity'))
             $sql$, named);
         FOREACH stage IN ARRAY ARRAY['data', 'build', 'load', 'train', 'evaluate', 'save', 'behind']
         LOOP
             EXECUTE format(
-                'ALTER TABLE cerebro.%I ADD CHECK (abs(COALESCE((seconds ->> %L)::double precision, 0)) < 1e12)',
+                'ALTER TABLE cerebro.%1$I ADD CHECK ((seconds ->> %2$L)::double precision = 0'
+                ' OR abs((seconds ->> %2$L)::double precision) BETWEEN 1e-100 AND 1e12)',
                 named, stage);
         END LOOP;
     END LOOP;
@@ -137,7 +144,8 @@ CREATE TABLE cerebro.heartbeat (
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     rows_done  bigint      NOT NULL,
     rows_total bigint      NOT NULL,
-    CHECK (isfinite(at) AND rows_done BETWEEN 0 AND 1e18::bigint AND rows_total BETWEEN 0 AND 1e18::bigint)
+    CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+    CHECK (rows_done BETWEEN 0 AND 1e18::bigint AND rows_total BETWEEN 0 AND 1e18::bigint)
 );
 CREATE INDEX heartbeat_run ON cerebro.heartbeat (run, at);
 COMMENT ON TABLE cerebro.heartbeat IS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from typing import Any
 import psycopg2
 import pytest
 
+from cerebro_db.core.protocol import messages
 from tests.sql.lab import CROSS, Lab, connect, eventually, flower_model, run
+from tests.sql.users import equip, fit, town
 
 LONG = 10_000  # epochs of a run that is ended before it is done
 
@@ -153,3 +156,114 @@ def test_only_the_same_work_is_replayed(flowers: Lab) -> None:
     with pytest.raises(psycopg2.Error, match="it had other rows"):
         flowers.fit("repacked", "others", "mst", 2, options={"replay": number})
     assert "others" not in flowers.tables()
+
+
+# -- what others can do to a run ---------------------------------------------------------------------------------
+
+
+def test_a_locked_state_table_holds_up_no_other_run(flowers: Lab) -> None:
+    """A transaction that has dropped or locked states, and does not end, as a forgotten psql does."""
+    number = flowers.fit("train", "locked", "mst", 1)
+    with contextlib.closing(flowers.connect()) as session:
+        session.autocommit = False
+        run(session, "SELECT forget(%s)", number)
+        flowers("SET statement_timeout = '60s'")
+        try:
+            flowers.fit("train", "beside_it", "mst", 1)
+            assert flowers.value("SELECT used FROM limits WHERE name = 'state_bytes'") > 0
+        finally:
+            flowers("RESET statement_timeout")
+        session.rollback()
+
+
+@pytest.mark.parametrize("lock", ["run {run}", "owner {owner}"])
+def test_an_advisory_lock_that_somebody_keeps_can_be_left_alone(flowers: Lab, lock: str) -> None:
+    """Anybody can take such a lock, and nobody may make another session wait for ever."""
+    number = flowers.fit("train", f"kept_{len(lock)}", "mst", 1)
+    name = "cerebro_db " + lock.format(run=number, owner=flowers.value("SELECT current_user"))
+    with contextlib.closing(flowers.connect()) as session:
+        run(session, "SELECT pg_advisory_lock(hashtextextended(%s, 0))", name)
+        flowers("SET statement_timeout = '3s'")
+        try:
+            with pytest.raises(psycopg2.errors.QueryCanceled):
+                flowers("SELECT resume(%s, epochs => 2)", number)
+        finally:
+            flowers("RESET statement_timeout")
+        if lock.startswith("owner"):  # it ends by itself, too, after a minute
+            with pytest.raises(psycopg2.errors.ObjectInUse, match="another session holds the lock") as caught:
+                flowers("SELECT resume(%s, epochs => 2)", number)
+            assert "pg_locks" in caught.value.diag.message_hint
+    assert flowers("SELECT resume(%s, epochs => 2)", number) == [(number,)]
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        '{"rows": -9000000000000000000, "of": 1}',
+        '{"rows": 9000000000000000000, "of": 1, "loss": 1e400}',
+        '{"rows": []}',
+        "{",
+    ],
+)
+def test_planted_progress_changes_no_run(flowers: Lab, reported: str) -> None:
+    """The rows of a view can raise notices that look like those of a trainer."""
+    notice = messages.PROGRESS + reported
+    flowers("DROP VIEW IF EXISTS telling, telling_summary")
+    flowers(
+        "CREATE OR REPLACE FUNCTION tell() RETURNS boolean LANGUAGE plpgsql AS"
+        f" $$ BEGIN RAISE NOTICE '%', $n${notice}$n$; PERFORM pg_sleep(1.5); RETURN true; END $$"
+    )
+    flowers(
+        "CREATE VIEW telling AS SELECT * FROM train WHERE tell(); CREATE VIEW telling_summary AS TABLE train_summary"
+    )
+    number = flowers.fit("telling", f"told_{abs(hash(reported))}", "mst", 2)
+    assert flowers("SELECT status, percent FROM run_progress WHERE run = %s", number) == [("finished", 100.0)]
+    assert flowers.value("SELECT min(rows_done) >= 0 FROM heartbeat WHERE run = %s", number)
+
+
+# -- runs of several users with one number -------------------------------------------------------------------------
+
+
+def test_an_administrator_says_whose_run_it_means(server: str) -> None:
+    """A user can write a row of its own with the number of another user's run."""
+    with town(server) as root:
+        bob, mallory = root.user("bob", "cerebro_user"), root.user("mallory", "cerebro_user")
+        admin, monitor = root.user("admin", "cerebro_admin"), root.user("monitor", "cerebro_monitor")
+        equip(bob)
+        number = fit(bob)
+        session = "SELECT jsonb_build_object('pid', pid, 'backend_start', backend_start) FROM cerebro._sessions()"
+        for user in (bob, mallory):
+            if user is mallory:
+                columns = root(
+                    "SELECT string_agg(attname, ', ') FROM pg_attribute"
+                    " WHERE attrelid = 'cerebro.run'::regclass AND attnum > 0 AND attname <> 'owner'"
+                )[0]
+                root(
+                    f"INSERT INTO cerebro.run (owner, {columns}) SELECT %s, {columns} FROM cerebro.run WHERE run = %s",
+                    mallory.name,
+                    number,
+                )
+                user("INSERT INTO cerebro.event (run, event) VALUES (%s, 'created')", number)
+            # Both runs seem to be under way: in the sessions of this test.
+            user(
+                f"INSERT INTO cerebro.event (run, event, detail) SELECT %s, 'started', ({session} WHERE pid ="
+                " pg_backend_pid())",
+                number,
+            )
+        assert admin("SELECT owner::text, status FROM cerebro.runs WHERE run = %s ORDER BY 1", number) == sorted(
+            [(bob.name, "running"), (mallory.name, "running")]
+        )
+        for call in ("cancel(%s)", "forget(%s)", "wait(%s, 0)"):
+            error = admin.refused(f"SELECT cerebro.{call}", number, why=psycopg2.Error)
+            assert f"several users have a run {number}: {bob.name}, {mallory.name}" in str(error)
+            assert "owner =>" in error.diag.message_hint
+        asked = "SELECT owner::text FROM cerebro.event WHERE run = %s AND event = 'cancel requested'"
+        error = monitor.refused("SELECT cerebro.cancel(%s, %s)", number, bob.name)
+        assert root(asked, number) == []
+        assert admin("SELECT cerebro.cancel(%s, %s)", number, mallory.name) == [True]
+        assert root(asked, number) == [mallory.name]
+        assert bob("SELECT cerebro.cancel(%s)", number) == [True]  # a user's own run needs no name
+        bob.refused("SELECT cerebro.cancel(%s, %s)", number, mallory.name, why=psycopg2.errors.UndefinedObject)
+        mallory.log_in()  # its run is interrupted
+        admin("SELECT cerebro.forget(%s, %s)", number, mallory.name)
+        assert root("SELECT owner::text FROM cerebro.run WHERE run = %s", number) == [bob.name]

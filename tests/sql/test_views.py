@@ -249,3 +249,127 @@ def test_a_run_without_models(log: Log) -> None:
     log.run(1, 0)
     assert log.progress(1) == (0, 0, None, None, None)
     assert log("SELECT status FROM cerebro.runs") == [("created",)]
+
+
+HOP: dict[str, Any] = {
+    "run": 1, "model": 1, "hop": 1, "epoch": 1, "segment": 0, "started_at": "2026-01-01", "finished_at": "2026-01-02",
+    "trainer_pid": 1, "rows": 1, "steps": 1, "loss": 1.0, "metric": 1.0, "metrics": "{}", "state_bytes": 8,
+    "state_sha256": "x", "weights_offset": 0, "weights_bytes": 8, "seconds": SECONDS,
+}  # fmt: skip
+LATEST, EARLIEST = "3000-01-01 00:00+00", "2000-01-01 00:00+00"
+VIEWS = (
+    "run_plan",
+    "runs",
+    "learning_curve",
+    "leaderboard",
+    "run_progress",
+    "hop_timeline",
+    "segments_now",
+    "run_time",
+)
+
+
+def write(log: Log, table: str, row: dict[str, Any]) -> None:
+    log(f"INSERT INTO cerebro.{table} ({', '.join(row)}) VALUES ({', '.join(['%s'] * len(row))})", *row.values())
+
+
+SOUND: dict[str, dict[str, Any]] = {
+    "run": {
+        "run": 2, "source_table": "x", "model_table": "x", "selection_table": "x", "arch_table": "x", "epochs": 1,
+        "evaluate_every": 1, "seed": 1, "segments": 1, "dist_keys": "{0}", "configurations": 1, "rows_per_epoch": 1,
+        "storage": "x", "options": "{}", "layout": "{}", "source_summary": "{}", "version": "0",
+    },
+    "event": {"run": 1, "event": "failed"},
+    "attempt": {"run": 1, "model": 1, "hop": 1, "segment": 0},
+    "hop": HOP,
+    "decision": {"run": 1, "model": 1, "epoch": 1, "decision": "stop", "policy": "p"},
+    "heartbeat": {"run": 1, "rows_done": 1, "rows_total": 1},
+}  # fmt: skip
+MOMENTS = {
+    "run": ("created_at",),
+    "event": ("at",),
+    "attempt": ("started_at",),
+    "hop": ("started_at", "finished_at"),
+    "decision": ("at",),
+    "heartbeat": ("at",),
+}
+POISON: list[tuple[str, str, Any]] = [
+    *(
+        (table, column, value)
+        for table, columns in MOMENTS.items()
+        for column in columns
+        for value in ("4714-11-24 00:00+00 BC", "294276-01-01", "-infinity", "infinity")
+    ),
+    *(("hop", column, value) for column in ("loss", "metric") for value in (1e290, -1.7e308, 5e-324, -1e-200)),
+    ("hop", "rows", 2**63 - 1),
+    ("hop", "rows", -1),
+    ("hop", "seconds", '{"train": 1e300}'),
+    ("hop", "seconds", '{"save": 1e-300}'),
+    ("hop", "seconds", '{"load": "NaN"}'),
+    ("heartbeat", "rows_done", 2**63 - 1),
+    ("heartbeat", "rows_total", -1),
+    ("event", "detail", json.dumps({"message": "x" * 10_000_001})),
+    ("decision", "reason", "x" * 10_000_001),
+    ("decision", "epoch", 0),
+    ("run", "name", "x" * 1_000_001),
+    ("run", "description", "x" * 1_000_001),
+    ("run", "options", json.dumps({"x": "x" * 1_000_000})),
+    ("run", "segments", 0),
+    ("run", "configurations", 2**31 - 1),
+]
+
+
+def test_the_log_takes_nothing_that_the_views_cannot_compute_with(log: Log) -> None:
+    for table, column, value in POISON:
+        with pytest.raises(psycopg2.errors.CheckViolation):
+            write(log, table, {**SOUND[table], column: value})
+            raise AssertionError(f"{table}.{column} took {str(value)[:40]}")
+    for table, row in SOUND.items():
+        write(log, table, row)  # nothing else was wrong
+
+
+def test_rows_at_the_bounds_break_no_view(log: Log) -> None:
+    """The worst that a user can write about a run of its own, two million times the largest loss included."""
+    log.run(1, 2, epochs=2**31 - 1)
+    log("UPDATE cerebro.run SET segments = %s, created_at = %s", 2**31 - 1, EARLIEST)
+    worst = [1e100, -1e100, 1e-100, 0.0, float("nan"), float("inf"), float("-inf")]
+    hop = 0
+    for epoch, loss in enumerate(worst, 1):
+        for rows in (0, 1, 10**12):
+            for started, finished in ((EARLIEST, LATEST), (LATEST, EARLIEST)):
+                hop += 1
+                seconds = {stage: (-1) ** hop * 1e12 for stage in ("data", "build", "load", "train", "save", "behind")}
+                own = {"hop": hop, "epoch": epoch, "loss": loss, "metric": loss, "rows": rows}
+                own |= {"started_at": started, "finished_at": finished, "seconds": json.dumps(seconds)}
+                write(log, "hop", {**HOP, **own})
+    log(
+        "INSERT INTO cerebro.hop (run, model, hop, epoch, segment, started_at, trainer_pid, rows, steps, loss,"
+        " metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
+        " SELECT 1, 2, hop, 1, 0, now(), 1, 1e12, 1, CASE WHEN hop % 2 = 0 THEN 1e100 ELSE 1e-100 END, '{}', 8, 'x',"
+        """ 0, 8, '{"train": 1e-100}' FROM generate_series(1, 200000) hop"""
+    )
+    log(
+        "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, started_at, finished_at, rows,"
+        " loss, metrics, seconds) SELECT 1, 1, 1, 'validation', part, 0, %s, %s, 1e12, 1e100, '{}', '{}'"
+        " FROM generate_series(1, 100) part",
+        EARLIEST,
+        LATEST,
+    )
+    log("UPDATE cerebro.run SET validation_layout = '{\"rows\": 9223372036854775807}'")
+    for at in (EARLIEST, LATEST):
+        for done, total in ((0, 10**18), (10**18, 0)):
+            log(
+                "INSERT INTO cerebro.heartbeat (run, at, rows_done, rows_total) VALUES (1, %s, %s, %s),"
+                " (1, %s::timestamptz - interval '1 us' * sign(extract(year FROM %s::timestamptz) - 2500), %s, %s)",
+                *(at, done, total, at, at, total, done),
+            )
+    log(
+        "INSERT INTO cerebro.attempt (run, model, hop, segment, started_at) VALUES (1, 1, %s, 0, %s)", 2**31 - 1, LATEST
+    )
+    log(
+        "INSERT INTO cerebro.event (run, event, at, detail) VALUES (1, 'extended', %s, %s), (1, 'built', %s, %s)",
+        *(LATEST, json.dumps({"epochs": 2**31 - 1}), EARLIEST, json.dumps({"parameters": 2**63 - 1})),
+    )
+    for view in VIEWS:
+        assert log(f"SELECT * FROM cerebro.{view}"), view
+    assert log("SELECT * FROM cerebro.limits")

@@ -18,10 +18,22 @@ def of_run(run: int) -> str:
     return f"cerebro_db run {run}"
 
 
+def of_owner(owner: str) -> str:
+    """The name of the lock of whoever counts the runs of an owner."""
+    return f"cerebro_db owner {owner}"
+
+
+def in_use(what: str) -> InUse:
+    return InUse(
+        f"{what} cannot be changed now: another session holds the lock",
+        hint="Try again when its transaction has ended. pg_locks shows the session (locktype advisory).",
+    )
+
+
 def take(db: Database, name: str, what: str) -> None:
     """Wait for a lock, listening for a cancel; ``what`` is in use if another session keeps it too long."""
     deadline = time.monotonic() + PATIENCE
     while not db.value(f"SELECT {TRY.format('$1')}", ("text",), name):
         if time.monotonic() > deadline:
-            raise InUse(f"{what} is in use by another session's transaction", hint="Try again when it has ended.")
+            raise in_use(what)
         time.sleep(LISTEN_EVERY)  # the next question listens for a cancel

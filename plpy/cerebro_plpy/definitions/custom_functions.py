@@ -12,6 +12,7 @@ from typing import Any
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedObject, Unsupported
 from cerebro_db.core.parameters import custom
 
+from ..database import locks
 from ..database.access import Database
 from ..database.entry import entry
 
@@ -93,7 +94,7 @@ def take_turns(db: Database) -> None:
 
     LOCK TABLE would need more rights than inserting rows.
     """
-    db.rows("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('cerebro_db custom functions', 0))")
+    locks.take(db, "cerebro_db custom functions", "the list of custom functions")
 
 
 def _append(db: Database, name: str, version: int, kind: str, source: str | None, description: str | None) -> int:

@@ -231,7 +231,9 @@ class Driver:
             rows += sum(task.rows for task in worker.tasks.under_way)
             computing = worker.tasks.computing
             if computing is not None and isinstance(computing.units[0], Train):
-                rows += worker.session.progress.rows if worker.session.progress is not None else 0
+                # Code that was planted in the rows' table can report anything.
+                reported = worker.session.progress.rows if worker.session.progress is not None else 0
+                rows += max(0, reported)
         return rows
 
     def beat(self, *, last: bool = False) -> None:

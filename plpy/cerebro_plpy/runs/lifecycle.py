@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cerebro_db.core.errors import InUse, NotPermitted, Unsupported, WrongState
+from cerebro_db.core.errors import InUse, NotPermitted, Unsupported
 from cerebro_db.core.events import Event, RunStatus
 
 from .. import platform
@@ -33,12 +33,13 @@ def wait(db: Database, run_id: int, timeout: float | None) -> str:
     def over(ended: bool) -> bool:
         return ended or (deadline is not None and time.monotonic() >= deadline)
 
-    status, ended = RunLog.of_caller(db, run_id).standing()
+    whose = RunLog.of_caller(db, run_id).whose()
+    status, ended = RunLog.of_caller(db, run_id).standing(whose)
     if not over(ended):
         with _polled(db, run_id) as log:
             while not over(ended):
                 time.sleep(LISTEN_EVERY)  # the next question listens for a cancel
-                status, ended = log.standing()
+                status, ended = log.standing(whose)
     # A submitted run that is finished makes its model tables before it has ended.
     return str(RunStatus.RUNNING if status is RunStatus.FINISHED and not ended else status)
 
@@ -59,42 +60,39 @@ def _polled(db: Database, run_id: int) -> Iterator[RunLog]:
 
 
 @entry
-def cancel(db: Database, run_id: int) -> bool:
+def cancel(db: Database, run_id: int, owner: str | None) -> bool:
     """Ask the session that drives the run to end it; False if no session does."""
     log = RunLog.of_caller(db, run_id)
-    if log.status() is not RunStatus.RUNNING:
+    whose = log.whose(owner)
+    if log.status(whose) is not RunStatus.RUNNING:
         return False
-    log.request_cancel()
+    if whose != relations.current_role(db):
+        _require_admin(db, run_id, whose, "cancel")
+    log.request_cancel(whose)
     return True
 
 
 @entry
-def forget(db: Database, run_id: int) -> None:
+def forget(db: Database, run_id: int, owner: str | None) -> None:
     """Remove a run's log and states.  Its model tables belong to the user and stay."""
     locks.take(db, locks.of_run(run_id), f"run {run_id}")
     log = RunLog.of_caller(db, run_id)
-    owners = log.owners()
-    if owners and owners[0] != relations.current_role(db):
-        _forget_for_owner(db, log, owners)
-        return
-    _require_ended(log)
-    log.require_own()
-    log.note(Event.FORGOTTEN)
-    db.rows("SELECT cerebro._forget_own($1, $2)", ("bigint", "name"), run_id, relations.current_role(db))
+    whose = log.whose(owner)
+    if whose != relations.current_role(db):
+        _require_admin(db, run_id, whose, "forget")
+    if log.status(whose) is RunStatus.RUNNING:
+        raise InUse(f"run {run_id} is running", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
+    if whose == relations.current_role(db):
+        log.require_own()
+        log.note(Event.FORGOTTEN)
+        db.rows("SELECT cerebro._forget_own($1, $2)", ("bigint", "name"), run_id, whose)
+    else:
+        db.rows("SELECT cerebro._forget($1, $2)", ("bigint", "name"), run_id, whose)
 
 
-def _forget_for_owner(db: Database, log: RunLog, owners: list[str]) -> None:
-    """An administrator forgets another user's run; a monitor can see it, no more."""
+def _require_admin(db: Database, run_id: int, owner: str, verb: str) -> None:
+    """A monitor can see the runs of others, no more."""
     if not db.value("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')"):
         raise NotPermitted(
-            f'run {log.run} belongs to "{owners[0]}"', hint="Its owner can forget it, or a member of cerebro_admin."
+            f'run {run_id} belongs to "{owner}"', hint=f"Its owner can {verb} it, or a member of cerebro_admin."
         )
-    if len(owners) > 1:
-        raise WrongState(f"several users have a run {log.run}: {', '.join(owners)}", hint="Let one of them forget it.")
-    _require_ended(log)
-    db.rows("SELECT cerebro._forget($1, $2)", ("bigint", "name"), log.run, owners[0])
-
-
-def _require_ended(log: RunLog) -> None:
-    if log.status() is RunStatus.RUNNING:
-        raise InUse(f"run {log.run} is running", hint=f"SELECT cerebro.cancel({log.run}) ends it first.")

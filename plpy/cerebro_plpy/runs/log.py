@@ -445,7 +445,7 @@ class RunLog:
                 trainer_pid,
                 trained.rows,
                 trained.steps,
-                trained.loss,
+                metric_values.loggable(trained.loss),
                 metric_values.first(trained.metrics),
                 metric_values.to_json(trained.metrics),
                 trained.state.bytes,
@@ -485,7 +485,7 @@ class RunLog:
                 began,
                 worker_pid,
                 rows,
-                loss,
+                metric_values.loggable(loss),
                 metric_values.first(metrics),
                 metric_values.to_json(metrics),
                 json.dumps(seconds),
@@ -524,14 +524,15 @@ class RunLog:
 
     # -- whose turn it is: the claim, and the status --------------------------------------------------------
 
-    def status(self) -> RunStatus:
+    def status(self, owner: str | None = None) -> RunStatus:
         """The run's status, to its owner, a monitor or an administrator."""
-        return self.standing()[0]
+        return self.standing(owner)[0]
 
-    def standing(self) -> tuple[RunStatus, bool]:
+    def standing(self, owner: str | None = None) -> tuple[RunStatus, bool]:
         """The run's status, and whether it has ended: nobody drives it, or makes its model tables."""
+        whose = owner or self.whose()
         for _ in range(2):
-            found = self._all("SELECT status, ended FROM cerebro.runs WHERE run = %s")
+            found = self._all("SELECT status, ended FROM cerebro.runs WHERE run = %s AND owner = %s", whose)
             # The driver may have ended while the statement ran and recorded that after the statement's snapshot; the
             # next statement sees it.
             if found and found[0][0] != RunStatus.INTERRUPTED:
@@ -540,6 +541,27 @@ class RunLog:
             raise no_such_run(self.run)
         status, ended = found[0]
         return RunStatus(status), ended
+
+    def whose(self, owner: str | None = None) -> str:
+        """The owner of the run that the current user means: the one it names, or itself, or the only one."""
+        owners = [
+            found
+            for (found,) in self._all(
+                "SELECT owner::pg_catalog.text AS owner FROM cerebro.run_plan WHERE run = %s"
+                " ORDER BY owner = current_user DESC, owner"
+            )
+        ]
+        mine = self.ask("SELECT current_user::pg_catalog.text AS me", ())[0][0]
+        if owner is not None:
+            owners = [found for found in owners if found == owner]
+        if not owners:
+            raise no_such_run(self.run)
+        if len(owners) > 1 and owners[0] != mine:
+            raise WrongState(
+                f"several users have a run {self.run}: {', '.join(owners)}",
+                hint=f"Say whose run it is: cerebro.cancel({self.run}, owner => '{owners[0]}'), for example.",
+            )
+        return owners[0]
 
     def require_own(self) -> None:
         if not self._all(f"SELECT 1 FROM cerebro.run WHERE {OWN}"):
@@ -563,12 +585,20 @@ class RunLog:
             recorder.listen = listen
 
     def _lock(self, recorder: Session) -> None:
-        """Of two sessions that claim or forget a run at once the second waits, and then sees what the first did."""
-        deadline = time.monotonic() + locks.PATIENCE
-        while not recorder.run(f"SELECT {locks.TRY.format('%s')}", (locks.of_run(self.run),))[0][0]:
-            if time.monotonic() > deadline:
-                raise InUse(f"run {self.run} is in use by another session's transaction", hint="Try again later.")
-            time.sleep(LISTEN_EVERY)
+        """Of two sessions that claim or forget a run at once the second waits, and then sees what the first did.
+
+        The runs of one owner are counted one after the other: two that start at once would not see each other.
+        """
+        owner = recorder.run("SELECT current_user::text")[0][0]
+        for name, what in (
+            (locks.of_run(self.run), f"run {self.run}"),
+            (locks.of_owner(owner), f"the runs of {owner}"),
+        ):
+            deadline = time.monotonic() + locks.PATIENCE
+            while not recorder.run(f"SELECT {locks.TRY.format('%s')}", (name,))[0][0]:
+                if time.monotonic() > deadline:
+                    raise locks.in_use(what)
+                time.sleep(LISTEN_EVERY)
 
     def _claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool) -> None:
         for _ in range(2):
@@ -600,8 +630,6 @@ class RunLog:
                 f"run {self.run} is finished",
                 hint=f"SELECT cerebro.resume({self.run}, epochs => {planned + 1}) would extend it.",
             )
-        # The runs of one owner are counted one after the other: two that start at once would not see each other.
-        recorder.run("SELECT pg_advisory_xact_lock(hashtextextended('cerebro_db owner ' || current_user, 0))")
         limits.require_run(limits.of_session(recorder), segments)
         if epochs is not None:
             self.note(Event.EXTENDED, epochs=epochs)
@@ -613,20 +641,13 @@ class RunLog:
         """How often a session has begun to drive the run."""
         return int(self._value(f"SELECT count(*) FROM cerebro.event WHERE {OWN} AND event = '{Event.STARTED}'"))
 
-    def request_cancel(self) -> None:
+    def request_cancel(self, owner: str) -> None:
         """By the run's owner or an administrator."""
-        self._all(
-            f"INSERT INTO cerebro.event (run, owner, event, detail) SELECT run, owner, '{Event.CANCEL_REQUESTED}',"
-            " jsonb_build_object('by', current_user) FROM cerebro.runs WHERE run = %s"
+        self.ask(
+            "INSERT INTO cerebro.event (run, owner, event, detail) VALUES"
+            f" (%s, %s, '{Event.CANCEL_REQUESTED}', jsonb_build_object('by', current_user))",
+            (self.run, owner),
         )
-
-    def owners(self) -> list[str]:
-        """The users who have a run of this number, the current user first."""
-        found = self._all(
-            "SELECT owner::pg_catalog.text AS owner FROM cerebro.runs WHERE run = %s"
-            " ORDER BY owner = current_user DESC, owner"
-        )
-        return [owner for (owner,) in found]
 
     def options(self) -> dict[str, Any] | None:
         """The options of a run of the caller's."""

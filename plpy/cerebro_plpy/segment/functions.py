@@ -17,6 +17,7 @@ from .prediction import Answer
 @entry
 def worker_open(db: Database, settings: str) -> str:
     """Starts this session's trainer, or tells about the one that runs."""
+    require(settings=(settings, str))
     return protocol.encode_opened(current.mine(db).open(protocol.decode_settings(settings)))
 
 
@@ -51,6 +52,7 @@ def state_out(db: Database, visit: int, index: int) -> Iterator[tuple[int, bytes
 @entry
 def work(db: Database, order: str) -> str:
     """Obeys an order.  An error is a reply, too: it belongs to the order and not to the session."""
+    require(work=(order, str))
     segment = current.mine(db)
     try:
         return protocol.reply_json(segment.obey(protocol.order_from_driver(order)))

@@ -116,6 +116,7 @@ class Segment:
 
     def open(self, settings: TrainerSettings) -> WorkerOpened:
         """Start a trainer with these settings, unless such a trainer runs."""
+        require_engine(settings.engine)
         if self.settings is not None and replace(self.settings, engine=settings.engine) != settings:
             self.close_trainers()
         self.wake()
@@ -128,8 +129,7 @@ class Segment:
         self.wake()
         settings = self.settings or TrainerSettings(DEFAULT)
         engine = engine or settings.engine
-        if engine not in ENGINES:  # any user may give orders, and each name would be one more process
-            raise InvalidArgument(f"there is no engine {engine[:80]!r}")
+        require_engine(engine)
         trainer = self.trainers.get(engine)
         if trainer is None or not trainer.alive:
             if trainer is not None:
@@ -340,3 +340,9 @@ class Segment:
             resident=memory.resident(trainer.pid),
             scratch=machine.room(self.folder),
         )
+
+
+def require_engine(engine: str) -> None:
+    """Any user may give orders, and each name would be one more process."""
+    if engine not in ENGINES:
+        raise InvalidArgument(f"there is no engine {engine[:80]!r}", hint=f"The engines are {', '.join(ENGINES)}.")
