@@ -26,7 +26,8 @@ WITH mine AS (
            COALESCE(own.max_run_seconds, everybody.max_run_seconds) AS run_seconds,
            COALESCE(own.min_free_connections, everybody.min_free_connections,
                     GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections,
-           COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds
+           COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds,
+           COALESCE(own.max_trainer_mb, everybody.max_trainer_mb) AS trainer_mb
       FROM (VALUES (1)) one
       LEFT JOIN cerebro.role_limit own ON own.role = current_user
       LEFT JOIN cerebro.role_limit everybody ON everybody.role = ''
@@ -55,12 +56,14 @@ SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
             (SELECT sum(numbackends) FROM pg_catalog.pg_stat_database),
             'connections to the whole server; a run takes one connection per segment and one more'),
            ('waiting_seconds', mine.waiting_seconds, NULL::numeric,
-            'seconds for which worker sessions stay open for the next call of your session; 0: they end with the call')
+            'seconds for which worker sessions stay open for the next call of your session; 0: they end with the call'),
+           ('trainer_mb', mine.trainer_mb, NULL::numeric,
+            'megabytes of private memory that each trainer process of yours may take, without a GPU')
        ) AS l (name, allowed, used, about);
 COMMENT ON VIEW cerebro.limits IS
 'What you may use of the server, and what you use now.';
 COMMENT ON COLUMN cerebro.limits.name IS
-'Name of the limit: running_runs, segments, state_bytes, run_seconds, connections or waiting_seconds.';
+'Name of the limit: running_runs, segments, state_bytes, run_seconds, connections, waiting_seconds or trainer_mb.';
 COMMENT ON COLUMN cerebro.limits.allowed IS 'The most that you may use, in the unit that about names; NULL: no limit.';
 COMMENT ON COLUMN cerebro.limits.used IS 'What is used now, in the same unit; NULL: not measured.';
 COMMENT ON COLUMN cerebro.limits.about IS 'What the limit counts, and its unit.';
@@ -72,7 +75,8 @@ CREATE OR REPLACE FUNCTION cerebro.set_limits(
     max_state_bytes      bigint  DEFAULT NULL,
     max_run_seconds      integer DEFAULT NULL,
     min_free_connections integer DEFAULT NULL,
-    max_waiting_seconds  integer DEFAULT NULL
+    max_waiting_seconds  integer DEFAULT NULL,
+    max_trainer_mb       integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -82,13 +86,13 @@ BEGIN
     DELETE FROM cerebro.role_limit l WHERE l.role = COALESCE(set_limits.role, '');
     INSERT INTO cerebro.role_limit
            (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
-            max_waiting_seconds)
+            max_waiting_seconds, max_trainer_mb)
     VALUES (COALESCE(set_limits.role, ''), set_limits.max_running_runs, set_limits.max_segments,
             set_limits.max_state_bytes, set_limits.max_run_seconds, set_limits.min_free_connections,
-            set_limits.max_waiting_seconds);
+            set_limits.max_waiting_seconds, set_limits.max_trainer_mb);
 END
 $$;
-COMMENT ON FUNCTION cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer) IS
+COMMENT ON FUNCTION cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer) IS
 'Sets all limits of a role, replacing the limits that the role had. For cerebro_admin. The limits bound what runs use;
 PostgreSQL itself limits the role''s own sessions.
 
@@ -100,7 +104,10 @@ PostgreSQL itself limits the role''s own sessions.
 - max_run_seconds: duration of a run, in seconds. A run that takes longer is cancelled and can be resumed.
 - min_free_connections: connections that stay free for other users. Default: a tenth of max_connections, at least 3.
 - max_waiting_seconds: how long the worker sessions of a call stay open, with their memory, for the next call of the
-  same session, in seconds. Default: 60. They end at once when other users lack connections or memory.';
+  same session, in seconds. Default: 60. They end at once when other users lack connections or memory.
+- max_trainer_mb: private memory of each trainer process, in megabytes. A model that needs more fails, or its trainer
+  ends. A trainer needs about 600 MB before it builds a model. Trainers that use a GPU are not limited, because drivers
+  reserve far more than they use.';
 
 CREATE OR REPLACE FUNCTION cerebro._forget_own(forgotten bigint, whose name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -8,6 +8,7 @@ CREATE TABLE cerebro.role_limit (
     max_run_seconds      integer CHECK (max_run_seconds > 0),
     min_free_connections integer CHECK (min_free_connections >= 0),
     max_waiting_seconds  integer CHECK (max_waiting_seconds BETWEEN 0 AND 86400),
+    max_trainer_mb       integer CHECK (max_trainer_mb > 0),
     set_by               name        NOT NULL DEFAULT current_user,
     set_at               timestamptz NOT NULL DEFAULT clock_timestamp()
 );

@@ -157,6 +157,7 @@ def test_the_secret_is_the_servers_alone(data_folder: Path, root: Town, alice: U
 
 # -- direct calls of the functions of worker sessions ------------------------------------------------------------
 
+OPEN = """SELECT cerebro._worker_open('{"engine": "tensorflow", "threads": 1}')"""
 PATHS = [
     "/etc/passwd",
     "../../cerebro_db/secret",
@@ -198,6 +199,7 @@ def test_a_trainer_is_opened_with_what_we_know_only(alice: User) -> None:
 
 
 def test_handles_and_names_are_no_paths(data_folder: Path, alice: User) -> None:
+    alice(OPEN)
     before = {path for path in data_folder.iterdir()}
     for path in PATHS:
         alice("SELECT cerebro._data_in(%s, %s, %s)", path, path, b"1234")
@@ -223,12 +225,27 @@ def test_handles_and_names_are_no_paths(data_folder: Path, alice: User) -> None:
 def test_a_session_opens_no_more_files_than_it_needs(alice: User) -> None:
     """A backend without free descriptors cannot write the write-ahead log, and then the whole server stops."""
     alice("SELECT cerebro._worker_close()")
+    alice(OPEN)
     (pid,) = alice("SELECT pg_backend_pid()")
     before = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     alice("SELECT count(cerebro._state_in(i::text, 0, 'x')) FROM generate_series(1, 2000) i")
     alice("SELECT count(cerebro._data_in('h', i::text, 'x')) FROM generate_series(1, 2000) i")
     alice("SELECT count(cerebro._data_in(i::text, 'x', 'x')) FROM generate_series(1, 500) i")
     assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < before + 20
+    alice("SELECT cerebro._worker_close()")
+
+
+def test_a_session_takes_states_only_for_a_trainer_and_not_without_end(alice: User) -> None:
+    """What it takes lies in memory, and goes with the trainer."""
+    alice("SELECT cerebro._worker_close()")
+    for call in ("_state_in('s', 0, 'x')", "_data_in('h', 'x', 'x')"):
+        error = alice.refused(f"SELECT cerebro.{call}", why=errors.ObjectNotInPrerequisiteState)
+        assert "no trainer" in str(error) and "_worker_open" in error.diag.message_hint
+    alice(OPEN)
+    alice("SELECT count(cerebro._state_in(i::text, 0, 'x')) FROM generate_series(1, 4096) i")
+    error = alice.refused("SELECT cerebro._state_in('one more', 0, 'x')", why=errors.InvalidParameterValue)
+    assert "4,096 states" in str(error)
+    assert alice("SELECT cerebro._state_in('7', 1, 'x')") == [1]  # more of a state that it has
     alice("SELECT cerebro._worker_close()")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg2
@@ -10,6 +12,9 @@ import pytest
 from psycopg2 import errors
 from psycopg2.extras import wait_select
 
+from cerebro_db.core.errors import DiskFull, OutOfResources
+from cerebro_plpy.platform import machine
+from cerebro_plpy.segment.scratch import require_disk, require_shared_memory
 from tests.sql import users
 from tests.sql.lab import eventually
 from tests.sql.users import Town, User
@@ -191,3 +196,33 @@ def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
         connection.close()
     assert sorted(outcomes) == ["finished", "you have 1 runs under way, and may have 1 at once"]
     assert used(ann)["running_runs"] == (1, 0)
+
+
+@pytest.mark.same_machine
+def test_the_memory_of_trainers(ann: User, limited: Any) -> None:
+    """The limit reaches the trainers of runs and of predictions; a trainer with another limit is not used again."""
+
+    def limit_of(pid: int) -> str:
+        (line,) = (line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if "Max data size" in line)
+        return line.split()[3]
+
+    def trainers() -> set[int]:
+        users.fit(ann, f"limited_{secrets.token_hex(3)}")
+        return set(ann("SELECT DISTINCT trainer_pid FROM cerebro.hop WHERE run = (SELECT max(run) FROM cerebro.run)"))
+
+    limited(max_trainer_mb=6000)
+    assert used(ann)["trainer_mb"] == (6000, None)
+    first = trainers()
+    assert {limit_of(pid) for pid in first} == {str(6000 << 20)}
+    limited()
+    second = trainers()
+    assert second and not first & second
+    assert {limit_of(pid) for pid in second} == {"unlimited"}
+
+
+def test_a_session_leaves_others_as_much_room_as_it_takes(tmp_path: Path) -> None:
+    for require, refused in ((require_disk, DiskFull), (require_shared_memory, OutOfResources)):
+        room = machine.room(tmp_path) or 0
+        require(tmp_path, 1, held=room // 4)
+        with pytest.raises(refused):
+            require(tmp_path, 1, held=room)

@@ -339,7 +339,7 @@ def test_rows_at_the_bounds_break_no_view(log: Log) -> None:
             for started, finished in ((EARLIEST, LATEST), (LATEST, EARLIEST)):
                 hop += 1
                 seconds = {stage: (-1) ** hop * 1e12 for stage in ("data", "build", "load", "train", "save", "behind")}
-                own = {"hop": hop, "epoch": epoch, "loss": loss, "metric": loss, "rows": rows}
+                own: dict[str, Any] = {"hop": hop, "epoch": epoch, "loss": loss, "metric": loss, "rows": rows}
                 own |= {"started_at": started, "finished_at": finished, "seconds": json.dumps(seconds)}
                 write(log, "hop", {**HOP, **own})
     log(

@@ -12,6 +12,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from . import current
 from .prediction import Answer
+from .worker import Segment
 
 
 @entry
@@ -30,7 +31,7 @@ def worker_close(db: Database) -> None:
 def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
     """Takes one variable of one packed buffer into this session's cache."""
     require(handle=(handle, str), variable=(variable, str), payload=(payload, bytes))
-    current.mine(db).receive_rows(handle, variable, payload)
+    opened(db).receive_rows(handle, variable, payload)
     return len(payload)
 
 
@@ -38,7 +39,7 @@ def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
 def state_in(db: Database, name: str, start: int, payload: bytes) -> int:
     """Takes one row of a model's state."""
     require(name=(name, str), start=(start, int), payload=(payload, bytes))
-    current.mine(db).received.receive(name, start, payload)
+    opened(db).received.receive(name, start, payload)
     return len(payload)
 
 
@@ -70,6 +71,14 @@ def predict_chunk(db: Database, rows: int, variables: list[bytes | None]) -> lis
     if prediction is None:
         raise WrongState("no prediction is under way in this session")
     return prediction.predict(rows, variables)
+
+
+def opened(db: Database) -> Segment:
+    """The worker of this session, which has a trainer: what the trainer gets goes when it and the session end."""
+    segment = current.mine(db)
+    if segment.settings is None:
+        raise WrongState("this session has no trainer", hint="SELECT cerebro._worker_open(…) starts it.")
+    return segment
 
 
 def require(**arguments: tuple[Any, type[Any]]) -> None:

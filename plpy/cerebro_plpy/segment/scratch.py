@@ -69,17 +69,23 @@ def process_start(pid: int) -> str:
         return ""
 
 
-def require_disk(folder: Path, size: int) -> None:
-    """The write-ahead log may be on the same disk, and the server ends when the log has no room."""
+def require_disk(folder: Path, size: int, held: int = 0) -> None:
+    """The write-ahead log may be on the same disk, and the server ends when the log has no room.
+
+    ``held`` is as for shared memory.
+    """
     room = machine.room(folder)
-    if room is not None and room < size + RESERVE:
+    if room is not None and room < held + size + RESERVE:
         raise DiskFull(f"{room >> 20:,} MB left in {folder} for what does not fit into memory", hint=MAKE_ROOM)
 
 
-def require_shared_memory(folder: Path, size: int) -> None:
-    """Shared memory is the machine's memory: other processes need some of it."""
+def require_shared_memory(folder: Path, size: int, held: int = 0) -> None:
+    """Shared memory is the machine's memory: other processes need some of it.
+
+    A session that holds ``held`` bytes already gets no more than it leaves, so half of what was free at most.
+    """
     room = machine.room(folder)
-    if room is not None and room < size + RESERVE:
+    if room is not None and room < held + size + RESERVE:
         raise OutOfResources(
             f"{room >> 20:,} MB of shared memory left in {folder} for model states",
             hint="Train in fewer segments or with smaller models.",

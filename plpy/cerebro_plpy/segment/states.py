@@ -16,6 +16,7 @@ from cerebro_db.core.protocol import STATE_ROW, Origin, StateRef
 from .scratch import require_disk, require_shared_memory
 
 LARGEST_STATE = 1 << 40  # bytes
+MOST_STATES = 4096  # of a session at once; an order needs one for each of its models
 
 
 class ReceivedStates:
@@ -25,18 +26,22 @@ class ReceivedStates:
         self._folder = folder
         self._require_room = require_disk if on_disk else require_shared_memory
         self._paths: dict[str, Path] = {}
+        self._bytes: dict[str, int] = {}  # received so far
         self._open: FileIO | None = None  # the file of the state that was received last
 
     def receive(self, name: str, start: int, payload: bytes) -> None:
         """Take the bytes of a state from ``start`` on."""
         if not 0 <= start <= LARGEST_STATE:
             raise InvalidArgument(f"a state cannot have bytes at {start}")
+        if name not in self._paths and len(self._paths) >= MOST_STATES:
+            raise InvalidArgument(f"this session has received {MOST_STATES:,} states, and no order has used them")
         path = self._paths.setdefault(name, self._folder / f"state.in.{secrets.token_hex(4)}")
         if self._open is None or self._open.name != str(path):
             self._close()
             # It stays open, because opening it for each row would take longer than all the rest.
             self._open = open(path, "wb", buffering=0, opener=without_truncating)  # noqa: SIM115
-        self._require_room(self._folder, len(payload))
+        self._require_room(self._folder, len(payload), sum(self._bytes.values()))
+        self._bytes[name] = self._bytes.get(name, 0) + len(payload)
         left = memoryview(payload)
         while left:
             written = os.pwrite(self._open.fileno(), left, start)
@@ -53,6 +58,7 @@ class ReceivedStates:
         """Delete states: a state may take as much memory as the model."""
         for name in names:
             path = self._paths.pop(name, None)
+            self._bytes.pop(name, None)
             if path is not None:
                 if self._open is not None and self._open.name == str(path):
                     self._close()

@@ -147,6 +147,7 @@ def _own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
                 threads=chosen["threads"],
                 deterministic=chosen["deterministic"],
                 gpu=chosen["gpus"][0] if chosen["gpus"] else None,
+                memory_limit_mb=limits.of_trainers(db),
             )
         )
         yield mine
