@@ -26,6 +26,7 @@ RunNumber = Annotated[
 ]
 WhichRun = Annotated[int, typer.Argument(metavar="RUN", help="The run's number.", show_default=False)]
 
+TABLES_WITHIN = 30.0  # seconds; large models are copied into the model table
 ENDS_WITHIN = 30.0  # seconds; a cancelled run usually ends after one second, and after more while it starts
 
 
@@ -84,6 +85,9 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
             created = f"{run.created_at.astimezone():%m-%d %H:%M}"
             table.add_row(*cells, *counts, created, drawing.seconds(took), *([Text(run.owner)] if several else []))
         console.print(table)
+        for run in shown:
+            if run.status == "finished" and run.message:
+                console.print(Text(f"run {run.run}: {run.message}"), soft_wrap=True)
         if len(known) > limit:
             console.print(f"… and {len(known) - limit} more: cerebro runs --limit {len(known)}", style="dim")
 
@@ -105,10 +109,14 @@ def _follow(cerebro: Cerebro, number: int, console: Console, top: int) -> None:
     except KeyboardInterrupt:
         console.print(f"The run continues. To watch it again: cerebro watch {number}")
         return
-    if progress.status != "finished":
-        console.print(Text(cerebro.run(number).message or ""), soft_wrap=True)
+    message = progress.message
+    if progress.status == "finished":
+        cerebro.status_within(number, TABLES_WITHIN)  # a submitted run makes its model tables now
+        message = cerebro.run(number).message
+    if message or progress.status != "finished":
+        console.print(Text(message or ""), soft_wrap=True)
     console.print(f"Details: cerebro show {number}")
-    if progress.status != "finished":
+    if message or progress.status != "finished":
         raise typer.Exit(1)
 
 

@@ -158,6 +158,7 @@ class RunProgress(View):
     best_metric: Mapped[float | None]
     seen_at: Mapped[datetime | None]
     owner: Mapped[str] = mapped_column(primary_key=True)
+    message: Mapped[str | None]
 
     @property
     def ended(self) -> bool:

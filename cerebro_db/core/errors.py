@@ -127,6 +127,12 @@ class TrainerFailed(CerebroError):
     sqlstate = "58000"
 
 
+class RowsLost(CerebroError):
+    """The rows that a segment had cached are gone or damaged.  The segment can read them again."""
+
+    sqlstate = "58030"
+
+
 class ConfigurationFailed(CerebroError):
     """The configuration itself cannot be trained.  A retry would fail again."""
 

@@ -97,6 +97,12 @@ SELECT r.run,
        CASE WHEN last.event <> 'started' THEN span.ended_at END AS ended_at,
        CASE WHEN made.event = 'not materialized' AND made.event_id > last.event_id
             THEN 'its model tables were not made: ' || (made.detail ->> 'message')
+                 || '; SELECT cerebro.materialize(' || r.run || ', ''another_name'') makes them'
+            -- The event 'materialized' is committed together with the tables, so it is missing if they are: the session
+            -- ended before it had made them, or its caller has rolled back.
+            WHEN last.event = 'finished' AND COALESCE(made.event_id, 0) < last.event_id AND NOT holder.is_making
+            THEN 'its models are in no table; SELECT cerebro.materialize(' || r.run || ', '
+                 || quote_literal(r.model_table) || ') makes it'
             ELSE last.detail ->> 'message'
        END AS message,
        (last.detail ->> 'pid')::integer AS driver_pid,
@@ -106,7 +112,7 @@ SELECT r.run,
        CASE last.event
             WHEN 'created' THEN driver.pid IS NULL
             WHEN 'started' THEN driver.pid IS NULL
-            WHEN 'finished' THEN NOT (span.submitted AND driver.pid IS NOT NULL
+            WHEN 'finished' THEN NOT (span.submitted AND holder.is_making
                                       AND started.event_id > COALESCE(made.event_id, 0))
             ELSE true
        END AS ended
@@ -119,6 +125,13 @@ SELECT r.run,
   LEFT JOIN cerebro._sessions() driver
          ON driver.pid = (COALESCE(started.detail, last.detail) ->> 'pid')::integer
         AND driver.backend_start = (COALESCE(started.detail, last.detail) ->> 'backend_start')::timestamptz
+ -- Whether the driver is still in the transaction that makes the model tables (locks.of_models).
+ CROSS JOIN LATERAL (
+    SELECT COALESCE((driver.pid, hashtextextended('cerebro_db models of run ' || r.run, 0))
+                    IN (SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint
+                          FROM pg_catalog.pg_locks l
+                         WHERE l.locktype = 'advisory'), false) AS is_making
+ ) holder
  WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
@@ -137,7 +150,8 @@ COMMENT ON COLUMN cerebro.runs.created_at IS 'When the run was created.';
 COMMENT ON COLUMN cerebro.runs.started_at IS 'When a session first began to drive the run.';
 COMMENT ON COLUMN cerebro.runs.ended_at IS
 'When the run finished, failed or was cancelled; NULL while it runs and when it was interrupted.';
-COMMENT ON COLUMN cerebro.runs.message IS 'Why the run failed or was cancelled, or why its model tables were not made.';
+COMMENT ON COLUMN cerebro.runs.message IS 
+'Why the run failed or was cancelled. Of a finished run: that its models are in no table, why, and what makes it.';
 COMMENT ON COLUMN cerebro.runs.driver_pid IS
 'Process id of the session that drives the run; when interrupted, of the session that drove it last.';
 COMMENT ON COLUMN cerebro.runs.description IS 'Description that the user gave the run.';

@@ -61,7 +61,8 @@ SELECT r.run,
        board.best_loss,
        board.best_metric,
        beat.at AS seen_at,
-       r.owner
+       r.owner,
+       runs.message
   FROM cerebro.run_plan r
   JOIN cerebro.runs USING (run, owner)
   LEFT JOIN beat USING (run, owner)
@@ -100,3 +101,4 @@ COMMENT ON COLUMN cerebro.run_progress.best_metric IS
 'Metric of that model: validation metric if there is one, else training metric.';
 COMMENT ON COLUMN cerebro.run_progress.seen_at IS 'When the run last reported its progress.';
 COMMENT ON COLUMN cerebro.run_progress.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.run_progress.message IS 'As in cerebro.runs.';

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ from cerebro_db.core.errors import DiskFull
 from cerebro_plpy.platform import machine
 from cerebro_plpy.segment.row_cache import CachedRows
 from cerebro_plpy.segment.scratch import RESERVE
-from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential
+from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential, trainer_processes
 
 OPTIONS = {"deterministic": True, "seed": 2}
 
@@ -73,6 +77,55 @@ def test_a_trainer_that_waited_in_vain_leaves_no_rows_on_disk(place: Lab) -> Non
         place("SELECT pg_terminate_backend(%s)", pid)
     eventually(lambda: not place.waiting() & sessions, 15, "they are gone")
     eventually(lambda: not place.abandoned(), 15, "and their rows")
+
+
+def files_of_rows(place: Lab) -> list[Path]:
+    """The files of the rows that the segments of the run under way have cached."""
+    assert place.home is not None
+    sessions = {str(pid) for pid, application in place.sessions() if "segment" in application}
+    places = [*place.home.glob("clusters/*/data/pgsql_tmp_cerebro"), *Path("/dev/shm").glob("cerebro_db_*")]
+    folders = [folder for base in places for folder in base.iterdir() if folder.name.partition("-")[0] in sessions]
+    return [path for folder in folders for path in folder.glob("data-*/*")]
+
+
+def cut(files: list[Path]) -> None:
+    for path in files:
+        os.truncate(path, 100)
+
+
+def delete(files: list[Path]) -> None:
+    for path in files:
+        path.unlink()
+
+
+def delete_all(files: list[Path]) -> None:
+    """With the folders of the sessions, as a program that empties /dev/shm does."""
+    for folder in {path.parents[1] for path in files}:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.needs_cluster
+@pytest.mark.parametrize("damage", [cut, delete, delete_all])
+def test_rows_whose_files_are_damaged_are_read_again(place: Lab, damage: Callable[[list[Path]], None]) -> None:
+    """No configuration fails, and the models become what they would have become."""
+    assert place.home is not None
+    if not place("SELECT 1 FROM pg_class WHERE oid = to_regclass('two')"):
+        fit = "batch_size=10, epochs=1"
+        place.selection("two", [(1, f"optimizer='SGD(lr=0.0{n})', {CROSS}", fit) for n in (1, 2)])
+        place.fit("wide_packed", "undamaged", "two", 4, options=OPTIONS)
+    name = damage.__name__
+    run_id = place.submit("wide_packed", name, "two", 4, options=OPTIONS)
+    eventually(lambda: place("SELECT 1 FROM hop WHERE run = %s HAVING count(*) >= 3", run_id), 60, "some hops")
+    damage(files_of_rows(place))
+    for pid, parent in trainer_processes(place.home):  # their successors have to read those files
+        if damage is delete and parent in {pid for pid, _ in place.sessions()}:
+            os.kill(pid, signal.SIGKILL)
+    assert place.value("SELECT wait(%s, 120)", run_id) == "finished", place(
+        "SELECT message FROM runs WHERE run = %s", run_id
+    )
+    failed = place("SELECT event, detail FROM event WHERE run = %s AND event LIKE '%% failed'", run_id)
+    assert "model failed" not in dict(failed) and "unit failed" in dict(failed)
+    assert place.weights(name) == place.weights("undamaged")
 
 
 @pytest.mark.parametrize("most", [-1, 1.5, "much"])

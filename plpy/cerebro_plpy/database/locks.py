@@ -30,6 +30,16 @@ def in_use(what: str) -> InUse:
     )
 
 
+def of_models(run: int) -> str:
+    """The name of the lock of the transaction that trains a run and then makes its model tables."""
+    return f"cerebro_db models of run {run}"
+
+
+def show(db: Database, name: str) -> None:
+    """Let other sessions see in pg_locks that this transaction has not ended.  No session waits for this lock."""
+    db.value("SELECT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($1, 0))", ("text",), name)
+
+
 def take(db: Database, name: str, what: str) -> None:
     """Wait for a lock, listening for a cancel; ``what`` is in use if another session keeps it too long."""
     deadline = time.monotonic() + PATIENCE

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, TrainerFailed
+from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, RowsLost, TrainerFailed
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Schedule, Status, Train, Unit
@@ -22,7 +22,7 @@ from ..database.access import Database
 from ..database.polling import LISTEN_EVERY
 from ..platform.machine import cores
 from ..sessions import limits
-from ..sessions.failures import CANCELLED, Refused, failure_of, first_line
+from ..sessions.failures import Refused, failure_of, first_line, session_was_lost
 from ..sessions.overlap import Task
 from ..sessions.session import Session, wait_any
 from ..sessions.team import Team, Worker
@@ -33,7 +33,7 @@ from .unit import Result, Units
 
 HEARTBEAT_EVERY = 1.0  # seconds
 TELL_EVERY = 60.0  # seconds between two progress notices; a notice comes with every tenth of a run, too
-LOSSES = (TrainerFailed, CorruptState)  # what ended may have nothing to do with the model
+LOSSES = (TrainerFailed, CorruptState, RowsLost)  # what ended may have nothing to do with the model
 SICK_AFTER = 3  # models whose trainer died on one segment in a row: then the segment is to blame, not the models
 # A segment reads ahead where fetching and storing take more than this share of the time of training: choosing the next
 # unit early costs the schedule some freedom.  And where a unit's states have between so many bytes: smaller states are
@@ -76,10 +76,19 @@ class Driver:
         self._begin(worker, task)
 
     def _begin(self, worker: Worker, task: Task) -> None:
-        task.work, task.statement = self._work(worker, task), None
-        worker.tasks.under_way.append(task)
-        if worker.session.work is None:
-            worker.session.begin(worker.tasks.run())
+        while True:
+            task.work, task.statement = self._work(worker, task), None
+            worker.tasks.under_way.append(task)
+            if worker.session.work is not None:
+                return
+            try:
+                worker.session.require_life()
+                worker.session.begin(worker.tasks.run())
+                return
+            except psycopg2.Error as error:
+                self._require_lost(worker, error)
+            worker.tasks.abandon()
+            self.team.replace(worker)
 
     def reads_ahead(self, segment: int) -> bool:
         tasks = self.team.workers[segment].tasks
@@ -170,10 +179,7 @@ class Driver:
 
     def _after_loss(self, worker: Worker, error: psycopg2.Error) -> list[Outcome]:
         """A session is gone, and with it whatever it was doing."""
-        if self.team.platform.lost_a_segment(error):
-            self.run.segments_lost = True
-        elif not worker.session.lost and error.pgcode != CANCELLED:
-            raise failure_of(f"segment {worker.segment}", error, self.team.platform) from error
+        self._require_lost(worker, error)
         reason, asked, abandoned = first_line(error), worker.tasks.asked, worker.tasks.abandon()
         self.team.replace(worker)
         outcomes = []
@@ -190,6 +196,12 @@ class Driver:
                 task.started, task.may_compute, task.rows = time.monotonic(), True, 0
                 self._begin(worker, task)
         return outcomes
+
+    def _require_lost(self, worker: Worker, error: psycopg2.Error) -> None:
+        """Raise an error that is not the end of a session: it concerns the whole run."""
+        self.run.segments_lost |= self.team.platform.lost_a_segment(error)
+        if not worker.session.lost and not session_was_lost(error, self.team.platform):
+            raise failure_of(f"segment {worker.segment}", error, self.team.platform) from error
 
     def on_record(self, worker: Worker, unit: Unit, seconds: float) -> Outcome | None:
         """The outcome of a unit whose session was lost, if the log has it: perhaps on the way back from its COMMIT."""

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg2
+
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DISPLAY_NAMES, SECOND_TRIAL_SECONDS
 from cerebro_db.core.errors import CerebroError, DiskFull, OutOfResources, TrainerFailed
 from cerebro_db.core.protocol import Described, EngineTried
 
 from ..database.access import Database
+from ..sessions.failures import failure_of, session_was_lost
 from ..sessions.team import Team
 from .engine_choice import start_with, weighed
 from .run import Figures, Model, Run
@@ -131,7 +134,12 @@ def tell(db: Database, run: Run, team: Team) -> None:
     """Say which engines were chosen, and end the trainers of all others."""
     used = Counter(model.engine for model in run.models.values() if model.engine)
     order = protocol.KeepEngines(list(used))
-    team.run_all({worker.segment: team.order(worker, order) for worker in team.workers})
     start_with(team.options, used)
+    try:
+        team.run_all({worker.segment: team.order(worker, order) for worker in team.workers})
+    except psycopg2.Error as error:
+        if not session_was_lost(error, team.platform):
+            raise failure_of("a worker session", error, team.platform) from error
+        team.reopen()  # with new trainers, of these engines only
     shares = [f"{number} with {DISPLAY_NAMES[engine]}" for engine, number in used.most_common()]
     db.notice(f"run {run.id}: of {len(run.models)} configurations, {' and '.join(shares)}")

@@ -14,6 +14,7 @@ from cerebro_db.core.scheduling.schedule import Schedule, Status
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import History, Policy
 
+from ..database import locks
 from ..database.access import Database
 from ..database.cancellation import Listen
 from ..sessions import kept_teams
@@ -37,6 +38,7 @@ def carry_out(
     submitted: bool = False,
 ) -> Run:
     """Drive a run that is on record from wherever its log ends."""
+    locks.show(db, locks.of_models(run_id))
     log = RunLog.of(recorder, run_id)
     log.claim(recorder, epochs, retry_failed, submitted)
     with contextlib.ExitStack() as call:

@@ -34,12 +34,14 @@ def wait(db: Database, run_id: int, timeout: float | None) -> str:
         return ended or (deadline is not None and time.monotonic() >= deadline)
 
     whose = RunLog.of_caller(db, run_id).whose()
-    status, ended = RunLog.of_caller(db, run_id).standing(whose)
+    status, ended, message = RunLog.of_caller(db, run_id).standing(whose)
     if not over(ended):
         with _polled(db, run_id) as log:
             while not over(ended):
                 time.sleep(LISTEN_EVERY)  # the next question listens for a cancel
-                status, ended = log.standing(whose)
+                status, ended, message = log.standing(whose)
+    if status is RunStatus.FINISHED and ended and message is not None:
+        db.warning(f"run {run_id} is finished: {message}")
     # A submitted run that is finished makes its model tables before it has ended.
     return str(RunStatus.RUNNING if status is RunStatus.FINISHED and not ended else status)
 

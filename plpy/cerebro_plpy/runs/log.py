@@ -528,19 +528,19 @@ class RunLog:
         """The run's status, to its owner, a monitor or an administrator."""
         return self.standing(owner)[0]
 
-    def standing(self, owner: str | None = None) -> tuple[RunStatus, bool]:
-        """The run's status, and whether it has ended: nobody drives it, or makes its model tables."""
+    def standing(self, owner: str | None = None) -> tuple[RunStatus, bool, str | None]:
+        """The run's status, whether nobody drives it or makes its model tables any more, and the view's message."""
         whose = owner or self.whose()
         for _ in range(2):
-            found = self._all("SELECT status, ended FROM cerebro.runs WHERE run = %s AND owner = %s", whose)
+            found = self._all("SELECT status, ended, message FROM cerebro.runs WHERE run = %s AND owner = %s", whose)
             # The driver may have ended while the statement ran and recorded that after the statement's snapshot; the
             # next statement sees it.
-            if found and found[0][0] != RunStatus.INTERRUPTED:
+            if found and found[0][0] != RunStatus.INTERRUPTED and found[0][2] is None:
                 break
         if not found:
             raise no_such_run(self.run)
-        status, ended = found[0]
-        return RunStatus(status), ended
+        status, ended, message = found[0]
+        return RunStatus(status), ended, message
 
     def whose(self, owner: str | None = None) -> str:
         """The owner of the run that the current user means: the one it names, or itself, or the only one."""

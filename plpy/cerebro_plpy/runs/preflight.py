@@ -13,7 +13,7 @@ import psycopg2
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import AUTO
-from cerebro_db.core.errors import CerebroError, TrainerFailed
+from cerebro_db.core.errors import CerebroError, RowsLost, TrainerFailed
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import STATE_SCHEMA
 from cerebro_db.core.protocol import Described
@@ -129,7 +129,7 @@ def described_for_sure(team: Team, run: Run, models: Sequence[Model]) -> dict[in
             team.reopen()
             continue
         for number, answer in found.items():
-            if isinstance(answer, TrainerFailed):
+            if isinstance(answer, (TrainerFailed, RowsLost)):
                 crashes[number] += 1
                 if crashes[number] < MOST_TRIES:
                     continue

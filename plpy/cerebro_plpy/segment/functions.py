@@ -39,7 +39,7 @@ def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
 def state_in(db: Database, name: str, start: int, payload: bytes) -> int:
     """Takes one row of a model's state."""
     require(name=(name, str), start=(start, int), payload=(payload, bytes))
-    opened(db).received.receive(name, start, payload)
+    opened(db).receive_state(name, start, payload)
     return len(payload)
 
 

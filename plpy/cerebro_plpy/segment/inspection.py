@@ -10,10 +10,23 @@ from pathlib import Path
 import psycopg2
 
 from cerebro_db import __version__
-from cerebro_db.core.protocol import ServerFacts
+from cerebro_db.core.protocol import EngineStarted, Inspected, ServerFacts
 
 from ..platform.machine import memory_available, room
-from . import installation
+from . import installation, memory
+
+
+def inspected(trainer: EngineStarted, seconds: float, threads: int | None, pid: int, folder: Path) -> Inspected:
+    """The facts of a segment, with its trainer and its scratch folder."""
+    return Inspected(
+        facts=facts(),
+        trainer=trainer,
+        in_memory=folder.is_relative_to("/dev/shm"),
+        seconds=seconds,
+        threads=threads,
+        resident=memory.resident(pid),
+        scratch=room(folder),
+    )
 
 
 def facts() -> ServerFacts:

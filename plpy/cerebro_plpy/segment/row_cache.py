@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from cerebro_db.core.errors import CorruptState, WrongState
+from cerebro_db.core.errors import CerebroError, CorruptState, RowsLost, WrongState
 from cerebro_db.core.protocol import LoadRows
 
 from ..database.cancellation import Listen
@@ -16,6 +19,7 @@ from ..platform import machine
 from .scratch import RESERVE, require_disk
 
 COPIED_AT_ONCE = 4 << 20  # bytes
+READ_AGAIN = "They are read again at the next order that needs them. Leave the files of a running server alone."
 
 
 class CachedRows:
@@ -30,6 +34,7 @@ class CachedRows:
         self.folder, self.on_disk, self.most, self.listen = memory / name, disk / name, most, listen
         self.folder.mkdir(mode=0o700)
         self.names: dict[str, str] = {}  # variable -> file
+        self.sizes: dict[str, int] = {}  # variable -> bytes
         self.digest = hashlib.sha256()
         self.bytes = 0
         self.order: LoadRows | None = None  # for trainers, once the rows are complete
@@ -43,11 +48,20 @@ class CachedRows:
             require_disk(self.on_disk.parent, size)
         with open(self.folder / self.names.setdefault(variable, str(len(self.names))), "ab") as file:
             file.write(payload)
+        self.sizes[variable] = self.sizes.get(variable, 0) + size
         self.digest.update(payload)
         self.bytes += size
 
     def files(self) -> dict[str, str]:
         return {variable: str(self.folder / name) for variable, name in self.names.items()}
+
+    @property
+    def damaged(self) -> bool:
+        """Whether somebody has deleted or cut a file: a trainer that reads it fails, whatever it trains."""
+        try:
+            return any(os.path.getsize(path) != self.sizes[variable] for variable, path in self.files().items())
+        except FileNotFoundError:
+            return True
 
     def drop(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -110,6 +124,32 @@ class RowCache:
     def orders(self) -> list[LoadRows]:
         """What a new trainer has to be told."""
         return [rows.order for rows in self._rows.values() if rows.order is not None]
+
+    def __contains__(self, handle: str) -> bool:
+        rows = self._rows.get(handle)
+        return rows is not None and rows.order is not None
+
+    def require(self, handle: str | None) -> None:
+        """Refuse an order for rows that are gone."""
+        if handle is not None and handle not in self:
+            raise RowsLost(f"this segment has no rows of {handle}", hint=READ_AGAIN)
+
+    @contextlib.contextmanager
+    def lost_if_damaged(self) -> Iterator[None]:
+        """A trainer fails if its rows are not what they were, and dies of rows that are cut short while it reads."""
+        try:
+            yield
+        except CerebroError as error:
+            if self.drop_damaged():
+                raise RowsLost("files of cached rows were deleted or cut short", hint=READ_AGAIN) from error
+            raise
+
+    def drop_damaged(self) -> bool:
+        """Forget rows whose files are not what they were; whether there were any."""
+        damaged = [handle for handle, rows in self._rows.items() if rows.damaged]
+        for handle in damaged:
+            self.drop(handle)
+        return bool(damaged)
 
     def drop(self, handle: str) -> bool:
         """Whether trainers were told of the rows."""

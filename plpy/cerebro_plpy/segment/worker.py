@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -127,23 +127,26 @@ class Segment:
     def running(self, engine: str | None = None) -> TrainerProcess:
         """The trainer of an engine (None: of the engine of the settings); a new one if there is none that lives."""
         self.wake()
+        self._require_folders()
         settings = self.settings or TrainerSettings(DEFAULT)
         engine = engine or settings.engine
         require_engine(engine)
         trainer = self.trainers.get(engine)
         if trainer is None or not trainer.alive:
-            if trainer is not None:
-                trainer.kill()
-            kept = (
-                compiled.folder_of_user(Database(self.plpy), data_folder())
-                if engine in COMPILED_PER_BATCH_SIZE
-                else None
-            )
+            self.close_trainers(keep=set(self.trainers) - {engine})
+            kept = None
+            if engine in COMPILED_PER_BATCH_SIZE:
+                kept = compiled.folder_of_user(Database(self.plpy), data_folder())
             settings = replace(settings, engine=engine)
             trainer = TrainerProcess(self.folders, settings, self.listen, self._report, kept)
+            self.rows.drop_damaged()
+            try:
+                for order in self.rows.orders:
+                    trainer.order(order)
+            except BaseException:
+                trainer.kill()  # one that lacks rows would fail every model
+                raise
             self.trainers[engine] = trainer
-            for order in self.rows.orders:
-                trainer.order(order)
         return trainer
 
     def living(self) -> list[TrainerProcess]:
@@ -174,7 +177,7 @@ class Segment:
         self.close_trainers(keep=order.engines)
         return Done()
 
-    def close_trainers(self, keep: Sequence[str] = ()) -> None:
+    def close_trainers(self, keep: Collection[str] = ()) -> None:
         for engine in set(self.trainers).difference(keep):
             trainer = self.trainers.pop(engine)
             trainer.kill()
@@ -192,13 +195,19 @@ class Segment:
     # -- rows and states ---------------------------------------------------------------------------
 
     def receive_rows(self, handle: str, variable: str, payload: bytes) -> None:
+        self._require_folders()
         most = self.settings.cache_mb if self.settings is not None else None
         self.rows.receive(handle, variable, payload, None if most is None else most << 20)
 
     def load_rows(self, order: LoadRows) -> RowsLoaded:
         """The rows of a handle are complete: check them, and have the trainers map them."""
         complete = self.rows.complete(order)
-        return [trainer.order(complete) for trainer in self.living() or [self.running()]][-1]
+        with self.rows.lost_if_damaged():
+            return [trainer.order(complete) for trainer in self.living() or [self.running()]][-1]
+
+    def receive_state(self, name: str, start: int, payload: bytes) -> None:
+        self._require_folders()
+        self.received.receive(name, start, payload)
 
     def drop_rows(self, order: DropRows) -> Done:
         if self.rows.drop(order.handle):
@@ -226,6 +235,7 @@ class Segment:
         states = filling.received_by(computation)
         with self._dropped_if_it_fails(states):
             trainer = self.running(computation.engine)
+            self.rows.require(getattr(computation, "handle", None))
             filled = filling.filled(Database(self.plpy), computation, self.received, self.outgoing)
             self._require_room(trainer, computation)
             trainer.begin(filled)
@@ -242,7 +252,7 @@ class Segment:
         if mine is None:
             raise WrongState("the trainer was given no order")
         self.under_way = None
-        with self._dropped_if_it_fails(mine.states):
+        with self._dropped_if_it_fails(mine.states), self.rows.lost_if_damaged():
             try:
                 answer = mine.trainer.result(seconds)
             except DiskFull as full:
@@ -302,6 +312,13 @@ class Segment:
             self.received.drop(states)
             raise
 
+    def _require_folders(self) -> None:
+        """Make folders anew that somebody has deleted; a trainer is confined to those that were there at its start."""
+        if self.under_way is None and not all(folder.is_dir() for folder in self.folders):
+            self.close()
+            for folder in self.folders:
+                folder.mkdir(mode=0o700, parents=True)
+
     def _report(self, progress: Progress) -> None:
         """The driver reads progress from notices."""
         self.plpy.notice(protocol.progress_notice(progress))
@@ -328,18 +345,9 @@ class Segment:
     # -- the doctor --------------------------------------------------------------------------------
 
     def inspect(self, order: Inspect) -> Inspected:
-        started = time.monotonic()
-        trainer = self.running()
-        engine = trainer.started()
-        return Inspected(
-            facts=inspection.facts(),
-            trainer=engine,
-            in_memory=self.folder.is_relative_to("/dev/shm"),
-            seconds=time.monotonic() - started,
-            threads=self.settings.threads if self.settings is not None else None,
-            resident=memory.resident(trainer.pid),
-            scratch=machine.room(self.folder),
-        )
+        started, trainer = time.monotonic(), self.running()
+        engine, threads = trainer.started(), self.settings.threads if self.settings is not None else None
+        return inspection.inspected(engine, time.monotonic() - started, threads, trainer.pid, self.folder)
 
 
 def require_engine(engine: str) -> None:

@@ -9,8 +9,8 @@ from cerebro_db.core.errors import MAKE_ROOM, CerebroError, CorruptState, OutOfR
 from ..platform import SEGMENTS_DOWN, Platform
 
 CANCELLED = "57014"
-# The SQLSTATEs of a session that somebody has ended; None where it could not say anything.
-SESSION_ENDED = (None, CANCELLED, "57P01", "57P02", "57P03")
+# The SQLSTATEs of a session that somebody, or a timeout, has ended; None where it could not say anything.
+SESSION_ENDED = (None, CANCELLED, "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "08003", "08006")
 
 
 class Refused(Exception):

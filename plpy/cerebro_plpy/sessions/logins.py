@@ -110,6 +110,26 @@ def addresses() -> list[dict[str, Any]]:
     return found
 
 
+def settings() -> dict[str, str]:
+    """The settings of a worker session that those of the database and of its roles must not change.
+
+    A worker session is idle for as long as its segment has no work, and its statements take as long as training does.
+    The server refuses a login with a setting that it does not have, so this depends on its version.
+    """
+    version = int((data_folder() / "PG_VERSION").read_text().split(".")[0])
+    return {
+        "client_min_messages": "notice",
+        "lock_timeout": "10s",
+        "statement_timeout": "0",
+        "idle_in_transaction_session_timeout": "0",
+        **({"idle_session_timeout": "0"} if version >= 14 else {}),
+        **({"transaction_timeout": "0"} if version >= 17 else {}),
+        "default_transaction_isolation": r"read\ committed",
+        "default_transaction_read_only": "off",
+        "row_security": "on",
+    }
+
+
 def connect(role: str, database: str, application: str, listen: Listen, secret: str | None = None) -> Session:
     """Log in to this very server as ``role``."""
     problems = []
@@ -123,7 +143,7 @@ def connect(role: str, database: str, application: str, listen: Listen, secret: 
                 dbname=database,
                 application_name=application,
                 passfile="/dev/null",  # use no password file of the environment's
-                options="-c client_min_messages=notice -c lock_timeout=10s -c statement_timeout=0",
+                options=" ".join(f"-c {name}={value}" for name, value in settings().items()),
             )
         except psycopg2.OperationalError as error:
             problems.append(str(error).strip().splitlines()[-1])

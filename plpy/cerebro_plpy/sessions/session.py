@@ -186,6 +186,11 @@ class Session:
             self.progress = progress_in(notice) or self.progress
         del self.connection.notices[:]
 
+    def require_life(self) -> None:
+        """Raise what has ended an idle session: else its next statement would be thought to have ended it."""
+        while wait_for([self.fileno()], select.POLLIN, 0):  # a message of the server, or for ever the end of the file
+            self.ready()
+
     # -- the end ----------------------------------------------------------------------------------
 
     def settle(self) -> None:

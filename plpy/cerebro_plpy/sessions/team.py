@@ -13,7 +13,7 @@ from typing import Any, Optional, TypeVar
 import psycopg2
 
 from cerebro_db.core import protocol
-from cerebro_db.core.errors import TrainerFailed
+from cerebro_db.core.errors import RowsLost, TrainerFailed
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import STATE_SCHEMA, quote
 from cerebro_db.core.protocol import HANG_AFTER, Computation, Failure, Order, TrainerSettings, WorkerOpened
@@ -23,10 +23,11 @@ from ..database.access import Database
 from ..database.cancellation import Listen, listener
 from ..database.polling import LISTEN_EVERY
 from . import limits, logins
-from .failures import Refused, failure_of
+from .failures import Refused, failure_of, session_was_lost
 from .overlap import TaskQueue
 from .session import ENDURE, Session, Statement, Work, in_format, wait_any
 
+MOST_ENDED = 5  # sessions of one segment that are ended while they are opened
 LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
 POLL_SECONDS = 0.1  # for which a session waits for its trainer when another task may want the session
 
@@ -129,13 +130,18 @@ class Team:
             self.open()
 
     def _open_in_time(self, segment: int) -> tuple[Session, WorkerOpened]:
-        """A Greenplum segment that lost a process answers again after a moment, so this tries for a while."""
-        deadline = time.monotonic() + ENDURE
+        """A Greenplum segment that lost a process answers again after a moment, so this tries for a while.
+
+        A session that somebody ends while it is being opened is opened again, too.
+        """
+        deadline, ended = time.monotonic() + ENDURE, 0
         while True:
             try:
                 return self._open(segment)
             except psycopg2.Error as error:
-                if not self.platform.lost_a_segment(error) or time.monotonic() > deadline:
+                ended += session_was_lost(error, self.platform) and not self.platform.lost_a_segment(error)
+                again = ended < MOST_ENDED and session_was_lost(error, self.platform)
+                if not again or time.monotonic() > deadline:
                     raise failure_of(f"segment {segment}", error, self.platform) from error
             time.sleep(LISTEN_EVERY)
             self.listen()
@@ -202,7 +208,11 @@ class Team:
         ((reply,),) = await Statement.joined([*before, statement], low_priority=low_priority)
         answer = protocol.reply_of(order, reply)
         if isinstance(answer, Failure):
-            raise Refused(answer.error())
+            error = answer.error()
+            if isinstance(error, RowsLost):
+                worker.cached.clear()
+                worker.verified.clear()
+            raise Refused(error)
         return answer
 
     async def order_and_share(self, worker: Worker, order: Computation[A], *, before: Sequence[Statement] = ()) -> A:
@@ -244,7 +254,7 @@ class Team:
                 worker, protocol.LoadRows(handle, data.for_trainer, partition["rows"], partition["sha256"])
             )
         except Refused as refused:
-            if isinstance(refused.error, TrainerFailed):
+            if isinstance(refused.error, (TrainerFailed, RowsLost)):
                 raise
             raise refused.error from refused  # the rows are not those that were packed: no model's fault
         worker.cached[handle] = versions
