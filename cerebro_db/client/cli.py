@@ -14,6 +14,9 @@ from . import doctor
 
 app = typer.Typer(
     help="Deep-learning model selection inside PostgreSQL.",
+    epilog="Environment: CEREBRO_HOME is the folder of the embedded clusters (default: ~/.local/share/cerebro, for root"
+    " /var/lib/cerebro); CEREBRO_CLUSTER names one of them; CEREBRO_DSN is another database to use; PG_CONFIG chooses"
+    " the PostgreSQL installation.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -68,13 +68,19 @@ def line(progress: RunProgress) -> Text:
         percent(progress) if progress.hops_done or progress.ended else STARTING,
         f"{progress.hops_done}/{progress.hops_total} hops",
         *([f"{progress.rows_per_second:,.0f} rows/s"] if progress.rows_per_second else []),
-        *([f"{drawing.seconds(progress.seconds_left)} left"] if progress.seconds_left is not None else []),
+        *([left] if (left := time_left(progress)) else []),
         *([f"{progress.configurations_failed} failed"] if progress.configurations_failed else []),
     ]
     if progress.best_loss is not None:
         metric = f" metric {drawing.number(progress.best_metric)}" if progress.best_metric is not None else ""
         parts.append(f"best mst_key {progress.best_mst_key}: loss {drawing.number(progress.best_loss)}{metric}")
     return Text(", ".join(parts))
+
+
+def time_left(progress: RunProgress) -> str | None:
+    if progress.seconds_left is not None:
+        return f"{drawing.seconds(progress.seconds_left)} left"
+    return "estimating the time left" if progress.status == "running" and progress.hops_done else None
 
 
 def percent(progress: RunProgress) -> str:
@@ -114,8 +120,8 @@ def _figures(progress: RunProgress) -> Text:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     parts.append(f"{drawing.seconds(progress.seconds_elapsed)} so far" if not progress.ended
                  else drawing.seconds(progress.seconds_elapsed))  # fmt: skip
-    if progress.seconds_left is not None:
-        parts.append(f"{drawing.seconds(progress.seconds_left)} left")
+    if left := time_left(progress):
+        parts.append(left)
     if progress.configurations_failed:
         parts.append(f"{progress.configurations_failed} configurations failed")
     return Text("  ".join(parts))

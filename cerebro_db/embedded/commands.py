@@ -52,7 +52,8 @@ def up(
 ) -> None:
     """Make the cluster, start it, and install the extension, as far as that is not done yet.
 
-    The cluster is in the folder CEREBRO_HOME. Its default is ~/.local/share/cerebro, and /var/lib/cerebro for root.
+    The cluster is in the folder that the environment variable CEREBRO_HOME names. Its default is
+    ~/.local/share/cerebro, and /var/lib/cerebro for root.
 
     PG_CONFIG chooses the PostgreSQL installation; its default is the newest one with PL/Python.
     """

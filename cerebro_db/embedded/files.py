@@ -137,6 +137,10 @@ class ClusterFiles:
             lock = open(self.home / ".lock", "w")  # noqa: SIM115  closed below
         except PermissionError:
             raise ClusterError(f"{self.home} belongs to another user: set CEREBRO_HOME to a folder of yours.") from None
+        except OSError as error:
+            raise ClusterError(
+                f"Cannot write to {self.home}: {error.strerror}. Set CEREBRO_HOME to another folder."
+            ) from None
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

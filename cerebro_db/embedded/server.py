@@ -56,7 +56,7 @@ class Server:
         made = self.account.run(command, self._environment())
         if made.returncode != 0:
             shutil.rmtree(files.path)
-            raise ClusterError(f"initdb failed: {_last_line(made.stdout)}")
+            raise ClusterError(f"initdb failed: {with_advice(_last_line(made.stdout))}")
         self._write("pg_ident.conf", settings.ident([self.account.name, user_name()]))
         self._write("pg_hba.conf", settings.HBA)
         self._write("postgresql.conf", (files.data / "postgresql.conf").read_text() + settings.INCLUDE)
@@ -74,7 +74,7 @@ class Server:
             reason = self._reason(startup)
             # A server that was killed a moment ago still holds its shared memory and its lock file.
             if attempt == START_ATTEMPTS - 1 or not re.search("shared memory|lock file", reason):
-                raise ClusterError(f"PostgreSQL did not start: {reason} (logs: {files.log})")
+                raise ClusterError(f"PostgreSQL did not start: {with_advice(reason)} (logs: {files.log})")
             time.sleep(START_PAUSE)
 
     def stop(self, mode: str = "fast") -> None:
@@ -109,6 +109,22 @@ class Server:
         if "contains errors" in line and fatal[-1] > 0:  # the line before it names the setting
             line = lines[fatal[-1] - 1]
         return re.sub(r"^.*?(?:FATAL|LOG): +", "", line)
+
+
+ADVICE = {
+    r"TCP/IP socket|Address already in use": "The address or the port is taken by another program, or is not this"
+    " machine's. cerebro up --port N takes another port; --listen '' listens on the socket only.",
+    r"invalid locale|locale name": "The system lacks the locale C.UTF-8. As root, localedef -i C -f UTF-8 C.UTF-8"
+    " makes it.",
+    r"No space left": "Free some disk space, or set CEREBRO_HOME to a folder on another disk.",
+    r"shared memory": "Another server may use this data folder, or the machine allows too little shared memory.",
+}
+
+
+def with_advice(reason: str) -> str:
+    """The server's reason for a failure, and what to do about it where that is known."""
+    advice = next((text for pattern, text in ADVICE.items() if re.search(pattern, reason)), None)
+    return reason if advice is None else f"{reason.rstrip('.')}. {advice}"
 
 
 def _last_line(text: str) -> str:

@@ -4,10 +4,17 @@
 -- the rights of the extension's owner, so row-level security does not apply and the view filters by owner itself.
 -- security_barrier makes that filter run before the conditions of a query, whose functions could otherwise see rows of
 -- other users.
+-- A view over all runs must not take time in proportion to the square of their number. The planner knows little of joins
+-- by several columns and would run an aggregated subquery again for each row. So rows of several tables are gathered by
+-- UNION ALL and aggregated once. Other tables are joined to that by LEFT JOIN, because the planner may begin an inner join
+-- with the other table; num_nonnulls(), which says nothing to the planner, then leaves out what the other table lacks.
+-- Figures of one run or model that a query may leave out are scalar subqueries. A condition on the run reaches every table. tests/sql/test_many_runs.py
+-- counts the rows that each view reads.
+-- The tables have the number of the owner (10_runs.sql), and the views show the name, which a query can compare with a text.
 -- CREATE OR REPLACE VIEW can add columns only at the end.
 
 CREATE OR REPLACE VIEW cerebro.run_plan WITH (security_barrier) AS
-SELECT r.run, r.owner, r.name, r.description, r.created_at, r.source_table, r.validation_table, r.model_table,
+SELECT r.run, pg_get_userbyid(r.owner) AS owner, r.name, r.description, r.created_at, r.source_table, r.validation_table, r.model_table,
        r.selection_table, r.arch_table,
        -- cerebro.resume(run, epochs => N) extends a run; cerebro.run keeps the number that was asked for first.
        COALESCE((SELECT max((e.detail ->> 'epochs')::integer)
@@ -16,9 +23,10 @@ SELECT r.run, r.owner, r.name, r.description, r.created_at, r.source_table, r.va
        r.evaluate_every, r.seed, r.segments, r.dist_keys, r.configurations, r.rows_per_epoch, r.storage,
        r.options, r.layout, r.validation_layout,
        -- The summary contains class values, which are data: a monitor does not see them.
-       CASE WHEN r.owner = current_user THEN r.source_summary END AS source_summary, r.version
+       CASE WHEN r.owner = (SELECT quote_ident(current_user)::regrole) THEN r.source_summary END AS source_summary, r.version
   FROM cerebro.run r
- WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+ WHERE r.owner = (SELECT quote_ident(current_user)::regrole)
+    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
 COMMENT ON VIEW cerebro.run_plan IS
 'What each run was asked to do, including later extensions.';
 COMMENT ON COLUMN cerebro.run_plan.run IS 'Number of the run.';
@@ -55,28 +63,16 @@ COMMENT ON COLUMN cerebro.run_plan.source_summary IS
 COMMENT ON COLUMN cerebro.run_plan.version IS 'Version of cerebro_db that created the run.';
 
 CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
-WITH last AS (
-    SELECT DISTINCT ON (run, owner) run, owner, event_id, event, at, detail
-      FROM cerebro.event
-     WHERE model IS NULL AND event IN ('created', 'started', 'finished', 'failed', 'cancelled')
-     ORDER BY run, owner, event_id DESC
-), started AS (
-    SELECT DISTINCT ON (run, owner) run, owner, event_id, detail
-      FROM cerebro.event
-     WHERE model IS NULL AND event = 'started'
-     ORDER BY run, owner, event_id DESC
-), made AS (
-    SELECT DISTINCT ON (run, owner) run, owner, event_id, event, detail
-      FROM cerebro.event
-     WHERE event IN ('materialized', 'not materialized')
-     ORDER BY run, owner, event_id DESC
-), span AS (
+WITH told AS (
     SELECT run, owner,
-           min(at) FILTER (WHERE event = 'started') AS started_at,
-           max(at) FILTER (WHERE event IN ('finished', 'failed', 'cancelled')) AS ended_at,
-           bool_or(event = 'submitted') AS submitted
+           max(event_id) FILTER (WHERE model IS NULL
+                                 AND event IN ('created', 'started', 'finished', 'failed', 'cancelled')) AS last,
+           max(event_id) FILTER (WHERE model IS NULL AND event = 'started') AS started,
+           max(event_id) FILTER (WHERE event IN ('materialized', 'not materialized')) AS made,
+           min(at) FILTER (WHERE model IS NULL AND event = 'started') AS started_at,
+           max(at) FILTER (WHERE model IS NULL AND event IN ('finished', 'failed', 'cancelled')) AS ended_at,
+           bool_or(model IS NULL AND event = 'submitted') AS submitted
       FROM cerebro.event
-     WHERE model IS NULL
      GROUP BY run, owner
 )
 SELECT r.run,
@@ -93,8 +89,8 @@ SELECT r.run,
        r.segments,
        r.epochs,
        r.created_at,
-       span.started_at,
-       CASE WHEN last.event <> 'started' THEN span.ended_at END AS ended_at,
+       told.started_at,
+       CASE WHEN last.event <> 'started' THEN told.ended_at END AS ended_at,
        CASE WHEN made.event = 'not materialized' AND made.event_id > last.event_id
             THEN 'its model tables were not made: ' || (made.detail ->> 'message')
                  || '; SELECT cerebro.materialize(' || r.run || ', ''another_name'') makes them'
@@ -112,15 +108,16 @@ SELECT r.run,
        CASE last.event
             WHEN 'created' THEN driver.pid IS NULL
             WHEN 'started' THEN driver.pid IS NULL
-            WHEN 'finished' THEN NOT (span.submitted AND holder.is_making
+            WHEN 'finished' THEN NOT (told.submitted AND holder.is_making
                                       AND started.event_id > COALESCE(made.event_id, 0))
             ELSE true
        END AS ended
   FROM cerebro.run_plan r
-  JOIN last USING (run, owner)
-  JOIN span USING (run, owner)
-  LEFT JOIN started USING (run, owner)
-  LEFT JOIN made USING (run, owner)
+  JOIN told ON told.run = r.run AND pg_get_userbyid(told.owner) = r.owner
+  JOIN cerebro.event last ON last.run = told.run AND last.owner = told.owner AND last.event_id = told.last
+  LEFT JOIN cerebro.event started
+         ON started.run = told.run AND started.owner = told.owner AND started.event_id = told.started
+  LEFT JOIN cerebro.event made ON made.run = told.run AND made.owner = told.owner AND made.event_id = told.made
   -- Before a session drives a run, the one that created it.
   LEFT JOIN cerebro._sessions() driver
          ON driver.pid = (COALESCE(started.detail, last.detail) ->> 'pid')::integer
@@ -131,8 +128,7 @@ SELECT r.run,
                     IN (SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint
                           FROM pg_catalog.pg_locks l
                          WHERE l.locktype = 'advisory'), false) AS is_making
- ) holder
- WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+ ) holder;
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
 COMMENT ON COLUMN cerebro.runs.run IS 'Number of the run.';

@@ -1,39 +1,53 @@
 -- The views on what models have learned.  The head of 20_runs.sql says which rules hold for views.
 
-CREATE OR REPLACE VIEW cerebro.learning_curve WITH (security_barrier) AS
-WITH trained AS (
+CREATE OR REPLACE VIEW cerebro._learning_curve AS
+WITH unit AS (
     SELECT h.run, h.owner, h.model, h.epoch,
-           LEAST(sum(h.rows), 1e18)::bigint AS rows,
-           sum(h.loss * h.rows) / sum(h.rows) AS training_loss,
-           sum(h.metric * h.rows) / sum(h.rows) AS training_metric,
-           max(h.finished_at) AS trained_at,
-           sum((h.seconds ->> 'train')::double precision) AS training_seconds
+           h.rows AS trained, h.loss * h.rows AS training_loss, h.metric * h.rows AS training_metric,
+           (h.seconds ->> 'train')::double precision AS seconds, h.finished_at,
+           NULL::bigint AS validated, NULL::double precision AS validation_loss,
+           NULL::double precision AS validation_metric
       FROM cerebro.hop h
-     GROUP BY h.run, h.owner, h.model, h.epoch
-    HAVING sum(h.rows) > 0
-), validated AS (
-    SELECT e.run, e.owner, e.model, e.epoch,
-           sum(e.loss * e.rows) / sum(e.rows) AS validation_loss,
-           sum(e.metric * e.rows) / sum(e.rows) AS validation_metric
+     UNION ALL
+    SELECT e.run, e.owner, e.model, e.epoch, NULL, NULL, NULL, NULL, NULL, e.rows, e.loss * e.rows, e.metric * e.rows
       FROM cerebro.evaluation e
-      JOIN cerebro.run r USING (run, owner)
      WHERE e.dataset = 'validation'
-     GROUP BY e.run, e.owner, e.model, e.epoch, r.validation_layout
-    -- Validation rows keep the order of their table, so some parts are no sample of the whole: there is no figure until
-    -- all parts are evaluated.
-    HAVING sum(e.rows) > 0 AND sum(e.rows) >= (r.validation_layout ->> 'rows')::bigint
+), epoch AS (
+    SELECT run, owner, model, epoch,
+           sum(trained) AS trained, sum(training_loss) / sum(trained) AS training_loss,
+           sum(training_metric) / sum(trained) AS training_metric,
+           sum(seconds) AS seconds, max(finished_at) AS finished_at,
+           sum(validated) AS validated, sum(validation_loss) / NULLIF(sum(validated), 0) AS validation_loss,
+           sum(validation_metric) / NULLIF(sum(validated), 0) AS validation_metric
+      FROM unit
+     GROUP BY run, owner, model, epoch
+    HAVING sum(trained) > 0
 )
 SELECT t.run, t.owner, m.mst_key, t.epoch,
        t.training_loss, t.training_metric,
-       v.validation_loss, v.validation_metric,
-       c.compile #>> '{metrics,0}' AS metric_name,
-       t.rows, t.training_seconds, t.trained_at,
+       -- Validation rows keep the order of their table, so some parts are no sample of the whole: there is no figure until
+       -- all parts are evaluated.
+       CASE WHEN t.validated >= (r.validation_layout ->> 'rows')::bigint THEN t.validation_loss END AS validation_loss,
+       CASE WHEN t.validated >= (r.validation_layout ->> 'rows')::bigint THEN t.validation_metric END
+           AS validation_metric,
+       (SELECT c.compile #>> '{metrics,0}'
+          FROM cerebro.configuration c
+         WHERE c.run = t.run AND c.owner = t.owner AND c.mst_key = m.mst_key) AS metric_name,
+       LEAST(t.trained, 1e18)::bigint AS rows, t.seconds AS training_seconds, t.finished_at AS trained_at,
        t.model
-  FROM trained t
-  JOIN cerebro.model m USING (run, owner, model)
-  JOIN cerebro.configuration c USING (run, owner, mst_key)
-  LEFT JOIN validated v USING (run, owner, model, epoch)
- WHERE t.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+  FROM epoch t
+  LEFT JOIN cerebro.run r ON r.run = t.run AND r.owner = t.owner
+  LEFT JOIN cerebro.model m ON m.run = t.run AND m.owner = t.owner AND m.model = t.model
+ WHERE num_nonnulls(r.run, m.run) = 2;
+COMMENT ON VIEW cerebro._learning_curve IS
+'The learning curves of all users, with the numbers of the owners. The other views read it; users cannot.';
+
+CREATE OR REPLACE VIEW cerebro.learning_curve WITH (security_barrier) AS
+SELECT run, pg_get_userbyid(owner) AS owner, mst_key, epoch, training_loss, training_metric, validation_loss,
+       validation_metric, metric_name, rows, training_seconds, trained_at, model
+  FROM cerebro._learning_curve
+ WHERE owner = (SELECT quote_ident(current_user)::regrole)
+    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
 COMMENT ON VIEW cerebro.learning_curve IS
 'Loss and metric of each model after each epoch.';
 COMMENT ON COLUMN cerebro.learning_curve.run IS 'Number of the run.';
@@ -58,76 +72,83 @@ COMMENT ON COLUMN cerebro.learning_curve.trained_at IS 'When the last committed 
 COMMENT ON COLUMN cerebro.learning_curve.model IS 'Number of the model within the run, from 1.';
 
 CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
-WITH last AS (
-    SELECT DISTINCT ON (run, owner, model) *
-      FROM cerebro.learning_curve
-     ORDER BY run, owner, model, epoch DESC
-), validated AS (
-    SELECT DISTINCT ON (run, owner, model) run, owner, model, validation_loss, validation_metric
-      FROM cerebro.learning_curve
-     WHERE validation_loss IS NOT NULL
-     ORDER BY run, owner, model, epoch DESC
-), troubled AS (
-    SELECT DISTINCT ON (run, owner, model) run, owner, model, event, detail ->> 'reason' AS reason
+WITH fact AS (
+    SELECT run, owner, model, mst_key, cardinality(visits) AS visits, NULL::integer AS hops,
+           NULL::double precision[] AS trained, NULL::double precision[] AS validated,
+           NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS parameters, NULL::text AS engine
+      FROM cerebro.model
+     UNION ALL
+    SELECT run, owner, model, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL
+      FROM cerebro.hop
+     UNION ALL
+    SELECT run, owner, model, NULL, NULL, NULL, ARRAY[epoch, training_loss, training_metric],
+           CASE WHEN validation_loss IS NOT NULL THEN ARRAY[epoch, validation_loss, validation_metric] END,
+           NULL, NULL, NULL, NULL
+      FROM cerebro._learning_curve
+     UNION ALL
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL,
+           CASE WHEN event <> 'built'
+                THEN ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'reason'] COLLATE "C" END,
+           NULL,
+           CASE WHEN event = 'built' THEN (detail ->> 'parameters')::bigint END,
+           CASE WHEN event = 'built' THEN detail ->> 'engine' END
       FROM cerebro.event
-     WHERE model IS NOT NULL AND event IN ('model failed', 'model revived')
-     ORDER BY run, owner, model, event_id DESC
-), stopped AS (
-    SELECT DISTINCT ON (run, owner, model) run, owner, model, reason
+     WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
+     UNION ALL
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL,
+           ARRAY[lpad(epoch::text, 20, '0'), reason] COLLATE "C", NULL, NULL
       FROM cerebro.decision
      WHERE decision = 'stop'
-     ORDER BY run, owner, model, epoch
-), built AS (
-    SELECT run, owner, model, max((detail ->> 'parameters')::bigint) AS parameters, max(detail ->> 'engine') AS engine
-      FROM cerebro.event
-     WHERE event = 'built'
+), model AS (
+    -- The greatest array is that of the latest epoch or event: the number comes first in it.
+    SELECT run, owner, model, max(mst_key) AS mst_key, max(visits) AS visits, COALESCE(sum(hops), 0) AS hops,
+           max(trained) AS trained, max(validated) AS validated, max(trouble) AS trouble, min(stop) AS stop,
+           max(parameters) AS parameters, max(engine) AS engine,
+           COALESCE((max(trouble))[2] = 'model failed', false) AS has_failed
+      FROM fact
      GROUP BY run, owner, model
-), hops AS (
-    SELECT run, owner, model, count(*) AS hops
-      FROM cerebro.hop
-     GROUP BY run, owner, model
+    HAVING max(mst_key) IS NOT NULL  -- users can write rows about models that do not exist
 )
-SELECT r.run,
-       rank() OVER (PARTITION BY r.run, r.owner
-                    ORDER BY (troubled.event IS NOT DISTINCT FROM 'model failed'),
-                             COALESCE(validated.validation_loss, last.training_loss) NULLS LAST) AS rank,
-       c.mst_key,
+SELECT m.run,
+       rank() OVER (PARTITION BY m.run, m.owner
+                    ORDER BY m.has_failed, COALESCE(m.validated[2], m.trained[2]) NULLS LAST) AS rank,
+       m.mst_key,
        c.model_id,
-       a.name AS model_name,
+       (SELECT a.name
+          FROM cerebro.architecture a
+         WHERE a.run = m.run AND a.owner = m.owner AND a.model_id = c.model_id) AS model_name,
        c.compile_params,
        c.fit_params,
-       CASE WHEN troubled.event = 'model failed' THEN 'failed'
-            WHEN stopped.model IS NOT NULL THEN 'stopped'
-            WHEN COALESCE(hops.hops, 0) >= r.epochs::bigint * COALESCE(cardinality(m.visits), r.segments)
+       CASE WHEN m.has_failed THEN 'failed'
+            WHEN m.stop IS NOT NULL THEN 'stopped'
+            WHEN m.hops >= COALESCE((SELECT max((e.detail ->> 'epochs')::integer)
+                                       FROM cerebro.event e
+                                      WHERE e.run = m.run AND e.owner = m.owner AND e.event = 'extended'),
+                                    r.epochs)::bigint * COALESCE(m.visits, r.segments)
             THEN 'finished'
-            WHEN hops.hops > 0 THEN 'training'
+            WHEN m.hops > 0 THEN 'training'
             ELSE 'waiting'
        END AS status,
-       COALESCE(hops.hops, 0) / COALESCE(cardinality(m.visits), r.segments) AS epochs_done,
-       last.training_loss,
-       last.training_metric,
-       validated.validation_loss,
-       validated.validation_metric,
+       m.hops / COALESCE(m.visits, r.segments) AS epochs_done,
+       m.trained[2] AS training_loss,
+       m.trained[3] AS training_metric,
+       m.validated[2] AS validation_loss,
+       m.validated[3] AS validation_metric,
        c.compile #>> '{metrics,0}' AS metric_name,
-       built.parameters,
-       CASE WHEN troubled.event = 'model failed' THEN troubled.reason ELSE stopped.reason END AS reason,
+       m.parameters,
+       CASE WHEN m.has_failed THEN m.trouble[3] ELSE m.stop[2] END AS reason,
        r.source_table,
        r.model_table,
        r.name AS run_name,
-       r.owner,
-       built.engine,
+       pg_get_userbyid(m.owner) AS owner,
+       m.engine,
        m.model
-  FROM cerebro.run_plan r
-  JOIN cerebro.model m USING (run, owner)
-  JOIN cerebro.configuration c USING (run, owner, mst_key)
-  JOIN cerebro.architecture a USING (run, owner, model_id)
-  LEFT JOIN hops USING (run, owner, model)
-  LEFT JOIN built USING (run, owner, model)
-  LEFT JOIN last USING (run, owner, model)
-  LEFT JOIN validated USING (run, owner, model)
-  LEFT JOIN troubled USING (run, owner, model)
-  LEFT JOIN stopped USING (run, owner, model)
- WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+  FROM model m
+  LEFT JOIN cerebro.run r ON r.run = m.run AND r.owner = m.owner
+  LEFT JOIN cerebro.configuration c ON c.run = m.run AND c.owner = m.owner AND c.mst_key = m.mst_key
+ WHERE num_nonnulls(r.run, c.run) = 2
+   AND (m.owner = (SELECT quote_ident(current_user)::regrole)
+        OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE')));
 COMMENT ON VIEW cerebro.leaderboard IS
 'The models of each run with their latest losses and metrics. Rank 1 is the best model.';
 COMMENT ON COLUMN cerebro.leaderboard.run IS 'Number of the run.';

@@ -1,59 +1,27 @@
 -- The view on how far runs are.  The head of 20_runs.sql says which rules hold for views.
 
 CREATE OR REPLACE VIEW cerebro.run_progress WITH (security_barrier) AS
-WITH beat AS (
-    SELECT DISTINCT ON (run, owner) run, owner, at, rows_done, rows_total
-      FROM cerebro.heartbeat
-     ORDER BY run, owner, at DESC
-), recent AS (
-    -- The speed over the last 30 seconds, or since the start of a run that is younger.
-    SELECT h.run, h.owner,
-           (max(h.rows_done) - min(h.rows_done))
-               / NULLIF(extract(epoch FROM max(h.at) - min(h.at))::double precision, 0) AS rows_per_second
-      FROM cerebro.heartbeat h
-      JOIN beat USING (run, owner)
-     WHERE h.at >= beat.at - interval '30 seconds'
-     GROUP BY h.run, h.owner
-), units AS (
-    SELECT run, owner, count(*) AS hops_done FROM cerebro.hop GROUP BY run, owner
-), stopped AS (
-    SELECT run, owner, model, min(epoch) AS epoch
-      FROM cerebro.decision
-     WHERE decision = 'stop'
-     GROUP BY run, owner, model
-), planned AS (
-    -- A stopped model has no visits after the epoch of its decision.
-    SELECT r.run, r.owner,
-           LEAST(sum(LEAST(r.epochs, stopped.epoch)::numeric * COALESCE(cardinality(m.visits), r.segments)),
-                 1e18)::bigint AS hops_total
-      FROM cerebro.run_plan r
-      JOIN cerebro.model m USING (run, owner)
-      LEFT JOIN stopped USING (run, owner, model)
-     GROUP BY r.run, r.owner
-), board AS (
-    SELECT run, owner,
-           count(*) FILTER (WHERE status IN ('finished', 'stopped')) AS finished,
-           count(*) FILTER (WHERE status = 'failed') AS failed,
-           min(mst_key) FILTER (WHERE rank = 1 AND status <> 'waiting') AS best_mst_key,
-           min(COALESCE(validation_loss, training_loss)) FILTER (WHERE rank = 1) AS best_loss,
-           min(COALESCE(validation_metric, training_metric)) FILTER (WHERE rank = 1) AS best_metric
-      FROM cerebro.leaderboard
-     GROUP BY run, owner
-)
 SELECT r.run,
        r.name,
        runs.status,
        CASE WHEN runs.status = 'finished' THEN 100.0
             ELSE COALESCE(round((100.0 * beat.rows_done / NULLIF(beat.rows_total, 0))::numeric, 1), 0.0)
        END::double precision AS percent,
-       COALESCE(units.hops_done, 0) AS hops_done,
+       pace.hops_done,
        COALESCE(planned.hops_total, 0) AS hops_total,
        board.finished AS configurations_finished,
        board.failed AS configurations_failed,
        r.configurations,
        CASE WHEN runs.status = 'running' THEN recent.rows_per_second END AS rows_per_second,
-       CASE WHEN runs.status = 'running' AND recent.rows_per_second > 0
-            THEN (beat.rows_total - beat.rows_done) / recent.rows_per_second
+       -- What the segments have spent since the first visit of this session began, without building models and reading rows, is the price
+       -- of the rows trained so far. The other rows have the same price. Models that have not visited a segment yet must
+       -- be built there: the median is what most of them take, also if few visits had to compile for all the others.
+       CASE WHEN runs.status = 'running' AND pace.segments >= planned.parallel AND beat.rows_done > pace.rows_before
+            THEN (GREATEST(extract(epoch FROM beat.at - pace.began)::double precision * planned.parallel - pace.building,
+                           0)
+                      / (beat.rows_done - pace.rows_before) * (beat.rows_total - beat.rows_done)
+                  + GREATEST(planned.first_visits - pace.first_visits, 0) * pace.first_build)
+                 / planned.parallel
        END AS seconds_left,
        extract(epoch FROM COALESCE(runs.ended_at, CASE WHEN runs.status = 'running' THEN clock_timestamp() ELSE beat.at END)
                           - runs.started_at)::double precision AS seconds_elapsed,
@@ -61,16 +29,59 @@ SELECT r.run,
        board.best_loss,
        board.best_metric,
        beat.at AS seen_at,
-       r.owner,
+       runs.owner,
        runs.message
-  FROM cerebro.run_plan r
-  JOIN cerebro.runs USING (run, owner)
-  LEFT JOIN beat USING (run, owner)
-  LEFT JOIN recent USING (run, owner)
-  LEFT JOIN units USING (run, owner)
-  LEFT JOIN planned USING (run, owner)
-  LEFT JOIN board USING (run, owner)
- WHERE r.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+  FROM cerebro.runs
+  JOIN cerebro.run r ON r.run = runs.run AND pg_get_userbyid(r.owner) = runs.owner
+  LEFT JOIN LATERAL (
+        SELECT h.at, h.rows_done, h.rows_total
+          FROM cerebro.heartbeat h
+         WHERE h.run = r.run AND h.owner = r.owner
+         ORDER BY h.at DESC
+         LIMIT 1) beat ON true
+  LEFT JOIN LATERAL (
+        -- The speed over the last 30 seconds, or since the start of a run that is younger.
+        SELECT (max(h.rows_done) - min(h.rows_done))
+                   / NULLIF(extract(epoch FROM max(h.at) - min(h.at))::double precision, 0) AS rows_per_second
+          FROM cerebro.heartbeat h
+         WHERE h.run = r.run AND h.owner = r.owner AND h.at >= beat.at - interval '30 seconds') recent ON true
+  LEFT JOIN LATERAL (
+        -- A stopped model has no visits after the epoch of its decision.
+        SELECT LEAST(COALESCE(sum(LEAST(runs.epochs, (SELECT min(d.epoch)
+                                               FROM cerebro.decision d
+                                              WHERE d.run = m.run AND d.owner = m.owner AND d.model = m.model
+                                                    AND d.decision = 'stop'))::numeric
+                         * COALESCE(cardinality(m.visits), r.segments)), 0), 1e18)::bigint AS hops_total,
+               sum(COALESCE(cardinality(m.visits), r.segments)) AS first_visits,
+               LEAST(count(*), r.segments) AS parallel
+          FROM cerebro.model m
+         WHERE m.run = r.run AND m.owner = r.owner) planned ON true
+  LEFT JOIN LATERAL (
+        SELECT count(*) AS hops_done,
+               COALESCE(sum(h.rows) FILTER (WHERE h.started_at < start.at), 0) AS rows_before,
+               min(h.started_at) FILTER (WHERE h.started_at >= start.at) AS began,
+               count(DISTINCT h.segment) FILTER (WHERE h.started_at >= start.at) AS segments,
+               COALESCE(sum(COALESCE((h.seconds ->> 'build')::double precision, 0)
+                            + COALESCE((h.seconds ->> 'data')::double precision, 0))
+                            FILTER (WHERE h.started_at >= start.at), 0) AS building,
+               count(*) FILTER (WHERE h.epoch = 1) AS first_visits,
+               COALESCE(percentile_cont(0.5) WITHIN GROUP (ORDER BY (h.seconds ->> 'build')::double precision)
+                            FILTER (WHERE h.epoch = 1), 0) AS first_build
+          FROM (SELECT max(e.at) AS at
+                  FROM cerebro.event e
+                 WHERE e.run = r.run AND e.owner = r.owner AND e.model IS NULL AND e.event = 'started') start,
+               cerebro.hop h
+         WHERE h.run = r.run AND h.owner = r.owner) pace ON true
+  LEFT JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE b.status IN ('finished', 'stopped')) AS finished,
+               count(*) FILTER (WHERE b.status = 'failed') AS failed,
+               min(b.mst_key) FILTER (WHERE b.rank = 1 AND b.status <> 'waiting') AS best_mst_key,
+               min(COALESCE(b.validation_loss, b.training_loss)) FILTER (WHERE b.rank = 1) AS best_loss,
+               min(COALESCE(b.validation_metric, b.training_metric)) FILTER (WHERE b.rank = 1) AS best_metric
+          FROM cerebro.leaderboard b
+         WHERE b.run = runs.run AND b.owner = runs.owner) board ON true
+ WHERE r.owner = (SELECT quote_ident(current_user)::regrole)
+    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
 COMMENT ON VIEW cerebro.run_progress IS
 'How far each run is, how fast it trains, and when it will end. Updated about once per second while a run is '
 'driven.';
@@ -90,7 +101,9 @@ COMMENT ON COLUMN cerebro.run_progress.configurations IS 'Number of configuratio
 COMMENT ON COLUMN cerebro.run_progress.rows_per_second IS
 'Rows trained per second over the last 30 seconds, all segments together; NULL unless the run is running.';
 COMMENT ON COLUMN cerebro.run_progress.seconds_left IS
-'Estimated seconds until the run ends; NULL unless the run is running.';
+
+'Estimated seconds until the run ends. NULL unless the run is running, and until every segment has committed a visit: '
+'before that, starting and compiling would be taken for training.';
 COMMENT ON COLUMN cerebro.run_progress.seconds_elapsed IS
 'Seconds from the start of the run to its end, or to now while it is running.';
 COMMENT ON COLUMN cerebro.run_progress.best_mst_key IS

@@ -1,10 +1,14 @@
 -- The views on what segments do.  The head of 20_runs.sql says which rules hold for views.
 
 CREATE OR REPLACE VIEW cerebro.hop_timeline WITH (security_barrier) AS
-SELECT u.run, u.owner, u.segment, u.activity, m.mst_key, u.epoch, u.hop, u.dataset, u.part,
+SELECT u.run, pg_get_userbyid(u.owner) AS owner, u.segment, u.activity, m.mst_key, u.epoch, u.hop, u.dataset, u.part,
        u.started_at, u.finished_at, u.seconds, u.rows, u.loss, u.metric,
        u.seconds_reading, u.seconds_state_in, u.seconds_training, u.seconds_state_out, u.seconds_building,
-       u.seconds_behind, u.worker_pid, u.trainer_pid, built.engine, u.model
+       u.seconds_behind, u.worker_pid, u.trainer_pid,
+       (SELECT max(e.detail ->> 'engine')
+          FROM cerebro.event e
+         WHERE e.run = u.run AND e.owner = u.owner AND e.model = u.model AND e.event = 'built') AS engine,
+       u.model
   FROM (SELECT h.run, h.owner, h.segment, 'train' AS activity, h.model, h.epoch, h.hop,
                NULL AS dataset, NULL::integer AS part,
                h.started_at, h.finished_at,
@@ -33,11 +37,8 @@ SELECT u.run, u.owner, u.segment, u.activity, m.mst_key, u.epoch, u.hop, u.datas
                e.worker_pid, NULL
           FROM cerebro.evaluation e) u
   JOIN cerebro.model m USING (run, owner, model)
-  LEFT JOIN (SELECT run, owner, model, max(detail ->> 'engine') AS engine
-               FROM cerebro.event
-              WHERE event = 'built'
-              GROUP BY run, owner, model) built USING (run, owner, model)
- WHERE u.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE');
+ WHERE u.owner = (SELECT quote_ident(current_user)::regrole)
+    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
 COMMENT ON VIEW cerebro.hop_timeline IS
 'What each segment did and when: one row per committed visit or evaluation, with its duration in parts. The visits '
 'of a fusion group begin together; the parts of the group''s duration are divided equally among them.';
@@ -79,13 +80,17 @@ SELECT DISTINCT ON (a.run, a.owner, a.segment)
             THEN extract(epoch FROM COALESCE(h.finished_at, clock_timestamp()) - a.started_at)::double precision
        END AS seconds,
        h.hop IS NOT NULL AS done,
-       a.owner,
+       r.owner,
        a.model
   FROM cerebro.attempt a
-  JOIN cerebro.runs r USING (run, owner)
-  JOIN cerebro.model m USING (run, owner, model)
-  LEFT JOIN cerebro.hop h USING (run, owner, model, hop)
- WHERE a.owner = current_user OR pg_has_role(current_user, 'cerebro_monitor', 'USAGE')
+  JOIN cerebro.runs r ON r.run = a.run AND r.owner = pg_get_userbyid(a.owner)
+ CROSS JOIN LATERAL (SELECT model.mst_key, model.visits
+                       FROM cerebro.model
+                      WHERE model.run = a.run AND model.owner = a.owner AND model.model = a.model
+                     OFFSET 0) m
+  LEFT JOIN cerebro.hop h ON h.run = a.run AND h.owner = a.owner AND h.model = a.model AND h.hop = a.hop
+ WHERE a.owner = (SELECT quote_ident(current_user)::regrole)
+    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'))
  ORDER BY a.run, a.owner, a.segment, a.started_at DESC, h.hop IS NOT NULL, a.model;
 COMMENT ON VIEW cerebro.segments_now IS
 'The latest visit that each segment of each run has started. If several models train in one order, together or one '
@@ -118,10 +123,14 @@ WITH spent AS (
 ), whole AS (
     SELECT s.*, r.segments,
            extract(epoch FROM s.last_unit - s.first_unit)::double precision * r.segments AS available,
-           GREATEST(extract(epoch FROM s.first_unit - runs.started_at)::double precision, 0) * r.segments AS starting
+           GREATEST(extract(epoch FROM s.first_unit
+                                       - (SELECT min(e.at)
+                                            FROM cerebro.event e
+                                           WHERE e.run = r.run AND e.owner = r.owner
+                                                 AND e.model IS NULL AND e.event = 'started'))::double precision, 0)
+               * r.segments AS starting
       FROM spent s
-      JOIN cerebro.run_plan r USING (run, owner)
-      JOIN cerebro.runs USING (run, owner)
+      JOIN cerebro.run r ON r.run = s.run AND pg_get_userbyid(r.owner) = s.owner
 ), parts AS (
     SELECT w.run, w.owner, w.available + w.starting AS total, part.*
       FROM whole w

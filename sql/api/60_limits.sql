@@ -29,14 +29,14 @@ WITH mine AS (
            COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds,
            COALESCE(own.max_trainer_mb, everybody.max_trainer_mb) AS trainer_mb
       FROM (VALUES (1)) one
-      LEFT JOIN cerebro.role_limit own ON own.role = current_user
-      LEFT JOIN cerebro.role_limit everybody ON everybody.role = ''
+      LEFT JOIN cerebro.role_limit own ON own.role = quote_ident(current_user)::regrole
+      LEFT JOIN cerebro.role_limit everybody ON everybody.role::oid = 0
 ), running AS (
     SELECT count(*) AS runs, COALESCE(sum(segments), 0) AS segments,
            max(extract(epoch FROM clock_timestamp() - last.at)) AS seconds
       FROM cerebro.runs
      CROSS JOIN LATERAL (SELECT max(e.at) AS at FROM cerebro.event e
-                          WHERE e.run = runs.run AND e.owner = runs.owner AND e.event = 'started') last
+                          WHERE e.run = runs.run AND pg_catalog.pg_get_userbyid(e.owner) = runs.owner AND e.event = 'started') last
      WHERE runs.owner = current_user AND runs.status = 'running'
 ), states AS (
     SELECT COALESCE(sum(bytes), 0) AS bytes FROM cerebro._state_size WHERE owner = current_user
@@ -83,11 +83,12 @@ BEGIN
     IF COALESCE(role, '') <> '' AND NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
         RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
     END IF;
-    DELETE FROM cerebro.role_limit l WHERE l.role = COALESCE(set_limits.role, '');
+    DELETE FROM cerebro.role_limit l WHERE l.role = COALESCE(quote_ident(NULLIF(set_limits.role, '')), '-')::regrole;
     INSERT INTO cerebro.role_limit
            (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
             max_waiting_seconds, max_trainer_mb)
-    VALUES (COALESCE(set_limits.role, ''), set_limits.max_running_runs, set_limits.max_segments,
+    VALUES (COALESCE(quote_ident(NULLIF(set_limits.role, '')), '-')::regrole, set_limits.max_running_runs,
+            set_limits.max_segments,
             set_limits.max_state_bytes, set_limits.max_run_seconds, set_limits.min_free_connections,
             set_limits.max_waiting_seconds, set_limits.max_trainer_mb);
 END
@@ -113,7 +114,7 @@ CREATE OR REPLACE FUNCTION cerebro._forget_own(forgotten bigint, whose name) RET
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- Here the caller is not known any more, but only the owner of a run can have written this event.
-    IF EXISTS (SELECT FROM cerebro.event WHERE run = forgotten AND owner = whose AND event = 'forgotten') THEN
+    IF EXISTS (SELECT FROM cerebro.event WHERE run = forgotten AND pg_get_userbyid(owner) = whose AND event = 'forgotten') THEN
         PERFORM cerebro._forget(forgotten, whose);
     END IF;
 END
@@ -133,10 +134,9 @@ BEGIN
     FOR state_table IN
         SELECT c.relname
           FROM cerebro.run r
-          JOIN pg_roles o ON o.rolname = r.owner
-          JOIN pg_class c ON c.relowner = o.oid AND c.relkind IN ('r', 'p')
+          JOIN pg_class c ON c.relowner = r.owner AND c.relkind IN ('r', 'p')
           JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
-         WHERE r.run = forgotten AND r.owner = whose AND r.storage ~ '^run_[0-9a-f]{12}$'
+         WHERE r.run = forgotten AND pg_get_userbyid(r.owner) = whose AND r.storage ~ '^run_[0-9a-f]{12}$'
            AND c.relname ~ ('^' || r.storage || '_[0-9]+_[01]$')
     LOOP
         EXECUTE format('DROP TABLE cerebro_state.%I', state_table);
@@ -144,7 +144,7 @@ BEGIN
     FOREACH named IN ARRAY ARRAY['heartbeat', 'decision', 'attempt', 'evaluation', 'hop', 'event', 'model', 'configuration',
                                  'architecture', 'run']
     LOOP
-        EXECUTE format('DELETE FROM cerebro.%I WHERE run = $1 AND owner = $2', named) USING forgotten, whose;
+        EXECUTE format('DELETE FROM cerebro.%I WHERE run = $1 AND pg_get_userbyid(owner) = $2', named) USING forgotten, whose;
     END LOOP;
 END
 $$;

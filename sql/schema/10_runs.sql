@@ -5,7 +5,9 @@
 -- * Rows are inserted, and deleted only by cerebro.forget(). They are never updated, so the history of a run cannot be
 --   half-changed, and on Greenplum no statement locks a whole table. What is current is computed by views. Users have
 --   neither right: whoever may update or delete may also lock a whole table, and with it everybody's runs.
--- * Every row has an owner, and row-level security lets users read and write their own rows only.
+-- * Every row has an owner, and row-level security lets users read and write their own rows only. The owner is a regrole:
+--   the number of a role, which a dump contains as its name. So it follows when a role is renamed, a new role of an old
+--   name inherits nothing, and a restored database has the owners that it had.
 -- * Users can write any row about their own runs, and the views compute with the rows of all users. The CHECK
 --   constraints refuse whatever would make such a computation fail (text that is not a number, numbers that overflow
 --   or vanish, moments before the calendar, values too long for a row): without them, one user's row could end the
@@ -18,7 +20,7 @@ CREATE SEQUENCE cerebro.event_id CACHE 1;
 
 CREATE TABLE cerebro.run (
     run               bigint      NOT NULL DEFAULT nextval('cerebro.run_id'),
-    owner             name        NOT NULL DEFAULT current_user,
+    owner             regrole     NOT NULL DEFAULT quote_ident(current_user)::regrole,
     name              text,
     description       text,
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -56,7 +58,7 @@ COMMENT ON TABLE cerebro.run IS
 
 CREATE TABLE cerebro.architecture (
     run          bigint  NOT NULL,
-    owner        name    NOT NULL DEFAULT current_user,
+    owner        regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model_id     integer NOT NULL,
     name         text    CHECK (octet_length(name) <= 1e6),
     given        json    NOT NULL,
@@ -68,7 +70,7 @@ COMMENT ON TABLE cerebro.architecture IS
 
 CREATE TABLE cerebro.configuration (
     run            bigint  NOT NULL,
-    owner          name    NOT NULL DEFAULT current_user,
+    owner          regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
     mst_key        integer NOT NULL,
     place          integer NOT NULL,
     model_id       integer NOT NULL,
@@ -85,7 +87,7 @@ COMMENT ON TABLE cerebro.configuration IS
 
 CREATE TABLE cerebro.model (
     run            bigint  NOT NULL,
-    owner          name    NOT NULL DEFAULT current_user,
+    owner          regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model          integer NOT NULL CHECK (model > 0),
     mst_key        integer NOT NULL,
     visits         integer[],  -- the segments that the model visits in each epoch; NULL: all segments of the run

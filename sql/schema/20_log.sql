@@ -3,7 +3,7 @@
 CREATE TABLE cerebro.event (
     event_id bigint      NOT NULL DEFAULT nextval('cerebro.event_id'),
     run      bigint      NOT NULL,
-    owner    name        NOT NULL DEFAULT current_user,
+    owner    regrole     NOT NULL DEFAULT quote_ident(current_user)::regrole,
     at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     event    text        NOT NULL,
     model    integer,    -- NULL: the event concerns the whole run
@@ -22,12 +22,15 @@ CREATE TABLE cerebro.event (
     CHECK (COALESCE((detail ->> 'parameters')::bigint, 0) >= 0),
     PRIMARY KEY (run, owner, event_id)
 );
+-- The views look up the events of one model, and whether a run was extended.
+CREATE INDEX event_of_model ON cerebro.event (run, owner, model) WHERE model IS NOT NULL;
+CREATE INDEX event_extended ON cerebro.event (run, owner) WHERE event = 'extended';
 COMMENT ON TABLE cerebro.event IS
 'The events of runs and of their models: created, started, finished, failed, cancelled and so on.';
 
 CREATE TABLE cerebro.attempt (
     run        bigint      NOT NULL,
-    owner      name        NOT NULL DEFAULT current_user,
+    owner      regrole     NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model      integer     NOT NULL,
     hop        integer     NOT NULL,
     segment    integer     NOT NULL,
@@ -41,7 +44,7 @@ COMMENT ON TABLE cerebro.attempt IS
 
 CREATE TABLE cerebro.hop (
     run            bigint           NOT NULL,
-    owner          name             NOT NULL DEFAULT current_user,
+    owner          regrole          NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model          integer          NOT NULL,
     hop            integer          NOT NULL,
     epoch          integer          NOT NULL,
@@ -69,7 +72,7 @@ COMMENT ON TABLE cerebro.hop IS
 
 CREATE TABLE cerebro.evaluation (
     run         bigint           NOT NULL,
-    owner       name             NOT NULL DEFAULT current_user,
+    owner       regrole          NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model       integer          NOT NULL,
     epoch       integer          NOT NULL,
     dataset     text             NOT NULL,
@@ -91,7 +94,7 @@ COMMENT ON TABLE cerebro.evaluation IS
 
 CREATE TABLE cerebro.decision (
     run      bigint      NOT NULL,
-    owner    name        NOT NULL DEFAULT current_user,
+    owner    regrole     NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model    integer     NOT NULL,
     epoch    integer     NOT NULL,
     at       timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -140,7 +143,7 @@ $computable$;
 
 CREATE TABLE cerebro.heartbeat (
     run        bigint      NOT NULL,
-    owner      name        NOT NULL DEFAULT current_user,
+    owner      regrole     NOT NULL DEFAULT quote_ident(current_user)::regrole,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     rows_done  bigint      NOT NULL,
     rows_total bigint      NOT NULL,

@@ -8,8 +8,12 @@ BEGIN
                                  'decision', 'heartbeat']
     LOOP
         EXECUTE format('ALTER TABLE cerebro.%I ENABLE ROW LEVEL SECURITY', named);
-        EXECUTE format('CREATE POLICY own_rows ON cerebro.%I USING (owner = current_user) WITH CHECK (owner = current_user)', named);
-        PERFORM pg_catalog.pg_extension_config_dump(format('cerebro.%I', named)::regclass, '');
+        EXECUTE format(
+            'CREATE POLICY own_rows ON cerebro.%I USING (owner = (SELECT quote_ident(current_user)::regrole))'
+            ' WITH CHECK (owner = (SELECT quote_ident(current_user)::regrole))', named);
+        -- A role that was dropped has no name in a dump, and on another server its number may be that of another role.
+        PERFORM pg_catalog.pg_extension_config_dump(
+            format('cerebro.%I', named)::regclass, 'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
     END LOOP;
 END
 $security$;

@@ -1,7 +1,7 @@
 -- How much of the server each role may use.
 
 CREATE TABLE cerebro.role_limit (
-    role                 name    NOT NULL PRIMARY KEY,
+    role                 regrole NOT NULL PRIMARY KEY,
     max_running_runs     integer CHECK (max_running_runs >= 0),
     max_segments         integer CHECK (max_segments >= 0),
     max_state_bytes      bigint  CHECK (max_state_bytes >= 0),
@@ -13,6 +13,7 @@ CREATE TABLE cerebro.role_limit (
     set_at               timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE cerebro.role_limit IS
-'The limits that cerebro.set_limits() has set, per role. The row with the role '''' holds for every role; a value in '
-'a role''s own row takes precedence.';
-SELECT pg_catalog.pg_extension_config_dump('cerebro.role_limit', '');
+'The limits that cerebro.set_limits() has set, per role. The row with the role ''-'' holds for every role; a value '
+'in a role''s own row takes precedence.';
+SELECT pg_catalog.pg_extension_config_dump(
+    'cerebro.role_limit', 'WHERE role::oid = 0 OR role::oid IN (SELECT oid FROM pg_catalog.pg_roles)');

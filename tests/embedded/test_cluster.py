@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from cerebro_db.embedded.errors import ClusterError
 from cerebro_db.embedded.extension import Sources
 from cerebro_db.embedded.installation import Installation
 from cerebro_db.embedded.prefix import Prefix
+from cerebro_db.embedded.server import with_advice
 
 # --- names and folders -------------------------------------------------------------------------------------------
 
@@ -236,6 +238,46 @@ def test_listening_is_asked_for(made: tuple[Cluster, Sources]) -> None:
     with pytest.raises(psycopg2.OperationalError):
         psycopg2.connect(host="127.0.0.1", port=cluster.port, dbname="cerebro", user="postgres")
     assert cluster.up(sources=sources, listen="").started
+
+
+def test_a_taken_port_is_named_with_what_to_do(made: tuple[Cluster, Sources]) -> None:
+    cluster, sources = made
+    before = cluster.port
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(ClusterError, match=r"taken by another program.*--port N"):
+            cluster.up(sources=sources, listen="127.0.0.1", port=other.getsockname()[1])
+    assert cluster.up(sources=sources, listen="", port=before).started
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("could not create any TCP/IP sockets", "--port N"),
+        ('initdb: error: invalid locale name "C.UTF-8"', "localedef -i C -f UTF-8 C.UTF-8"),
+        ("could not write to file: No space left on device", "CEREBRO_HOME"),
+    ],
+)
+def test_reasons_with_advice(reason: str, advice: str) -> None:
+    told = with_advice(reason)
+    assert told.startswith(reason) and advice in told
+    assert with_advice("the logs give no reason") == "the logs give no reason"
+
+
+def test_a_home_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ClusterError, match="Set CEREBRO_HOME to another folder"):
+        Cluster("x", at=tmp_path / "file" / "home").up()
+    (tmp_path / "home" / ".lock").mkdir(parents=True)
+    with pytest.raises(ClusterError, match="Cannot write to .*Set CEREBRO_HOME"):
+        Cluster("x", at=tmp_path / "home").up()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["up", "--help"]])
+def test_help_names_the_environment(arguments: list[str]) -> None:
+    shown = CliRunner().invoke(cli.app, arguments).output
+    assert "CEREBRO_HOME" in shown and "PG_CONFIG" in shown
 
 
 def test_a_setting_that_is_wrong_is_named(made: tuple[Cluster, Sources]) -> None:

@@ -46,7 +46,7 @@ def signed_in(lab: Lab, group: str) -> Iterator[Any]:
             own.notices = []
             yield own
     finally:
-        for (run_id,) in lab("SELECT run FROM cerebro.run WHERE owner = %s", name):
+        for (run_id,) in lab("SELECT run FROM cerebro.run WHERE pg_get_userbyid(owner) = %s", name):
             lab("SELECT cerebro.forget(%s)", run_id)
         for (role,) in lab("SELECT rolname FROM pg_roles WHERE rolname = 'cerebro_w_' || %s::regrole::oid", name):
             lab(f"DROP ROLE {role}")

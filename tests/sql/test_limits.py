@@ -76,7 +76,7 @@ def test_who_sets_them(town: Town, ann: User) -> None:
         "SELECT cerebro.set_limits(NULL)",
         "SELECT * FROM cerebro.role_limit",
         "DELETE FROM cerebro.role_limit",
-        "INSERT INTO cerebro.role_limit (role) VALUES ('')",
+        "INSERT INTO cerebro.role_limit (role) VALUES (0)",
     ):
         ann.refused(statement)
     admin = town.user("limiter", "cerebro_admin")

@@ -12,6 +12,8 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
+from cerebro_plpy.platform import machine
+
 DTYPES = {"uint8": "u1", "int16": "<i2", "int32": "<i4", "float32": "<f4"}
 
 
@@ -437,6 +439,24 @@ def test_the_notice_says_what_was_done_and_rules_are_ignored(sql, flowers, green
     pack(sql, segments=2, distribution_rules="all_segments" if greenplum else "gpu_segments")
     assert greenplum or "distribution_rules is ignored" in sql.db.notices[0]
     assert "training_preprocessor_dl: 150 rows in 2 buffers on 2 segments" in sql.db.notices[-1]
+
+
+def test_the_number_of_segments_suits_the_rows(sql, flowers, greenplum):
+    """Segments that the rows do not repay are not chosen, and advised against."""
+    if greenplum:
+        pytest.skip("on Greenplum the segments are those of the cluster")
+    sql.db.notices.clear()
+    pack(sql)
+    chosen = sql("SELECT count(DISTINCT __dist_key__) FROM packed")[0][0]
+    assert chosen == 1
+    assert machine.cores() == 1 or "1 segment, because 150 rows would not repay" in sql.db.notices[0]
+    for number, advised in ((2, False), (8, True)):
+        sql("DROP TABLE packed, packed_summary")
+        sql.db.notices.clear()
+        pack(sql, segments=number)
+        told = [text for text in sql.db.notices if "segments => 1 is likely to be faster" in text]
+        assert bool(told) == advised, sql.db.notices
+        assert sql("SELECT count(DISTINCT __dist_key__) FROM packed") == [(number,)]
 
 
 def test_rows_added_meanwhile_are_all_in_or_all_out(sql, flowers, server):

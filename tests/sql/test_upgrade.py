@@ -31,7 +31,7 @@ SELECT pg_catalog.pg_extension_config_dump('cerebro.remark', '');
 ADDED_COLUMN = "ALTER TABLE cerebro.run ADD COLUMN remark text;\n"
 ADDED_API = """
 CREATE OR REPLACE VIEW cerebro.remarks WITH (security_barrier) AS
-SELECT run, owner, remark FROM cerebro.run WHERE owner = current_user;
+SELECT run, pg_get_userbyid(owner) AS owner, remark FROM cerebro.run WHERE pg_get_userbyid(owner) = current_user;
 COMMENT ON VIEW cerebro.remarks IS 'The remark on each run.';
 COMMENT ON COLUMN cerebro.remarks.remark IS 'The remark.';
 GRANT SELECT ON cerebro.remarks TO cerebro_user;

@@ -98,7 +98,7 @@ class Town:
                 "architecture",
                 "run",
             ):
-                self(f"DELETE FROM cerebro.{table} WHERE owner = %s", role)
+                self(f"DELETE FROM cerebro.{table} WHERE pg_get_userbyid(owner) = %s", role)
             for name in [*worker, role]:
                 self("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", name)
                 self(f"DROP OWNED BY {name} CASCADE")

@@ -27,6 +27,7 @@ from .preparation import SourceVariable, applied, find_shapes
 from .summary import Packing, read_training
 
 TRAINING, VALIDATION = "training_preprocessor_dl", "validation_preprocessor_dl"
+FAR_TOO_MANY = 2  # times as many segments as the rows repay
 SMALLEST_CONSTANT = 1e-37  # 1 / constant, by which inputs are multiplied, must be a float32
 
 
@@ -190,12 +191,25 @@ def _columns(
 
 
 def _segments(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:
+    here = platform.of(db)
     if wanted is None:
-        return min(platform.of(db).segments(db, rule, rows), rows)
+        count, most = min(here.segments(db, rule, rows), rows), here.segments(db, rule)
+        if count < most:
+            db.notice(
+                f"{counted(count, 'segment')}, because {counted(rows, 'row')} would not repay the trainers of {most};"
+                " the argument segments sets another number"
+            )
+        return count
     if wanted > rows:
         raise InvalidArgument(
             f"{TRAINING} error: {wanted} segments are too many for {rows} rows.",
             hint=f"Each segment needs a row: segments => {rows} at most.",
+        )
+    enough = here.segments_that_pay(rows)
+    if enough is not None and wanted > FAR_TOO_MANY * enough:
+        db.notice(
+            f"{wanted} segments are many for {counted(rows, 'row')}: each has a trainer, which takes seconds to start"
+            f" and to build every model; segments => {enough} is likely to be faster"
         )
     return wanted
 

@@ -44,6 +44,10 @@ class Platform(abc.ABC):
     def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
         """The number of segments for a table (with so many rows) whose user asks for no number."""
 
+    def segments_that_pay(self, rows: int) -> int | None:
+        """Above this number, more segments make training such a table slower; None where users choose no number."""
+        return None
+
     @abc.abstractmethod
     def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
         """One value of __dist_key__ per segment; rows with that value are stored on that segment."""

@@ -27,8 +27,11 @@ class PostgreSQL(Platform):
 
     def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
         """One per GPU; without a GPU, one per processor; fewer for a table with few rows."""
-        enough = MOST_SEGMENTS if rows is None else max(1, rows // ROWS_PER_SEGMENT)
+        enough = MOST_SEGMENTS if rows is None else self.segments_that_pay(rows)
         return min(gpus() or cores(), enough, MOST_SEGMENTS)
+
+    def segments_that_pay(self, rows: int) -> int:
+        return max(1, rows // ROWS_PER_SEGMENT)
 
     def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
         return list(range(count))

@@ -284,10 +284,11 @@ class Driver:
         statuses = [mine.status for mine in self.schedule.progress.values()]
         failed = statuses.count(Status.FAILED)
         finished = statuses.count(Status.FINISHED) + statuses.count(Status.STOPPED)
+        left = self.idle_log().seconds_left()
         self.db.notice(
             f"{100 * done / total:3.0f} %  {finished} of {len(statuses)} configurations"
             f" finished{f', {failed} failed' if failed else ''}, {speed:,.0f} rows/s,"
-            f" about {(total - done) / speed:.0f} s left"
+            f" {'estimating the time left' if left is None else f'about {left:.0f} s left'}"
         )
 
     def idle_log(self) -> RunLog:

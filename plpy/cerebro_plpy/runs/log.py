@@ -34,7 +34,10 @@ from .run import Model, Run, no_such_run, require_countable
 
 Ask = Callable[[str, Sequence[Any]], Rows]
 
-OWN = "run = %s AND owner = current_user"
+# The tables have the number of a row's owner, and the views show the name.
+ME = "pg_catalog.quote_ident(current_user)::pg_catalog.regrole"
+OWN = f"run = %s AND owner = {ME}"
+OWN_IN_VIEW = "run = %s AND owner = current_user"
 # Users may write events of their own, also for models that do not exist: only those of real models count.
 MODEL_EVENTS = "cerebro.event e JOIN cerebro.model m USING (run, owner, model)"
 PLPY_TYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "bigint"), (float, "double precision"))
@@ -54,7 +57,7 @@ def asking(db: Database) -> Ask:
 
 # What the model tables say of each configuration, by its best model ($1: run, $2: its start, $3: evaluate_every,
 # $4: epochs), and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
-MODEL_INFO = """
+MODEL_INFO = f"""
 WITH best AS (
     SELECT DISTINCT ON (mst_key) *
       FROM cerebro.leaderboard
@@ -86,13 +89,13 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
        CASE WHEN b.validation_loss IS NOT NULL THEN t.validation_loss END,
        b.status, b.reason
   FROM cerebro.configuration c
-  JOIN best b USING (run, owner, mst_key)
+  JOIN best b USING (run, mst_key)
   LEFT JOIN told t ON t.model = b.model
- WHERE c.run = $1 AND c.owner = current_user
+ WHERE c.run = $1 AND c.owner = {ME}
 """
 ARCHITECTURE = (
     "SELECT architecture FROM cerebro.architecture JOIN cerebro.configuration USING (run, owner, model_id)"
-    " WHERE run = $2 AND owner = current_user AND mst_key = $1"
+    f" WHERE run = $2 AND owner = {ME} AND mst_key = $1"
 )
 
 
@@ -172,7 +175,7 @@ class RunLog:
         """The run of the recorder's user, as far as its log goes.  Needs a recorder session."""
         found = self._all(
             "SELECT owner::text, source_table, layout, validation_table, validation_layout, model_table, epochs,"
-            f" evaluate_every, seed, dist_keys, storage, options FROM cerebro.run_plan WHERE {OWN}"
+            f" evaluate_every, seed, dist_keys, storage, options FROM cerebro.run_plan WHERE {OWN_IN_VIEW}"
         )
         if not found:
             raise no_such_run(self.run)
@@ -234,7 +237,8 @@ class RunLog:
     def best_hops(self, mst_key: int | None = None) -> list[LastHop]:
         """The last committed hop of the best model of each configuration, or of one: what the model tables get."""
         found = self._all(
-            f"SELECT DISTINCT ON (mst_key) model FROM cerebro.leaderboard WHERE {OWN} ORDER BY mst_key, rank, model"
+            f"SELECT DISTINCT ON (mst_key) model FROM cerebro.leaderboard WHERE {OWN_IN_VIEW}"
+            " ORDER BY mst_key, rank, model"
         )
         best = {model for (model,) in found}
         return [last for last in self.last_hops(mst_key) if last.model in best]
@@ -312,7 +316,7 @@ class RunLog:
         return self.ask(
             "SELECT DISTINCT ON (detail ->> 'form') detail ->> 'form', detail ->> 'program', detail ->> 'tried',"
             " detail ->> 'refused', run"
-            f" FROM cerebro.event WHERE owner = current_user AND event = '{Event.BUILT}'"
+            f" FROM cerebro.event WHERE owner = {ME} AND event = '{Event.BUILT}'"
             " AND detail ->> 'form' = ANY (%s) ORDER BY detail ->> 'form', event_id DESC",
             (list(forms),),
         )
@@ -563,6 +567,10 @@ class RunLog:
             )
         return owners[0]
 
+    def seconds_left(self) -> float | None:
+        """The estimate of the view; None as long as there is none."""
+        return self._value(f"SELECT seconds_left FROM cerebro.run_progress WHERE {OWN_IN_VIEW}")
+
     def require_own(self) -> None:
         if not self._all(f"SELECT 1 FROM cerebro.run WHERE {OWN}"):
             raise no_such_run(self.run)
@@ -602,7 +610,7 @@ class RunLog:
 
     def _claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool) -> None:
         for _ in range(2):
-            found = self._all(f"SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE {OWN}")
+            found = self._all(f"SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE {OWN_IN_VIEW}")
             if not found:
                 raise no_such_run(self.run)
             if found[0][0] != RunStatus.INTERRUPTED:  # as in ``status``
@@ -644,8 +652,9 @@ class RunLog:
     def request_cancel(self, owner: str) -> None:
         """By the run's owner or an administrator."""
         self.ask(
-            "INSERT INTO cerebro.event (run, owner, event, detail) VALUES"
-            f" (%s, %s, '{Event.CANCEL_REQUESTED}', jsonb_build_object('by', current_user))",
+            "INSERT INTO cerebro.event (run, owner, event, detail) VALUES (%s,"
+            f" pg_catalog.quote_ident(%s)::pg_catalog.regrole, '{Event.CANCEL_REQUESTED}',"
+            " jsonb_build_object('by', current_user))",
             (self.run, owner),
         )
 

@@ -1,0 +1,128 @@
+"""The views over many runs read each row a few times at most, however the planner joins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conftest import connect
+from tests.sql.lab import run
+
+RUNS, MODELS, EPOCHS, SEGMENTS = 100, 50, 2, 2
+VIEWS = (
+    "runs",
+    "run_plan",
+    "learning_curve",
+    "leaderboard",
+    "run_progress",
+    "hop_timeline",
+    "run_time",
+    "segments_now",
+)
+RUN = """
+INSERT INTO cerebro.run (run, source_table, model_table, selection_table, arch_table, epochs, evaluate_every, seed,
+                         segments, dist_keys, configurations, rows_per_epoch, storage, options, layout,
+                         validation_layout, source_summary, version)
+SELECT n, 'rows', 'models', 'mst', 'arch', {epochs}, 1, 1, {segments}, '{{0,1}}', {models}, 200, 'run_000000000000',
+       '{{}}', '{{}}', '{{"rows": 20}}', '{{}}', '0'
+  FROM generate_series(1, {runs}) n;
+INSERT INTO cerebro.architecture (run, model_id, name, given, architecture)
+SELECT n, 1, 'small', '{{}}', '{{}}' FROM generate_series(1, {runs}) n;
+INSERT INTO cerebro.configuration (run, mst_key, place, model_id, compile_params, fit_params, compile, fit)
+SELECT n, m, m, 1, 'c', 'f', '{{"metrics": ["accuracy"]}}', '{{}}'
+  FROM generate_series(1, {runs}) n, generate_series(1, {models}) m;
+INSERT INTO cerebro.model (run, model, mst_key, seed, initial)
+SELECT n, m, m, 1, 'random' FROM generate_series(1, {runs}) n, generate_series(1, {models}) m;
+INSERT INTO cerebro.event (run, model, event, detail)
+SELECT n, NULL, event, '{{"pid": 1, "backend_start": "2020-01-01T00:00:00+00:00"}}'
+  FROM generate_series(1, {runs}) n, unnest(ARRAY['created', 'started', 'finished', 'materialized']) event;
+INSERT INTO cerebro.event (run, model, event, detail)
+SELECT n, m, 'built', '{{"parameters": 9, "engine": "jax"}}'
+  FROM generate_series(1, {runs}) n, generate_series(1, {models}) m;
+INSERT INTO cerebro.attempt (run, model, hop, segment)
+SELECT n, m, h, h % {segments}
+  FROM generate_series(1, {runs}) n, generate_series(1, {models}) m, generate_series(1, {epochs} * {segments}) h;
+INSERT INTO cerebro.hop (run, model, hop, epoch, segment, started_at, finished_at, trainer_pid, rows, steps, loss,
+                         metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)
+SELECT n, m, h, (h - 1) / {segments} + 1, h % {segments}, now(), now() + interval '1 s', 1, 100, 1, 1.0 / (m + h), 0.5,
+       '{{}}', 1, '', 0, 0, '{{"train": 1, "build": 0.1}}'
+  FROM generate_series(1, {runs}) n, generate_series(1, {models}) m, generate_series(1, {epochs} * {segments}) h;
+INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, started_at, rows, loss, metric, metrics,
+                                seconds)
+SELECT n, m, e, 'validation', p, p, now(), 10, 1.0 / (m + e), 0.5, '{{}}', '{{"evaluate": 1}}'
+  FROM generate_series(1, {runs}) n, generate_series(1, {models}) m, generate_series(1, {epochs}) e,
+       generate_series(0, 1) p;
+INSERT INTO cerebro.heartbeat (run, rows_done, rows_total)
+SELECT n, beat, 60 FROM generate_series(1, {runs}) n, generate_series(1, 60) beat;
+"""
+LOG = ("run", "configuration", "model", "event", "hop", "evaluation", "attempt", "heartbeat")
+
+
+@pytest.fixture(scope="module")
+def log(server: str) -> Iterator[Any]:
+    """Rows of many runs of a role that has no others."""
+    with contextlib.closing(connect(server)) as connection:
+        run(connection, "DROP ROLE IF EXISTS many; CREATE ROLE many; GRANT cerebro_user TO many; SET ROLE many")
+        try:
+            run(connection, RUN.format(runs=RUNS, models=MODELS, epochs=EPOCHS, segments=SEGMENTS))
+            run(connection, "SET jit = off")
+            yield connection
+        finally:
+            run(connection, "RESET ROLE")
+            for table in (*LOG, "architecture"):
+                run(connection, f"DELETE FROM cerebro.{table} WHERE pg_get_userbyid(owner) = 'many'")
+            run(connection, "DROP OWNED BY many; DROP ROLE many")
+
+
+def rows_touched(node: dict[str, Any]) -> float:
+    """The rows that a plan's nodes have read or made, each time they ran."""
+    removed = sum(count for name, count in node.items() if name.startswith("Rows Removed"))
+    own = (node["Actual Rows"] + removed) * node["Actual Loops"]
+    return own + sum(rows_touched(child) for child in node.get("Plans", ()))
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_over_all_runs_reads_each_row_a_few_times(log: Any, view: str, analyzed: bool) -> None:
+    """Also where the planner knows nothing of the rows yet. An aggregate for each model would read millions."""
+    stored = sum(run(log, f"SELECT count(*) FROM cerebro.{table}")[0][0] for table in LOG)
+    if analyzed:
+        run(log, "RESET ROLE")
+        run(log, "".join(f"ANALYZE cerebro.{table};" for table in LOG))
+        run(log, "SET ROLE many")
+    ((plan,),) = run(log, f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) SELECT * FROM cerebro.{view}")
+    touched = rows_touched(plan[0]["Plan"])
+    print(view, round(touched / stored, 1), plan[0]["Execution Time"])
+    assert touched < 20 * stored
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_of_one_run_reads_that_run(log: Any, view: str) -> None:
+    stored = sum(run(log, f"SELECT count(*) FROM cerebro.{table} WHERE run = 7")[0][0] for table in LOG)
+    ((plan,),) = run(log, f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) SELECT * FROM cerebro.{view} WHERE run = 7")
+    touched = rows_touched(plan[0]["Plan"])
+    print(view, round(touched / stored, 1), plan[0]["Execution Time"])
+    assert touched < 20 * stored
+
+
+def test_the_figures_are_right(log: Any) -> None:
+    assert run(log, "SELECT count(*), min(rank), max(rank), min(status), min(engine) FROM cerebro.leaderboard") == [
+        (RUNS * MODELS, 1, MODELS, "finished", "jax")
+    ]
+    best = (
+        "SELECT mst_key, training_loss, validation_loss, epochs_done FROM cerebro.leaderboard"
+        " WHERE run = 7 AND rank = 1"
+    )
+    (found,) = run(log, best)
+    assert found == (MODELS, pytest.approx((1 / 53 + 1 / 54) / 2), pytest.approx(1 / 52), EPOCHS)
+    assert run(log, "SELECT count(*), sum(rows) FROM cerebro.learning_curve") == [
+        (RUNS * MODELS * EPOCHS, 200 * RUNS * MODELS * EPOCHS)
+    ]
+    progress = (
+        "SELECT DISTINCT status, hops_done, hops_total, configurations_finished, best_mst_key FROM cerebro.run_progress"
+    )
+    hops = MODELS * EPOCHS * SEGMENTS
+    assert run(log, progress) == [("finished", hops, hops, MODELS, MODELS)]
