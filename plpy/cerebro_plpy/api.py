@@ -20,7 +20,10 @@ from .platform.machine import gpus_here
 from .runs.fit import drive, fit_multiple_model, resume, submit
 from .runs.lifecycle import cancel, forget, wait
 from .runs.model_tables import materialize_run
+from .segment import scratch
 from .segment.functions import data_in, predict_chunk, state_in, state_out, work, worker_close, worker_open
 from .serving.evaluate import keras_evaluate
 from .serving.predict import keras_predict
 from .sessions.logins import setup_logins
+
+scratch.remove_leftovers()  # once in each session: this module is imported by the first call of a function

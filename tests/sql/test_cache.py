@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.errors import DiskFull
+from cerebro_db.embedded.cluster import Cluster
 from cerebro_plpy.platform import machine
 from cerebro_plpy.segment.row_cache import CachedRows
 from cerebro_plpy.segment.scratch import RESERVE
@@ -126,6 +127,20 @@ def test_rows_whose_files_are_damaged_are_read_again(place: Lab, damage: Callabl
     failed = place("SELECT event, detail FROM event WHERE run = %s AND event LIKE '%% failed'", run_id)
     assert "model failed" not in dict(failed) and "unit failed" in dict(failed)
     assert place.weights(name) == place.weights("undamaged")
+
+
+@pytest.mark.needs_cluster
+def test_a_crash_leaves_no_rows_behind(place: Lab, cluster: Cluster) -> None:
+    """The first function of the extension that a session calls after the crash removes them."""
+    run_id = place.submit("wide_packed", "crashed", "mst", 10_000, options=OPTIONS)
+    eventually(lambda: place("SELECT 1 FROM hop WHERE run = %s", run_id), 60, "a hop")
+    files = eventually(lambda: files_of_rows(place), 60, "rows are cached")
+    cluster.restart("immediate")
+    place.close()
+    assert any(path.exists() for path in files)
+    assert place.status(run_id) == "interrupted"
+    place("SELECT cancel(%s)", run_id)
+    eventually(lambda: not any(path.exists() for path in files), 30, "the files are removed")
 
 
 @pytest.mark.parametrize("most", [-1, 1.5, "much"])

@@ -1,13 +1,16 @@
-"""After hundreds of hops, a worker session and its trainer have no more memory than after the first hops."""
+"""After hundreds of hops or many fits, a session and its trainer have no more memory or files than after the first."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 
-from tests.sql.lab import Lab, flower_model
+from tests.sql.lab import CROSS, Lab, flower_model, run
 from tests.sql.memory import Watch, compiled, status
 
 CONFIGURATIONS, EPOCHS = 10, 52
@@ -48,3 +51,43 @@ def test_five_hundred_hops_in_one_session(lab: Lab) -> None:
         # For a small process, 5 percent is less than the growth of the server's caches, so 1 MB is allowed.
         grown = f"{whose}: {first >> 10} kB in the first {FEW} hops, then {most >> 10} kB"
         assert most < max(1.05 * first, first + MB), grown
+
+
+FITS, FIRST = 24, 12
+
+
+def open_files(pid: int) -> list[str]:
+    """What a process has open, without the files of relations.
+
+    PostgreSQL keeps the files of tables open that a session has used, as many as max_files_per_process allows, and
+    closes the one that was used longest ago when it needs another.
+    """
+    found = []
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            target = os.readlink(f"/proc/{pid}/fd/{descriptor}").removesuffix(" (deleted)")
+            if not re.search(r"/(base|global|pg_tblspc|pg_wal)/", target):
+                found.append(re.sub(r"\d+", "N", target))
+    return sorted(found)
+
+
+@pytest.mark.needs_cluster
+def test_many_fits_in_one_session(lab: Lab) -> None:
+    """The session that calls the fits keeps nothing of each but PostgreSQL's own caches of the catalog."""
+    lab("DROP TABLE IF EXISTS flowers, garden, train, train_summary, val, val_summary")
+    lab.iris(segments=1)
+    arch = lab.architecture(flower_model(), table="arch_of_fits")
+    lab.selection("fits", [(arch, f"optimizer='SGD(lr=0.1)', {CROSS}", "batch_size=64, epochs=1")], "arch_of_fits")
+    caches = "SELECT sum(total_bytes) FROM pg_backend_memory_contexts"
+    with closing(lab.connect()) as session:
+        pid = session.info.backend_pid
+        known = run(session, "SELECT to_regclass('pg_catalog.pg_backend_memory_contexts') IS NOT NULL")[0][0]
+        seen: list[tuple[int, list[str]]] = []
+        for number in range(FITS):
+            lab.fit("train", f"fit_{number}", "fits", 1, on=session)
+            own = int(run(session, caches)[0][0]) if known else 0
+            seen.append((status(pid, "RssAnon") - own, open_files(pid)))
+    assert seen[-1][1] == seen[FIRST][1]
+    if known:
+        first, last = (max(memory for memory, _ in part) for part in (seen[:FIRST], seen[FIRST:]))
+        assert last < first + 2 * MB, [memory >> 10 for memory, _ in seen]

@@ -30,7 +30,7 @@ class Packed:
 
 def read(db: Database, table: str | None, module: str, *, argument: str) -> Packed:
     please = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
-    relation = relations.filled(db, table, module, please, argument=argument)
+    relation = relations.filled(db, table, module, please, argument=argument, companions=("_summary",))
     summary = relations.find(db, relation.name.suffixed("_summary"))
     if relation.temporary:
         raise Unsupported(

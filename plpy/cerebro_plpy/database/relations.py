@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cerebro_db.core.errors import (
@@ -16,6 +17,7 @@ from cerebro_db.core.errors import (
     Unsupported,
 )
 from cerebro_db.core.names import Name, quote
+from cerebro_db.core.texts import counted
 
 from .access import Database
 
@@ -69,9 +71,18 @@ def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
 
 
 def existing(
-    db: Database, text: str | None, module: str, please: str = "", *, argument: str = "source_table"
+    db: Database,
+    text: str | None,
+    module: str,
+    please: str = "",
+    *,
+    argument: str = "source_table",
+    companions: Sequence[str] = (),
 ) -> Relation:
-    """The input table of this name; an error unless it exists and may be read."""
+    """The input table of this name; an error unless it exists and may be read.
+
+    The error of a user who may not read it names all that is missing, also for its companions with these endings.
+    """
     if text is None or not text.strip():
         raise InvalidName(
             f"{module} error: NULL/empty input table name!", hint=f"{argument} takes the name of a table or view."
@@ -84,15 +95,22 @@ def existing(
         )
     if relation.kind not in READABLE:
         raise Unsupported(f"{module} error: '{relation.text}' is not a table or view.")
-    require_select(db, relation, module)
+    found = [find(db, relation.name.suffixed(ending)) for ending in companions]
+    require_select(db, [relation, *(companion for companion in found if companion is not None)], module)
     return relation
 
 
 def filled(
-    db: Database, text: str | None, module: str, please: str = "", *, argument: str = "source_table"
+    db: Database,
+    text: str | None,
+    module: str,
+    please: str = "",
+    *,
+    argument: str = "source_table",
+    companions: Sequence[str] = (),
 ) -> Relation:
-    """The input table of this name; an error unless it exists, may be read and has rows."""
-    relation = existing(db, text, module, please, argument=argument)
+    """As ``existing``, with an error for a table without rows."""
+    relation = existing(db, text, module, please, argument=argument, companions=companions)
     if is_empty(db, relation):
         raise BadData(f"{module} error: Input table '{relation.text}' is empty!", hint="At least one row is needed.")
     return relation
@@ -102,11 +120,15 @@ def is_empty(db: Database, relation: Relation) -> bool:
     return not db.scan(f"SELECT 1 AS one FROM {relation.sql} LIMIT 1")
 
 
-def require_select(db: Database, relation: Relation, module: str) -> None:
-    if not db.value("SELECT pg_catalog.has_any_column_privilege($1::oid, 'SELECT')", ("bigint",), relation.oid):
+def require_select(db: Database, tables: Sequence[Relation], module: str) -> None:
+    may = "SELECT pg_catalog.has_any_column_privilege($1::oid, 'SELECT')"
+    closed = [table for table in tables if not db.value(may, ("bigint",), table.oid)]
+    if closed:
+        named = ", ".join(table.sql for table in closed)
         raise NotPermitted(
-            f"{module} error: permission denied to read '{relation.text}'.",
-            hint=f"Its owner can say: GRANT SELECT ON {relation.sql} TO {current_user(db)};",
+            f"{module} error: permission denied to read '{closed[0].text}'"
+            + (f" and {counted(len(closed) - 1, 'table')} beside it." if len(closed) > 1 else "."),
+            hint=f"The owner can say: GRANT SELECT ON {named} TO {current_user(db)};",
         )
 
 

@@ -21,33 +21,51 @@ def data_folder() -> Path:
     return Path(os.getcwd()) / SCRATCH
 
 
+def memory_folder() -> Path:
+    """The folder in shared memory of all servers of this account that see the same process numbers."""
+    return Path("/dev/shm") / f"cerebro_db_{os.getuid()}_{process_numbers()}"
+
+
 def scratch_folders() -> tuple[Path, Path]:
     """New folders of this process, in memory and on disk; where there is little memory, both are the folder on disk.
 
-    Containers have only 64 MB in /dev/shm; mapped files in the data folder serve as well.  This also removes the
-    folders of processes that have ended.
+    Containers have only 64 MB in /dev/shm; mapped files in the data folder serve as well.
     """
+    remove_leftovers()
     owner = f"{os.getpid()}-{process_start(os.getpid())}"
     on_disk = data_folder()
     on_disk.mkdir(mode=0o700, exist_ok=True)
-    memory = Path("/dev/shm")
+    in_memory = memory_folder()
     bases = [on_disk]
     with contextlib.suppress(OSError):
-        if (machine.room(memory) or 0) > ENOUGH_SHARED_MEMORY:
-            bases.insert(0, memory / f"cerebro_db_{os.getuid()}_{process_numbers()}")
-            bases[0].mkdir(mode=0o700, exist_ok=True)
-            if bases[0].stat().st_uid != os.getuid() or bases[0].is_symlink():
-                del bases[0]  # another account has made it
-    for base in bases:
-        for leftover in base.iterdir():
-            pid, _, start = leftover.name.partition("-")
-            if pid.isdigit() and process_start(int(pid)) != start:
-                shutil.rmtree(leftover, ignore_errors=True)
+        if (machine.room(in_memory.parent) or 0) > ENOUGH_SHARED_MEMORY:
+            in_memory.mkdir(mode=0o700, exist_ok=True)
+            if is_ours(in_memory):
+                bases.insert(0, in_memory)
     folders = [base / owner for base in bases]
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
     return folders[0], folders[-1]
+
+
+def remove_leftovers() -> None:
+    """Remove the folders of processes that have ended; those of a server that crashed could not remove them.
+
+    Every session does this when it first calls a function of the extension (api.py), so the memory is free again soon
+    after the server is back.
+    """
+    for base in (data_folder(), memory_folder()):
+        with contextlib.suppress(OSError):  # there is no such folder yet, or another session removes the same ones
+            for leftover in base.iterdir() if is_ours(base) else ():
+                pid, _, start = leftover.name.partition("-")
+                if pid.isdigit() and process_start(int(pid)) != start:
+                    shutil.rmtree(leftover, ignore_errors=True)
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether this account has made the folder."""
+    return folder.stat().st_uid == os.getuid() and not folder.is_symlink()
 
 
 def process_numbers() -> int:

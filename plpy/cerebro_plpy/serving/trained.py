@@ -19,6 +19,8 @@ from ..database.access import Database
 from ..database.relations import Relation
 from ..definitions import custom_functions
 
+COMPANIONS = ("_info", "_summary", "_weights")
+
 
 @dataclass
 class Model:
@@ -36,7 +38,7 @@ class Model:
 
 
 def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
-    table = relations.existing(db, text, module, argument="model_table")
+    table = relations.existing(db, text, module, argument="model_table", companions=COMPANIONS)
     relations.require_columns(db, table, ["model_weights", "model_arch"], module)
     info = relations.find(db, table.name.suffixed("_info"))
     summary = relations.find(db, table.name.suffixed("_summary"))
