@@ -3,10 +3,10 @@
     python -m tests.chaos --events 200 [--seed N] [--folder F] [--resume]
 
 Each run trains the same configurations, deterministically.  At random moments it is killed, cancelled, stopped and
-resumed, until it has had its number of events; then it is resumed until it finishes.  Afterwards nothing committed may
-be missing, the whole states (weights, optimizer, seeds) must be those of the run without failures, and no session,
-trainer or scratch folder may remain.  After each run, the tally is written to a file in the folder; ``--resume``
-continues it.
+resumed, and people wait for it, hand it out, forget it and hold locks (chaos_people.py).  When it has had its number of
+events, it is resumed until it finishes.  Afterwards nothing committed may be missing, the whole states (weights,
+optimizer, seeds) must be those of the run without failures, and no session, trainer or scratch folder may remain.
+After each run, the tally is written to a file in the folder; ``--resume`` continues it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import psycopg2
 
 from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded import throw_away
+from tests.chaos_people import People
 from tests.sql.lab import CROSS, Lab, flower_model, layer, run, sequential
 
 SEGMENTS, EPOCHS = 2, 3
@@ -106,6 +107,8 @@ class Chaos:
             (3, "immediate stop", lambda chance: self.stop()),
         ]
         self.run = 0
+        self.people = People(lab, tally.surprises)
+        self.kinds += self.people.events(lambda: self.run)
 
     # -- preparing --------------------------------------------------------------------------------------
 
@@ -240,6 +243,7 @@ class Chaos:
                 self.tally.events[kind] = self.tally.events.get(kind, 0) + 1
                 self.say(f"run {self.run}: {kind}")
         self.finish(began)
+        self.people.go()
         self.once_more()
         self.require_kept(seen)
         self.judge(name)

@@ -1,0 +1,110 @@
+"""What people do to a run while chaos.py disturbs it: they wait for it, hand it out, forget it, and hold locks.
+
+Most of it is rolled back, so the run must not notice. An event returns True; a surprise is an error that a user could
+not expect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg2
+
+from tests.sql.lab import Lab, run
+
+# The run is in use or being claimed, has no model yet, or the statement waited too long for the lock of somebody else.
+EXPECTED = ("55006", "55000", "55P03")
+STATUSES = ("created", "running", "finished", "failed", "cancelled", "interrupted")
+HELD_FOR = 1.5  # seconds
+
+
+class People:
+    def __init__(self, lab: Lab, surprises: list[str]) -> None:
+        self.lab, self.surprises = lab, surprises
+        self.holders: list[threading.Thread] = []
+
+    def events(self, number: Callable[[], int]) -> list[tuple[int, str, Callable[[random.Random], bool]]]:
+        """(weight, name, event); ``number`` is that of the run under way."""
+
+        def rolled_back(statement: str) -> Callable[[random.Random], bool]:
+            return lambda chance: self.say(number(), statement, commit=False)
+
+        return [
+            (2, "wait", lambda chance: self.wait(number())),
+            (2, "materialize", lambda chance: self.materialize(number(), chance)),
+            (1, "materialize and roll back", rolled_back("SELECT materialize(%s, 'undone')")),
+            (2, "forget and roll back", rolled_back("SELECT forget(%s)")),
+            (1, "cancel and roll back", rolled_back("SELECT cancel(%s)")),
+            (2, "somebody reads the states", lambda chance: self.hold(self.state_table(number(), chance))),
+            (1, "somebody reads the log", lambda chance: self.hold("SELECT count(*) FROM hop, event")),
+            (1, "somebody locks the run", lambda chance: self.hold(
+                f"SELECT pg_advisory_xact_lock(hashtextextended('cerebro_db run {number()}', 0))")),
+        ]  # fmt: skip
+
+    def say(self, number: int, statement: str, *, commit: bool) -> bool:
+        """Say something in a transaction of a session of its own."""
+        try:
+            with contextlib.closing(self.lab.connect()) as connection:
+                connection.autocommit = False
+                run(connection, statement, number)
+                (connection.commit if commit else connection.rollback)()
+        except psycopg2.Error as error:
+            self._judge(number, statement, error)
+        return True
+
+    def wait(self, number: int) -> bool:
+        with contextlib.suppress(psycopg2.OperationalError), contextlib.closing(self.lab.connect()) as connection:
+            found = run(connection, "SELECT wait(%s, 0.5)", number)[0][0]
+            if found not in STATUSES:
+                self.surprises.append(f"run {number}: wait says {found}")
+        return True
+
+    def materialize(self, number: int, chance: random.Random) -> bool:
+        name = f"early_{chance.randrange(1 << 30)}"
+        self.say(number, f"SELECT materialize(%s, '{name}')", commit=True)
+        self.say(number, f"SELECT %s; DROP TABLE IF EXISTS {name}, {name}_info, {name}_summary", commit=True)
+        return True
+
+    def state_table(self, number: int, chance: random.Random) -> str | None:
+        """A statement that keeps a state table from being truncated, as a dump does."""
+        found: list[Any] = []
+        with contextlib.suppress(psycopg2.Error), contextlib.closing(self.lab.connect()) as connection:
+            found = run(
+                connection,
+                "SELECT c.oid::regclass::text FROM run r JOIN pg_class c ON starts_with(c.relname::text, r.storage)"
+                " WHERE r.run = %s AND c.relkind = 'r'",
+                number,
+            )
+        return f"LOCK TABLE {chance.choice(found)[0]} IN ACCESS SHARE MODE" if found else None
+
+    def hold(self, statement: str | None) -> bool:
+        """Have a session hold the locks of a statement for a while."""
+        if statement is None:
+            return False
+
+        def holding() -> None:
+            with contextlib.suppress(psycopg2.Error), contextlib.closing(self.lab.connect()) as connection:
+                connection.autocommit = False
+                run(connection, statement)
+                time.sleep(HELD_FOR)
+
+        self.holders.append(threading.Thread(target=holding, daemon=True))
+        self.holders[-1].start()
+        return True
+
+    def go(self) -> None:
+        """Wait until nobody holds a lock any more."""
+        for holder in self.holders:
+            holder.join(30)
+        self.holders.clear()
+
+    def _judge(self, number: int, statement: str, error: psycopg2.Error) -> None:
+        # Without an SQLSTATE, or with one of class 57P, another event has ended the session or the server.
+        code = error.pgcode or "57P"
+        if not code.startswith("57P") and code not in EXPECTED:
+            self.surprises.append(f"run {number}: {statement}: {code} {str(error).splitlines()[0]}")
