@@ -34,7 +34,7 @@ def ann(town: Town) -> User:
     return user
 
 
-def used(user: User) -> dict[str, tuple[Any, int]]:
+def used(user: User) -> dict[str, tuple[Any, Any]]:
     return {name: (allowed, used) for name, allowed, used in user("SELECT name, allowed, used FROM cerebro.limits")}
 
 
