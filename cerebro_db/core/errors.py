@@ -133,6 +133,12 @@ class RowsLost(CerebroError):
     sqlstate = "58030"
 
 
+class SegmentReplaced(CerebroError):
+    """A segment has another process than the one that was opened.  The SQLSTATE is Greenplum's for a lost segment."""
+
+    sqlstate = "58M01"
+
+
 class ConfigurationFailed(CerebroError):
     """The configuration itself cannot be trained.  A retry would fail again."""
 

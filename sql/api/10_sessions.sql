@@ -33,6 +33,8 @@ BEGIN
     FOR other IN SELECT d.datname AS database
                    FROM pg_db_role_setting s JOIN pg_roles w ON w.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase
                   WHERE w.rolname = worker
+                    -- On Greenplum the role sets itself to begin as its user (sessions/logins.py).
+                    AND NOT (s.setdatabase = 0 AND s.setconfig = ARRAY['role=' || owner])
     LOOP
         EXECUTE format('ALTER ROLE %I%s RESET ALL', worker,
                        COALESCE(' IN DATABASE ' || quote_ident(other.database), ''));

@@ -237,10 +237,6 @@ def test_a_session_opens_no_more_files_than_it_needs(alice: User) -> None:
 
 def test_a_session_takes_states_only_for_a_trainer_and_not_without_end(alice: User) -> None:
     """What it takes lies in memory, and goes with the trainer."""
-    alice("SELECT cerebro._worker_close()")
-    for call in ("_state_in('s', 0, 'x')", "_data_in('h', 'x', 'x')"):
-        error = alice.refused(f"SELECT cerebro.{call}", why=errors.ObjectNotInPrerequisiteState)
-        assert "no trainer" in str(error) and "_worker_open" in error.diag.message_hint
     alice(OPEN)
     alice("SELECT count(cerebro._state_in(i::text, 0, 'x')) FROM generate_series(1, 4096) i")
     error = alice.refused("SELECT cerebro._state_in('one more', 0, 'x')", why=errors.InvalidParameterValue)
@@ -249,7 +245,22 @@ def test_a_session_takes_states_only_for_a_trainer_and_not_without_end(alice: Us
     alice("SELECT cerebro._worker_close()")
 
 
+def test_a_process_that_was_not_opened_takes_no_orders(alice: User) -> None:
+    alice("SELECT cerebro._worker_close()")
+    for call in (
+        "_state_in('s', 0, 'x')",
+        "_data_in('h', 'x', 'x')",
+        '_work(\'{"order": "inspect"}\')',
+        "_state_out(0, 0)",
+        "_predict(1, ARRAY['x'::bytea])",
+    ):
+        error = alice.refused(f"SELECT cerebro.{call}", why=psycopg2.Error)
+        assert error.pgcode == "58M01" and "this process has no trainer" in str(error)
+        assert "_worker_open" in error.diag.message_hint
+
+
 def test_what_is_not_there_is_said_as_such(alice: User) -> None:
+    alice("SELECT cerebro._worker_open(%s)", json.dumps({"engine": "tensorflow", "threads": 1}))
     for unit, member in ((0, 0), (1, -1), (-1, 2**31 - 1)):
         error = alice.refused("SELECT * FROM cerebro._state_out(%s, %s)", unit, member, why=psycopg2.Error)
         assert error.diag.message_primary.endswith(f"visit {unit} of this session has left no state {member}")
@@ -268,6 +279,7 @@ def test_what_is_not_there_is_said_as_such(alice: User) -> None:
 
 def test_forged_work_reaches_nothing(alice: User) -> None:
     """Orders with forged paths, tokens and models: each answer is an error, or has no content of a file."""
+    alice("SELECT cerebro._worker_open(%s)", json.dumps({"engine": "tensorflow", "threads": 1}))
     model = {
         "architecture": json.loads(ARCHITECTURE),
         "compile": {"optimizer": {"class_name": "SGD", "config": {}}, "loss": "mse"},

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg2
@@ -223,6 +224,62 @@ def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: N
     assert again >= 1
     weights = "SELECT mst_key, encode(sha256(model_weights), 'hex') FROM {} ORDER BY 1"
     assert sql(weights.format("stormy")) == sql(weights.format("calm"))
+
+
+@pytest.mark.same_machine
+def test_a_segments_process_is_killed_between_the_phases_of_a_commit(sql: Any, packed: None, server: str) -> None:
+    """A new process of that segment finishes what the old one prepared, though it never saw the session's SET ROLE."""
+    options = json.dumps({"deterministic": True, "seed": 3})
+    sql("SELECT madlib_fit_multiple_model('packed', 'calm', 'mst', 4, options => %s)", options)
+    ((schema,),) = sql("SELECT current_schema()")
+    models = f"{schema}.stormy"
+    stopped = Path("/dev/shm", f"cerebro_test_{os.getpid()}")
+    stopped.unlink(missing_ok=True)
+    # A deferred trigger runs while its segment prepares. This one stops the segment that has the log, once. The segment
+    # that trained and has the new state is prepared meanwhile.
+    sql(
+        "CREATE FUNCTION stop_once() RETURNS trigger LANGUAGE plpython3u AS $$\n"
+        "import os, signal\n"
+        "here = int(plpy.execute(\"SELECT current_setting('gp_contentid') AS v\")[0]['v'])\n"
+        f"if TD['new']['hop'] > 2 and TD['new']['segment'] != here and not os.path.exists('{stopped}'):\n"
+        f"    with open('{stopped}.new', 'w') as file:\n"
+        "        file.write('%d %d' % (os.getpid(), TD['new']['worker_pid']))\n"
+        f"    os.rename('{stopped}.new', '{stopped}')\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "$$"
+    )
+    sql(
+        "CREATE CONSTRAINT TRIGGER stop_once AFTER INSERT ON cerebro.hop DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION stop_once()"
+    )
+
+    def ask(statement: str) -> list[tuple]:
+        with contextlib.suppress(psycopg2.Error), contextlib.closing(psycopg2.connect(server)) as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            return cursor.fetchall()
+        return []
+
+    try:
+        ((run,),) = sql("SELECT submit('packed', 'stormy', 'mst', 4, options => %s)", options)
+        eventually(stopped.exists, 120, "a commit is stopped")
+        sleeper, victim = map(int, stopped.read_text().split())
+        try:
+            eventually(lambda: ask("SELECT gid FROM gp_dist_random('pg_prepared_xacts')"), 30, "a segment is prepared")
+            os.kill(victim, signal.SIGKILL)
+            eventually(lambda: not Path("/proc", str(victim)).exists(), 30)
+            eventually(lambda: ask("SELECT count(*) FROM gp_dist_random('gp_id')"), 60, "the segment is back")
+        finally:
+            os.kill(sleeper, signal.SIGCONT)
+        finished = f"SELECT 1 FROM cerebro.runs WHERE run = {run} AND status = 'finished'"
+        eventually(lambda: ask(f"{finished} AND to_regclass('{models}') IS NOT NULL"), 180, "the run finishes")
+    finally:
+        stopped.unlink(missing_ok=True)
+        with contextlib.closing(psycopg2.connect(server)) as connection, connection.cursor() as cursor:
+            cursor.execute("DROP TRIGGER stop_once ON cerebro.hop")
+            connection.commit()
+    weights = "SELECT mst_key, encode(sha256(model_weights), 'hex') FROM {} ORDER BY 1"
+    assert ask(weights.format(models)) == ask(weights.format(f"{schema}.calm"))
 
 
 def test_the_log_of_a_run_lies_on_one_segment(sql: Any) -> None:

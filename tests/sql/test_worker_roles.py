@@ -85,7 +85,7 @@ def owner_of(root: Town, user: User) -> logins.Owner:
     with contextlib.closing(connect(user.dsn)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT current_user::regrole::oid::bigint, current_database()")
         oid, database = cursor.fetchone()
-    return logins.Owner(user.name, oid, database, True, frozenset(), True, "", "")
+    return logins.Owner(user.name, oid, database, True, frozenset(), True, True, "", "")
 
 
 def test_a_planted_password_opens_nothing(root: Town, bob: User, mallory: User) -> None:

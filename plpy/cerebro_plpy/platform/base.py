@@ -35,6 +35,8 @@ class Platform(abc.ABC):
     # A function that polls for a long time must poll through a session of its own, because the caller's session would
     # not survive the loss of a segment.
     waits_in_own_session: bool
+    # A worker role acts for its user from the moment of its login, on the segments, too.  Otherwise SET ROLE is enough.
+    sets_role_at_login: bool
     # Settings that the doctor reports only on this platform.
     checked_settings: Sequence[CheckedSetting] = ()
 

@@ -24,6 +24,7 @@ class PostgreSQL(Platform):
     runs_functions_in_session = True
     keeps_teams = True
     waits_in_own_session = False
+    sets_role_at_login = False
 
     def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
         """One per GPU; without a GPU, one per processor; fewer for a table with few rows."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cerebro_db.core.errors import SegmentReplaced
+
 from ..database.access import Database
 from .worker import Segment
 
@@ -14,6 +16,21 @@ def mine(db: Database) -> Segment:
     if _segment is None:
         _segment = Segment(db.plpy)
     return _segment
+
+
+def opened(db: Database) -> Segment:
+    """The worker of this process, which the driver must have opened.
+
+    Greenplum can replace the processes of a session without an error: when one of them is killed while a transaction is
+    being committed, for example.  The new process has no trainer, no rows and no states.
+    """
+    segment = mine(db)
+    if segment.settings is None:
+        raise SegmentReplaced(
+            "this process has no trainer: it was never opened, or it has replaced a process that was killed",
+            hint="SELECT cerebro._worker_open(…) opens it.",
+        )
+    return segment
 
 
 def close_mine() -> None:

@@ -12,7 +12,6 @@ from ..database.access import Database
 from ..database.entry import entry
 from . import current
 from .prediction import Answer
-from .worker import Segment
 
 
 @entry
@@ -31,7 +30,7 @@ def worker_close(db: Database) -> None:
 def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
     """Takes one variable of one packed buffer into this session's cache."""
     require(handle=(handle, str), variable=(variable, str), payload=(payload, bytes))
-    opened(db).receive_rows(handle, variable, payload)
+    current.opened(db).receive_rows(handle, variable, payload)
     return len(payload)
 
 
@@ -39,7 +38,7 @@ def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
 def state_in(db: Database, name: str, start: int, payload: bytes) -> int:
     """Takes one row of a model's state."""
     require(name=(name, str), start=(start, int), payload=(payload, bytes))
-    opened(db).receive_state(name, start, payload)
+    current.opened(db).receive_state(name, start, payload)
     return len(payload)
 
 
@@ -47,14 +46,17 @@ def state_in(db: Database, name: str, start: int, payload: bytes) -> int:
 def state_out(db: Database, visit: int, index: int) -> Iterator[tuple[int, bytes]]:
     """A model's state that a visit of this session has left, in rows."""
     require(visit=(visit, int), index=(index, int))
-    return current.mine(db).outgoing.rows(visit, index)
+    return current.opened(db).outgoing.rows(visit, index)
 
 
 @entry
 def work(db: Database, order: str) -> str:
-    """Obeys an order.  An error is a reply, too: it belongs to the order and not to the session."""
+    """Obeys an order.  An error is a reply, too: it belongs to the order and not to the session.
+
+    Only a process without a trainer raises its error, because the session as a whole is of no use then.
+    """
     require(work=(order, str))
-    segment = current.mine(db)
+    segment = current.opened(db)
     try:
         return protocol.reply_json(segment.obey(protocol.order_from_driver(order)))
     except CerebroError as error:
@@ -67,18 +69,10 @@ def work(db: Database, order: str) -> str:
 def predict_chunk(db: Database, rows: int, variables: list[bytes | None]) -> list[Answer]:
     """Predicts so many rows; per input of the model the bytes of their arrays, without those that are NULL."""
     require(rows=(rows, int), variables=(variables, list))
-    prediction = current.mine(db).prediction
+    prediction = current.opened(db).prediction
     if prediction is None:
         raise WrongState("no prediction is under way in this session")
     return prediction.predict(rows, variables)
-
-
-def opened(db: Database) -> Segment:
-    """The worker of this session, which has a trainer: what the trainer gets goes when it and the session end."""
-    segment = current.mine(db)
-    if segment.settings is None:
-        raise WrongState("this session has no trainer", hint="SELECT cerebro._worker_open(…) starts it.")
-    return segment
 
 
 def require(**arguments: tuple[Any, type[Any]]) -> None:

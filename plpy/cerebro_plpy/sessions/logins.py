@@ -3,7 +3,8 @@
 Every user who starts a run has a *worker role*, ``cerebro_w_<oid>``.  It is a member of exactly two roles: the user,
 and the group ``cerebro_worker``, which one line of ``pg_hba.conf`` admits.  A worker session logs in as the worker role
 and runs ``SET ROLE user`` at once.  Code that a user planted gains nothing by ``RESET ROLE`` or ``RESET SESSION
-AUTHORIZATION``, because the worker role has no rights that its user lacks.
+AUTHORIZATION``, because the worker role has no rights that its user lacks.  On Greenplum the login itself begins as the
+user, because a process of a segment that replaces a killed one knows the login only.
 
 The passwords are derived from a secret file in the data folder, which only the server's operating-system account can
 read.  PostgreSQL itself stores only their SCRAM verifiers.
@@ -28,10 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import psycopg2
+import psycopg2.errors
 
 from cerebro_db.core.errors import CannotConnect, NotPermitted
 from cerebro_db.core.names import quote
 
+from .. import platform
 from ..database.access import Database
 from ..database.cancellation import Listen
 from ..database.entry import entry
@@ -169,6 +172,7 @@ class Owner:
     admitted: bool  # whether the user itself may log in
     memberships: frozenset[str]  # of the worker role; empty if the role does not exist
     trusted: bool  # whether the worker role has no rights but its memberships, and no members
+    sets_role: bool  # whether a login as the worker role begins as the user, where the platform needs that
     settings: str  # with which a login as the worker role begins
     version: str  # of the extension
 
@@ -183,6 +187,9 @@ class Owner:
             "  ON g.oid OPERATOR(pg_catalog.=) m.roleid WHERE m.member OPERATOR(pg_catalog.=) w.oid) AS memberships,"
             " EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.roleid OPERATOR(pg_catalog.=) w.oid) AS lent,"
             " w.rolsuper OR w.rolcreaterole OR w.rolcreatedb OR w.rolreplication OR w.rolbypassrls AS more,"
+            " EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s WHERE s.setrole OPERATOR(pg_catalog.=) w.oid"
+            "  AND s.setdatabase OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.concat('role=', current_user)"
+            "  OPERATOR(pg_catalog.=) ANY (s.setconfig)) AS sets_role,"
             " ARRAY(SELECT s.setconfig::pg_catalog.text FROM pg_catalog.pg_db_role_setting s"
             "  WHERE s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, w.oid])"
             "   AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, d.oid])"
@@ -197,16 +204,16 @@ class Owner:
         if found is None or found["name"] != found["me"]:
             raise NotPermitted("could not determine the current user")
         trusted = found["more"] is False and not found["lent"]
-        memberships = frozenset(found["memberships"])
         return cls(
-            found["name"],
-            found["oid"],
-            found["database"],
-            found["admitted"],
-            memberships,
-            trusted,
-            found["settings"],
-            found["version"],
+            name=found["name"],
+            oid=found["oid"],
+            database=found["database"],
+            admitted=found["admitted"],
+            memberships=frozenset(found["memberships"]),
+            trusted=trusted,
+            sets_role=found["sets_role"] or not platform.of(db).sets_role_at_login,
+            settings=found["settings"],
+            version=found["version"],
         )
 
     @classmethod
@@ -223,7 +230,7 @@ class Owner:
 
     @property
     def enrolled(self) -> bool:
-        return self.admitted and self.trusted and self.memberships == {GROUP, self.name}
+        return self.admitted and self.trusted and self.sets_role and self.memberships == {GROUP, self.name}
 
 
 def connect_as(db: Database, owner: str, application: str, listen: Listen) -> Session:
@@ -237,9 +244,21 @@ def session_of(user: Owner, application: str, listen: Listen) -> Session:
         session = _admitted(enroller, user, application, listen)
     finally:
         enroller.close()
+    if not user.sets_role:
+        _set_role_at_login(user, session)
     session.run("SET ROLE " + quote(user.name))
     session.another = partial(session_of, user, application)
     return session
+
+
+def _set_role_at_login(user: Owner, session: Session) -> None:
+    """Have every login of the worker role begin as the user.  Only the role itself can ask for that.
+
+    A function with its owner's rights, such as cerebro._enrol, may not name the parameter "role".
+    """
+    # Another session may be doing the same at this moment.
+    with contextlib.suppress(psycopg2.errors.InternalError_, psycopg2.errors.UniqueViolation):
+        session.run(f"ALTER ROLE {quote(user.worker)} SET role TO {quote(user.name)}")
 
 
 def _admitted(enroller: Session, user: Owner, application: str, listen: Listen) -> Session:
