@@ -133,8 +133,14 @@ class RowsLost(CerebroError):
     sqlstate = "58030"
 
 
-class SegmentReplaced(CerebroError):
-    """A segment has another process than the one that was opened.  The SQLSTATE is Greenplum's for a lost segment."""
+class SessionEnded(CerebroError):
+    """A session of the server to itself was ended from outside."""
+
+    sqlstate = "08006"
+
+
+class SegmentLost(CerebroError):
+    """A session has lost its process on a segment, or that process was replaced.  The SQLSTATE is Greenplum's."""
 
     sqlstate = "58M01"
 

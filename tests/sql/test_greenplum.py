@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,30 @@ def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: N
     assert again >= 1
     weights = "SELECT mst_key, encode(sha256(model_weights), 'hex') FROM {} ORDER BY 1"
     assert sql(weights.format("stormy")) == sql(weights.format("calm"))
+
+
+@pytest.mark.same_machine
+def test_the_error_after_a_lost_segment_says_that_the_run_finished(sql: Any, packed: None, server: str) -> None:
+    """The caller's own transaction has lost its segment, but the models are there."""
+    ((schema,),) = sql("SELECT current_schema()")
+    sql(
+        "CREATE TABLE slow AS SELECT mst_key, model_id, compile_params, 'batch_size=4, epochs=20' AS fit_params FROM mst"
+    )
+    sql("CREATE TABLE slow_summary AS SELECT * FROM mst_summary")
+    with contextlib.closing(psycopg2.connect(server)) as connection, ThreadPoolExecutor(1) as thread:
+        connection.autocommit = True
+        cursor = connection.cursor()
+        cursor.execute(f"SET search_path = {schema}, public, cerebro")
+        ended = thread.submit(cursor.execute, "SELECT madlib_fit_multiple_model('packed', 'out', 'slow', 3)")
+        under_way = "SELECT worker_pid FROM attempt WHERE hop > 1 AND run = (SELECT max(run) FROM run)"
+        (victim, *_), *_ = eventually(lambda: sql(under_way), 120, "a hop is under way")
+        os.kill(victim, signal.SIGKILL)
+        error = ended.exception(180)
+        assert isinstance(error, psycopg2.Error) and error.pgcode == "58M01"
+        assert f"finished and its models are in {schema}.out" in error.diag.message_primary
+        assert error.diag.message_hint
+        cursor.execute("SELECT count(*) FROM out")
+        assert cursor.fetchone() == (2,)
 
 
 @pytest.mark.same_machine

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.errors import CerebroError, SegmentLost
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import Name
 
@@ -77,11 +77,18 @@ def _to_its_end(
 
 
 def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: bool) -> None:
-    """Make the model tables in the caller's transaction; others see them, and the event, when it commits."""
+    """Make the model tables in the caller's transaction; others see them, and the event, when it commits.
+
+    If a segment was lost, the caller's transaction cannot commit.  Then another session makes the tables, and the
+    caller gets an error that says so.
+    """
     if run.segments_lost:  # the caller's transaction has lost them, too
         session.run("SELECT cerebro.materialize(%s, %s)", (run.id, name.sql))
-        db.notice(f"run {run.id} finished; its models are in {name}, whatever becomes of this transaction")
-        return
+        # Greenplum would fail this transaction with an error that says nothing of the run.
+        raise SegmentLost(
+            f"run {run.id} finished and its models are in {name}, but this transaction has lost a segment",
+            hint="The run need not be repeated. Use the models in a new transaction.",
+        )
     try:
         # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
         locks.take(db, f"cerebro_db table {name}", f"the name {name}")

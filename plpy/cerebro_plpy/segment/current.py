@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import SegmentReplaced
+from cerebro_db.core.errors import SegmentLost
 
 from ..database.access import Database
 from .worker import Segment
@@ -26,7 +26,7 @@ def opened(db: Database) -> Segment:
     """
     segment = mine(db)
     if segment.settings is None:
-        raise SegmentReplaced(
+        raise SegmentLost(
             "this process has no trainer: it was never opened, or it has replaced a process that was killed",
             hint="SELECT cerebro._worker_open(…) opens it.",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg2
 
-from cerebro_db.core.errors import MAKE_ROOM, CerebroError, CorruptState, OutOfResources
+from cerebro_db.core.errors import MAKE_ROOM, CerebroError, CorruptState, OutOfResources, SessionEnded
 
 from ..platform import SEGMENTS_DOWN, Platform
 
@@ -34,6 +34,11 @@ def first_line(error: BaseException) -> str:
 def failure_of(where: str, error: psycopg2.Error, platform: Platform) -> CerebroError:
     """The error for a statement that failed for a reason of the database's: it concerns the whole run."""
     diagnosis = error.diag
+    if error.pgcode is None:  # The connection broke. On Greenplum a terminated session says no more than that.
+        return SessionEnded(
+            f"{where}: its process was terminated ({first_line(error)})",
+            hint="The server's log says why. Repeat the call; SELECT cerebro.resume(run) continues a run.",
+        )
     message = f"{where}: {diagnosis.message_primary or first_line(error)}"
     if error.pgcode in ("53100", "53200"):
         failure: CerebroError = OutOfResources(message, hint=MAKE_ROOM)
@@ -44,5 +49,5 @@ def failure_of(where: str, error: psycopg2.Error, platform: Platform) -> Cerebro
     else:
         failure = CerebroError(message, hint=diagnosis.message_hint)
     failure.detail = diagnosis.message_detail
-    failure.sqlstate = error.pgcode or failure.sqlstate
+    failure.sqlstate = error.pgcode
     return failure
