@@ -3,24 +3,32 @@
 DO $security$
 DECLARE
     named text;
+    mark text := '';
 BEGIN
+    -- Greenplum's pg_dump writes the policies of an extension's tables, too. In a restored database they come in addition
+    -- to those that are made here. They say the same, and so they only need other names.
+    IF pg_catalog.version() LIKE '%Greenplum%' THEN
+        mark := '_' || pg_catalog.substr(pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text), 1, 12);
+    END IF;
     FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'model', 'event', 'attempt', 'hop', 'evaluation',
                                  'decision', 'heartbeat']
     LOOP
         EXECUTE format('ALTER TABLE cerebro.%I ENABLE ROW LEVEL SECURITY', named);
         EXECUTE format(
-            'CREATE POLICY own_rows ON cerebro.%I USING (owner = (SELECT quote_ident(current_user)::regrole))'
-            ' WITH CHECK (owner = (SELECT quote_ident(current_user)::regrole))', named);
+            'CREATE POLICY %I ON cerebro.%I USING (owner = (SELECT quote_ident(current_user)::regrole))'
+            ' WITH CHECK (owner = (SELECT quote_ident(current_user)::regrole))', 'own_rows' || mark, named);
         -- A role that was dropped has no name in a dump, and on another server its number may be that of another role.
         PERFORM pg_catalog.pg_extension_config_dump(
             format('cerebro.%I', named)::regclass, 'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
     END LOOP;
+
+    -- An administrator may ask the run of any user to end, and may write no other event.
+    EXECUTE format($policy$
+        CREATE POLICY %I ON cerebro.event FOR INSERT
+            WITH CHECK (event = 'cancel requested' AND pg_has_role(current_user, 'cerebro_admin', 'USAGE'))
+    $policy$, 'admin_cancels' || mark);
 END
 $security$;
-
--- An administrator may ask the run of any user to end, and may write no other event.
-CREATE POLICY admin_cancels ON cerebro.event FOR INSERT
-    WITH CHECK (event = 'cancel requested' AND pg_has_role(current_user, 'cerebro_admin', 'USAGE'));
 
 SELECT pg_catalog.pg_extension_config_dump('cerebro.run_id', '');
 SELECT pg_catalog.pg_extension_config_dump('cerebro.event_id', '');

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,9 @@ from typing import Any
 
 import psycopg2
 import pytest
+from psycopg2.extensions import make_dsn, parse_dsn
 
+from tests.conftest import connect
 from tests.sql.lab import eventually
 
 pytestmark = pytest.mark.greenplum
@@ -232,7 +236,8 @@ def test_the_error_after_a_lost_segment_says_that_the_run_finished(sql: Any, pac
     """The caller's own transaction has lost its segment, but the models are there."""
     ((schema,),) = sql("SELECT current_schema()")
     sql(
-        "CREATE TABLE slow AS SELECT mst_key, model_id, compile_params, 'batch_size=4, epochs=20' AS fit_params FROM mst"
+        "CREATE TABLE slow AS"
+        " SELECT mst_key, model_id, compile_params, 'batch_size=4, epochs=20' AS fit_params FROM mst"
     )
     sql("CREATE TABLE slow_summary AS SELECT * FROM mst_summary")
     with contextlib.closing(psycopg2.connect(server)) as connection, ThreadPoolExecutor(1) as thread:
@@ -305,6 +310,52 @@ def test_a_segments_process_is_killed_between_the_phases_of_a_commit(sql: Any, p
             connection.commit()
     weights = "SELECT mst_key, encode(sha256(model_weights), 'hex') FROM {} ORDER BY 1"
     assert ask(weights.format(models)) == ask(weights.format(f"{schema}.calm"))
+
+
+@pytest.mark.same_machine
+def test_a_dump_is_restored_without_an_error(fresh_database: str, server: str, tmp_path: Path) -> None:
+    """By Greenplum's own programs, and twice: a restored database can be dumped and restored as well."""
+    with contextlib.closing(connect(fresh_database)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT setting FROM pg_config WHERE name IN ('BINDIR', 'LIBDIR') ORDER BY name")
+        (programs,), (libraries,) = cursor.fetchall()
+        cursor.execute("CREATE TABLE kept AS SELECT i AS id, ARRAY[i % 7, 1] AS x, i % 3 AS y"
+                       " FROM generate_series(1, 90) i DISTRIBUTED BY (id)")  # fmt: skip
+        cursor.execute("SELECT training_preprocessor_dl('kept', 'packed', 'y', 'x', seed => 1)")
+        model = json.loads(json.dumps(ARCHITECTURE).replace("[null, 4]", "[null, 2]"))
+        cursor.execute("SELECT load_keras_model('arch', %s::json)", (json.dumps(model),))
+        cursor.execute("SELECT load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
+                       " loss='categorical_crossentropy'$$], ARRAY['batch_size=16, epochs=1'])")  # fmt: skip
+        cursor.execute("SELECT cerebro.fit('packed', 'out', 'mst', 2)")
+
+    def tool(name: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(Path(programs, name)), *arguments],
+            capture_output=True, text=True, check=True, env={**os.environ, "LD_LIBRARY_PATH": libraries},
+        )  # fmt: skip
+        return done.stderr
+
+    database = fresh_database
+    with contextlib.ExitStack() as stack:
+        for number in range(2):
+            dump, name = str(tmp_path / f"{number}.sql"), f"t_{secrets.token_hex(5)}"
+            tool("pg_dump", "-d", database, "-f", dump)
+            with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+                cursor.execute(f"CREATE DATABASE {name}")
+            stack.callback(_drop_database, server, name)
+            database = make_dsn(**{**parse_dsn(server), "dbname": name})
+            told = tool("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-f", dump)
+            assert "ERROR" not in told
+            with contextlib.closing(connect(database)) as connection, connection.cursor() as cursor:
+                cursor.execute("SELECT run, status FROM cerebro.runs")
+                ((run, status),) = cursor.fetchall()
+                assert status == "finished"
+                cursor.execute("SELECT cerebro.resume(%s, epochs => %s)", (run, 3 + number))
+
+
+def _drop_database(server: str, name: str) -> None:
+    with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+        cursor.execute(f"DROP DATABASE {name}")
 
 
 def test_the_log_of_a_run_lies_on_one_segment(sql: Any) -> None:
