@@ -352,6 +352,44 @@ def test_a_dump_is_restored_without_an_error(fresh_database: str, server: str, t
                 cursor.execute("SELECT cerebro.resume(%s, epochs => %s)", (run, 3 + number))
 
 
+def test_a_resource_queue_that_is_too_small(sql: Any, packed: None, server: str) -> None:
+    """It is said before a run, by the doctor, and in the error of a run that waited too long."""
+    if sql("SHOW gp_resource_manager") != [("queue",)]:
+        pytest.skip("this cluster has no resource queues (gp_resource_manager)")
+    ((schema, primaries),) = sql(
+        "SELECT current_schema(), count(*)::integer FROM gp_segment_configuration WHERE role = 'p' AND content >= 0"
+    )
+    user = f"u_{secrets.token_hex(4)}"
+    sql(f"CREATE RESOURCE QUEUE {user}_queue WITH (ACTIVE_STATEMENTS = 1)")
+    sql(f"CREATE ROLE {user} LOGIN IN ROLE cerebro_user RESOURCE QUEUE {user}_queue")
+    sql(f"GRANT ALL ON SCHEMA {schema} TO {user}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {user}")
+    fit = "SELECT cerebro.fit('packed', 'queued', 'mst', 1)"
+    limit = f"resource queue {user}_queue lets {{}} statements run at a time"
+    try:
+        with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET search_path = {schema}; SET SESSION AUTHORIZATION {user}")
+            with pytest.raises(psycopg2.errors.LockNotAvailable) as caught:
+                cursor.execute(fit)
+            assert "gp_resqueue_status" in caught.value.diag.message_hint
+            assert any(limit.format(1) in notice for notice in connection.notices)
+        sql(f"ALTER RESOURCE QUEUE {user}_queue WITH (ACTIVE_STATEMENTS = {primaries + 2})")
+        with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET search_path = {schema}; SET SESSION AUTHORIZATION {user}")
+            cursor.execute(fit)
+            assert not any(limit.format(primaries + 2) in notice for notice in connection.notices)
+            checked = "SELECT status, found FROM cerebro.doctor() WHERE check_name = 'statements'"
+            cursor.execute(checked)
+            ((status, found),) = cursor.fetchall()
+            assert status == "ok" and limit.format(primaries + 2) in found
+    finally:
+        for (run,) in sql("SELECT run FROM run WHERE owner = %s", user):
+            sql("SELECT forget(%s)", run)
+        sql(f"DROP TABLE IF EXISTS queued, queued_info, queued_summary; DROP OWNED BY {user}")
+        sql(f"SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'")
+        ((oid,),) = sql("SELECT oid FROM pg_roles WHERE rolname = %s", user)
+        sql(f"DROP ROLE IF EXISTS cerebro_w_{oid}, {user}; DROP RESOURCE QUEUE {user}_queue")
+
+
 def _drop_database(server: str, name: str) -> None:
     with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))

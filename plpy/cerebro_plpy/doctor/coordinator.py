@@ -52,6 +52,14 @@ def connections(examined: Examined) -> Iterator[Row]:
         yield Row("coordinator", "connections", WARNING if free >= need else PROBLEM, found, advice)
 
 
+def statements(examined: Examined) -> Iterator[Row]:
+    limit = examined.platform.statement_limit(examined.db)
+    if limit is not None:
+        short = limit.short_for(examined.segments)
+        found = limit.found(examined.segments)
+        yield Row("coordinator", "statements", WARNING if short else OK, found, limit.advice if short else None)
+
+
 def settings(examined: Examined) -> Iterator[Row]:
     def value_of(name: str) -> str | None:
         return examined.db.value("SELECT pg_catalog.current_setting($1, true) AS v", ("text",), name)

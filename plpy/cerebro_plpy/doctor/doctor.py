@@ -28,6 +28,7 @@ CHECKS: list[tuple[str, str, Check]] = [
     ("installation", "code folder", installation.code_folder),
     ("coordinator", "search_path", coordinator.search_path),
     ("coordinator", "connections", coordinator.connections),
+    ("coordinator", "statements", coordinator.statements),
     ("coordinator", "settings", coordinator.settings),
     ("coordinator", "disk", coordinator.disk),
     ("roles", "groups", roles.groups),

@@ -24,6 +24,30 @@ class CheckedSetting:
     advice: str = ""  # shown if the value is not the wanted one
 
 
+@dataclass(frozen=True)
+class StatementLimit:
+    """How many statements may run at a time.  Any more wait, and a wait longer than lock_timeout is an error."""
+
+    statements: int
+    who: str  # what sets the limit
+    advice: str
+
+    def found(self, segments: int) -> str:
+        """The limit beside what a run on so many segments needs; a sentence for people."""
+        return (
+            f"{self.who} lets {self.statements} statements run at a time;"
+            f" a run on {segments} segments uses up to {needed(segments)}"
+        )
+
+    def short_for(self, segments: int) -> bool:
+        return self.statements < needed(segments)
+
+
+def needed(segments: int) -> int:
+    """The statements that a run has under way at the same time: one per segment, the caller's and that of the log."""
+    return segments + 2
+
+
 class Platform(abc.ABC):
     """PostgreSQL or Greenplum, as ``platform.of(db)`` tells.  Platforms have no state; methods get what they need."""
 
@@ -37,6 +61,8 @@ class Platform(abc.ABC):
     waits_in_own_session: bool
     # A worker role acts for its user from the moment of its login, on the segments, too.  Otherwise SET ROLE is enough.
     sets_role_at_login: bool
+    # What a lock timeout may mean here besides a lock.
+    other_waits: str = ""
     # Settings that the doctor reports only on this platform.
     checked_settings: Sequence[CheckedSetting] = ()
 
@@ -132,6 +158,12 @@ class Platform(abc.ABC):
         ``order`` is an expression over ``s`` that gives a number per row; ``$1`` in it is the seed.  Without a seed,
         rows keep the order in which the source gives them, on platforms where rows have an order.
         """
+
+    # -- limits of the server's own ------------------------------------------------------------------------
+
+    def statement_limit(self, db: Database) -> StatementLimit | None:
+        """The limit on statements that the current user's sessions may run at the same time; None: no limit."""
+        return None
 
     # -- the doctor ----------------------------------------------------------------------------------------
 

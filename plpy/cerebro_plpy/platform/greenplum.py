@@ -16,7 +16,7 @@ from cerebro_db.core.names import Name, quote
 
 from ..database import relations
 from ..database.access import Cursor, Database
-from .base import CheckedSetting, Platform
+from .base import CheckedSetting, Platform, StatementLimit
 from .segments import ALL, KEY, Rule
 
 SEGMENTS_DOWN = "gpstate -e names the segments that are down; gprecoverseg or gpstart brings them back."
@@ -34,6 +34,7 @@ class Greenplum(Platform):
     # A segment's process that replaces a killed one knows the login, but no SET ROLE.  It has to finish what the killed
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True
+    other_waits = "Or its resource queue was full: SELECT * FROM gp_toolkit.gp_resqueue_status shows who waits."
     checked_settings = (
         CheckedSetting(
             "gp_enable_global_deadlock_detector",
@@ -150,6 +151,24 @@ class Greenplum(Platform):
         cursor = db.cursor(query, ("bigint",), seed or 0)
         cursor.wait()
         return cursor
+
+    # -- limits of the server's own ------------------------------------------------------------------------
+
+    def statement_limit(self, db: Database) -> StatementLimit | None:
+        """That of the user's resource queue.  Superusers are in no queue."""
+        found = db.one(
+            "SELECT q.rsqname::text AS name, q.rsqcountlimit::integer AS statements FROM pg_catalog.pg_roles r"
+            " JOIN pg_catalog.pg_resqueue q ON q.oid = r.rolresqueue WHERE r.rolname = current_user AND NOT r.rolsuper"
+            " AND q.rsqcountlimit >= 0 AND pg_catalog.current_setting('gp_resource_manager') = 'queue'"
+        )
+        if found is None:
+            return None
+        return StatementLimit(
+            found["statements"],
+            f"resource queue {found['name']}",
+            "Pack the rows into fewer segments (segments => n, two fewer than the statements), or as a superuser:"
+            f" ALTER RESOURCE QUEUE {quote(found['name'])} WITH (ACTIVE_STATEMENTS=…).",
+        )
 
     # -- the doctor ----------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 
+from .. import platform
 from ..data import packed
 from ..data.packed import Packed
 from ..database import relations
@@ -137,6 +138,11 @@ def check(
     limits.require_run(limits.of(db), segments)
     limits.make_room(db, segments + 1, listener(db.plpy))
     limits.require_connections(limits.of(db), segments + 1)
+    limit = platform.of(db).statement_limit(db)
+    if limit is not None and limit.short_for(segments):
+        db.warning(
+            f"{limit.found(segments)}; segments wait for each other, and a wait of 10 s ends the run", limit.advice
+        )
     chosen["warm_start"] = bool(warm_start)
     return Request(
         source=source,

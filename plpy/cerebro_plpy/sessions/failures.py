@@ -9,6 +9,7 @@ from cerebro_db.core.errors import MAKE_ROOM, CerebroError, CorruptState, OutOfR
 from ..platform import SEGMENTS_DOWN, Platform
 
 CANCELLED = "57014"
+LOCK_TIMEOUT = "55P03"
 # The SQLSTATEs of a session that somebody, or a timeout, has ended; None where it could not say anything.
 SESSION_ENDED = (None, CANCELLED, "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "08003", "08006")
 
@@ -44,6 +45,11 @@ def failure_of(where: str, error: psycopg2.Error, platform: Platform) -> Cerebro
         failure: CerebroError = OutOfResources(message, hint=MAKE_ROOM)
     elif platform.lost_a_segment(error):
         failure = CerebroError(message, hint=f"{SEGMENTS_DOWN} Then SELECT cerebro.resume(run) goes on.")
+    elif error.pgcode == LOCK_TIMEOUT:
+        hint = (
+            "Another session held a lock that was needed. Try again when it has ended, or SELECT cerebro.resume(run)."
+        )
+        failure = CerebroError(message, hint=f"{hint} {platform.other_waits}".rstrip())
     elif error.pgcode == "42P01":
         failure = CorruptState(message, hint="A table that the run needs was dropped.")
     else:
