@@ -122,7 +122,8 @@ LANGUAGE plpython3u AS $py$
 return api.wait(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
-'Waits until a run has ended and, if it was submitted, has made its model tables. Returns the status of the run.
+'Waits until a run has ended and, if it was submitted, has made its model tables. Returns the status of the run. A warning
+says if the run is finished but its models are in no table, and which call of cerebro.materialize() makes it.
 
 - timeout: maximum time to wait, in seconds. NULL: no limit.';
 
@@ -155,4 +156,5 @@ LANGUAGE plpython3u AS $py$
 return api.materialize_run(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.materialize(bigint, text) IS
-'Makes the model tables of a run from its latest states. The run need not have finished.';
+'Makes the model tables of a run from its latest states. The run need not have finished. cerebro.runs says in the column
+message if a finished run has none: its session ended too early, or its caller rolled back.';
