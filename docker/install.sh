@@ -6,8 +6,8 @@
 #
 # --dev      also installs what the tests and linters need
 # --no-link  makes no link .venv in the clone (for an image)
-# Environment: CEREBRO_HOME (the folder of the environment), PG_CONFIG, CEREBRO_PYTHON (an interpreter), and
-# CEREBRO_TENSORFLOW (another build of TensorFlow, for example tensorflow==2.21.0)
+# Environment: CEREBRO_HOME (the folder of the environment), PG_CONFIG or GPHOME (a server that is there already),
+# CEREBRO_PYTHON (an interpreter), and CEREBRO_TENSORFLOW (another build of TensorFlow, for example tensorflow==2.21.0)
 set -euo pipefail
 umask 022
 
@@ -31,7 +31,9 @@ missing=()
 
 has_server_with_plpython() {
   local config share
-  for config in ${PG_CONFIG:+"$PG_CONFIG"} /usr/lib/postgresql/*/bin/pg_config /usr/pgsql-*/bin/pg_config; do
+  # GPHOME is set where greenplum_path.sh was read.
+  for config in ${PG_CONFIG:+"$PG_CONFIG"} ${GPHOME:+"$GPHOME/bin/pg_config"} \
+    /usr/lib/postgresql/*/bin/pg_config /usr/pgsql-*/bin/pg_config; do
     share=$("$config" --sharedir 2>/dev/null) || continue
     [[ -x $("$config" --bindir)/postgres && -e $share/extension/plpython3u.control ]] && return 0
     [[ -n ${PG_CONFIG:-} ]] && return 1 # PG_CONFIG allows no other installation

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from .cluster import Cluster, UpResult
 from .errors import ClusterError
+from .files import option_of
 
 out = Console(soft_wrap=True)
 
@@ -64,24 +65,19 @@ def up(
         # Only between two states of the code with the same version number: a newer version updates itself.
         raise ClusterError(
             f"The extension in {cluster.path} was created from other SQL of the same version."
-            f" cerebro up{_named(name)} --recreate creates it again; recorded runs are lost."
+            f" cerebro up{option_of(name)} --recreate creates it again; recorded runs are lost."
         )
     if result.extension != "unchanged":
         out.print(f"The extension was {result.extension}.")
     elif result.files_changed:
         out.print("The extension's Python code has changed. New sessions use the new code.")
     out.print(f"DSN: {cluster.dsn()}", highlight=False)
-    out.print(f"Next: {command()} psql{_named(name)}", highlight=False)
+    out.print(f"Next: {command()} psql{option_of(name)}", highlight=False)
 
 
 def command() -> str:
     """How a user in this folder calls us: a clone has a link to the environment, which need not be in PATH."""
     return ".venv/bin/cerebro" if Path(".venv/bin/cerebro").exists() else "cerebro"
-
-
-def _named(name: str) -> str:
-    """The option that a command needs for a cluster of this name."""
-    return "" if name == os.environ.get("CEREBRO_CLUSTER", "default") else f" --name {shlex.quote(name)}"
 
 
 def _summary(result: UpResult, cluster: Cluster) -> str:

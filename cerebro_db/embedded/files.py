@@ -44,6 +44,11 @@ def home() -> Path:
     return (Path(data) if data else Path.home() / ".local" / "share") / "cerebro"
 
 
+def option_of(name: str) -> str:
+    """The option that a command needs for a cluster of this name, with a space before it; empty if it needs none."""
+    return "" if name == os.environ.get("CEREBRO_CLUSTER", "default") else f" --name {name}"
+
+
 @dataclass(frozen=True)
 class Record:
     """How a cluster is set up."""
@@ -85,7 +90,9 @@ class ClusterFiles:
         try:
             read: Any = json.loads(self._record.read_text())
         except FileNotFoundError:
-            raise ClusterError(f"There is no cluster {self.name!r} in {self.home}: cerebro up makes it.") from None
+            raise ClusterError(
+                f"There is no cluster {self.name!r} in {self.home}: cerebro up{option_of(self.name)} makes it."
+            ) from None
         except PermissionError:
             raise ClusterError(f"{self._record} belongs to another user.") from None
         except ValueError:

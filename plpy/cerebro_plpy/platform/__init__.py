@@ -11,7 +11,7 @@ from cerebro_db.core.errors import InvalidArgument
 
 from ..database import cancellation
 from ..database.access import Database
-from .base import CheckedSetting, Platform
+from .base import Platform
 from .greenplum import SEGMENTS_DOWN, Greenplum
 from .postgresql import PostgreSQL
 from .segments import ALL, KEY, MOST_SEGMENTS, Rule, segments_wanted
@@ -21,7 +21,6 @@ __all__ = [
     "KEY",
     "MOST_SEGMENTS",
     "SEGMENTS_DOWN",
-    "CheckedSetting",
     "Greenplum",
     "Platform",
     "PostgreSQL",

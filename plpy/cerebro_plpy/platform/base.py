@@ -15,16 +15,6 @@ from .segments import ALL, KEY, Rule
 
 
 @dataclass(frozen=True)
-class CheckedSetting:
-    """A server setting that the doctor reports."""
-
-    name: str
-    wanted: str | None = None  # None: every value is fine
-    note: str = ""  # shown after the value
-    advice: str = ""  # shown if the value is not the wanted one
-
-
-@dataclass(frozen=True)
 class StatementLimit:
     """How many statements may run at a time.  Any more wait, and a wait longer than lock_timeout is an error."""
 
@@ -63,8 +53,8 @@ class Platform(abc.ABC):
     sets_role_at_login: bool
     # What a lock timeout may mean here besides a lock.
     other_waits: str = ""
-    # Settings that the doctor reports only on this platform.
-    checked_settings: Sequence[CheckedSetting] = ()
+    # Settings that the doctor shows only on this platform, each with a note.  Every value is fine.
+    shown_settings: Sequence[tuple[str, str]] = ()
 
     # -- segments ------------------------------------------------------------------------------------------
 

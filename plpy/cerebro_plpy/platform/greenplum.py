@@ -16,7 +16,7 @@ from cerebro_db.core.names import Name, quote
 
 from ..database import relations
 from ..database.access import Cursor, Database
-from .base import CheckedSetting, Platform, StatementLimit
+from .base import Platform, StatementLimit
 from .segments import ALL, KEY, Rule
 
 SEGMENTS_DOWN = "gpstate -e names the segments that are down; gprecoverseg or gpstart brings them back."
@@ -35,13 +35,9 @@ class Greenplum(Platform):
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True
     other_waits = "Or its resource queue was full: SELECT * FROM gp_toolkit.gp_resqueue_status shows who waits."
-    checked_settings = (
-        CheckedSetting(
-            "gp_enable_global_deadlock_detector",
-            wanted="on",
-            advice="With it on, UPDATE and DELETE of others do not lock whole tables: gpconfig -c … -v on, restart.",
-        ),
-        CheckedSetting("optimizer", note="worker sessions set it to off"),
+    shown_settings = (
+        ("gp_enable_global_deadlock_detector", "either is fine: runs append rows, and empty tables of their own"),
+        ("optimizer", "worker sessions set it to off"),
     )
 
     # -- segments ------------------------------------------------------------------------------------------
