@@ -186,7 +186,9 @@ def test_wrong_values_are_refused(bad, message):
 
 
 def test_every_argument_of_the_tables_has_a_check():
-    classes = (tables.LAYERS, tables.INITIALIZERS, tables.REGULARIZERS, tables.CONSTRAINTS)
+    classes = (
+        tables.LAYERS, tables.INITIALIZERS, tables.REGULARIZERS, tables.CONSTRAINTS, *tables.OPERATIONS.values()
+    )  # fmt: skip
     named = {name for table in classes for arguments in table.values() for name in arguments}
     checked = {*values.VALUE_CHECKS, *allowlist.OBJECT_CHECKS}
     assert all(name in checked or name.rpartition("_")[2] in allowlist.OBJECT_CHECKS_BY_ENDING for name in named)
@@ -264,3 +266,85 @@ def test_no_part_of_a_real_model_can_be_replaced_by_code(path, seed, evil):
     inside[chosen[-1]] = {"new": evil}
     with pytest.raises(CerebroError):
         allowlist.check(changed)
+
+
+# -- operations on tensors -------------------------------------------------------------------------------
+
+
+def tensor(name: str = "x") -> dict:
+    return {
+        "class_name": "__keras_tensor__",
+        "config": {"shape": [None, 4], "dtype": "float32", "keras_history": [name, 0, 0]},
+    }
+
+
+def index(start=None, stop=None, step=None, **more) -> dict:
+    return {"class_name": "__slice__", "config": {"start": start, "stop": stop, "step": step, **more}}
+
+
+def operation(name: str, /, *args, module: str = "numpy", **config) -> dict:
+    node = layer(name, f"keras.src.ops.{module}", name="y", **config)
+    return {**node, "name": "y", "inbound_nodes": [{"args": list(args), "kwargs": {}}]}
+
+
+ELLIPSIS = {"class_name": "__ellipsis__", "config": {}}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        operation("Add", tensor(), tensor()),
+        operation("Subtract", 1.0, tensor()),
+        operation("GetItem", tensor(), [index(), 0]),
+        operation("GetItem", tensor(), [ELLIPSIS, index(1, -1, 2), None]),
+        operation("Concatenate", [tensor(), tensor()], axis=-1),
+        operation("Mean", tensor(), axis=[1], keepdims=True),
+        operation("Clip", tensor(), x_min=0, x_max=1.5),
+        operation("Reshape", tensor(), newshape=[-1, 2, 2]),
+        operation("Softmax", tensor(), axis=-1, module="nn"),
+        operation("Cast", tensor(), dtype="float16", module="core"),
+        operation("Rsqrt", tensor(), module="math"),
+    ],
+)
+def test_operations_on_tensors_are_nodes_of_a_graph(node):
+    allowlist.check(functional(node, output_layers=["y", 0, 0]))
+    with pytest.raises(UnsafeModel, match="has the module|is not on the list"):
+        allowlist.check(sequential(node))
+    with pytest.raises(UnsafeModel, match="has the module|is not on the list"):
+        allowlist.check(sequential(layer("TimeDistributed", layer=node)))
+
+
+@pytest.mark.parametrize(
+    ("node", "place"),
+    [
+        (operation("Map", tensor(), module="core"), "the operation Map is not on the list"),
+        (operation("Softmax", tensor()), "the operation Softmax is not on the list"),  # of another module
+        (operation("Add", tensor(), module="numpy.os"), "the module keras.src.ops.numpy.os"),
+        (operation("Mean", tensor(), axis=FUNCTION), "config.layers[1].config.axis"),
+        (operation("Mean", tensor(), fn="x"), "Mean takes no such argument"),
+        (operation("Cast", tensor(), dtype="object", module="core"), "the dtype object"),
+        (operation("Add", tensor(), FUNCTION), "inbound_nodes[0].args[1]"),
+        (
+            operation("Add", tensor(), {"class_name": "__numpy__", "config": {"value": [1], "dtype": "int8"}}),
+            "__numpy__",
+        ),
+        (operation("GetItem", tensor(), [index(start=FUNCTION)]), "an index has whole numbers only"),
+        (operation("GetItem", tensor(), [index(start=2**50)]), "too large"),
+        (operation("GetItem", tensor(), [index(more=1)]), "an index has whole numbers only"),
+        (operation("GetItem", tensor(), [{"class_name": "__slice__", "config": []}]), "not an index"),
+        (operation("GetItem", tensor(), [{**index(), "module": "os"}]), "not an index"),
+        (operation("GetItem", tensor(), [{**ELLIPSIS, "config": {"x": 1}}]), "an index has whole numbers only"),
+    ],
+)
+def test_what_is_no_operation_on_tensors_is_refused(node, place):
+    with pytest.raises((UnsafeModel, InvalidArgument)) as caught:
+        allowlist.check(functional(node, output_layers=["y", 0, 0]))
+    assert place in str(caught.value)
+
+
+def test_a_vocabulary_is_a_list_of_numbers():
+    allowlist.check(sequential(layer("IntegerLookup", vocabulary=[3, 5], vocabulary_dtype="int64")))
+    allowlist.check(sequential(layer("Hashing", num_bins=7, salt=[1, 2])))
+    for bad in ("/etc/passwd", ["/etc/passwd"], FUNCTION, [FUNCTION]):
+        with pytest.raises((UnsafeModel, InvalidArgument), match="vocabulary"):
+            allowlist.check(sequential(layer("IntegerLookup", vocabulary=bad)))

@@ -228,6 +228,60 @@ ARCHITECTURES: dict[str, tuple[str, str, Json]] = {
     "class_name with a module": ("idea", "", model(layer("os.system", "keras.layers"))),
     "module with a trailing part": ("idea", "", model(layer("Dense", "keras.layers.os", units=1))),
     "keras.src": ("idea", "", model(layer("Dense", "keras.src.layers.core.dense", units=1))),
+    "operation that calls a function": (
+        "idea",
+        "Map, WhileLoop and others of keras.ops call a function",
+        graph(node(layer("Map", "keras.src.ops.core"), {"args": [SYSTEM, TENSOR], "kwargs": {}})),
+    ),
+    "operation with a function": (
+        "idea",
+        "the function is in the configuration",
+        graph(node(layer("VectorizedMap", "keras.src.ops.core", function=SYSTEM), CALL)),
+    ),
+    "any name of a module of operations": (
+        "idea",
+        "modules import others: keras.src.ops.numpy has np and backend",
+        graph(node(layer("np", "keras.src.ops.numpy"), CALL)),
+    ),
+    "operation of a module beside": (
+        "idea",
+        "only four modules have operations that compute",
+        graph(node(layer("Resize", "keras.src.ops.image", size=[1, 1]), CALL)),
+    ),
+    "slice of objects": (
+        "idea",
+        "Keras builds what stands in a slice",
+        graph(
+            node(
+                layer("GetItem", "keras.src.ops.numpy"),
+                {
+                    "args": [
+                        TENSOR,
+                        {"class_name": "__slice__", "config": {"start": OPEN, "stop": None, "step": None}},
+                    ],
+                    "kwargs": {},
+                },
+            )
+        ),
+    ),
+    "constant array in a call": (
+        "idea",
+        "",
+        graph(
+            node(
+                layer("Add", "keras.src.ops.numpy"),
+                {
+                    "args": [TENSOR, {"class_name": "__numpy__", "config": {"value": [CODE], "dtype": "object"}}],
+                    "kwargs": {},
+                },
+            )
+        ),
+    ),
+    "terabytes from a number": (
+        "idea",
+        "Full makes a tensor of any size",
+        graph(node(layer("Full", "keras.src.ops.numpy", shape=[1 << 20, 1 << 20]), CALL)),
+    ),
     "keras.ops": ("idea", "operators on tensors are also classes", model(layer("Multiply", "keras.src.ops.numpy"))),
     "tf": ("idea", "", model(layer("read_file", "tensorflow.io", filename="/etc/passwd"))),
     "Masking without a module": ("idea", "", model({"class_name": "Masking", "config": {}})),

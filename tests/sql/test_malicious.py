@@ -108,7 +108,7 @@ ARCHITECTURES: dict[str, Any] = {
     "TextVectorization of a file": sequential(layer("TextVectorization", vocabulary="/etc/passwd")),
     "TextVectorization of a URL": sequential(layer("TextVectorization", vocabulary="http://169.254.169.254/latest")),
     "TextVectorization that standardizes by a lambda": sequential(layer("TextVectorization", standardize=LAMBDA_3)),
-    "Hashing": sequential(layer("Hashing", num_bins=3)),
+    "IntegerLookup of objects": sequential(layer("IntegerLookup", vocabulary=[LAMBDA_3])),
     "weights from a file": sequential(layer("Embedding", input_dim=2, output_dim=2, weights="/etc/passwd")),
     "a path as initializer": sequential(layer("Dense", **DENSE, kernel_initializer="/etc/passwd")),
     "an expression as activation": sequential(layer("Dense", **DENSE, activation=TOUCH)),

@@ -21,6 +21,7 @@ from .tables import (
     LAYERS,
     MODELS,
     MODULES,
+    OPERATIONS,
     POLICIES,
     REGULARIZER_NAMES,
     REGULARIZERS,
@@ -49,8 +50,8 @@ class _Walk:
     def __init__(self) -> None:
         self.layers = 0
 
-    def layer(self, node: Any, path: str) -> None:
-        """A layer.  A model within a model is also a layer."""
+    def layer(self, node: Any, path: str, graph: bool = False) -> None:
+        """A layer.  A model within a model is also a layer; an operation on tensors is a node of a graph only."""
         self.layers += 1
         if self.layers > MOST_LAYERS:
             raise too_many_layers()
@@ -58,6 +59,11 @@ class _Walk:
         config_path = at(path, "config")
         if name in MODELS:
             self.model(_checked_config(node, path, MODELS, name, "model", _LAYER_KEYS), name, config_path)
+        elif graph and str(node.get("module")) in OPERATIONS:
+            module = node["module"]
+            self.arguments(
+                _checked_config(node, path, OPERATIONS[module], module, "operation", _LAYER_KEYS), config_path
+            )
         else:
             config = _checked_config(node, path, LAYERS, "layer", "layer", _LAYER_KEYS)
             self.arguments(config, config_path)
@@ -73,7 +79,7 @@ class _Walk:
             if not config.get(key):
                 raise InvalidArgument(f"{path}.{key} is missing")
         for index, layer in enumerate(layers):
-            self.layer(layer, f"{path}.layers[{index}]")
+            self.layer(layer, f"{path}.layers[{index}]", graph=name == "Functional")
             if name == "Functional" and not is_name(layer.get("name")):
                 raise InvalidArgument(f"{path}.layers[{index}] has no name")
         self.arguments({key: value for key, value in config.items() if key != "layers"}, path)

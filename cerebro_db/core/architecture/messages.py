@@ -14,7 +14,6 @@ HINTS = {
     "TFSMLayer": "A TFSMLayer loads a program from a file. Use the layers of which the saved model consists.",
     "StringLookup": "Turn texts into numbers before the table is packed.",
     "TextVectorization": "Turn texts into numbers before the table is packed.",
-    "IntegerLookup": "Map values to indices before the table is packed.",
     "TFOpLambda": "Use layers such as Add, Multiply and Rescaling rather than operators on tensors.",
     "SlicingOpLambda": "Use layers such as Cropping1D or Reshape rather than operators on tensors.",
     "CuDNNLSTM": "Use LSTM, which uses cuDNN where it can.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import reading
-from .tables import MODELS
+from .tables import MODELS, OPERATIONS
 
 Node = dict[str, Any]
 
@@ -42,7 +42,8 @@ def _model(model: Node, precision: str, is_output: bool) -> Node:
 def _layer(layer: Node, precision: str, is_output: bool) -> Node:
     if layer["class_name"] in MODELS:
         return _model(layer, precision, is_output)
-    if layer["class_name"] == "InputLayer":  # Its dtype is the dtype of the rows.
+    # The dtype of an input is that of the rows; an operation computes in the dtype of its tensors.
+    if layer["class_name"] == "InputLayer" or layer.get("module") in OPERATIONS:
         return layer
     config = _with_policy(layer["config"], "float32" if is_output else precision)
     for key in INNER_LAYERS:

@@ -119,6 +119,9 @@ LAYERS_ROWS = """
                             flash_attention kernel_* bias_* use_gate seed
 
     CategoryEncoding        num_tokens output_mode sparse
+    Hashing                 num_bins mask_value salt output_mode sparse
+    IntegerLookup           max_tokens num_oov_indices mask_token oov_token vocabulary vocabulary_dtype idf_weights \
+                            invert output_mode sparse pad_to_max_tokens vocabulary_size oov_method salt
     Discretization          bin_boundaries num_bins epsilon output_mode sparse
     Normalization           axis mean variance invert
     Rescaling               scale offset
@@ -138,6 +141,58 @@ LAYERS_ROWS = """
                             data_format
 """
 EVERY_LAYER = "name trainable dtype activity_regularizer"
+
+# Operations on tensors, such as x + y, x[:, 0] and keras.ops.mean(x): a functional model has them as nodes beside its
+# layers. Allowed is what only computes from its tensors. Not allowed is what calls a function (Map, WhileLoop), or
+# makes large tensors of few numbers (Full, Tile, OneHot).
+OPERATIONS_ROWS = {
+    "keras.src.ops.numpy": """
+        Add  Subtract  Multiply  Divide  TrueDivide  DivideNoNan  FloorDivide  Mod  Power  Negative  Reciprocal
+        Abs  Absolute  Sign  Square  Sqrt  Cbrt  Exp  Exp2  Expm1  Log  Log10  Log1p  Log2  Logaddexp
+        Sin  Cos  Tan  Arcsin  Arccos  Arctan  Arctan2  Sinh  Cosh  Tanh  Arcsinh  Arccosh  Arctanh
+        Ceil  Floor  Trunc  Maximum  Minimum
+        Equal  NotEqual  Greater  GreaterEqual  Less  LessEqual  LogicalAnd  LogicalOr  LogicalNot  LogicalXor
+        Isfinite  Isinf  Isnan  Where  GetItem  Matmul  Dot  Ravel
+        Round          decimals
+        Clip           x_min x_max
+        NanToNum       nan posinf neginf
+        Mean Std Var Median Prod Amax Amin All Any Ptp  axis keepdims
+        Sum            axis keepdims
+        Max Min        axis keepdims initial
+        Argmax Argmin  axis keepdims
+        CountNonzero Argsort Sort Flip Squeeze ExpandDims Concatenate Stack Take TakeAlongAxis Average  axis
+        Cumsum Cumprod axis
+        Diff           axis
+        Roll           shift axis
+        Reshape        newshape
+        Transpose      axes
+        Swapaxes       axis1 axis2
+        Moveaxis       source destination
+        Tensordot      axes
+        Einsum         subscripts
+        Tril Triu      k
+    """,
+    "keras.src.ops.nn": """
+        Relu  Relu6  Sigmoid  SparseSigmoid  Softplus  Softsign  SparsePlus  Silu  LogSigmoid  HardSigmoid  HardSilu
+        Selu  TanhShrink  HardTanh
+        SoftShrink HardShrink  threshold
+        Squareplus     b
+        LeakyRelu      negative_slope
+        Elu Celu       alpha
+        Gelu           approximate
+        Glu Softmax LogSoftmax Sparsemax  axis
+        Threshold      threshold default_value
+        Normalize      axis order epsilon
+    """,
+    "keras.src.ops.math": """
+        Rsqrt  Erf  Erfc
+        Logsumexp      axis keepdims
+    """,
+    "keras.src.ops.core": """
+        StopGradient
+        Cast           dtype
+    """,
+}
 
 MODELS_ROWS = """
     Sequential  name trainable dtype layers build_input_shape
@@ -196,6 +251,7 @@ POLICIES = words(
 # The modules from which an object of each category may come.
 MODULES = {
     "layer": {"keras.layers"},
+    **{module: {module} for module in OPERATIONS_ROWS},
     "Sequential": {"keras", "keras.models", "keras.src.models.sequential"},
     "Functional": {"keras.src.models.functional"},
     "initializer": {"keras.initializers"},
@@ -224,6 +280,17 @@ def rows(text: str, common: str = "") -> Table:
     return table
 
 
+def operations(text: str) -> Table:
+    """The table in a text: classes, which begin with a capital, and the arguments of each of them in a line."""
+    table: Table = {}
+    for row in text.strip().splitlines():
+        classes = [word for word in row.split() if word[0].isupper()]
+        arguments = frozenset(["name", *(word for word in row.split() if not word[0].isupper())])
+        table.update(dict.fromkeys(classes, arguments))
+    return table
+
+
+OPERATIONS = {module: operations(text) for module, text in OPERATIONS_ROWS.items()}
 LAYERS = rows(LAYERS_ROWS, EVERY_LAYER)
 MODELS = rows(MODELS_ROWS)
 INITIALIZERS = rows(INITIALIZERS_ROWS)
@@ -234,21 +301,23 @@ CONSTRAINTS = rows(CONSTRAINTS_ROWS)
 # table can contain objects, or need a check of their own.
 ARGUMENTS_ROWS = """
     size     batch_size depth_multiplier fft_length filters frame_length frame_step head_dim height input_dim key_dim \
-             n num_bins num_heads num_key_value_heads num_mel_bins num_query_heads num_tokens output_dim \
+             max_tokens n num_bins num_heads num_key_value_heads num_mel_bins num_query_heads num_tokens output_dim \
              power_iterations sampling_rate sequence_length sequence_stride sliding_window units value_dim width
     sizes    dilation_rate kernel_size output_size pool_size size strides
     indices  attention_axes axes axis cropping dims groups input_axes noise_shape output_axes output_padding \
-             output_shape shared_axes target_shape
+             axis1 axis2 decimals destination k newshape num_oov_indices output_shape shared_axes shift source \
+             target_shape
     fraction  dropout momentum rate recurrent_dropout renorm_momentum
-    number   alpha epsilon fill_value gain l1 l2 mag_exp mask_value max_freq max_value maxval min_freq min_power \
-             min_value minval negative_slope ref_power stddev threshold top_db
+    number   alpha b default_value epsilon fill_value gain initial l1 l2 mag_exp mask_token mask_value max_freq \
+             max_value maxval min_freq min_power min_value minval nan negative_slope neginf oov_token order posinf \
+             ref_power stddev threshold top_db x_max x_min
     numbers  bin_boundaries factor height_factor mean offset value value_range variance width_factor
-    flag     antialias center crop_to_aspect_ratio expand_dims flash_attention go_backwards invert keepdims mask_zero \
-             normalize optional pad_to_aspect_ratio periodic power_to_db ragged renorm reset_after return_sequences \
-             return_state rms_scaling sparse stateful synchronized trainable unit_forget_bias unroll use_bias use_gate \
-             use_scale zero_output_for_mask
+    flag     antialias approximate center crop_to_aspect_ratio expand_dims flash_attention go_backwards invert \
+             keepdims mask_zero normalize optional pad_to_aspect_ratio pad_to_max_tokens periodic power_to_db ragged \
+             renorm reset_after return_sequences return_state rms_scaling sparse stateful synchronized trainable \
+             unit_forget_bias unroll use_bias use_gate use_scale zero_output_for_mask
     text     bias_axes data_format distribution equation fill_mode interpolation merge_mode mode output_mode \
-             scaling score_mode side window
+             oov_method scaling score_mode side subscripts vocabulary_dtype window
     plain    padding scale use_cudnn
     null     quantization_config renorm_clipping
 """

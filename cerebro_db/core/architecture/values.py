@@ -15,6 +15,7 @@ from .tables import ARGUMENTS_ROWS, SIZES, rows
 Check = Callable[[Any, str], None]
 
 LARGEST_RANK = 16  # sizes in a shape
+INDICES = {"__slice__": {"start", "stop", "step"}, "__ellipsis__": set[str]()}
 
 
 def is_whole(value: Any) -> bool:
@@ -58,6 +59,8 @@ def check_call(value: Any, path: str) -> None:
             check_call(item, f"{path}[{index}]")
     elif isinstance(value, dict) and value.get("class_name") == "__keras_tensor__":
         _check_tensor(value, path)
+    elif isinstance(value, dict) and str(value.get("class_name")) in INDICES:
+        _check_index(value, path)
     elif isinstance(value, dict):
         if "class_name" in value:
             check_plain(value, path)
@@ -65,6 +68,16 @@ def check_call(value: Any, path: str) -> None:
             check_call(item, at(path, key))
     else:
         check_plain(value, path)
+
+
+def _check_index(value: dict[str, Any], path: str) -> None:
+    """A slice or an ellipsis of ``x[:, ..., 0]``."""
+    config = value.get("config")
+    if set(value) != {"class_name", "config"} or not isinstance(config, dict):
+        raise InvalidArgument(f"{path}: this is not an index as Keras 3 writes it")
+    if set(config) != INDICES[value["class_name"]] or not all(one is None or is_whole(one) for one in config.values()):
+        raise InvalidArgument(f"{path}: an index has whole numbers only")
+    check_plain(list(config.values()), path)
 
 
 def _check_tensor(value: dict[str, Any], path: str) -> None:
@@ -124,6 +137,13 @@ def _check_name(value: Any, path: str) -> None:
         )
 
 
+def _check_vocabulary(value: Any, path: str) -> None:
+    """Keras would read a text as the name of a file."""
+    if isinstance(value, str):
+        raise unsafe(path, f"{shown(value)} names a file; the vocabulary must be a list of whole numbers")
+    _CHECKS_BY_TYPE["indices"](value, path)
+
+
 def _check_shape(value: Any, path: str) -> None:
     sizes = value if isinstance(value, list) and len(value) <= LARGEST_RANK else [0]
     if value is not None and not all(size is None or (is_whole(size) and 0 < size <= LARGEST) for size in sizes):
@@ -162,6 +182,10 @@ _CHECKS_BY_TYPE: dict[str, Check] = {
 }
 VALUE_CHECKS: dict[str, Check] = {
     **{name: _CHECKS_BY_TYPE[value_type] for value_type, names in rows(ARGUMENTS_ROWS).items() for name in names},
+    "vocabulary": _check_vocabulary,
+    "vocabulary_size": _CHECKS_BY_TYPE["size"],
+    "idf_weights": _CHECKS_BY_TYPE["numbers"],
+    "salt": _CHECKS_BY_TYPE["indices"],
     "batch_shape": _check_shape,
     "shape": _check_shape,
     "build_input_shape": _check_shape,
