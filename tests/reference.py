@@ -13,11 +13,13 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from cerebro_db.core.options import OPTIONS, Option
+from cerebro_db.core.parameters import params
+from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from cerebro_db.embedded import throw_away
 from tests.conftest import TRAINER, connect
 
@@ -27,7 +29,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 # Every public view and function under a heading; tests/sql/test_reference.py finds what is missing.
 VIEWS = {
     "Runs": ["runs", "run_plan", "run_progress"],
-    "Models": ["leaderboard", "learning_curve"],
+    "Models": ["leaderboard", "learning_curve", "metric"],
     "Segments": ["segments_now", "hop_timeline", "run_time"],
     "Server": ["limits", "custom_functions"],
 }
@@ -80,6 +82,7 @@ def pages(connection: Any) -> dict[str, str]:
     """File name to text, for all pages."""
     return {
         "options.md": options_page(),
+        "parameters.md": parameters_page(),
         "views.md": views_page(columns(connection)),
         "functions.md": functions_page(functions(connection)),
     }
@@ -115,6 +118,12 @@ def options_page() -> str:
         "SELECT cerebro.fit('packed', 'models', 'mst', 20, options => '{\"engine\": \"jax\", \"seed\": 7}');",
         "```",
         "",
+        paragraph(
+            "In Python, pass the text as a parameter of the statement. SQLAlchemy's `text()` takes the `:1` in"
+            ' `{"seed":1}` for a parameter of its own. With a space after each colon, as `json.dumps` writes them, it'
+            " does not."
+        ),
+        "",
         "| option | values | default |",
         "|---|---|---|",
     ]
@@ -124,6 +133,63 @@ def options_page() -> str:
         lines += ["", f"## {option.name}", "", paragraph(option.what), ""]
         lines += [paragraph("*When to use it:* " + option.when)]
     return "\n".join(lines) + "\n"
+
+
+# -- parameters --------------------------------------------------------------------------------------------------
+
+
+def parameters_page() -> str:
+    lines = [
+        *head("Compile and fit parameters", "cerebro_db/core/parameters"),
+        paragraph(
+            "A model selection table holds the parameters of each configuration as texts, in the columns"
+            " `compile_params` and `fit_params`:"
+        ),
+        "",
+        "```",
+        "optimizer='Adam(learning_rate=CosineDecay(0.01, 1000))', loss='mse', metrics=['mae', 'R2Score']",
+        "batch_size=32, epochs=1",
+        "```",
+        "",
+        paragraph(
+            f"Compile parameters are {listed(params.COMPILE_KEYS)}; `optimizer` and `loss` are required. Fit parameters"
+            f" are {listed(params.FIT_KEYS)}. A JSON object with the same keys is accepted, too."
+        ),
+        "",
+        paragraph(
+            "A name is found in any case and with or without underscores. Arguments stand in round brackets, as"
+            " `name=value`. The arguments in bold are required. They may also be given without a name, in this order,"
+            " and so may the learning rate of an optimizer. The `learning_rate` is a number or a schedule. What is not"
+            " in these tables is refused, except custom losses and metrics that an administrator has registered."
+        ),
+    ]
+    for title, vocabulary in (
+        ("Optimizers", OPTIMIZERS), ("Learning-rate schedules", SCHEDULES), ("Losses", LOSSES), ("Metrics", METRICS)
+    ):  # fmt: skip
+        common = [name for name in next(iter(vocabulary.entries.values())).arguments if name in vocabulary.common]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            paragraph(f"All of them also take {listed(common)}."),
+            "",
+            "| name | arguments |",
+            "|---|---|",
+        ]
+        for entry in vocabulary.entries.values():
+            names = " or ".join(f"`{name}`" for name in (entry.class_name, entry.short) if name)
+            own = [
+                f"**`{name}`**" if name in entry.required else f"`{name}`"
+                for name in entry.arguments
+                if name not in common
+            ]
+            lines.append(f"| {names} | {', '.join(own)} |")
+    return "\n".join(lines) + "\n"
+
+
+def listed(names: Sequence[str]) -> str:
+    *first, last = [f"`{name}`" for name in names]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 # -- views -------------------------------------------------------------------------------------------------------

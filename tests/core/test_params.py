@@ -246,7 +246,6 @@ def test_hints_offer_the_nearest_name():
         ("optimizer='sgd', loss=", "a value is missing"),
         ("optimizer='sgd', loss=1.2.3", "unexpected '1' at position 23"),
         ("optimizer=keras.Adam", "unexpected '.'"),
-        ("optimizer='SGD(0.1)', loss='mse'", "expected a parameter name, found '0.1'"),
         ("optimizer='SGD(lr=1e999)', loss='mse'", "too large"),
         ("optimizer='SGD(lr=1" + "0" * 50 + ")', loss='mse'", "more than 40 characters"),
         ("a=" + "[" * 40, "nested more than 32 levels deep"),
@@ -255,7 +254,7 @@ def test_hints_offer_the_nearest_name():
         ('{"optimizer": NaN}', "NaN is not a number"),
         ('{"a": ' * 9000, "not valid JSON"),
         ('{"a": ' * 100000, "600000 characters; the limit is"),
-        ("optimizer=__import__('os').system('x'), loss='mse'", "expected a parameter name"),
+        ("optimizer=__import__('os').system('x'), loss='mse'", "unexpected '.'"),
     ],
 )
 def test_refused_syntax(text, message):
@@ -375,3 +374,41 @@ def test_each_vocabulary_finds_its_own_names_and_knows_its_value_types():
             assert {value_type.rstrip("?!") for value_type in entry.arguments.values()} <= set(VALUE_TYPES)
             assert vocabulary.find(entry.class_name) is entry
             assert entry.short is None or vocabulary.find(entry.short) is entry
+
+
+# -- arguments without a name ---------------------------------------------------------------------------
+
+
+def test_arguments_without_a_name():
+    """Those that Keras requires, and an optimizer's learning rate: their order is known."""
+    with_names = compile_params(
+        "optimizer='Adam(learning_rate=CosineDecay(initial_learning_rate=0.1, decay_steps=100, alpha=0.5))', loss=mse,"
+        " metrics=['PrecisionAtRecall(recall=0.5)']"
+    )
+    assert with_names == compile_params(
+        "optimizer='Adam(CosineDecay(0.1, 100, alpha=0.5))', loss=mse, metrics=['PrecisionAtRecall(0.5)']"
+    )
+    assert compile_params("optimizer=SGD(0.1, momentum=0.9), loss=mse")["optimizer"]["config"] == {
+        "learning_rate": 0.1,
+        "momentum": 0.9,
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("SGD(0.1, 0.9)", "SGD: the argument 0.9 needs a name"),
+        ("SGD(0.1, learning_rate=0.2)", "learning_rate is given twice"),
+        ("SGD(momentum=0.1, 0.2)", "arguments without a name come first"),
+        ("SGD(CosineDecay(0.1))", "CosineDecay needs the argument decay_steps"),
+        ("SGD(CosineDecay(0.1, 5, 0.2))", "CosineDecay: the argument 0.2 needs a name"),
+        ("SGD(CosineDecay(0.1, 'x'))", "CosineDecay.decay_steps"),
+        ("SGD('0.1')", "learning_rate"),
+        ("SGD(0.1 0.2)", "expected ','"),
+        ("SGD(x=)", "expected a value"),
+    ],
+)
+def test_wrong_arguments_without_a_name(call, told):
+    with pytest.raises((InvalidArgument, InvalidSyntax)) as caught:
+        compile_params(f"optimizer={call}, loss=mse")
+    assert told in str(caught.value)

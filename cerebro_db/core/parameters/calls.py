@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
 from . import grammar
 from .grammar import Call, Word
-from .value_types import checked, refuse
+from .value_types import checked, refuse, shown
 from .vocabulary import Entry, Vocabulary
 
 
-def read_call(value: Any, parameter: str) -> tuple[str, dict[str, Any]]:
+def read_call(value: Any, parameter: str) -> tuple[str, dict[str | int, Any]]:
     """The name and arguments in ``Adam``, ``'Adam'``, ``'Adam(lr=1)'``, ``Adam(lr=1)`` or a serialized Keras object."""
     if isinstance(value, str) and not isinstance(value, Word):
         value = grammar.expression(value, parameter) if value.strip() else ""
@@ -24,7 +25,7 @@ def read_call(value: Any, parameter: str) -> tuple[str, dict[str, Any]]:
     refuse(parameter, value, "it must be a name, with arguments in round brackets if it has any")
 
 
-def _read_object(value: dict[str, Any], parameter: str) -> tuple[str, dict[str, Any]]:
+def _read_object(value: dict[str, Any], parameter: str) -> tuple[str, dict[str | int, Any]]:
     """The name and arguments of a serialized Keras object.  Its module is checked here and never used."""
     name, arguments = value.get("class_name"), value.get("config") or {}
     if not isinstance(name, str) or not isinstance(arguments, dict):
@@ -35,6 +36,25 @@ def _read_object(value: dict[str, Any], parameter: str) -> tuple[str, dict[str, 
     if unknown_keys or module.split(".")[0] != "keras" or registered not in (None, name):
         refuse(parameter, name, "only objects of Keras itself are accepted")
     return name, {str(argument): given for argument, given in arguments.items()}
+
+
+def named(entry: Entry, given: dict[str | int, Any], unnamed: Sequence[str]) -> dict[str, Any]:
+    """The arguments by name; those in ``unnamed`` may be given without a name, in this order."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if isinstance(key, int) and key >= len(unnamed):
+            first = f"Only {' and '.join(unnamed)} can be given without a name." if unnamed else ""
+            raise InvalidArgument(
+                f"{entry.class_name}: the argument {shown(value)} needs a name",
+                hint=f"Write NAME=VALUE. {first} {entry.class_name} takes {', '.join(entry.arguments)}.".replace(
+                    "  ", " "
+                ),
+            )
+        name = unnamed[key] if isinstance(key, int) else key
+        if name in found:
+            raise InvalidArgument(f"{entry.class_name}: {name} is given twice")
+        found[name] = value
+    return found
 
 
 def checked_arguments(vocabulary: Vocabulary, entry: Entry, given: dict[str, Any]) -> dict[str, Any]:

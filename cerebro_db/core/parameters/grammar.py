@@ -36,10 +36,10 @@ class Word(str):
 
 @dataclass
 class Call:
-    """A name with arguments, such as ``Adam(learning_rate=0.1)``."""
+    """A name with arguments, such as ``Adam(learning_rate=0.1)``; an argument without a name has its place as key."""
 
     name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str | int, Any] = field(default_factory=dict)
 
 
 def assignments(text: str, argument: str) -> dict[str, Any]:
@@ -112,6 +112,23 @@ class _Parser:
                 self.expect(",")
         return pairs
 
+    def arguments(self) -> dict[str | int, Any]:
+        """``0.1, name='x'``: those of a call."""
+        found: dict[str | int, Any] = {}
+        places = 0
+        while not self.at(")"):
+            given = self.value()
+            if isinstance(given, Word) and self.at("="):
+                self.advance()
+                found[str(given)] = self.value()
+            elif len(found) > places:
+                self.fail("expected NAME=VALUE: arguments without a name come first; found one")
+            else:
+                found[places], places = given, places + 1
+            if not self.at(")"):
+                self.expect(",")
+        return found
+
     def value(self) -> Any:
         token_type, token = self.token_type, self.token
         if token_type == "number":
@@ -125,7 +142,7 @@ class _Parser:
         if token_type == "word":
             self.advance()
             if self.at("("):
-                return self.bracketed(lambda: Call(token, self.assignments(")")), ")")
+                return self.bracketed(lambda: Call(token, self.arguments()), ")")
             return _CONSTANTS[token] if token in _CONSTANTS else Word(token)
         if self.at("["):
             return self.bracketed(lambda: self.items("]"), "]")

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from ..errors import CerebroError, InvalidArgument
 from . import custom
-from .calls import checked_arguments, read_call
+from .calls import checked_arguments, named, read_call
 from .custom import Known
 from .value_types import shown
 from .vocabulary import LOSSES, METRICS, Vocabulary
@@ -74,8 +74,9 @@ def _function(vocabulary: Vocabulary, value: Any, known: Known) -> str | dict[st
         entry, given = METRICS.entries["TopKCategoricalAccuracy"], {"k": custom.top_k(name), "name": name}
     if entry is None:
         raise _unknown(vocabulary, name, known)
-    given = {key: item for key, item in given.items() if (key, item) != ("reduction", "auto")}  # Keras 2's default
-    config = checked_arguments(vocabulary, entry, given)
+    by_name = named(entry, given, entry.required)
+    by_name = {key: item for key, item in by_name.items() if (key, item) != ("reduction", "auto")}  # Keras 2's default
+    config = checked_arguments(vocabulary, entry, by_name)
     if config:
         return {"class_name": entry.class_name, "config": config}
     return name if name in vocabulary.spelled else str(entry.short)

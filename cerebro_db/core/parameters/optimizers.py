@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InvalidArgument
-from .calls import checked_arguments, read_call
+from .calls import checked_arguments, named, read_call
 from .value_types import checked, refuse, shown
 from .vocabulary import DEFAULT_RATE, OPTIMIZERS, SCHEDULES, Entry
 
@@ -16,13 +16,14 @@ _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 
 def canonical_optimizer(value: Any) -> dict[str, Any]:
     """The optimizer as ``{"class_name": …, "config": {…}}``."""
-    name, given = read_call(value, "optimizer")
+    name, arguments = read_call(value, "optimizer")
     entry = OPTIMIZERS.find(name)
     if entry is None:
         raise InvalidArgument(
             f"model_keras error: invalid optimizer name: {shown(name)}", hint=OPTIMIZERS.closest(name)
         )
-    given = {argument: value for argument, value in given.items() if argument not in _IGNORED}
+    by_name = named(entry, arguments, ["learning_rate"])
+    given = {argument: value for argument, value in by_name.items() if argument not in _IGNORED}
     decay = _translate_keras2_arguments(entry, given)
     rate = given.get("learning_rate")
     if rate is not None and not isinstance(rate, (int, float)):
@@ -63,7 +64,7 @@ def _canonical_schedule(value: Any) -> dict[str, Any]:
     entry = SCHEDULES.find(name)
     if entry is None:
         refuse("learning_rate", value, "it must be a number or a learning-rate schedule", SCHEDULES.closest(name))
-    config = checked_arguments(SCHEDULES, entry, given)
+    config = checked_arguments(SCHEDULES, entry, named(entry, given, entry.required))
     if entry.class_name == "PiecewiseConstantDecay" and len(config["values"]) != len(config["boundaries"]) + 1:
         refuse("learning_rate", name, "it needs one more value than boundaries")
     # Keras finds an optimizer or a loss by its class name alone, but a schedule only by module and class name.

@@ -35,6 +35,7 @@ class Vocabulary:
     def __init__(self, category: str, rows: str, *, common: str = "", aliases: str = "", spelled: str = "") -> None:
         self.category = category
         self.spelled = set(spelled.split())
+        self.common = set(_arguments(common.split()))
         self.entries: dict[str, Entry] = {}
         self._by_name: dict[str, Entry] = {}
         for row in rows.strip().splitlines():
