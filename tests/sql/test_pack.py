@@ -614,9 +614,22 @@ WRONG = [
     ({"dependent_varname": "nix"}, "42703", r"invalid dependent_varname ('nix') for source table (flowers)"),
     ({"independent_varname": "id + 1"}, "42602", "not an identifier"),
     ({"independent_varname": "nix"}, "42703", "invalid independent_varname ('nix')"),
-    ({"independent_varname": "kind"}, "22023", "invalid independent_varname ('kind'): its type is character varying"),
+    (
+        {"independent_varname": "kind", "dependent_varname": "id"},
+        "22023",
+        "invalid independent_varname ('kind'): its type is character varying",
+    ),
+    (
+        {"independent_varname": "attributes, id", "dependent_varname": "kind, id"},
+        "22023",
+        "the column 'id' is in both dependent_varname and independent_varname",
+    ),
     ({"independent_varname": "attributes, kind", "dependent_varname": "id"}, "22023", "its type is character"),
-    ({"independent_varname": "attributes", "dependent_varname": "attributes"}, "22023", "two columns 'attributes'"),
+    (
+        {"independent_varname": "attributes", "dependent_varname": "attributes"},
+        "22023",
+        "the column 'attributes' is in both",
+    ),
     ({"dependent_varname": "words"}, "0A000", "its type is text[]"),
     ({"dependent_varname": "place"}, "22023", "labels of type point cannot be sorted"),
     ({"buffer_size": 0}, "22023", "training_preprocessor_dl: The buffer size has to be a positive integer or NULL."),
@@ -732,3 +745,18 @@ def test_packed_bytes_can_be_read_and_made_in_sql(sql, flowers):
         sql("SELECT convert_bytea_to_real_array('\\x010203')")
     with pytest.raises(errors.DataException, match="an element is NULL"):
         sql("SELECT convert_array_to_bytea('{1,NULL}'::real[])")
+
+
+def test_a_key_among_the_inputs_is_told(sql, greenplum):
+    """It is accepted: a table may have but one column, and it may be a key."""
+    sql("CREATE TABLE keyed (id int, a real, b int, y real, PRIMARY KEY (id))")
+    if not greenplum:  # there a unique index contains the key of distribution
+        sql("CREATE UNIQUE INDEX ON keyed (b)")
+        sql("CREATE UNIQUE INDEX ON keyed (a) WHERE a > 1")
+        sql("CREATE UNIQUE INDEX ON keyed ((a + 1))")
+        sql("CREATE UNIQUE INDEX ON keyed (a, y)")
+    sql("INSERT INTO keyed SELECT i, i, i, i FROM generate_series(1, 20) i")
+    sql.db.notices.clear()
+    pack(sql, "keyed", dependent="y", independent="id, a, b")
+    told = [notice for notice in sql.db.notices if "is a key" in notice]
+    assert [notice.split("'")[1] for notice in sorted(told)] == (["id"] if greenplum else ["b", "id"])

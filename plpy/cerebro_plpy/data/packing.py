@@ -184,10 +184,15 @@ def _columns(
     dependents = split_list(dependent, f"{module} error: dependent_varname")
     independents = split_list(independent, f"{module} error: independent_varname")
     present = relations.columns(db, source)
-    return (
-        variables.pick(present, dependents, "dependent_varname", source, module),
-        variables.pick(present, independents, "independent_varname", source, module),
-    )
+    outputs = variables.pick(present, dependents, "dependent_varname", source, module)
+    inputs = variables.pick(present, independents, "independent_varname", source, module)
+    variables.require_apart(inputs, outputs, module)
+    for key in relations.keys(db, source) & {column.name for column in inputs}:
+        db.notice(
+            f"{module}: the input '{key}' is a key of {source.text}. Its values tell rows apart and seldom say anything"
+            " about other rows; leave it out of independent_varname unless you mean it."
+        )
+    return outputs, inputs
 
 
 def _segments(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:

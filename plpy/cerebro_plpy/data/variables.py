@@ -33,6 +33,17 @@ def pick(present: dict[str, Column], names: list[str], argument: str, source: Re
     return [present[name] for name in names]
 
 
+def require_apart(inputs: list[Column], outputs: list[Column], module: str) -> None:
+    """An output that is an input, too, would be predicted from itself."""
+    for column in inputs:
+        if column in outputs:
+            raise InvalidArgument(
+                f"{module} error: the column '{column.name}' is in both dependent_varname and independent_varname.",
+                hint="Leave it out of independent_varname. If a model is to reproduce its input, a view of the source"
+                " table can have the column twice, under two names.",
+            )
+
+
 def grouped(columns: list[Column], module: str) -> list[tuple[str, list[Column]]]:
     """The inputs that columns make: (name, columns).
 

@@ -215,6 +215,18 @@ def columns(db: Database, relation: Relation) -> dict[str, Column]:
     return {row["name"]: Column(**row) for row in found}
 
 
+def keys(db: Database, relation: Relation) -> set[str]:
+    """The names of the columns that are unique on their own."""
+    found = db.rows(
+        "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_index i"
+        " JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]"
+        " WHERE i.indrelid = $1::oid AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL",
+        ("bigint",),
+        relation.oid,
+    )
+    return {row["name"] for row in found}
+
+
 def require_columns(db: Database, relation: Relation, names: list[str], module: str, please: str = "") -> list[Column]:
     """These columns, in this order; MADlib's error for a column that the table does not have."""
     present = columns(db, relation)
