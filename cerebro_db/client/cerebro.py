@@ -15,7 +15,17 @@ from cerebro_db.core.names import Name
 from . import interrupts, keras_models
 from .database import Database
 from .errors import CannotConnect, ClientError, NoSuchRun
-from .orm import LeaderboardEntry, LearningCurvePoint, Run, RunProgress, RunTime, SegmentActivity, SegmentNow, View
+from .orm import (
+    LeaderboardEntry,
+    LearningCurvePoint,
+    Metric,
+    Run,
+    RunProgress,
+    RunTime,
+    SegmentActivity,
+    SegmentNow,
+    View,
+)
 from .run_handle import AnyRun, RunHandle, number_of
 
 if TYPE_CHECKING:
@@ -172,9 +182,14 @@ class Cerebro(Database):
         return self._of_run(select(entry).order_by(entry.rank, entry.model), entry, run)
 
     def learning_curve(self, run: AnyRun) -> list[LearningCurvePoint]:
-        """Losses and metrics by model and epoch."""
+        """Losses and first metrics by model and epoch."""
         point = LearningCurvePoint
         return self._of_run(select(point).order_by(point.model, point.epoch), point, run)
+
+    def metrics(self, run: AnyRun) -> list[Metric]:
+        """The loss and all metrics by model, epoch and data set."""
+        order = (Metric.model, Metric.epoch, Metric.dataset, Metric.metric)
+        return self._of_run(select(Metric).order_by(*order), Metric, run)
 
     def timeline(self, run: AnyRun) -> list[SegmentActivity]:
         """The hops and evaluations of all segments, in order of time."""

@@ -190,6 +190,21 @@ class LearningCurvePoint(View):
         return self.training_loss if self.validation_loss is None else self.validation_loss
 
 
+class Metric(View):
+    """The loss or one metric of one model after one epoch."""
+
+    __tablename__ = "metric"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    model: Mapped[int] = mapped_column(Integer, primary_key=True)
+    mst_key: Mapped[int] = mapped_column(Integer)
+    epoch: Mapped[int] = mapped_column(Integer, primary_key=True)
+    dataset: Mapped[str] = mapped_column(primary_key=True)  # training or validation
+    metric: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[float | None]
+    owner: Mapped[str] = mapped_column(primary_key=True)
+
+
 class SegmentActivity(View):
     """One activity of one segment: a hop (train) or an evaluation (evaluate).
 

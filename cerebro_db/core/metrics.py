@@ -1,13 +1,23 @@
-"""The values of metrics: numbers, or lists with a number per class (F1Score) or per threshold (FalsePositives)."""
+"""The values of metrics: numbers, or lists with a number per class (F1Score) or per threshold (FalsePositives).
+
+A value follows from what its metric has counted.  The counts of several parts add up; their values do not.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 Value = Union[float, list[Any], None]
+Means = Mapping[str, Sequence[float]]  # of metrics that are means over rows: total and count, by name
+
+LOSS = "loss"
+# All metrics of a configuration may count in this many numbers, which travel with every visit and stay in the log: a
+# confusion matrix of 512 classes, or the thresholds of 300 AUCs.
+MOST_NUMBERS = 1 << 18
+
 SMALLEST, LARGEST = 1e-100, 1e100  # other numbers than 0 that the log takes; its views compute with them
 
 
@@ -28,11 +38,12 @@ def number(value: Value) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def first(metrics: Mapping[str, Value]) -> float | None:
-    """The first metric as one number, which is what the views show; None if there is none."""
-    found = number(next(iter(metrics.values()), None))
+def first(metrics: Mapping[str, Value]) -> tuple[str | None, float | None]:
+    """The name of the first metric and its value as one number, which is what the views show; None if there is none."""
+    name = next(iter(metrics), None)
+    found = None if name is None else number(metrics[name])
     found = None if found is None else loggable(found)
-    return found if found is not None and math.isfinite(found) else None
+    return name, found if found is not None and math.isfinite(found) else None
 
 
 def to_json(metrics: Mapping[str, Value]) -> str:
@@ -42,3 +53,28 @@ def to_json(metrics: Mapping[str, Value]) -> str:
 
 def _recordable(value: Value) -> Value:
     return [_recordable(one) for one in value] if isinstance(value, list) else number(value)
+
+
+def mean(total: float, count: float) -> float:
+    """As Keras: the mean of nothing is 0."""
+    return total / count if count else 0.0
+
+
+def loss(means: Means) -> float:
+    return mean(*means[LOSS]) if LOSS in means else math.nan
+
+
+def merged_means(parts: Iterable[Means]) -> dict[str, list[float]]:
+    """Total and count over several parts."""
+    totals: dict[str, list[float]] = {}
+    for means in parts:
+        for name, (total, count) in means.items():
+            so_far = totals.setdefault(name, [0.0, 0.0])
+            so_far[0] += total
+            so_far[1] += count
+    return totals
+
+
+def of_means(means: Means) -> dict[str, Value]:
+    """The values of metrics that are means, without the loss."""
+    return {name: mean(*counted) for name, counted in means.items() if name != LOSS}

@@ -18,6 +18,7 @@ from cerebro_db.core.errors import (
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 NODE = re.compile(r"\s*\[\[\{\{node .*|\{\{function_node [^}]*\}\}\s*|\s*\[Op:\w+\].*")
+GATHER = re.compile(r"\{\{node (?:[^}]*/)?([^/}]+)/GatherV2")
 LONGEST = 400
 TAIL_LINES = 12
 
@@ -43,10 +44,13 @@ def one_line(error: BaseException) -> str:
     bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", text, re.S)  # Keras sets the sentence itself in bold
     text = ANSI.sub("", bold.group(1) if bold else text)
     text = text.rpartition("Exception encountered: ")[2]  # deserialization wraps its errors, innermost last
+    gather = GATHER.search(text)
     if text.startswith("Graph execution error"):
         text = text.rpartition("\n\n")[2]  # the text before names the place where the node was defined
     lines = [NODE.sub("", line).strip() for line in text.splitlines()]
     line = next((line for line in lines if line), type(error).__name__)
+    if gather and "is not in [0," in line:
+        line = f"the layer {gather.group(1)} (Embedding) has no such row: {line}"
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 

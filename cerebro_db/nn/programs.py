@@ -77,6 +77,7 @@ class Programs:
         if members and (len(keys) > 1 or not ready.program.fusion):
             raise InvalidArgument("these configurations cannot be fused")
         fit = Fit.of(configurations[0])
+        ready.program.require_values(dataset)
         with self.configuration_errors():
             ready.program.prepare("train", dataset, fit.batch_size, fit.rows_of(dataset.rows), members)
         return ready

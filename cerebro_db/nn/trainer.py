@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core import metrics
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.protocol import (
     Describe,
@@ -27,6 +28,8 @@ from cerebro_db.core.protocol import (
     FusionRehearsed,
     Json,
     LoadRows,
+    MergeMetrics,
+    MetricsMerged,
     Order,
     Predict,
     Predicted,
@@ -41,7 +44,7 @@ from cerebro_db.core.protocol import (
     TryEngine,
     Wake,
 )
-from cerebro_db.nn import predictions, training, trials
+from cerebro_db.nn import metric_states, predictions, training, trials
 from cerebro_db.nn.clocks import Clock, Pace
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.explain import as_error
@@ -76,6 +79,7 @@ class Trainer:
             RehearseFusion: self.rehearse_fusion,
             Train: self.train,
             Evaluate: self.evaluate,
+            MergeMetrics: self.merge_metrics,
             Predict: self.predict,
             Rest: self.rest,
             Wake: self.wake,
@@ -190,6 +194,7 @@ class Trainer:
         programs, dataset, clock = self._programs, self._with_outputs(order.handle), Clock()
         batch_size = max(EVALUATION_BATCH, Fit.of(order.configuration).batch_size)
         ready = programs.ready(order.configuration, dataset.layout)
+        ready.program.require_values(dataset)
         with programs.configuration_errors():
             ready.program.prepare("evaluate", dataset, batch_size, dataset.rows)
         clock.lap("build")
@@ -204,10 +209,16 @@ class Trainer:
                 batches = math.ceil(slab.rows / batch_size)
                 ready.speed["evaluate", 1].measured(batches, time.monotonic() - started)
                 self._listen()
-            metrics = ready.program.metrics()
+            counted = ready.program.metric_states()
+            values = ready.program.metric_values(counted)
         clock.lap("evaluate")
-        loss = metrics.pop("loss", math.nan)
-        return Evaluated(dataset.rows, loss, metrics, clock.laps)
+        return Evaluated(dataset.rows, metrics.loss(counted.means), values, counted, clock.laps)
+
+    def merge_metrics(self, order: MergeMetrics) -> MetricsMerged:
+        dataset = self._with_outputs(order.handle)
+        program = self._programs.ready(order.configuration, dataset.layout).program
+        with self._programs.configuration_errors():
+            return MetricsMerged(program.metric_values(metric_states.merged(order.states)))
 
     def predict(self, order: Predict) -> Predicted:
         if order.handle is not None:

@@ -9,9 +9,10 @@ from typing import Any, Optional
 
 import numpy as np
 
+from cerebro_db.core import metrics
 from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.protocol import Group, Member, TrainedMember
-from cerebro_db.nn import state_file
+from cerebro_db.nn import metric_states, state_file
 from cerebro_db.nn.clocks import Clock, Pace
 from cerebro_db.nn.engines.base import Program
 from cerebro_db.nn.fit import Fit
@@ -75,11 +76,15 @@ def train(
         if program.fusion and stacked:
             program.fusion.put_back(stacked[place])
         with programs.configuration_errors():
-            metrics = program.metrics()
-        loss = metrics.pop("loss", math.nan)
+            counted = program.metric_states()
+            loss, earlier = metrics.loss(counted.means), members[place].metric_states
+            so_far = counted if earlier is None else metric_states.merged([earlier, counted])
+            values = program.metric_values(so_far)
         last = place == len(members) - 1
         state = state_file.write(program, file, first_index + place, token if last else None)
-        trained.append(TrainedMember(done, fit.steps_of(dataset.rows), loss, metrics, math.isfinite(loss), state))
+        trained.append(
+            TrainedMember(done, fit.steps_of(dataset.rows), loss, values, so_far, math.isfinite(loss), state)
+        )
     clock.lap("save")
     ready.token, ready.sha256 = token, trained[-1].state.sha256
     return trained, clock.laps

@@ -3,22 +3,25 @@
 CREATE OR REPLACE VIEW cerebro._learning_curve AS
 WITH unit AS (
     SELECT h.run, h.owner, h.model, h.epoch,
-           h.rows AS trained, h.loss * h.rows AS training_loss, h.metric * h.rows AS training_metric,
+           h.rows AS trained, h.loss * h.rows AS training_loss,
+           -- The metrics of a visit are those of the epoch so far: metrics such as a recall are no means of the visits.
+           ARRAY[h.hop, h.metric] AS training_metric, h.metric_name,
            (h.seconds ->> 'train')::double precision AS seconds, h.finished_at,
            NULL::bigint AS validated, NULL::double precision AS validation_loss,
            NULL::double precision AS validation_metric
       FROM cerebro.hop h
      UNION ALL
-    SELECT e.run, e.owner, e.model, e.epoch, NULL, NULL, NULL, NULL, NULL, e.rows, e.loss * e.rows, e.metric * e.rows
+    -- The metric of all parts is recorded with the part that was evaluated last.
+    SELECT e.run, e.owner, e.model, e.epoch, NULL, NULL, NULL, NULL, NULL, NULL, e.rows, e.loss * e.rows, e.metric
       FROM cerebro.evaluation e
      WHERE e.dataset = 'validation'
 ), epoch AS (
     SELECT run, owner, model, epoch,
            sum(trained) AS trained, sum(training_loss) / sum(trained) AS training_loss,
-           sum(training_metric) / sum(trained) AS training_metric,
+           (max(training_metric))[2] AS training_metric, max(metric_name) AS metric_name,
            sum(seconds) AS seconds, max(finished_at) AS finished_at,
            sum(validated) AS validated, sum(validation_loss) / NULLIF(sum(validated), 0) AS validation_loss,
-           sum(validation_metric) / NULLIF(sum(validated), 0) AS validation_metric
+           max(validation_metric) AS validation_metric
       FROM unit
      GROUP BY run, owner, model, epoch
     HAVING sum(trained) > 0
@@ -30,9 +33,7 @@ SELECT t.run, t.owner, m.mst_key, t.epoch,
        CASE WHEN t.validated >= (r.validation_layout ->> 'rows')::bigint THEN t.validation_loss END AS validation_loss,
        CASE WHEN t.validated >= (r.validation_layout ->> 'rows')::bigint THEN t.validation_metric END
            AS validation_metric,
-       (SELECT c.compile #>> '{metrics,0}'
-          FROM cerebro.configuration c
-         WHERE c.run = t.run AND c.owner = t.owner AND c.mst_key = m.mst_key) AS metric_name,
+       t.metric_name,
        LEAST(t.trained, 1e18)::bigint AS rows, t.seconds AS training_seconds, t.finished_at AS trained_at,
        t.model
   FROM epoch t
@@ -57,13 +58,14 @@ COMMENT ON COLUMN cerebro.learning_curve.epoch IS 'Number of the epoch, from 1.'
 COMMENT ON COLUMN cerebro.learning_curve.training_loss IS
 'Mean loss over the epoch''s rows, measured while training, as Keras prints it.';
 COMMENT ON COLUMN cerebro.learning_curve.training_metric IS
-'Mean of the first metric over the epoch''s rows, measured while training; NULL: no metric is configured.';
+'First metric over the epoch''s rows, measured while training; NULL: no metric is configured. cerebro.metric has all '
+'metrics.';
 COMMENT ON COLUMN cerebro.learning_curve.validation_loss IS
 'Loss on the validation table after the epoch; NULL until all of its parts are evaluated, and for epochs without '
 'evaluation.';
 COMMENT ON COLUMN cerebro.learning_curve.validation_metric IS
 'First metric on the validation table after the epoch; NULL as validation_loss.';
-COMMENT ON COLUMN cerebro.learning_curve.metric_name IS 'Name of the first metric in compile_params.';
+COMMENT ON COLUMN cerebro.learning_curve.metric_name IS 'Name of the first metric, as Keras reports it.';
 COMMENT ON COLUMN cerebro.learning_curve.rows IS
 'Number of rows trained in the epoch. Below the size of the table while the epoch is under way.';
 COMMENT ON COLUMN cerebro.learning_curve.training_seconds IS
@@ -75,15 +77,16 @@ CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
 WITH fact AS (
     SELECT run, owner, model, mst_key, cardinality(visits) AS visits, NULL::integer AS hops,
            NULL::double precision[] AS trained, NULL::double precision[] AS validated,
-           NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS parameters, NULL::text AS engine
+           NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS parameters, NULL::text AS engine,
+           NULL::text AS metric_name
       FROM cerebro.model
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL
+    SELECT run, owner, model, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM cerebro.hop
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, ARRAY[epoch, training_loss, training_metric],
            CASE WHEN validation_loss IS NOT NULL THEN ARRAY[epoch, validation_loss, validation_metric] END,
-           NULL, NULL, NULL, NULL
+           NULL, NULL, NULL, NULL, metric_name
       FROM cerebro._learning_curve
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL,
@@ -91,19 +94,19 @@ WITH fact AS (
                 THEN ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'reason'] COLLATE "C" END,
            NULL,
            CASE WHEN event = 'built' THEN (detail ->> 'parameters')::bigint END,
-           CASE WHEN event = 'built' THEN detail ->> 'engine' END
+           CASE WHEN event = 'built' THEN detail ->> 'engine' END, NULL
       FROM cerebro.event
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL,
-           ARRAY[lpad(epoch::text, 20, '0'), reason] COLLATE "C", NULL, NULL
+           ARRAY[lpad(epoch::text, 20, '0'), reason] COLLATE "C", NULL, NULL, NULL
       FROM cerebro.decision
      WHERE decision = 'stop'
 ), model AS (
     -- The greatest array is that of the latest epoch or event: the number comes first in it.
     SELECT run, owner, model, max(mst_key) AS mst_key, max(visits) AS visits, COALESCE(sum(hops), 0) AS hops,
            max(trained) AS trained, max(validated) AS validated, max(trouble) AS trouble, min(stop) AS stop,
-           max(parameters) AS parameters, max(engine) AS engine,
+           max(parameters) AS parameters, max(engine) AS engine, max(metric_name) AS metric_name,
            COALESCE((max(trouble))[2] = 'model failed', false) AS has_failed
       FROM fact
      GROUP BY run, owner, model
@@ -134,7 +137,7 @@ SELECT m.run,
        m.trained[3] AS training_metric,
        m.validated[2] AS validation_loss,
        m.validated[3] AS validation_metric,
-       c.compile #>> '{metrics,0}' AS metric_name,
+       m.metric_name,
        m.parameters,
        CASE WHEN m.has_failed THEN m.trouble[3] ELSE m.stop[2] END AS reason,
        r.source_table,
@@ -171,7 +174,8 @@ COMMENT ON COLUMN cerebro.leaderboard.training_metric IS
 'Training metric of the latest epoch, measured while training.';
 COMMENT ON COLUMN cerebro.leaderboard.validation_loss IS 'Latest validation loss.';
 COMMENT ON COLUMN cerebro.leaderboard.validation_metric IS 'Validation metric of the same epoch as validation_loss.';
-COMMENT ON COLUMN cerebro.leaderboard.metric_name IS 'Name of the first metric in compile_params.';
+COMMENT ON COLUMN cerebro.leaderboard.metric_name IS
+'Name of the first metric, as Keras reports it; NULL before the first committed visit. cerebro.metric has all metrics.';
 COMMENT ON COLUMN cerebro.leaderboard.parameters IS
 'Number of parameters (weights) of the model; NULL until it is built.';
 COMMENT ON COLUMN cerebro.leaderboard.reason IS 'Why the model failed or was stopped.';
@@ -182,3 +186,75 @@ COMMENT ON COLUMN cerebro.leaderboard.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.leaderboard.engine IS
 'Engine that trains the model: tensorflow, jax or torch; NULL until the model is built.';
 COMMENT ON COLUMN cerebro.leaderboard.model IS 'Number of the model within the run, from 1.';
+
+CREATE OR REPLACE VIEW cerebro.metric WITH (security_barrier) AS
+WITH figures AS (
+    (SELECT DISTINCT ON (run, owner, model, epoch) run, owner, model, epoch, 'training'::text AS dataset, metrics
+       FROM cerebro.hop
+      ORDER BY run, owner, model, epoch, hop DESC)
+     UNION ALL
+    (SELECT DISTINCT ON (run, owner, model, epoch, dataset) run, owner, model, epoch, dataset, metrics
+       FROM cerebro.evaluation
+      WHERE metrics <> '{}'  -- they are with the part that was evaluated last, and are those of all parts
+      ORDER BY run, owner, model, epoch, dataset, part)
+), numbers AS (
+    -- Users may write rows of their own: what is no number here becomes NULL.
+    SELECT f.run, f.owner, f.model, f.epoch, f.dataset, named.metric, jsonb_typeof(named.value) = 'array' AS listed,
+           single.place - 1 AS place,
+           CASE WHEN jsonb_typeof(single.value) = 'number'
+                THEN CASE WHEN abs((single.value #>> '{}')::numeric) < 1e-290 THEN 0.0
+                          WHEN abs((single.value #>> '{}')::numeric) < 1e290
+                          THEN (single.value #>> '{}')::double precision
+                     END
+           END AS value
+      FROM figures f
+     CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(f.metrics) WHEN 'object' THEN f.metrics ELSE '{}' END)
+           AS named (metric, value)
+     CROSS JOIN LATERAL jsonb_array_elements(CASE jsonb_typeof(named.value)
+                                                  WHEN 'array' THEN named.value
+                                                  ELSE jsonb_build_array(named.value)
+                                             END) WITH ORDINALITY AS single (value, place)
+), told AS (
+    -- The mean of a list, and besides each number of it.
+    SELECT run, owner, model, epoch, dataset, metric, CASE WHEN grouping(place) = 0 THEN place END AS place,
+           CASE WHEN count(value) = count(*) THEN avg(value) END AS value
+      FROM numbers
+     GROUP BY GROUPING SETS ((run, owner, model, epoch, dataset, metric),
+                             (run, owner, model, epoch, dataset, metric, listed, place))
+    HAVING grouping(place) = 1 OR listed
+     UNION ALL
+    SELECT run, owner, model, epoch, 'training', 'loss', NULL, training_loss FROM cerebro._learning_curve
+     UNION ALL
+    SELECT run, owner, model, epoch, 'validation', 'loss', NULL, validation_loss
+      FROM cerebro._learning_curve
+     WHERE validation_loss IS NOT NULL
+)
+SELECT t.run, t.model, m.mst_key, t.epoch, t.dataset,
+       CASE WHEN t.place IS NULL THEN t.metric
+            ELSE format('%s[%s]', t.metric,
+                        COALESCE(CASE WHEN t.metric ~ '^(f1|fbeta)_score' AND r.layout #> '{outputs,1}' IS NULL
+                                      THEN r.layout #>> ARRAY['outputs', '0', 'preparation', 'labels', t.place::text]
+                                 END, t.place::text))
+       END AS metric,
+       t.value,
+       pg_get_userbyid(t.owner) AS owner
+  FROM told t
+  JOIN cerebro.model m USING (run, owner, model)
+  JOIN cerebro.run r USING (run, owner)
+ WHERE t.owner = (SELECT quote_ident(current_user)::regrole)
+    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+COMMENT ON VIEW cerebro.metric IS
+'The loss and all metrics of each model after each epoch, one row each.';
+COMMENT ON COLUMN cerebro.metric.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.metric.model IS 'Number of the model within the run, from 1.';
+COMMENT ON COLUMN cerebro.metric.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.metric.epoch IS 'Number of the epoch, from 1.';
+COMMENT ON COLUMN cerebro.metric.dataset IS
+'training (measured over the epoch''s rows while training) or validation (measured after the epoch, on all parts of the '
+'validation table).';
+COMMENT ON COLUMN cerebro.metric.metric IS
+'loss, or the name of the metric as Keras reports it; of a model with several outputs the output''s name comes first. A '
+'metric with several values has a row with their mean, and a row for each: f1_score[setosa] is the F1 score of a class, '
+'by its label or number, and precision[0] the precision at the first threshold.';
+COMMENT ON COLUMN cerebro.metric.value IS 'The value; NULL if it is not a finite number.';
+COMMENT ON COLUMN cerebro.metric.owner IS 'The user who owns the run.';

@@ -57,7 +57,8 @@ COMMENT ON COLUMN cerebro.hop_timeline.finished_at IS 'When the visit or evaluat
 COMMENT ON COLUMN cerebro.hop_timeline.seconds IS 'Seconds from started_at to finished_at.';
 COMMENT ON COLUMN cerebro.hop_timeline.rows IS 'Number of rows trained on or evaluated.';
 COMMENT ON COLUMN cerebro.hop_timeline.loss IS 'Mean loss over these rows.';
-COMMENT ON COLUMN cerebro.hop_timeline.metric IS 'Mean of the first metric over these rows.';
+COMMENT ON COLUMN cerebro.hop_timeline.metric IS
+'First metric over the rows of the epoch so far; of an evaluation over all parts, at the part that was evaluated last.';
 COMMENT ON COLUMN cerebro.hop_timeline.seconds_reading IS 'Seconds spent on reading rows into the row cache.';
 COMMENT ON COLUMN cerebro.hop_timeline.seconds_state_in IS 'Seconds spent on fetching and loading the model state.';
 COMMENT ON COLUMN cerebro.hop_timeline.seconds_training IS 'Seconds of computation: training, or evaluating.';

@@ -55,9 +55,11 @@ CREATE TABLE cerebro.hop (
     trainer_pid    integer          NOT NULL,
     rows           bigint           NOT NULL,
     steps          bigint           NOT NULL,
-    loss           double precision NOT NULL,
+    loss           double precision NOT NULL, -- of these rows
+    metric_name    text,
     metric         double precision,
-    metrics        jsonb            NOT NULL,
+    metrics        jsonb            NOT NULL, -- of the epoch's rows up to and with these
+    metric_states  text,                      -- what the metrics have counted; the values follow from it
     state_bytes    bigint           NOT NULL,
     state_sha256   text             NOT NULL,
     weights_offset bigint           NOT NULL,
@@ -82,9 +84,11 @@ CREATE TABLE cerebro.evaluation (
     finished_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
     worker_pid  integer          NOT NULL DEFAULT pg_backend_pid(),
     rows        bigint           NOT NULL,
-    loss        double precision NOT NULL,
+    loss        double precision NOT NULL, -- of this part
+    metric_name text,
     metric      double precision,
-    metrics     jsonb            NOT NULL,
+    metrics     jsonb            NOT NULL, -- of all parts, with the part that was evaluated last; else empty
+    metric_states text,                    -- what the metrics have counted in this part
     seconds     jsonb            NOT NULL,
     CONSTRAINT dataset_is_known CHECK (dataset IN ('training', 'validation')),
     PRIMARY KEY (run, owner, model, epoch, dataset, part)
@@ -126,6 +130,7 @@ BEGIN
                 ADD CHECK (started_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
                 ADD CHECK (finished_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
                 ADD CHECK (rows BETWEEN 0 AND 1e12::bigint),
+                ADD CHECK (octet_length(metric_states) < 4000000),
                 ADD CHECK (loss = 0 OR abs(loss) BETWEEN 1e-100 AND 1e100 OR loss IN ('NaN', 'Infinity', '-Infinity')),
                 ADD CHECK (metric = 0 OR abs(metric) BETWEEN 1e-100 AND 1e100
                            OR metric IN ('NaN', 'Infinity', '-Infinity'))

@@ -110,6 +110,9 @@ def test_a_finished_run(trained: Trained) -> None:
     curve = cerebro.learning_curve(cerebro.run(run))
     assert [(point.mst_key, point.epoch) for point in curve] == [(key, epoch) for key in (1, 2, 3) for epoch in (1, 2)]
     assert {point.rows for point in curve} == {150}
+    metrics = {(one.mst_key, one.epoch, one.dataset, one.metric): one.value for one in cerebro.metrics(run)}
+    assert metrics[1, 2, "training", "loss"] == next(p for p in curve if (p.mst_key, p.epoch) == (1, 2)).training_loss
+    assert {name for *_, name in metrics} == {"loss", "accuracy"}
     timeline = cerebro.timeline(run)
     assert sum(one.activity == "train" for one in timeline) == 3 * 2 * 2
     assert [one.started_at for one in timeline] == sorted(one.started_at for one in timeline)
@@ -117,7 +120,9 @@ def test_a_finished_run(trained: Trained) -> None:
     assert [(now.segment, now.done) for now in cerebro.segments_now(run)] == [(0, True), (1, True)]
 
 
-@pytest.mark.parametrize("method", ["run", "progress", "leaderboard", "learning_curve", "timeline", "run_time"])
+@pytest.mark.parametrize(
+    "method", ["run", "progress", "leaderboard", "learning_curve", "metrics", "timeline", "run_time"]
+)
 def test_a_run_that_is_not_there(trained: Trained, method: str) -> None:
     with pytest.raises(client.NoSuchRun, match="There is no run 987654 of yours"):
         getattr(trained.cerebro, method)(987654)

@@ -412,3 +412,18 @@ def test_wrong_arguments_without_a_name(call, told):
     with pytest.raises((InvalidArgument, InvalidSyntax)) as caught:
         compile_params(f"optimizer={call}, loss=mse")
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["MeanIoU(num_classes=20000)", "OneHotIoU(20000, [1])", "AUC(num_thresholds=70000)",
+     "AUC(multi_label=True, num_labels=400)", "SensitivityAtSpecificity(0.5, num_thresholds=100000)"],
+)  # fmt: skip
+def test_metrics_that_count_in_too_many_numbers(metric):
+    with pytest.raises(InvalidArgument, match="the metric would count in .* numbers"):
+        compile_params(f"optimizer=SGD, loss=mse, metrics=['{metric}']")
+
+
+def test_a_metric_cannot_be_called_loss():
+    with pytest.raises(InvalidArgument, match="the name of the loss"):
+        compile_params("optimizer=SGD, loss=mse, metrics=[\"AUC(name='loss')\"]")

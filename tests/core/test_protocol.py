@@ -133,7 +133,9 @@ def test_replies(data: Any, order: Order[Any]) -> None:
 
 def test_an_answer_that_was_collected() -> None:
     order = protocol.Evaluate({}, "h", StateRef.seed())
-    evaluated = protocol.Evaluated(3, math.inf, {"f1": [0.5, 1.0]}, {"build": 1.0}, 7)
+    evaluated = protocol.Evaluated(
+        3, math.inf, {"f1": [0.5, 1.0]}, protocol.MetricStates({"loss": [math.inf, 3]}), {}, 7
+    )
     collected = protocol.Collected(protocol.encode_answer(evaluated))
     assert protocol.reply_of(protocol.CollectResult(), protocol.reply_json(collected)) == collected
     assert collected.answer_to(order) == evaluated
@@ -143,7 +145,7 @@ def test_an_answer_that_was_collected() -> None:
 
 
 def test_a_loss_that_is_no_number() -> None:
-    evaluated = protocol.Evaluated(3, math.nan, {}, {})
+    evaluated = protocol.Evaluated(3, math.nan, {}, protocol.MetricStates({}), {})
     reply = protocol.reply_of(protocol.Evaluate({}, "h", StateRef.seed()), protocol.reply_json(evaluated))
     assert isinstance(reply, protocol.Evaluated) and math.isnan(reply.loss)
 
@@ -302,7 +304,7 @@ def test_every_path_and_source_is_the_segments() -> None:
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]
         if field.metadata.get("by_segment")
     }
-    computations = ("Describe", "TryEngine", "RehearseFusion", "Train", "Evaluate")
+    computations = ("Describe", "TryEngine", "RehearseFusion", "Train", "Evaluate", "MergeMetrics")
     assert named == {
         "LoadRows.files", "Rest.folders", "StateRef.path", "Member.out", *(f"{name}.functions" for name in computations)
     }  # fmt: skip

@@ -282,19 +282,20 @@ def test_a_decision_that_makes_no_sense_is_refused(wrong, said) -> None:
 # -- the history ---------------------------------------------------------------------------------------------
 
 
-def test_values_are_weighted_by_rows() -> None:
+def test_losses_are_weighted_by_rows_and_metrics_are_the_latest() -> None:
+    """A visit's metrics are those of the epoch so far; an evaluation's are those of all parts, told with the last."""
     history = History()
-    history.trained(1, 1, 1, 30, 1.0, {"accuracy": 0.5})
-    history.trained(1, 1, 2, 10, 2.0, {"accuracy": 0.1})
-    history.evaluated(1, 1, "validation", 0, 1, 4.0, {"accuracy": 1.0})
-    history.evaluated(1, 1, "validation", 1, 3, 8.0, {"accuracy": 0.0})
+    history.trained(1, 1, 2, 10, 2.0, {"recall": 0.1})
+    history.trained(1, 1, 1, 30, 1.0, {"recall": 0.5})
+    history.evaluated(1, 1, "validation", 0, 1, 4.0, {"recall": 1.0})
+    history.evaluated(1, 1, "validation", 1, 3, 8.0, {})
     history.evaluated(1, 1, "training", 0, 5, 0.25, {})
     history.complete(1, 1)
     assert dict(history.values(1, 1)) == {
         "loss": 1.25,
-        "accuracy": pytest.approx(0.4),
+        "recall": 0.1,
         "val_loss": 7.0,
-        "val_accuracy": 0.25,
+        "val_recall": 1.0,
         "train_loss": 0.25,
     }
     assert history.value(1, 1, "val_loss") == 7.0
@@ -305,8 +306,8 @@ def test_a_value_that_is_not_finite_or_not_there_is_none() -> None:
     """The log keeps no NaN, so what a running and a resumed driver tell must come to the same."""
     live, resumed = History(), History()
     for history, bad in ((live, math.nan), (resumed, None)):
-        history.trained(1, 1, 1, 10, bad, {"accuracy": bad, "auc": 0.5})
-        history.trained(1, 1, 2, 10, 1.0, {"accuracy": 0.5})
+        history.trained(1, 1, 1, 10, bad, {"accuracy": 0.5, "auc": 0.5})
+        history.trained(1, 1, 2, 10, 1.0, {"accuracy": bad})
         history.complete(1, 1)
     assert live == resumed
     assert live.value(1, 1, "loss") is live.value(1, 1, "accuracy") is live.value(1, 1, "auc") is None

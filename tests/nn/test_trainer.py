@@ -16,6 +16,7 @@ import safetensors.numpy
 from sklearn.datasets import load_digits
 
 from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.core.protocol import (
     Describe,
     Done,
@@ -31,6 +32,7 @@ from cerebro_db.core.protocol import (
     TrainerSettings,
     Wake,
 )
+from cerebro_db.nn.models.adapt import output_column
 
 from . import configurations as c
 from .trainer_client import Gone, OrderFailed, Trainer, Visit, full, resident, weights
@@ -343,9 +345,37 @@ def test_sequences(trainer: Trainer) -> None:
     trained = trainer.train(c.configuration(c.lstm(), CATEGORICAL, learning_rate=0.05, epochs=8), "sentences")
     assert trained.metrics["accuracy"] > 0.45
     trainer.data("unknown words", c.SENTENCES, words=columns["words"] + 5, mood=columns["mood"])
-    assert "not in [0, 20)" in failure(
-        "ConfigurationFailed", trainer.train, c.configuration(c.lstm(), CATEGORICAL), "unknown words"
-    )
+    most = columns["words"].max() + 5
+    for call in (trainer.train, lambda one, rows: trainer.evaluate(one, rows, StateRef.seed())):
+        message = failure("ConfigurationFailed", call, c.configuration(c.lstm(), CATEGORICAL), "unknown words")
+        assert message == (
+            f"the layer embed (Embedding) takes numbers from 0 to 19, but the column words has numbers from 5 to {most}"
+        )
+
+
+def test_targets_that_make_no_sense_for_the_loss(trainer: Trainer) -> None:
+    columns = c.made_up(40, 1)
+    trainer.data("prices", c.HOUSES, **columns)
+    trainer.data("shares", c.HOUSES, facts=columns["facts"], price=np.linspace(0, 1, 40, dtype="float32"))
+    for units, loss in ((1, CATEGORICAL), (3, CATEGORICAL), (3, "sparse_" + CATEGORICAL), (1, "kl_divergence")):
+        model = c.sequential(c.input_layer([4]), c.layer("Dense", "out", units=units, activation="softmax"))
+        message = failure("ConfigurationFailed", trainer, Describe(c.configuration(model, loss), c.HOUSES))
+        assert message == f"{loss} compares classes, but the column price holds a number per row, for a regression"
+    sigmoid = c.sequential(c.input_layer([4]), c.layer("Dense", "out", units=1, activation="sigmoid"))
+    configuration = c.configuration(sigmoid, "binary_crossentropy", metrics=[])
+    message = failure("ConfigurationFailed", trainer.train, configuration, "prices")
+    assert message.startswith("binary_crossentropy takes values from 0 to 1, but the column price has values from -")
+    assert trainer.train(configuration, "shares").finite  # shares are probabilities
+
+
+def test_a_number_as_class_could_be_a_number() -> None:
+    linear = {"shape": [121], "name": "age", "kind": "class"}
+    for loss in ("mse", CATEGORICAL, "sparse_" + CATEGORICAL):
+        for preparation, regression in (("integer", True), ("bigint", True), ("text", False)):
+            with pytest.raises(ConfigurationFailed) as caught:
+                output_column({**linear, "preparation": {"kind": "one_hot", "type": preparation}}, (1,), loss)
+            assert caught.value.hint is not None and "121 units" in caught.value.hint
+            assert ("cast to real or double precision" in caught.value.hint) == regression
 
 
 def test_a_sparse_loss_on_one_hot_classes(trainer: Trainer) -> None:

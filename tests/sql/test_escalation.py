@@ -566,7 +566,16 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
     for call in ("cancel(%s)", "wait(%s, 0)", "forget(%s)", "resume(%s, 5)", "materialize(%s, 'stolen')"):
         error = alice.refused(f"SELECT cerebro.{call}", bobs, why=psycopg2.Error)
         assert bob.name not in str(error)
-    for view in ("run_plan", "runs", "learning_curve", "leaderboard", "run_progress", "hop_timeline", "run_time"):
+    for view in (
+        "run_plan",
+        "runs",
+        "learning_curve",
+        "leaderboard",
+        "metric",
+        "run_progress",
+        "hop_timeline",
+        "run_time",
+    ):
         assert set(alice(f"SELECT owner::text FROM cerebro.{view}")) <= {alice.name}
 
 

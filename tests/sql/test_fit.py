@@ -520,7 +520,9 @@ def test_metrics_with_a_value_per_class(flowers: Lab, one_segment: int) -> None:
     run_id = flowers.fit("train", "per_class_models", "per_class", 2, **more)
     assert flowers("SELECT DISTINCT status, reason FROM leaderboard WHERE run = %s", run_id) == [("finished", None)]
     for table in ("hop", "evaluation"):
-        for model, metric, metrics in flowers(f"SELECT model, metric, metrics FROM {table} WHERE run = %s", run_id):
+        rows = flowers(f"SELECT model, metric, metrics FROM {table} WHERE run = %s AND metrics <> '{{}}'", run_id)
+        assert {model for model, *_ in rows} == {1, 2}
+        for model, metric, metrics in rows:
             (values,) = [value for value in metrics.values() if isinstance(value, list)]
             assert len(values) == {1: 3, 2: 2}[model] and metric == pytest.approx(sum(values) / len(values))
     shown = "SELECT training_metric, validation_metric FROM leaderboard WHERE run = %s AND mst_key = 1"

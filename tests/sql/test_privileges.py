@@ -201,6 +201,7 @@ VIEWS = (
     "runs",
     "learning_curve",
     "leaderboard",
+    "metric",
     "run_progress",
     "hop_timeline",
     "segments_now",
@@ -244,6 +245,7 @@ def test_what_one_writes_about_a_run_breaks_nobodys_views(people: Any) -> None:
     for column, value in (
         ("loss", "1e308"),
         ("metric", "-1e308"),
+        ("metric_states", "repeat('x', 4000000)"),
         ("rows", "9e18"),
         ("started_at", "'-infinity'"),
         ("seconds", '\'{"train": "long"}\''),
@@ -252,6 +254,25 @@ def test_what_one_writes_about_a_run_breaks_nobodys_views(people: Any) -> None:
         columns = root("SELECT attname FROM pg_attribute WHERE attrelid = 'cerebro.hop'::regclass AND attnum > 0")
         values = ", ".join(value if c == column else "1000" if c == "hop" else f'"{c}"' for c in columns)
         anna.refused(f"INSERT INTO cerebro.hop SELECT {values} FROM cerebro.hop LIMIT 1", why=wrong)
+    # Whatever is written as metrics, the view shows what is a number.
+    columns = root("SELECT attname FROM pg_attribute WHERE attrelid = 'cerebro.hop'::regclass AND attnum > 0")
+    odd = ["1", "[]", '{"a": 1e400, "b": [1e-400, "x", [2], null], "c": {"d": 1}, "e": [], "f1_score": [1, 2, 3, 4]}']
+    for place, metrics in enumerate(odd):
+        values = ", ".join(
+            f"'{metrics}'"
+            if c == "metrics"
+            else f"{2000 + place}"
+            if c == "hop"
+            else "77"
+            if c == "epoch"
+            else f'"{c}"'
+            for c in columns
+        )
+        anna(f"INSERT INTO cerebro.hop SELECT {values} FROM cerebro.hop LIMIT 1")
+        root("SELECT count(value) FROM cerebro.metric")
+    assert sorted(anna("SELECT metric FROM cerebro.metric WHERE epoch = 77 AND value IS NOT NULL")) == sorted([
+        "b[0]", "f1_score", "f1_score[down]", "f1_score[up]", "f1_score[2]", "f1_score[3]", "loss",
+    ])  # fmt: skip
     no_segments = """jsonb_populate_record(r, '{"run": 9, "segments": 0}')"""
     anna.refused(
         f"INSERT INTO cerebro.run SELECT (x.bad).* FROM (SELECT {no_segments} AS bad FROM cerebro.run r) x", why=wrong

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ..errors import CerebroError, InvalidArgument
+from ..metrics import LOSS, MOST_NUMBERS
 from . import custom
 from .calls import checked_arguments, named, read_call
 from .custom import Known
-from .value_types import shown
+from .value_types import refuse, shown
 from .vocabulary import LOSSES, METRICS, Vocabulary
 
 MOST_ITEMS = 1000  # losses, metrics or weights in one list or dictionary
@@ -77,9 +78,31 @@ def _function(vocabulary: Vocabulary, value: Any, known: Known) -> str | dict[st
     by_name = named(entry, given, entry.required)
     by_name = {key: item for key, item in by_name.items() if (key, item) != ("reduction", "auto")}  # Keras 2's default
     config = checked_arguments(vocabulary, entry, by_name)
+    if vocabulary is METRICS:
+        _require_usable(entry.class_name, config)
     if config:
         return {"class_name": entry.class_name, "config": config}
     return name if name in vocabulary.spelled else str(entry.short)
+
+
+def _require_usable(metric: str, config: dict[str, Any]) -> None:
+    """Refuse a metric that counts in too many numbers, and a name that belongs to the loss."""
+    if config.get("name") == LOSS:
+        refuse(f"{metric}.name", LOSS, "this is the name of the loss")
+    classes = config.get("num_classes", 0)
+    thresholds = config.get("num_thresholds", 200 if metric == "AUC" else 0)  # Keras' default
+    if isinstance(config.get("thresholds"), list):
+        thresholds = max(thresholds, len(config["thresholds"]))
+    numbers = max(classes**2, 4 * thresholds * (config.get("num_labels") or 1))
+    if numbers > MOST_NUMBERS:
+        name = "num_classes" if classes else "num_thresholds"
+        value = config.get(name, thresholds)
+        refuse(
+            f"{metric}.{name}",
+            value,
+            f"the metric would count in {numbers:,} numbers, and all metrics of a configuration may count in"
+            f" {MOST_NUMBERS:,}",
+        )
 
 
 def _custom_function(vocabulary: Vocabulary, name: str, known: Known) -> str:

@@ -1,4 +1,4 @@
-"""A point of a grid as the strings of a model selection table, in MADlib's form."""
+"""Parameters as texts: a point of a grid as strings of a selection table, and the names of losses and metrics."""
 
 from __future__ import annotations
 
@@ -34,6 +34,39 @@ def compile_text(point: dict[str, Any]) -> str:
 def fit_text(point: dict[str, Any]) -> str:
     """``batch_size=8,epochs=1``"""
     return ",".join(f"{key}={_literal(value)}" for key, value in point.items())
+
+
+def metrics_type(compiled: dict[str, Any], outputs: list[str]) -> list[str] | None:
+    """The metrics of canonical compile parameters, one text each; of a model with several outputs OUTPUT: METRIC."""
+    return _by_output(compiled.get("metrics"), outputs) or None
+
+
+def loss_type(compiled: dict[str, Any], outputs: list[str]) -> str:
+    """The loss of canonical compile parameters; of a model with several outputs OUTPUT: LOSS, one after the other."""
+    return ", ".join(_by_output(compiled["loss"], outputs))
+
+
+def _by_output(given: Any, outputs: list[str]) -> list[str]:
+    if isinstance(given, list) and len(given) == len(outputs) > 1:
+        given = dict(zip(outputs, given))
+    if isinstance(given, dict) and "class_name" not in given:
+        prefix = "{}: " if len(outputs) > 1 else ""
+        return [prefix.format(output) + _function(one) for output, its in given.items() for one in _flat(its)]
+    return [_function(one) for one in _flat(given)]
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return [inner for one in value for inner in _flat(one)]
+    return [] if value is None else [value]
+
+
+def _function(value: Any) -> str:
+    """``accuracy``, ``AUC(curve='PR')``"""
+    if not isinstance(value, dict):
+        return str(value)
+    arguments = ", ".join(f"{name}={_literal(given)}" for name, given in value["config"].items())
+    return f"{value['class_name']}({arguments})"
 
 
 def _optimizer_argument(value: Any) -> str:

@@ -112,13 +112,25 @@ class OutgoingState:
 
 
 @dataclass(frozen=True)
+class MetricStates:
+    """What the metrics of a model have counted over some rows; the states of several parts add up.
+
+    The value of a metric follows from its state: a recall is no mean of recalls.
+    """
+
+    means: dict[str, list[float]]  # total and count of each metric that is a mean over rows, by name; the loss, too
+    others: Optional[str] = None  # the arrays of all other metrics (nn/metric_states.py); None: there are none
+
+
+@dataclass(frozen=True)
 class TrainedMember:
     """The result of one model."""
 
     rows: int  # rows trained on, over all epochs of the visit
     steps: int  # batches trained on
     loss: float  # mean loss over the visit
-    metrics: Json  # by name a number, or a list of numbers of a metric with a value per class
+    metrics: Json  # over the epoch's visits so far; by name a number, or a list of numbers (one per class)
+    metric_states: MetricStates  # over the epoch's visits so far; for the epoch's next visit
     finite: bool  # whether the loss is finite
     state: OutgoingState  # the state after the visit
 
@@ -149,9 +161,17 @@ class Evaluated:
 
     rows: int  # number of rows
     loss: float  # mean loss of the rows
-    metrics: Json  # as those of a trained member
+    metrics: Json  # of these rows; by name a number, or a list of numbers (one per class)
+    metric_states: MetricStates  # of these rows; with those of other parts they give the metrics of the whole
     seconds: dict[str, float]  # seconds by stage: build, load, evaluate
     worker_pid: int = 0  # process id of the worker
+
+
+@dataclass(frozen=True)
+class MetricsMerged:
+    """The metrics of a model over several parts."""
+
+    metrics: Json  # by name a number, or a list of numbers (one per class)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from .answers import (
     FusionRehearsed,
     Inspected,
     Json,
+    MetricsMerged,
+    MetricStates,
     Predicted,
     RowsLoaded,
     Trained,
@@ -199,6 +201,20 @@ class Evaluate(Computation[Evaluated], route=Route.THROUGH):
     state_bytes: int = 0  # expected size of the state
     engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
     functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+
+@dataclass(frozen=True)
+class MergeMetrics(Computation[MetricsMerged], route=Route.THROUGH):
+    """Compute the metrics of a model over several parts that were evaluated on their own."""
+
+    configuration: Json  # architecture, compile and fit parameters
+    handle: str  # names the rows of one of the parts
+    states: list[MetricStates]  # of each part
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+    def __post_init__(self) -> None:
+        require(bool(self.states), "there are no metric states to merge")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from cerebro_db.core.errors import InvalidArgument
 
-from .answers import Json
+from .answers import Json, MetricStates
 
 HANG_AFTER = 300  # seconds without an answer and without computing after which a trainer is ended, unless a run says
 
@@ -109,6 +109,7 @@ class Member:
     shuffle_seed: int  # seed of the order of the rows in this visit
     state: StateRef  # the state before the visit
     state_bytes: int = 0  # expected size of the state; the segment refuses what does not fit into memory or on disk
+    metric_states: Optional[MetricStates] = None  # of the epoch's earlier visits; None: this is the first
     out: Optional[str] = by_segment()  # path of the file for the outgoing state
 
 

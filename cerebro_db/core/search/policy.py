@@ -7,7 +7,7 @@ A resumed or replayed run reads its decisions from the log and does not ask the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -96,19 +96,20 @@ class Decision:
 
 @dataclass(frozen=True)
 class Figures:
-    """The loss and the metrics of one visit, or of the evaluation of one part, and the rows that they are of."""
+    """The loss of one visit, or of the evaluation of one part, and what was known of the metrics after it."""
 
     rows: int
-    values: Mapping[str, float | None]  # None: not a finite number
+    loss: float | None  # None: not a finite number
+    metrics: Mapping[str, float | None]  # of the epoch's visits so far, or of all parts; of other parts none
 
 
 @dataclass
 class History:
     """What a run has on record: all that a policy may know.
 
-    A value of an epoch is the mean of its visits' values, or of the evaluated parts' values, weighted by rows.
-    That is exact for means over rows, such as a loss or an accuracy. It is an approximation for metrics such as AUC or
-    F1, until metric states are merged instead.
+    The loss of an epoch is the mean over its visits, or over the evaluated parts, weighted by rows. The metrics of an
+    epoch are those of its last visit, which are over all rows of the epoch so far; or those of the part that was
+    evaluated last, which are over all parts.
 
     The history is fed by the outcomes of units, and on resume by the log. The order in which the figures arrive does
     not matter, and the same figures may arrive twice.
@@ -152,9 +153,9 @@ class History:
             return {}
         if (model, epoch) not in self._values:
             self._values[model, epoch] = {
-                prefix_of(dataset) + name: mean(list(figures.values()), name)
+                prefix_of(dataset) + name: value
                 for dataset, figures in self._figures.get((model, epoch), {}).items()
-                for name in {name for one in figures.values() for name in one.values}
+                for name, value in {**last_metrics(figures), "loss": mean_loss(figures.values())}.items()
             }
         return self._values[model, epoch]
 
@@ -211,8 +212,8 @@ class History:
     ) -> None:
         self.begins(model)
         # Of a metric with a value per class policies see the mean.  The log keeps no NaN, so none is seen here either.
-        finite = {name: number(value) for name, value in {**metrics, "loss": loss}.items()}
-        self._figures.setdefault((model, epoch), {}).setdefault(dataset, {})[place] = Figures(rows, finite)
+        figures = Figures(rows, number(loss), {name: number(value) for name, value in metrics.items()})
+        self._figures.setdefault((model, epoch), {}).setdefault(dataset, {})[place] = figures
         self._values.pop((model, epoch), None)
 
 
@@ -220,13 +221,18 @@ def prefix_of(dataset: str) -> str:
     return PREFIXES.get(dataset, f"{dataset}_") if dataset else ""
 
 
-def mean(figures: list[Figures], name: str) -> float | None:
-    """Weighted by rows; None if a value is missing. ``fsum`` gives the same sum in every order."""
-    pairs = [(one.rows, one.values.get(name)) for one in figures if one.rows]
+def last_metrics(figures: Mapping[int, Figures]) -> Mapping[str, float | None]:
+    """The metrics of an epoch, from the figures by hop or by part."""
+    return next((figures[place].metrics for place in sorted(figures, reverse=True) if figures[place].metrics), {})
+
+
+def mean_loss(figures: Iterable[Figures]) -> float | None:
+    """Weighted by rows; None if a loss is missing. ``fsum`` gives the same sum in every order."""
+    pairs = [(one.rows, one.loss) for one in figures if one.rows]
     rows = sum(weight for weight, _ in pairs)
-    if not rows or any(value is None for _, value in pairs):
+    if not rows or any(loss is None for _, loss in pairs):
         return None
-    return math.fsum(weight / rows * value for weight, value in pairs if value is not None)
+    return math.fsum(weight / rows * loss for weight, loss in pairs if loss is not None)
 
 
 class Policy(Protocol):

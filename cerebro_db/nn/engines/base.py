@@ -17,6 +17,7 @@ import numpy as np
 
 from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import Unsupported
+from cerebro_db.core.protocol import MetricStates
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 # Packages that a framework imports merely because they are installed, and that a trainer never uses. Importing them
@@ -63,10 +64,16 @@ class Program(Protocol):
 
     def start_metrics(self) -> None: ...
 
-    def metrics(self) -> dict[str, Any]:
-        """The metrics since ``start_metrics``, 'loss' among them, as Keras computes and names them."""
+    def metric_states(self) -> MetricStates:
+        """What the metrics have counted since ``start_metrics``; 'loss' is among them."""
+
+    def metric_values(self, states: MetricStates) -> dict[str, Any]:
+        """The metrics that follow from states, as Keras computes and names them; without the loss."""
 
     def running_loss(self) -> float: ...
+
+    def require_values(self, dataset: Dataset) -> None:
+        """Refuse rows with values that an Embedding or a loss cannot take."""
 
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
         """Compile what "train", "evaluate" or "predict" of so many rows needs, unless it is compiled already.

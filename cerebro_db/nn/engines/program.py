@@ -6,16 +6,27 @@ import abc
 import contextlib
 import gc
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.texts import counted
+from cerebro_db.nn import metric_states
 from cerebro_db.nn.engines.base import Fusion
 from cerebro_db.nn.models import build, numbers
-from cerebro_db.nn.models.adapt import InputColumn, OutputColumn, input_column, output_column
+from cerebro_db.nn.models.adapt import (
+    InputColumn,
+    OutputColumn,
+    input_column,
+    output_column,
+    require_known,
+    require_probabilities,
+    takes_probabilities,
+)
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 LARGE = 1 << 20  # elements of variables
@@ -38,13 +49,13 @@ def large(variables: list[Any]) -> bool:
 def without_tensorflow() -> Iterator[None]:
     """Turns Keras' error about a missing TensorFlow into one that a user can act on.
 
-    Some of Keras' layers for images (RandomFlip) need TensorFlow with any engine. TensorFlow is installed, only not
+    Some of Keras' layers (RandomFlip, IntegerLookup) need TensorFlow with any engine. TensorFlow is installed, only not
     imported, so Keras' advice to install it would mislead.
     """
     try:
         yield
     except Exception as error:
-        if "requires the tensorflow module" not in str(error):
+        if not re.search("requires (the tensorflow module|TensorFlow)", str(error)):
             raise
         raise ConfigurationFailed(
             "a layer of the architecture works with TensorFlow only",
@@ -81,8 +92,11 @@ class KerasProgram(abc.ABC):
         )
         self.input_columns: list[InputColumn] = []
         self.output_columns: list[OutputColumn] = []
+        self._batch_rows: Any = None  # of the batch whose step is being traced
         self._packed_inputs: list[int] = []  # for each of the model's inputs, which packed column it is
         self._packed_outputs: list[int] = []
+        self._lookups: list[tuple[str, int, float, str, int]] = []  # name, place and scale of columns; layer, its rows
+        self._targets: list[tuple[str, int, str]] = []  # name and place of packed columns, and their loss
         if layout is not None:
             self._fit_inputs(layout["inputs"])
             if layout["outputs"]:
@@ -140,8 +154,11 @@ class KerasProgram(abc.ABC):
     def start_metrics(self) -> None:
         self.model.reset_metrics()
 
-    def metrics(self) -> dict[str, Any]:
-        return {name: _plain(value) for name, value in self.model.get_metrics_result().items()}
+    def metric_states(self) -> MetricStates:
+        return metric_states.read(self.model)
+
+    def metric_values(self, states: MetricStates) -> dict[str, Any]:
+        return metric_states.values(self.model, states)
 
     def running_loss(self) -> float:
         return float(self.model._loss_tracker.result())
@@ -162,6 +179,14 @@ class KerasProgram(abc.ABC):
 
     # --- columns ---
 
+    def require_values(self, dataset: Dataset) -> None:
+        """Refuse rows with values that an Embedding or a loss cannot take."""
+        for name, place, scale, layer, size in self._lookups:
+            least, most = dataset.range(place)
+            require_known(name, layer, size, least / scale, most / scale)
+        for name, place, loss in self._targets:
+            require_probabilities(name, loss, *dataset.range(place))
+
     def model_inputs(self, batch: list[Any]) -> Any:
         """The packed columns of a batch in the form in which the model takes them."""
         tensors = [column(batch[packed]) for column, packed in zip(self.input_columns, self._packed_inputs)]
@@ -172,6 +197,9 @@ class KerasProgram(abc.ABC):
 
         As in Keras, class weights do not weigh what is evaluated: the losses of all configurations have one unit.
         """
+        from keras import ops
+
+        self._batch_rows = batch[0].shape[0] or ops.shape(batch[0])[0]
         targets = [column(batch[packed]) for column, packed in zip(self.output_columns, self._packed_outputs)]
         y = self._structured(targets, "output", self.model.outputs)
         if self._class_weights is None or what != "train":
@@ -193,9 +221,12 @@ class KerasProgram(abc.ABC):
     def _try_one_row(self) -> None:
         """Have the loss and the metrics build their variables, and raise their errors about these shapes, now."""
         assert self.layout is not None
+        metric_states.require_small_auc(self.model)
         columns = self.layout["inputs"] + self.layout["outputs"]
         row = [np.zeros((1, *column["shape"]), column["dtype"]) for column in columns]
         self.model._symbolic_build(data_batch=self.step_data("train", row))
+        metric_states.require_small(self.model)
+        metric_states.weigh_output_losses(self.model, lambda: self._batch_rows)
 
     def _fit_inputs(self, columns: list[dict[str, Any]]) -> None:
         tensors = self.model.inputs
@@ -205,6 +236,13 @@ class KerasProgram(abc.ABC):
             for tensor, packed in zip(tensors, self._packed_inputs)
         ]
 
+        for tensor, packed in zip(tensors, self._packed_inputs):
+            for layer in self.model._flatten_layers():
+                if type(layer).__name__ == "Embedding" and _first_input(layer) is tensor:
+                    column = columns[packed]
+                    scale = float(column.get("scale") or 1.0)
+                    self._lookups.append((column["name"], packed, scale, layer.name, layer.input_dim))
+
     def _fit_outputs(self, columns: list[dict[str, Any]], losses: Any) -> None:
         names = list(getattr(self.model, "output_names", None) or [self.model.layers[-1].name])
         order = _match(names, columns, "output")
@@ -213,6 +251,19 @@ class KerasProgram(abc.ABC):
             for number, (name, shape, packed) in enumerate(zip(names, self.outputs, order))
         ]
         self._packed_outputs = [len(self.input_columns) + packed for packed in order]
+        self._targets = [
+            (columns[packed]["name"], len(self.input_columns) + packed, _loss_name(losses, number, name))
+            for number, (name, packed) in enumerate(zip(names, order))
+            if columns[packed].get("kind") != "class" and takes_probabilities(_loss_name(losses, number, name))
+        ]
+
+
+def _first_input(layer: Any) -> Any:
+    """The tensor that a layer is called on first; None if it is in a model of its own."""
+    try:
+        return layer.input
+    except (AttributeError, ValueError):
+        return None
 
 
 def _match(names: list[str], columns: list[dict[str, Any]], end: str) -> list[int]:
@@ -265,11 +316,3 @@ def _sample_weights(target: Any, table: np.ndarray) -> Any:
     others = len(table) - 1
     labels = ops.where(ops.logical_or(labels < 0, labels > others), others, labels)
     return ops.take(ops.convert_to_tensor(table), labels, axis=0)
-
-
-def _plain(value: Any) -> Any:
-    """A float, or a list of floats if the metric has a value per class."""
-    from keras import ops
-
-    array = ops.convert_to_numpy(value).astype("float64")
-    return array.item() if array.ndim == 0 else array.tolist()

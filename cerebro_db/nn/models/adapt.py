@@ -19,6 +19,10 @@ Shape = tuple[Optional[int], ...]
 SPARSE = "sparsecategoricalcrossentropy"
 # losses that compare the output with the target element by element, over exclusive classes
 CATEGORICAL = {"categoricalcrossentropy", "categoricalfocalcrossentropy", "kldivergence", "kld", "categoricalhinge"}
+# losses that take each target as a probability
+BINARY = {"binarycrossentropy", "bce", "binaryfocalcrossentropy"}
+MSE_OR_CLASSES = "For a regression use mse or mae. For classes pack a view with the column cast to integer or text."
+REGRESSION = "To predict the number itself, pack a view with the column cast to real or double precision, and use mse."
 
 
 @dataclass(frozen=True)
@@ -74,15 +78,20 @@ def output_column(variable: dict[str, Any], shape: Shape, loss: str) -> OutputCo
     packed, name, kind = tuple(variable["shape"]), variable["name"], variable.get("kind", "real")
     units = shape[-1] if shape else 1
     squashed = squash(loss)
+    if kind == "real" and math.prod(packed) == 1 and squashed in CATEGORICAL | {SPARSE}:
+        raise ConfigurationFailed(
+            f"{loss} compares classes, but the column {name} holds a number per row, for a regression",
+            hint=MSE_OR_CLASSES,
+        )
     if squashed == SPARSE:
-        return _sparse(packed, name, kind, shape)
+        return _sparse(variable, shape)
     if kind == "class" and packed == (2,) and units == 1 and squashed not in CATEGORICAL:
         return OutputColumn("second class", "float32", None if len(shape) == 1 else (1,) * len(shape))
     if squashed in CATEGORICAL and packed and units != packed[-1]:
         classes = "classes" if kind in ("class", "encoded") else "values"
         raise ConfigurationFailed(
             f"the model's output has {_count(units, 'unit')} but the data has {packed[-1]} {classes} (column {name})",
-            hint=f"Give the last layer {packed[-1]} units."
+            hint=_more_units(variable, units)
             if units != 1 or packed[-1] != 2
             else "Use binary_crossentropy, or give the last layer 2 units.",
         )
@@ -91,7 +100,7 @@ def output_column(variable: dict[str, Any], shape: Shape, loss: str) -> OutputCo
         if kind == "class" and len(shape) == 1:
             raise ConfigurationFailed(
                 f"the model's output has {_count(units, 'unit')} but the data has {packed[-1]} classes (column {name})",
-                hint=f"Give the last layer {packed[-1]} units.",
+                hint=_more_units(variable, units),
             )
         raise ConfigurationFailed(
             f"the model's output has shape {_text(shape)} per row but the data has {_text(packed)} (column {name})"
@@ -99,13 +108,46 @@ def output_column(variable: dict[str, Any], shape: Shape, loss: str) -> OutputCo
     return OutputColumn("values", "float32", None if wanted == packed else wanted)
 
 
-def _sparse(packed: tuple[int, ...], name: str, kind: str, shape: Shape) -> OutputColumn:
+def _more_units(variable: dict[str, Any], units: int | None) -> str:
+    """What to do about an output with fewer units than classes; numbers as classes may be meant as numbers."""
+    hint = f"Give the last layer {variable['shape'][-1]} units."
+    words = (variable.get("preparation") or {}).get("type") in ("text", "character varying", "character", "boolean")
+    return hint if units != 1 or words or variable.get("kind") != "class" else f"{hint} {REGRESSION}"
+
+
+def takes_probabilities(loss: str) -> bool:
+    return squash(loss) in BINARY
+
+
+def require_probabilities(name: str, loss: str, least: float, most: float) -> None:
+    """Refuse targets that a loss takes as probabilities and that are none."""
+    if least < 0 or most > 1:
+        raise ConfigurationFailed(
+            f"{loss} takes values from 0 to 1, but the column {name} has values from {least:g} to {most:g}",
+            hint=MSE_OR_CLASSES,
+        )
+
+
+def require_known(name: str, layer: str, size: int, least: float, most: float) -> None:
+    """Refuse numbers that an Embedding has no row for: TensorFlow would not say whose they are, and JAX gives NaN."""
+    if least < 0 or most >= size:
+        raise ConfigurationFailed(
+            f"the layer {layer} (Embedding) takes numbers from 0 to {size - 1}, but the column {name} has numbers from"
+            f" {least:g} to {most:g}",
+            hint=f"Give the layer input_dim={int(most) + 1} or more."
+            if least >= 0
+            else "Map the values to numbers from 0 on before the table is packed.",
+        )
+
+
+def _sparse(variable: dict[str, Any], shape: Shape) -> OutputColumn:
+    packed, name, kind = tuple(variable["shape"]), variable["name"], variable.get("kind", "real")
     units = shape[-1] if shape else 1
     if kind != "real" and packed and packed[-1] > 1:
         if units is not None and units < packed[-1]:
             raise ConfigurationFailed(
                 f"the model's output has {_count(units, 'unit')} but the data has {packed[-1]} classes (column {name})",
-                hint=f"Give the last layer {packed[-1]} units.",
+                hint=_more_units(variable, units),
             )
         packed, how = packed[:-1], "class number"
     else:

@@ -46,11 +46,19 @@ class Dataset:
         self.columns = self.inputs + self.outputs
         self.from_disk = self.bytes > SLAB_FROM_DISK and not any(path.startswith(MEMORY) for path in files.values())
         self.on_device: Any = None  # the columns on the engine's device, shared by its programs
+        self._ranges: dict[int, tuple[float, float]] = {}
+
+    def range(self, place: int) -> tuple[float, float]:
+        """The least and the largest value of a column; 0 and 0 of no rows."""
+        if place not in self._ranges:
+            column = self.columns[place]
+            self._ranges[place] = (float(column.min()), float(column.max())) if column.size else (0.0, 0.0)
+        return self._ranges[place]
 
     def beginning(self, rows: int) -> Dataset:
         """The data set of the first rows, for a trial."""
         part = copy.copy(self)
-        part.rows, part.from_disk, part.on_device = min(rows, self.rows), False, None
+        part.rows, part.from_disk, part.on_device, part._ranges = min(rows, self.rows), False, None, {}
         part.inputs, part.outputs, part.columns = (
             [column[:rows] for column in columns] for columns in (self.inputs, self.outputs, self.columns)
         )

@@ -56,6 +56,7 @@ class Driver:
         self.policy = policy
         self.log = RunLog.of(recorder, run.id)
         self.units = Units(run, self.log, team, keep_two=schedule.decides)
+        self.units.evaluated = self.log.counted_by_part()
         self.units.rows_done = self.done_before = sum(
             run.rows_of(model) * model.hops // len(run.segments_of(model)) for model in run.models.values()
         )
@@ -212,9 +213,9 @@ class Driver:
         hop = log.hop_on_record(unit)
         if hop is None:
             return None
-        rows, loss, metrics, state_bytes, sha256 = hop
+        rows, loss, metrics, state_bytes, sha256, counted = hop
         if self.run.models[unit.model].hops < unit.hop:
-            self.units.committed(worker, unit, rows, state_bytes, sha256)
+            self.units.committed(worker, unit, rows, state_bytes, sha256, counted)
         return Outcome(unit, seconds, None, False, rows, loss, metrics)
 
     def _suspect(self, worker: Worker, unit: Unit, reason: str) -> None:

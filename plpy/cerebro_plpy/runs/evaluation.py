@@ -1,12 +1,14 @@
-"""An evaluation: a model's loss and metrics on one part of a data set."""
+"""An evaluation of a model on one part of a data set; with the last part come the metrics of all parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 from cerebro_db.core import protocol
-from cerebro_db.core.protocol import StateRef
+from cerebro_db.core.metrics import merged_means, of_means
+from cerebro_db.core.protocol import Evaluated, StateRef
 from cerebro_db.core.scheduling.plan import Evaluate
 
 from ..sessions.overlap import Task
@@ -38,13 +40,39 @@ async def evaluate(units: Units, worker: Worker, task: Task, unit: Evaluate, sha
         seconds = {"data": reading, **found.seconds}
         seconds["load"] = seconds.get("load", 0.0) + max(0.0, fetching - sum(found.seconds.values()))
         units.count(task, seconds, "evaluate")
+        metrics = await metrics_of_all(units, worker, task, unit, handle, found)
         await units.log.evaluation(
             unit,
             began=began,
             worker_pid=found.worker_pid,
             rows=found.rows,
             loss=found.loss,
-            metrics=found.metrics,
+            metrics=metrics,
+            counted=found.metric_states,
             seconds=seconds,
         )
-    return [Result(None, found.rows, found.loss, found.metrics)]
+        if metrics:  # they are on record now
+            units.evaluated.pop((unit.model, unit.epoch, unit.dataset), None)
+    return [Result(None, found.rows, found.loss, metrics)]
+
+
+async def metrics_of_all(
+    units: Units, worker: Worker, task: Task, unit: Evaluate, handle: str, found: Evaluated
+) -> dict[str, Any]:
+    """The metrics over all parts of the data set, once the last part is evaluated; until then none.
+
+    Metrics that are means are merged here.  For others the trainer that has just evaluated the last part computes the
+    values: it has the model's metrics at hand.
+    """
+    model, parts = units.model(unit), units.evaluated.setdefault((unit.model, unit.epoch, unit.dataset), {})
+    parts[unit.part] = found.metric_states
+    if not parts.keys() >= set(units.run.parts(unit.dataset)):
+        return {}
+    states = [parts[part] for part in sorted(parts)]
+    if len(states) == 1:
+        return found.metrics
+    if found.metric_states.others is None:
+        return of_means(merged_means(one.means for one in states))
+    order = protocol.MergeMetrics(model.definition, handle, states, model.engine)
+    give = units.team.order_and_share if task.shares_session else units.team.order
+    return (await give(worker, order)).metrics

@@ -17,11 +17,11 @@ from datetime import datetime
 from typing import Any, Callable
 
 from cerebro_db.core import metrics as metric_values
-from cerebro_db.core.errors import InUse, InvalidArgument, WrongState
+from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import ENDINGS, Event, Initial, RunStatus
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import Name
-from cerebro_db.core.protocol import TrainedMember
+from cerebro_db.core.protocol import MetricStates, TrainedMember, codec
 from cerebro_db.core.scheduling.schedule import Evaluate, Train
 from cerebro_db.core.search.policy import Decision
 
@@ -56,7 +56,8 @@ def asking(db: Database) -> Ask:
 
 
 # What the model tables say of each configuration, by its best model ($1: run, $2: its start, $3: evaluate_every,
-# $4: epochs), and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
+# $4: epochs, $5: {mst_key: {"metrics": names or null, "loss": name}}), and the architecture of one ($1: mst_key, $2:
+# run).  They are sources of INSERTs in the caller's session.
 MODEL_INFO = f"""
 WITH best AS (
     SELECT DISTINCT ON (mst_key) *
@@ -79,9 +80,8 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
        (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h
          WHERE h.run = c.run AND h.owner = c.owner AND h.model = b.model ORDER BY h.hop DESC LIMIT 1),
        t.elapsed,
-       CASE WHEN jsonb_typeof(c.compile -> 'metrics') = 'array' AND c.compile -> 'metrics' <> '[]'
-            THEN ARRAY(SELECT jsonb_array_elements_text(c.compile -> 'metrics')) END,
-       c.compile ->> 'loss',
+       CASE WHEN n.names -> 'metrics' <> 'null' THEN ARRAY(SELECT jsonb_array_elements_text(n.names -> 'metrics')) END,
+       n.names ->> 'loss',
        b.training_metric, b.training_loss,
        CASE WHEN b.training_metric IS NOT NULL THEN t.training_metrics END, t.training_loss,
        b.validation_metric, b.validation_loss,
@@ -91,6 +91,7 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
   FROM cerebro.configuration c
   JOIN best b USING (run, mst_key)
   LEFT JOIN told t ON t.model = b.model
+  CROSS JOIN LATERAL (SELECT $5::jsonb -> c.mst_key::text AS names) n
  WHERE c.run = $1 AND c.owner = {ME}
 """
 ARCHITECTURE = (
@@ -223,6 +224,12 @@ class RunLog:
             model = run.models[last.model]
             model.hops, model.sha256, model.state_bytes = last.hop, last.state_sha256, last.state_bytes
             model.dist_key = run.dist_keys[last.segment]
+        for number, epoch, counted in self._all(
+            f"SELECT DISTINCT ON (model) model, epoch, metric_states FROM cerebro.hop WHERE {OWN}"
+            " ORDER BY model, hop DESC"
+        ):
+            if number in run.models:
+                run.models[number].epoch, run.models[number].metric_states = epoch, _counted(counted)
 
     def last_hops(self, mst_key: int | None = None) -> list[LastHop]:
         """The last committed hop of each model, or of the models of one configuration."""
@@ -433,9 +440,9 @@ class RunLog:
         join = "+" if behind is None else ", 'behind',"
         return Statement(
             "INSERT INTO cerebro.hop (run, model, hop, epoch, segment, worker_pid, trainer_pid, rows, steps,"
-            "  loss, metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds, started_at,"
-            "  finished_at)"
-            " SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb"
+            "  loss, metric_name, metric, metrics, metric_states, state_bytes, state_sha256, weights_offset,"
+            "  weights_bytes, seconds, started_at, finished_at)"
+            f" SELECT {', '.join(['%s'] * 18)}, %s::jsonb"
             f"  || jsonb_build_object('save', %s {join} extract(epoch FROM clock.now - {since}) / %s),"
             "  clock.began + (clock.now - clock.began) * %s, clock.began + (clock.now - clock.began) * %s"
             " FROM (SELECT %s::timestamptz AS began, clock_timestamp() AS now) clock",
@@ -450,8 +457,9 @@ class RunLog:
                 trained.rows,
                 trained.steps,
                 metric_values.loggable(trained.loss),
-                metric_values.first(trained.metrics),
+                *metric_values.first(trained.metrics),
                 metric_values.to_json(trained.metrics),
+                _recordable(trained.metric_states),
                 trained.state.bytes,
                 trained.state.sha256,
                 trained.state.weights_offset,
@@ -473,12 +481,15 @@ class RunLog:
         worker_pid: int,
         rows: int,
         loss: float,
-        metrics: Mapping[str, float],
+        metrics: Mapping[str, Any],
+        counted: MetricStates,
         seconds: dict[str, float],
     ) -> Statement:
+        """Record an evaluation of a part.  ``metrics`` are those of all parts if it is the last, else empty."""
         return Statement(
             "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, started_at, worker_pid,"
-            " rows, loss, metric, metrics, seconds) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            " rows, loss, metric_name, metric, metrics, metric_states, seconds)"
+            f" VALUES ({', '.join(['%s'] * 15)})",
             (
                 self.run,
                 unit.model,
@@ -490,11 +501,25 @@ class RunLog:
                 worker_pid,
                 rows,
                 metric_values.loggable(loss),
-                metric_values.first(metrics),
+                *metric_values.first(metrics),
                 metric_values.to_json(metrics),
+                _recordable(counted),
                 json.dumps(seconds),
             ),
         )
+
+    def counted_by_part(self) -> dict[tuple[int, int, str], dict[int, MetricStates]]:
+        """Model, epoch, data set -> by part, what the metrics have counted, where no part has the metrics of all."""
+        found: dict[tuple[int, int, str], dict[int, MetricStates]] = {}
+        for model, epoch, dataset, part, counted in self._all(
+            "SELECT model, epoch, dataset, part, metric_states FROM (SELECT e.*,"
+            "  bool_or(metrics <> '{}') OVER (PARTITION BY model, epoch, dataset) AS merged"
+            f" FROM cerebro.evaluation e WHERE {OWN}) e WHERE NOT merged"
+        ):
+            states = _counted(counted)
+            if states is not None:
+                found.setdefault((model, epoch, dataset), {})[part] = states
+        return found
 
     def evaluation_on_record(self, unit: Evaluate) -> tuple[int, float, dict[str, Any]] | None:
         """(rows, loss, metrics) of an evaluation, if it is committed."""
@@ -508,15 +533,18 @@ class RunLog:
         )
         return found[0] if found else None  # type: ignore[return-value]
 
-    def hop_on_record(self, unit: Train) -> tuple[int, float, dict[str, Any], int, str] | None:
-        """(rows, loss, metrics, state_bytes, state_sha256) of a hop, if it is committed."""
+    def hop_on_record(self, unit: Train) -> tuple[int, float, dict[str, Any], int, str, MetricStates | None] | None:
+        """(rows, loss, metrics, state_bytes, state_sha256, metric states) of a hop, if it is committed."""
         found = self._all(
-            "SELECT rows, loss, metrics, state_bytes, state_sha256 FROM cerebro.hop"
+            "SELECT rows, loss, metrics, state_bytes, state_sha256, metric_states FROM cerebro.hop"
             f" WHERE {OWN} AND model = %s AND hop = %s",
             unit.model,
             unit.hop,
         )
-        return found[0] if found else None  # type: ignore[return-value]
+        if not found:
+            return None
+        *figures, counted = found[0]
+        return (*figures, _counted(counted))  # type: ignore[return-value]
 
     def state_after(self, model: int, hop: int) -> tuple[str | None, int]:
         """The checksum of a model's state after a hop, and the segment on which it was stored."""
@@ -690,6 +718,24 @@ def session_of(recorder: Session) -> dict[str, Any]:
     # JSON's format of a timestamp is read back the same under every DateStyle.
     began = "SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = %s"
     return {"pid": os.getpid(), "backend_start": recorder.run(began, (os.getpid(),))[0][0]}
+
+
+def _recordable(counted: MetricStates) -> str:
+    """The states as text: jsonb has no NaN."""
+    return codec.to_json(codec.encode(counted))
+
+
+def _counted(text: str | None) -> MetricStates | None:
+    """The states on record; None where a user has written a row by hand."""
+    if text is None:
+        return None
+    try:
+        return codec.decode(MetricStates, codec.from_json(text), "the state")
+    except InvalidArgument as error:
+        raise CorruptState(
+            f"the metric states on record are not those that were written: {error.message}",
+            hint="Rows of cerebro.hop or cerebro.evaluation were changed or added by hand.",
+        ) from error
 
 
 def _listed(events: Iterable[Event]) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CorruptState, InUse, WrongState
 from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.names import Name, quote
+from cerebro_db.core.parameters import writing
 
 from .. import platform
 from ..data import weights
@@ -115,14 +117,22 @@ def _make_models(db: Database, here: Platform, run: dict[str, Any], hops: list[L
 
 
 def _make_info(db: Database, here: Platform, run: dict[str, Any], name: Name) -> None:
+    names = {}
+    for key, (architecture, compiled, _) in RunLog.of_caller(db, run["run"]).configurations().items():
+        outputs = reading.outputs(architecture)
+        names[key] = {
+            "metrics": writing.metrics_type(compiled, outputs),
+            "loss": writing.loss_type(compiled, outputs),
+        }
     db.execute(f"CREATE TABLE {name.sql} ({INFO_COLUMNS}) {here.distributed_by('mst_key')}")
     db.execute(
         f"INSERT INTO {name.sql} {MODEL_INFO}",
-        ("bigint", "timestamptz", "integer", "integer"),
+        ("bigint", "timestamptz", "integer", "integer", "text"),
         run["run"],
         run["started_at"],
         run["evaluate_every"],
         run["epochs"],
+        json.dumps(names),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.layout import DataSet
+from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
 
@@ -45,6 +46,8 @@ class Model:
     sha256: str | None  # of its last state; before the first hop, of the whole state it starts from
     visits: list[int] | None = None  # its segments; None: all
     hops: int = 0
+    epoch: int = 0  # of the last hop
+    metric_states: MetricStates | None = None  # what the metrics have counted in that epoch so far
     state_bytes: int = 0
     built: bool = False  # whether a trainer has built it and found that it fits the data
     dist_key: int = 0  # of the segment where its state was written
@@ -87,15 +90,18 @@ class Run:
         assert self.validation is not None
         return self.validation
 
+    def parts(self, dataset: str) -> list[int]:
+        """The parts of a data set that have rows."""
+        return [number for number, part in enumerate(self.data(dataset).partitions) if part["rows"] > 0]
+
     def plan(self) -> Plan:
         evaluations = {}
         if self.validation is not None:
             # On Greenplum a part can be evaluated only where it lies; on PostgreSQL anywhere.
             segment_of = {key: segment for segment, key in enumerate(self.dist_keys)}
             evaluations[DataSetName.VALIDATION.value] = {
-                number: segment_of.get(part["key"], number % self.segments)
-                for number, part in enumerate(self.validation.partitions)
-                if part["rows"] > 0
+                number: segment_of.get(self.validation.partitions[number]["key"], number % self.segments)
+                for number in self.parts(DataSetName.VALIDATION)
             }
         return Plan(
             seed=self.seed,

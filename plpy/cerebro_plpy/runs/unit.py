@@ -11,7 +11,7 @@ from cerebro_db.core import protocol
 from cerebro_db.core.errors import WrongState
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
-from cerebro_db.core.protocol import Computation, StateRef
+from cerebro_db.core.protocol import Computation, MetricStates, StateRef
 from cerebro_db.core.scheduling.plan import Train, Unit
 
 from ..platform.base import Platform
@@ -64,6 +64,8 @@ class Units:
         self.run, self.log, self.team = run, log, team
         self.keep_two = keep_two  # a decision may copy a state until the second hop after it is committed
         self.times = Times()
+        # Model, epoch, data set -> by part, what the metrics have counted; until the last part is evaluated.
+        self.evaluated: dict[tuple[int, int, str], dict[int, MetricStates]] = {}
         self.rows_done = 0  # in committed visits
 
     @property
@@ -73,10 +75,13 @@ class Units:
     def model(self, unit: Unit) -> Model:
         return self.run.models[unit.model]
 
-    def committed(self, worker: Worker, visit: Train, rows: int, state_bytes: int, sha256: str) -> None:
+    def committed(
+        self, worker: Worker, visit: Train, rows: int, state_bytes: int, sha256: str, counted: MetricStates | None
+    ) -> None:
         """A hop is on record: the model's last state is the one that this worker stored."""
         model = self.model(visit)
         model.hops, model.sha256 = visit.hop, sha256
+        model.epoch, model.metric_states = visit.epoch, counted
         model.state_bytes, model.dist_key = state_bytes, worker.dist_key
         self.rows_done += rows
 

@@ -136,7 +136,7 @@ async def commit(
             units.times.moving_states += time.monotonic() - before
     worker.still_resident(trained.resident, trained.trainer_pid)
     for visit, member in kept:
-        units.committed(worker, visit, member.rows, member.state.bytes, member.state.sha256)
+        units.committed(worker, visit, member.rows, member.state.bytes, member.state.sha256, member.metric_states)
         if member.state.token in trained.resident and behind is None:
             worker.resident[visit.model] = Resident(visit.hop, member.state.token, trained.trainer_pid)
     return results
@@ -150,6 +150,7 @@ def _member(units: Units, visit: Train, state: StateRef) -> Member:
         shuffle_seed=units.run.shuffle_seed(model, visit.hop),
         state=state,
         state_bytes=model.state_bytes,
+        metric_states=model.metric_states if model.epoch == visit.epoch else None,
     )
 
 

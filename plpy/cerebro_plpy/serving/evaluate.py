@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
-from cerebro_db.core.metrics import number
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.metrics import first
+from cerebro_db.core.parameters import writing
 
 from .. import platform
 from ..data import packed, visibility
@@ -35,22 +35,15 @@ def keras_evaluate(
     with trainers.team_of(db, keys, chosen) as team:
         with recorder.opened(db) as session:
             visibility.require_committed(session, [test], EVALUATE)
-        found = trainers.evaluate(db, team, model, data, parts)
-    rows = sum(part.rows for part in found)
-    loss = sum(part.loss * part.rows for part in found) / rows
-    names = list(found[0].metrics)
-    metric = None
-    values = [number(part.metrics[names[0]]) for part in found] if names else [None]
-    if None not in values:
-        metric = sum(value * part.rows for value, part in zip(values, found) if value is not None) / rows
-    metrics_type = model.definition["compile"].get("metrics") or None
-    compiled_loss = model.definition["compile"]["loss"]
+        loss, metrics = trainers.evaluate(db, team, model, data, parts)
+    _, metric = first(metrics)
+    compiled, outputs = model.definition["compile"], reading.outputs(model.definition["architecture"])
     db.execute(
         f"CREATE TABLE {output.sql} AS SELECT $1::double precision AS loss, $2::double precision AS metric,"
         f" $3::text[] AS metrics_type, $4::text AS loss_type {platform.of(db).distributed_by('loss')}",
         ("double precision", "double precision", "text[]", "text"),
         loss,
         metric,
-        [m if isinstance(m, str) else json.dumps(m) for m in metrics_type] if metrics_type else None,
-        compiled_loss if isinstance(compiled_loss, str) else json.dumps(compiled_loss),
+        writing.metrics_type(compiled, outputs),
+        writing.loss_type(compiled, outputs),
     )

@@ -6,6 +6,7 @@ All orders of serving/ to segments and trainers are here.
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,17 @@ import psycopg2
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.layout import DataSet
-from cerebro_db.core.protocol import BeginPrediction, BestClasses, Evaluated, PredictionInput, StateRef, TrainerSettings
+from cerebro_db.core.metrics import merged_means, of_means
+from cerebro_db.core.protocol import (
+    BeginPrediction,
+    BestClasses,
+    Evaluated,
+    MergeMetrics,
+    MetricsMerged,
+    PredictionInput,
+    StateRef,
+    TrainerSettings,
+)
 
 from .. import platform
 from ..data.preparation import SourceVariable
@@ -64,17 +75,33 @@ async def send_weights(db: Database, team: Team, to: Worker, model: Model, name:
         start += len(piece)
 
 
-def evaluate(db: Database, team: Team, model: Model, data: DataSet, parts: Sequence[int]) -> list[Evaluated]:
-    """The result for each part of the data; session i evaluates ``parts[i]``."""
+def evaluate(
+    db: Database, team: Team, model: Model, data: DataSet, parts: Sequence[int]
+) -> tuple[float, dict[str, Any]]:
+    """The loss and the metrics over all these parts of the data; session i evaluates ``parts[i]``."""
     name = secrets.token_hex(8)
+    handles: dict[int, str] = {}
 
     async def steps(worker: Worker) -> Evaluated:
         handle, _ = await team.read(worker, data, parts[worker.segment])
+        handles[worker.segment] = handle
         await send_weights(db, team, worker, model, name)
         order = protocol.Evaluate(configuration=model.definition, handle=handle, state=StateRef.weights(name))
         return await team.order(worker, order)
 
-    return list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values())
+    found = list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values())
+    loss = math.fsum(part.loss * part.rows for part in found) / sum(part.rows for part in found)
+    states = [part.metric_states for part in found]
+    if len(states) == 1:
+        return loss, found[0].metrics
+    if states[0].others is None:
+        return loss, of_means(merged_means(one.means for one in states))
+
+    async def merge(worker: Worker) -> MetricsMerged:
+        return await team.order(worker, MergeMetrics(model.definition, handles[worker.segment], states))
+
+    first = team.workers[0]
+    return loss, team.run_all({first.segment: merge(first)})[first.segment].metrics
 
 
 @dataclass(frozen=True)
