@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cerebro_db.core import protocol
-from cerebro_db.core.engines import COMPILED_PER_BATCH_SIZE, DEFAULT, ENGINES
+from cerebro_db.core.engines import COMPILED_PER_BATCH_SIZE, DEFAULT, require_engine
 from cerebro_db.core.errors import DiskFull, InvalidArgument, TrainerFailed, WrongState
 from cerebro_db.core.protocol import (
     Begin,
@@ -350,9 +350,3 @@ class Segment:
         started, trainer = time.monotonic(), self.running()
         engine, threads = trainer.started(), self.settings.threads if self.settings is not None else None
         return inspection.inspected(engine, time.monotonic() - started, threads, trainer.pid, self.folder)
-
-
-def require_engine(engine: str) -> None:
-    """Any user may give orders, and each name would be one more process."""
-    if engine not in ENGINES:
-        raise InvalidArgument(f"there is no engine {engine[:80]!r}", hint=f"The engines are {', '.join(ENGINES)}.")
