@@ -123,8 +123,7 @@ class Segment:
             self.close_trainers()
         self.wake()
         self.settings = settings
-        trainer = (self.living() or [self.running()])[0]
-        return WorkerOpened(trainer.pid, os.getpid())
+        return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid())
 
     def running(self, engine: str | None = None) -> TrainerProcess:
         """The trainer of an engine (None: of the engine of the settings); a new one if there is none that lives."""
@@ -139,8 +138,7 @@ class Segment:
             kept = None
             if engine in COMPILED_PER_BATCH_SIZE:
                 kept = compiled.folder_of_user(Database(self.plpy), data_folder())
-            settings = replace(settings, engine=engine)
-            trainer = TrainerProcess(self.folders, settings, self.listen, self._report, kept)
+            trainer = TrainerProcess(self.folders, replace(settings, engine=engine), self.listen, self._report, kept)
             self.rows.drop_damaged()
             try:
                 for order in self.rows.orders:
