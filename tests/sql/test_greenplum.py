@@ -245,8 +245,8 @@ def test_the_error_after_a_lost_segment_says_that_the_run_finished(sql: Any, pac
         cursor = connection.cursor()
         cursor.execute(f"SET search_path = {schema}, public, cerebro")
         ended = thread.submit(cursor.execute, "SELECT madlib_fit_multiple_model('packed', 'out', 'slow', 3)")
-        under_way = "SELECT worker_pid FROM attempt WHERE hop > 1 AND run = (SELECT max(run) FROM run)"
-        (victim, *_), *_ = eventually(lambda: sql(under_way), 120, "a hop is under way")
+        under_way = "SELECT a.worker_pid FROM attempt a JOIN run r USING (run) WHERE a.hop > 1 AND r.model_table = %s"
+        (victim, *_), *_ = eventually(lambda: sql(under_way, f"{schema}.out"), 120, "a hop is under way")
         os.kill(victim, signal.SIGKILL)
         error = ended.exception(180)
         assert isinstance(error, psycopg2.Error) and error.pgcode == "58M01"
