@@ -232,7 +232,9 @@ WITH figures AS (
 SELECT t.run, t.model, m.mst_key, t.epoch, t.dataset,
        CASE WHEN t.place IS NULL THEN t.metric
             ELSE format('%s[%s]', t.metric,
-                        COALESCE(CASE WHEN t.metric ~ '^(f1|fbeta)_score' AND r.layout #> '{outputs,1}' IS NULL
+                        -- Monitors see no class values.
+                        COALESCE(CASE WHEN t.metric ~ '^(f1|fbeta)_score' AND t.owner = current_user
+                                           AND r.layout #> '{outputs,1}' IS NULL
                                       THEN r.layout #>> ARRAY['outputs', '0', 'preparation', 'labels', t.place::text]
                                  END, t.place::text))
        END AS metric,
@@ -255,6 +257,6 @@ COMMENT ON COLUMN cerebro.metric.dataset IS
 COMMENT ON COLUMN cerebro.metric.metric IS
 'loss, or the name of the metric as Keras reports it; of a model with several outputs the output''s name comes first. A '
 'metric with several values has a row with their mean, and a row for each: f1_score[setosa] is the F1 score of a class, '
-'by its label or number, and precision[0] the precision at the first threshold.';
+'by its label (in runs of your own) or number, and precision[0] the precision at the first threshold.';
 COMMENT ON COLUMN cerebro.metric.value IS 'The value; NULL if it is not a finite number.';
 COMMENT ON COLUMN cerebro.metric.owner IS 'The user who owns the run.';

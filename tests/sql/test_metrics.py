@@ -203,3 +203,20 @@ def test_several_outputs(rare: Lab) -> None:
         close(r2), ["price: r2_score", "mood: f1_score", "mood: AUC(curve='PR')"],
         "price: mse, mood: categorical_crossentropy",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{"read_ahead": True}, {"engine": "jax", "fuse": True}], ids=["ahead", "fused"])
+def test_however_models_are_trained(rare: Lab, options: dict[str, Any]) -> None:
+    run = rare.fit("packed", "other_models", "mst", 1, validation_table="checked", options=options)
+    for key in (1, 2):
+        expected = by_keras(rare, key, "other_models")
+        shown = rare(
+            "SELECT dataset, metric, value FROM metric WHERE run = %s AND mst_key = %s"
+            " AND metric IN ('recall', 'auc') ORDER BY 1, 2", run, key,
+        )  # fmt: skip
+        assert shown == [
+            (dataset, name, close(expected[name]))
+            for dataset in ("training", "validation")
+            for name in ("auc", "recall")
+        ]
+    rare("DROP TABLE other_models, other_models_info, other_models_summary")

@@ -559,7 +559,7 @@ def test_validation_shapes_and_numbers_of_variables_must_match(sql, flowers):
     with pytest.raises(errors.InvalidParameterValue, match="makes 2 variables; table packed has 1"):
         pack(sql, "u", "val", independent="attributes, more", training_preprocessor_table="packed")
     with pytest.raises(errors.InvalidParameterValue, match="does not fit the training table's 'kind'"):
-        pack(sql, "flowers", "val", dependent="attributes", training_preprocessor_table="packed")
+        pack(sql, "u", "val", dependent="more", training_preprocessor_table="packed")
 
 
 def test_validation_may_have_fewer_rows_than_segments(sql, flowers):

@@ -273,6 +273,9 @@ def test_what_one_writes_about_a_run_breaks_nobodys_views(people: Any) -> None:
     assert sorted(anna("SELECT metric FROM cerebro.metric WHERE epoch = 77 AND value IS NOT NULL")) == sorted([
         "b[0]", "f1_score", "f1_score[down]", "f1_score[up]", "f1_score[2]", "f1_score[3]", "loss",
     ])  # fmt: skip
+    monitor = people[3]
+    shown = set(monitor("SELECT metric FROM cerebro.metric WHERE epoch = 77"))
+    assert {"f1_score[0]", "f1_score[1]"} < shown and not {"f1_score[up]", "f1_score[down]"} & shown, "classes are data"
     no_segments = """jsonb_populate_record(r, '{"run": 9, "segments": 0}')"""
     anna.refused(
         f"INSERT INTO cerebro.run SELECT (x.bad).* FROM (SELECT {no_segments} AS bad FROM cerebro.run r) x", why=wrong
