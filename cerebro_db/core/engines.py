@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .errors import InvalidArgument
-
 ENGINES = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch"}  # engine -> its Python package
 DISPLAY_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 DEFAULT = "tensorflow"
@@ -34,12 +32,6 @@ COMPILED_PER_BATCH_SIZE = frozenset({"jax"})
 # second engine takes a segment 3 to 4 s, and the wrong engine takes at least twice as long as the right engine.  So a
 # trial cannot pay below 8 s.  From 15 s on, it saves more after a wrong first choice than it costs after a right one.
 SECOND_TRIAL_SECONDS = 15.0
-
-
-def require_engine(engine: str) -> None:
-    """Any user may give orders to a segment, and each name would be one more process."""
-    if engine not in ENGINES:
-        raise InvalidArgument(f"there is no engine {engine[:80]!r}", hint=f"The engines are {', '.join(ENGINES)}.")
 
 
 def expected_faster(architectures: Iterable[Any], gpus: bool) -> str:

@@ -73,6 +73,9 @@ def test_what_the_kernel_was_asked_for(trainer: dict[str, Any]) -> None:
     assert (trainer["proc"] / "oom_score_adj").read_text().strip() == "1000"
     assert int(status["NoNewPrivs"]) == ("no new privileges" in achieved)
     assert (int(status["Seccomp"]) == 2) == ("no network or other sockets" in achieved)
+    # Every thread of it: one that began before would be free.
+    threads = [words({"proc": task}, "status") for task in (trainer["proc"] / "task").iterdir()]
+    assert {(one["NoNewPrivs"], one["Seccomp"]) for one in threads} == {(status["NoNewPrivs"], status["Seccomp"])}
     fields = (trainer["proc"] / "stat").read_text().rpartition(")")[2].split()
     assert fields[2] == fields[3] == trainer["proc"].name, "a session and a process group of its own"
     assert fields[1] == str(trainer["worker"]), "its parent is the session that it dies with"

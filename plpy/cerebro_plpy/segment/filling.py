@@ -1,17 +1,23 @@
-"""What a segment adds to an order of the driver: paths of files, and the source of custom functions."""
+"""What a segment adds to an order of the driver (paths of files, the source of custom functions), and checks in it."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+from cerebro_db.core.engines import ENGINES
+from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.protocol import (
+    Begin,
     BeginPrediction,
     Computation,
     CustomFunction,
+    Describe,
     Evaluate,
     Group,
     Json,
+    LoadRows,
     Member,
     Order,
     RehearseFusion,
@@ -62,3 +68,43 @@ def received_by(order: Computation[Any]) -> list[str]:
     if isinstance(order, Evaluate):
         states = [order.state]
     return [state.name for state in states if state.name is not None]
+
+
+def require_engine(engine: str) -> None:
+    """Any user may give orders, and each name would be one more process."""
+    if engine not in ENGINES:
+        raise InvalidArgument(f"there is no engine {engine[:80]!r}", hint=f"The engines are {', '.join(ENGINES)}.")
+
+
+def require_sound(order: Order[Any]) -> None:
+    """Refuse documents that a trainer could not read: any user can give a segment orders."""
+    if isinstance(order, Begin):
+        require_sound(order.computation)
+        return
+    if isinstance(order, (LoadRows, Describe)) and order.layout is not None:
+        _require_layout(order.layout)
+    if isinstance(order, (Computation, BeginPrediction)):
+        for configuration in configurations_of(order):
+            for part in ("architecture", "compile", "fit"):
+                if not isinstance(configuration.get(part, {}), dict):
+                    raise InvalidArgument(f"the configuration's {part} has to be a JSON object")
+
+
+def _require_layout(layout: Json) -> None:
+    for part in ("inputs", "outputs"):
+        variables = layout.get(part)
+        if not isinstance(variables, list):
+            raise InvalidArgument(f"the layout's {part} have to be a list")
+        for place, variable in enumerate(variables):
+            where = f"the layout's {part}[{place}]"
+            if not isinstance(variable, dict):
+                raise InvalidArgument(f"{where} has to be a JSON object")
+            for name in ("name", "dtype"):
+                if not isinstance(variable.get(name), str):
+                    raise InvalidArgument(f"{where}.{name} has to be a text")
+            shape, scale = variable.get("shape"), variable.get("scale", 1.0)
+            sizes = isinstance(shape, list) and all(type(size) is int and 0 < size < 1 << 31 for size in shape)
+            if not sizes or math.prod(shape or ()) >= 1 << 31:
+                raise InvalidArgument(f"{where}.shape has to be a list of sizes")
+            if type(scale) not in (int, float) or not scale > 0:
+                raise InvalidArgument(f"{where}.scale has to be a positive number")

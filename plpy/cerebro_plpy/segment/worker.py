@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cerebro_db.core import protocol
-from cerebro_db.core.engines import COMPILED_PER_BATCH_SIZE, DEFAULT, require_engine
-from cerebro_db.core.errors import DiskFull, InvalidArgument, TrainerFailed, WrongState
+from cerebro_db.core.engines import COMPILED_PER_BATCH_SIZE, DEFAULT
+from cerebro_db.core.errors import CerebroError, DiskFull, InvalidArgument, TrainerFailed, WrongState
 from cerebro_db.core.protocol import (
     Begin,
     BeginPrediction,
@@ -111,6 +111,7 @@ class Segment:
         method = self._methods.get(type(order))
         if method is None:
             raise InvalidArgument(f"a segment takes no order {order.name}")
+        filling.require_sound(order)
         answer: A = method(order)
         return answer
 
@@ -118,7 +119,7 @@ class Segment:
 
     def open(self, settings: TrainerSettings) -> WorkerOpened:
         """Start a trainer with these settings, unless such a trainer runs."""
-        require_engine(settings.engine)
+        filling.require_engine(settings.engine)
         if self.settings is not None and replace(self.settings, engine=settings.engine) != settings:
             self.close_trainers()
         self.wake()
@@ -131,7 +132,7 @@ class Segment:
         self._require_folders()
         settings = self.settings or TrainerSettings(DEFAULT)
         engine = engine or settings.engine
-        require_engine(engine)
+        filling.require_engine(engine)
         trainer = self.trainers.get(engine)
         if trainer is None or not trainer.alive:
             self.close_trainers(keep=set(self.trainers) - {engine})
@@ -202,8 +203,12 @@ class Segment:
     def load_rows(self, order: LoadRows) -> RowsLoaded:
         """The rows of a handle are complete: check them, and have the trainers map them."""
         complete = self.rows.complete(order)
-        with self.rows.lost_if_damaged():
-            return [trainer.order(complete) for trainer in self.living() or [self.running()]][-1]
+        try:
+            with self.rows.lost_if_damaged():
+                return [trainer.order(complete) for trainer in self.living() or [self.running()]][-1]
+        except CerebroError:
+            self.rows.drop(order.handle)  # else each new trainer would be given them
+            raise
 
     def receive_state(self, name: str, start: int, payload: bytes) -> None:
         self._require_folders()
