@@ -246,6 +246,7 @@ def test_an_order_of_many_groups(segment: Worker) -> None:
 
 def test_states_wait_until_the_visit_after_the_next(segment: Worker) -> None:
     """A segment that reads ahead stores a state while the trainer works on the next order."""
+    segment.open()
     segment.rows("r")
     order = Train("r", [Group([member(linear())])])
     visits = [segment(order).visit for _ in range(3)]
@@ -255,6 +256,7 @@ def test_states_wait_until_the_visit_after_the_next(segment: Worker) -> None:
 
 
 def test_begin_and_collect(segment: Worker) -> None:
+    segment.open()
     segment.rows("r")
     with pytest.raises(WrongState, match="no order"):
         segment(CollectResult(0.0))

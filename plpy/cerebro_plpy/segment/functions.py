@@ -55,9 +55,9 @@ def work(db: Database, order: str) -> str:
 
     Only a process without a trainer raises its error, because the session as a whole is of no use then.
     """
-    require(work=(order, str))
     segment = current.opened(db)
     try:
+        require(work=(order, str))
         return protocol.reply_json(segment.obey(protocol.order_from_driver(order)))
     except CerebroError as error:
         if isinstance(error, TrainerFailed):
