@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Any
 
 from cerebro_db.core.errors import OutOfResources
+from cerebro_db.core.protocol import Computation, Evaluate, Train
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY
@@ -22,6 +24,13 @@ def resident(pid: int) -> int | None:
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
     return None
+
+
+def state_sizes(order: Computation[Any]) -> list[int]:
+    """The bytes of the states that an order needs in memory, for each group of models that is there at the same time."""
+    if isinstance(order, Train):
+        return [sum(member.state_bytes for member in group.members) for group in order.groups]
+    return [order.state_bytes] if isinstance(order, Evaluate) else []
 
 
 def require_memory(pid: int, state_bytes: int, on_gpu: bool, listen: Listen) -> None:

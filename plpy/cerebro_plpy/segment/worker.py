@@ -298,16 +298,11 @@ class Segment:
 
     def _require_room(self, trainer: TrainerProcess, order: Computation[Any]) -> None:
         """Refuse models for which there is no memory, and outgoing states for which there is no disk."""
-        if isinstance(order, Train):
-            groups = [sum(member.state_bytes for member in group.members) for group in order.groups]
-            if self.folder == self.folders[-1]:
-                require_disk(self.folder, sum(groups))
-        elif isinstance(order, Evaluate):
-            groups = [order.state_bytes]
-        else:
-            return
+        sizes = memory.state_sizes(order)
+        if isinstance(order, Train) and self.folder == self.folders[-1]:
+            require_disk(self.folder, sum(sizes))
         on_gpu = self.settings is not None and self.settings.gpu is not None
-        memory.require_memory(trainer.pid, max(groups, default=0), on_gpu, self.listen)
+        memory.require_memory(trainer.pid, max(sizes, default=0), on_gpu, self.listen)
 
     @contextlib.contextmanager
     def _dropped_if_it_fails(self, states: Sequence[str]) -> Iterator[None]:
