@@ -27,7 +27,7 @@ def resident(pid: int) -> int | None:
 
 
 def state_sizes(order: Computation[Any]) -> list[int]:
-    """The bytes of the states that an order needs in memory, for each group of models that is there at the same time."""
+    """The bytes of the states that an order needs in memory, for each group of models that is there at once."""
     if isinstance(order, Train):
         return [sum(member.state_bytes for member in group.members) for group in order.groups]
     return [order.state_bytes] if isinstance(order, Evaluate) else []
