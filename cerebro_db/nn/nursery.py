@@ -86,10 +86,11 @@ class Nursery:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        data_folder = os.getcwd()
         os.chdir(self.folder)  # the path of a socket may have 107 bytes only
         self.listening.bind("socket")
         os.chmod("socket", 0o600)
-        os.chdir(self.folder.parent.parent)
+        os.chdir(data_folder)
         self.listening.listen(64)
         self.selector.register(self.listening, selectors.EVENT_READ, self._accept)
 
@@ -130,6 +131,8 @@ class Nursery:
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline and (self._reap() or self._sweep()):
             time.sleep(0.02)
+        if born(self.postmaster) != self.postmaster_born:
+            shutil.rmtree(self.folder.parent, ignore_errors=True)
 
     # -- sessions ------------------------------------------------------------------------------------
 

@@ -28,7 +28,8 @@ def taken_by(found: type) -> set[str]:
         (
             keras.layers,
             allowlist.LAYERS,
-            {"name", "trainable", "dtype", "activity_regularizer", "rms_scaling", "data_format"},
+            # IntegerLookup writes the size of its vocabulary, and reads it as one of its **kwargs.
+            {"name", "trainable", "dtype", "activity_regularizer", "rms_scaling", "data_format", "vocabulary_size"},
         ),
         (keras.initializers, allowlist.INITIALIZERS, set()),
         (keras.regularizers, allowlist.REGULARIZERS, set()),
@@ -65,6 +66,10 @@ def test_what_keras_writes_about_a_layer_is_allowed(name):
         given = {"layer": keras.layers.LSTM(2) if name == "Bidirectional" else keras.layers.Dense(2)}
     elif name == "InputLayer":
         given = {"batch_shape": (None, 2)}
+    elif name == "Hashing":
+        given = {"num_bins": 3}
+    elif name == "IntegerLookup":
+        given = {"vocabulary": [1, 2]}
     elif name == "CategoryEncoding":
         given = {"num_tokens": 3}
     elif name == "Discretization":

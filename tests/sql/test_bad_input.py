@@ -212,7 +212,7 @@ def people(bench: Lab) -> Iterator[dict[str, str]]:
     """Two roles: alice may create tables and train, mallory may not train.  Their names are unique on the server."""
     named = {who: f"{bench.schema}_{who}" for who in ("alice", "mallory")}
     for who in named.values():
-        bench(f"CREATE ROLE {who}; GRANT USAGE, CREATE ON SCHEMA {bench.schema} TO {who}")
+        bench(f"CREATE ROLE {who} LOGIN; GRANT USAGE, CREATE ON SCHEMA {bench.schema} TO {who}")
     bench(f"GRANT cerebro_user TO {named['alice']}; GRANT SELECT ON mst, mst_summary, arch TO {named['alice']}")
     yield named
     for who in named.values():

@@ -57,6 +57,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "rehearse_fusion": {"configurations": [CONFIGURATION], "handle": "h"},
     "train": {"handle": "h", "groups": [{"members": [MEMBER]}]},
     "evaluate": {"configuration": CONFIGURATION, "handle": "h", "state": STATE},
+    "merge_metrics": {"configuration": CONFIGURATION, "handle": "h", "states": [{"means": {"loss": [1.0, 1.0]}}]},
     "begin": {"computation": {"order": "describe", "configuration": CONFIGURATION}},
     "collect_result": {"seconds": 0},
     "drop_states": {"names": ["s"]},

@@ -49,7 +49,7 @@ def server(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
     monkeypatch.setattr(nursery.os, "getppid", os.getpid)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for folder in tmp_path.glob("pgsql_tmp_cerebro/nursery-*"):
+    for folder in tmp_path.glob("pgsql_tmp_cerebro/*/nursery-*"):
         for pid in nurseries(folder):
             os.kill(pid, signal.SIGTERM)
             eventually(lambda pid=pid: not born(pid), 30, "the nursery ends")
@@ -66,7 +66,7 @@ def nurseries(folder: Path) -> list[int]:
 
 
 def the_nursery(server: Path) -> int:
-    (pid,) = [pid for folder in server.glob("pgsql_tmp_cerebro/nursery-*") for pid in nurseries(folder)]
+    (pid,) = [pid for folder in server.glob("pgsql_tmp_cerebro/*/nursery-*") for pid in nurseries(folder)]
     return pid
 
 
@@ -189,7 +189,7 @@ def test_without_its_template_a_trainer_imports_the_framework_itself(server: Pat
 @pytest.fixture
 def patient(server: Path) -> Iterator[Path]:
     """A nursery in a fork of this process, whose patience is a second."""
-    folder = server / "pgsql_tmp_cerebro" / f"nursery-{nursery.version()}"
+    folder = server / "pgsql_tmp_cerebro" / f"{os.getpid()}-{born(os.getpid())}" / f"nursery-{nursery.version()}"
     folder.mkdir(parents=True)
     host = process.Nursery(folder, os.getpid(), keep=2)
     host.listen()
@@ -233,7 +233,7 @@ def is_template(pid: int, server: Path) -> bool:
 def test_what_nobody_uses_ends(patient: Path) -> None:
     nursery.prepare("jax", no_cancel)
     eventually(lambda: "ready" in nursery.report(no_cancel).templates.get("jax", ""), WITHIN, "it is ready")
-    socket = next(patient.glob("pgsql_tmp_cerebro/nursery-*")) / "socket"
+    socket = next(patient.glob("pgsql_tmp_cerebro/*/nursery-*")) / "socket"
     eventually(lambda: not socket.exists(), 60, "the template ends, and then the nursery")
     assert not [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_template(pid, patient)]
 
@@ -270,7 +270,7 @@ def test_only_the_servers_account_may_connect(server: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can try as another account")
     nursery.report(no_cancel)
-    socket = next(server.glob("pgsql_tmp_cerebro/nursery-*")) / "socket"
+    socket = next(server.glob("pgsql_tmp_cerebro/*/nursery-*")) / "socket"
     script = (
         "import os, socket, sys; os.chdir(sys.argv[1]); os.setuid(65534)\n"
         "socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect('socket')"

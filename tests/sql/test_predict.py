@@ -353,5 +353,5 @@ def test_an_array_is_made_of_what_is_one_only(place: Lab) -> None:
         assert run(session, "SELECT cerebro._reals('\\x00000000')") == [([0.0],)]
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             run(session, "SELECT cerebro._bytes_array('\\x00000000')")
-        with pytest.raises(psycopg2.Error, match="no prediction is under way"):
+        with pytest.raises(psycopg2.Error, match="this process has no trainer"):
             run(session, "SELECT cerebro._predict(1, ARRAY['\\x00'::bytea])")

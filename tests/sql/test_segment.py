@@ -51,6 +51,7 @@ from cerebro_db.core.protocol import (
     TrainerSettings,
     WorkerOpened,
 )
+from cerebro_plpy.database.access import Database
 from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.platform import machine
 from cerebro_plpy.runs import engine_trials
@@ -142,6 +143,10 @@ class Worker:
     def open(self, **settings: Any) -> WorkerOpened:
         text = protocol.encode_settings(TrainerSettings(**{"engine": "jax", "threads": 1, **settings}))
         return protocol.decode_opened(json.loads(functions.worker_open(self.plpy, text)))
+
+    def open_without_a_trainer(self) -> None:
+        """As after ``open``, for what is refused before it comes to a trainer."""
+        current.mine(Database(self.plpy)).settings = TrainerSettings("jax")
 
     def rows(self, handle: str) -> protocol.RowsLoaded:
         arrays = c.made_up(ROWS, 1)
@@ -390,6 +395,7 @@ NONSENSE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("what", NONSENSE)
 def test_functions_refuse_nonsense(segment: Worker, what: str) -> None:
+    segment.open_without_a_trainer()
     with pytest.raises(Plpy.Error) as refused:
         NONSENSE[what](segment.plpy)
     assert refused.value.sqlstate in (InvalidArgument.sqlstate, WrongState.sqlstate)
@@ -416,6 +422,7 @@ def test_functions_refuse_nonsense(segment: Worker, what: str) -> None:
     ],
 )
 def test_work_refuses_nonsense(segment: Worker, text: Any) -> None:
+    segment.open_without_a_trainer()
     reply = json.loads(functions.work(segment.plpy, text))
     assert reply["error"]["kind"] == "InvalidArgument", reply
     assert current._segment is None or not current._segment.trainers
@@ -452,6 +459,7 @@ NAMES = sorted({field for order in protocol.ORDERS.values() for field in order._
 )
 def test_work_answers_whatever_comes(segment: Worker, name: str, fields: Any) -> None:
     """Every text has a reply.  No trainer is started for any of these: nothing is there to train on."""
+    segment.open_without_a_trainer()
     reply = json.loads(functions.work(segment.plpy, json.dumps({"order": name, **fields})))
     assert set(reply) in ({"ok"}, {"error"})
 

@@ -75,13 +75,21 @@ WITH best AS (
       FROM cerebro.learning_curve
      WHERE run = $1 AND owner = current_user AND (epoch % $3 = 0 OR epoch = $4)
      GROUP BY model
+), named AS (
+    SELECT n.mst_key::integer AS mst_key, n.told ->> 'loss' AS loss,
+           array_agg(m.metric ORDER BY m.place) FILTER (WHERE m.metric IS NOT NULL) AS metrics
+      FROM jsonb_each($5::jsonb) AS n (mst_key, told)
+      LEFT JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(n.told -> 'metrics')
+                                                       WHEN 'array' THEN n.told -> 'metrics'
+                                                       ELSE '[]'
+                                                  END) WITH ORDINALITY AS m (metric, place) ON true
+     GROUP BY 1, 2
 )
 SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
        (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h
          WHERE h.run = c.run AND h.owner = c.owner AND h.model = b.model ORDER BY h.hop DESC LIMIT 1),
        t.elapsed,
-       CASE WHEN n.names -> 'metrics' <> 'null' THEN ARRAY(SELECT jsonb_array_elements_text(n.names -> 'metrics')) END,
-       n.names ->> 'loss',
+       n.metrics, n.loss,
        b.training_metric, b.training_loss,
        CASE WHEN b.training_metric IS NOT NULL THEN t.training_metrics END, t.training_loss,
        b.validation_metric, b.validation_loss,
@@ -91,7 +99,7 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
   FROM cerebro.configuration c
   JOIN best b USING (run, mst_key)
   LEFT JOIN told t ON t.model = b.model
-  CROSS JOIN LATERAL (SELECT $5::jsonb -> c.mst_key::text AS names) n
+  LEFT JOIN named n ON n.mst_key = c.mst_key
  WHERE c.run = $1 AND c.owner = {ME}
 """
 ARCHITECTURE = (

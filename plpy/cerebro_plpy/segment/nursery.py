@@ -35,7 +35,7 @@ from cerebro_db.core.nursery import (
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
 from .installation import INSTALLATION, cannot_start, installation
-from .scratch import data_folder
+from .scratch import data_folder, process_start
 
 KEEP_READY = 1800  # seconds without a trainer until templates end, unless install.json says otherwise
 ANSWERS_WITHIN = 30.0  # seconds; a nursery that takes longer hangs
@@ -149,7 +149,9 @@ def report(listen: Listen) -> Report:
 
 def connected(listen: Listen) -> socket.socket:
     """A connection to the nursery, which is started if it does not run."""
-    folder = data_folder() / f"nursery-{version()}"
+    # A server that was restarted has a nursery of its own, while the one of its predecessor is ending.
+    server = os.getppid()
+    folder = data_folder() / f"{server}-{process_start(server)}" / f"nursery-{version()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for _ in range(ATTEMPTS):
         connection = greeted(folder, listen)
