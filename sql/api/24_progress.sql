@@ -13,9 +13,10 @@ SELECT r.run,
        board.failed AS configurations_failed,
        r.configurations,
        CASE WHEN runs.status = 'running' THEN recent.rows_per_second END AS rows_per_second,
-       -- What the segments have spent since the first visit of this session began, without building models and reading rows, is the price
-       -- of the rows trained so far. The other rows have the same price. Models that have not visited a segment yet must
-       -- be built there: the median is what most of them take, also if few visits had to compile for all the others.
+       -- What the segments have spent since the first visit of this session began, without building models and reading
+       -- rows, is the price of the rows trained so far. The other rows have the same price. Models that have not visited a
+       -- segment yet must be built there: the median is what most of them take, also if few visits had to compile for all
+       -- the others.
        CASE WHEN runs.status = 'running' AND pace.segments >= planned.parallel AND beat.rows_done > pace.rows_before
             THEN (GREATEST(extract(epoch FROM beat.at - pace.began)::double precision * planned.parallel - pace.building,
                            0)
@@ -57,6 +58,11 @@ SELECT r.run,
           FROM cerebro.model m
          WHERE m.run = r.run AND m.owner = r.owner) planned ON true
   LEFT JOIN LATERAL (
+        -- On its own, because a subquery of Greenplum's may refer to the query around it only.
+        SELECT max(e.at) AS at
+          FROM cerebro.event e
+         WHERE e.run = r.run AND e.owner = r.owner AND e.model IS NULL AND e.event = 'started') start ON true
+  LEFT JOIN LATERAL (
         SELECT count(*) AS hops_done,
                COALESCE(sum(h.rows) FILTER (WHERE h.started_at < start.at), 0) AS rows_before,
                min(h.started_at) FILTER (WHERE h.started_at >= start.at) AS began,
@@ -67,10 +73,7 @@ SELECT r.run,
                count(*) FILTER (WHERE h.epoch = 1) AS first_visits,
                COALESCE(percentile_cont(0.5) WITHIN GROUP (ORDER BY (h.seconds ->> 'build')::double precision)
                             FILTER (WHERE h.epoch = 1), 0) AS first_build
-          FROM (SELECT max(e.at) AS at
-                  FROM cerebro.event e
-                 WHERE e.run = r.run AND e.owner = r.owner AND e.model IS NULL AND e.event = 'started') start,
-               cerebro.hop h
+          FROM cerebro.hop h
          WHERE h.run = r.run AND h.owner = r.owner) pace ON true
   LEFT JOIN LATERAL (
         SELECT count(*) FILTER (WHERE b.status IN ('finished', 'stopped')) AS finished,
