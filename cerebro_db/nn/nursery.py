@@ -27,6 +27,7 @@ import socket
 import struct
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -49,7 +50,7 @@ from cerebro_db.core.nursery import (  # noqa: E402
     receive,
     send,
 )
-from cerebro_db.nn.processes import born, close, kill, spawned  # noqa: E402
+from cerebro_db.nn.processes import born, close, kill, lives, spawned  # noqa: E402
 from cerebro_db.nn.templates import Session, Templates, Wanted  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -90,6 +91,7 @@ class Nursery:
         os.chdir(self.folder)  # the path of a socket may have 107 bytes only
         self.listening.bind("socket")
         os.chmod("socket", 0o600)
+        self.socket = os.stat("socket").st_ino
         os.chdir(data_folder)
         self.listening.listen(64)
         self.selector.register(self.listening, selectors.EVENT_READ, self._accept)
@@ -104,34 +106,37 @@ class Nursery:
         while not self._over():
             for key, _ in self.selector.select(TICK):
                 key.data()
-            self._reap()
+            if self._reap() or self.left:
+                self.busy = time.monotonic()
             self.templates.look_after(any(session.trainer is not None for session in self.sessions))
             self._sweep()
-        self._end_everything()
+        self.end_everything()
 
     def _stop(self, *_: object) -> None:
         self.stopped = True
 
     def _over(self) -> bool:
         now = time.monotonic()
-        if self.sessions or self.templates.living or self.left:
+        if self.sessions:
             self.busy = now
-        return self.stopped or now - self.busy > IDLE or born(self.postmaster) != self.postmaster_born
+        return self.stopped or now - self.busy > IDLE or not lives(self.postmaster, self.postmaster_born)
 
-    def _end_everything(self) -> None:
+    def end_everything(self) -> None:
         """Nobody can connect any more; all children end; what dead sessions left is removed."""
         with contextlib.suppress(OSError):
-            (self.folder / "socket").unlink()
-        self.selector.unregister(self.listening)
+            if os.stat(self.folder / "socket").st_ino == self.socket:  # else it is that of a successor
+                (self.folder / "socket").unlink()
         self.listening.close()
-        for template in self.templates.living.values():
-            kill(template.pid)
-        for session in list(self.sessions):
-            self._close(session)
+        templates = list(self.templates.living.values())
+        self.templates.living.clear()  # their ends start no other trainers now
+        for pid in (*(template.pid for template in templates), *(session.trainer for session in self.sessions)):
+            if pid is not None:
+                kill(pid)
+        self.left += [Leftover(session, time.monotonic()) for session in self.sessions if session.folders]
         deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and (self._reap() or self._sweep()):
+        while self._sweep() | self._reap() and time.monotonic() < deadline:
             time.sleep(0.02)
-        if born(self.postmaster) != self.postmaster_born:
+        if not lives(self.postmaster, self.postmaster_born):
             shutil.rmtree(self.folder.parent, ignore_errors=True)
 
     # -- sessions ------------------------------------------------------------------------------------
@@ -206,6 +211,7 @@ class Nursery:
             close(wanted.streams)
             self._tell(wanted.session, NotStarted(str(error)))
             return
+        self.ended.pop(pid, None)  # that was another process
         self._started(wanted, Started(pid, template=False))
 
     def _started(self, wanted: Wanted, started: Started) -> None:
@@ -237,9 +243,12 @@ class Nursery:
                     self._trainer_ended(session, code)
                     break
             else:
-                self.ended[pid] = code
-                while len(self.ended) > 100:
-                    del self.ended[next(iter(self.ended))]
+                # Perhaps a fork of which its template has not told yet. What is kept longer could be taken for the end
+                # of a later process with the same number.
+                if any(template.wanted for template in self.templates.living.values()):
+                    self.ended[pid] = code
+                else:
+                    self.ended.clear()
             for template in list(self.templates.living.values()):
                 if template.pid == pid:
                     self.templates.give_up(template, f"its process ended with status {code}")
@@ -247,10 +256,11 @@ class Nursery:
     def _sweep(self) -> bool:
         """Remove the folders of sessions whose process has ended. Whether one may still be ending."""
         for left in list(self.left):
-            ended = born(left.session.pid) != left.session.born
-            if ended:
+            ended = not lives(left.session.pid, left.session.born)
+            if ended and os.fork() == 0:  # it can take long, and nobody must wait for it
                 for folder in left.session.folders:
                     shutil.rmtree(folder, ignore_errors=True)
+                os._exit(0)
             if ended or time.monotonic() - left.since > ENDS_WITHIN:
                 self.left.remove(left)
         return bool(self.left)
@@ -270,13 +280,15 @@ def main() -> None:
     for target, stream in enumerate((nothing, nothing, log)):
         os.dup2(stream, target)
     close([nothing, log])
-    with contextlib.suppress(Exception):
+    try:
         nursery.serve()
-        os._exit(0)
-    import traceback
-
-    traceback.print_exc()
-    os._exit(0)  # see above: whoever inherits this process must not take it for a crash
+    except Exception:
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+        with contextlib.suppress(Exception):
+            nursery.end_everything()
+    finally:
+        os._exit(0)  # whoever inherits this process must not take it for a crash
 
 
 if __name__ == "__main__":

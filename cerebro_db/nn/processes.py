@@ -34,10 +34,28 @@ def kill(pid: int) -> None:
 
 def born(pid: int) -> str:
     """When a process started, in clock ticks since boot; empty if it is gone."""
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else fields[19]
-    return ""
+    try:
+        state, start = _state_and_start(pid)
+    except OSError:
+        return ""
+    return "" if state in "ZX" else start
+
+
+def lives(pid: int, birth: str) -> bool:
+    """Whether a process that was born then is still there.  When in doubt (no descriptor is free), it is."""
+    try:
+        state, start = _state_and_start(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    except OSError:
+        return True
+    return state not in "ZX" and start == birth
+
+
+def _state_and_start(pid: int) -> tuple[str, str]:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].decode().split()
+    return fields[0], fields[19]
 
 
 def memory(pid: int) -> int:

@@ -52,20 +52,21 @@ def become_a_trainer(order: StartTrainer, streams: list[int], parent: int, nurse
 def forked(channel: socket.socket, order: StartTrainer, streams: list[int], nursery: int) -> None:
     child = os.fork()
     if child:
-        os.waitpid(child, 0)
+        if os.waitpid(child, 0)[1] != 0:
+            raise Gone("a fork failed")  # the nursery starts the trainer in another way when this process ends
         return
     try:
         parent = os.getpid()
         trainer = os.fork()
         if trainer:
             send(channel, Started(trainer))
-            return
+            os._exit(0)
         channel.close()
         become_a_trainer(order, streams, parent, nursery)
     except Exception:
         traceback.print_exc()
     finally:
-        os._exit(0)
+        os._exit(1)
 
 
 def main(engine: str) -> None:

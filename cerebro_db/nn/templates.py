@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import sys
@@ -147,12 +148,13 @@ class Templates:
         if self.living.pop(template.engine, None) is None:
             return
         self.failed[template.engine] = (time.monotonic(), why)
-        print(f"nursery: no template of {template.engine}: {why}", file=sys.stderr, flush=True)
         self._selector.unregister(template.channel)
         template.channel.close()
         kill(template.pid)
         for wanted in template.wanted:
             self._start_otherwise(wanted)
+        with contextlib.suppress(OSError):  # the disk may be full
+            print(f"nursery: no template of {template.engine}: {why}", file=sys.stderr, flush=True)
 
     def look_after(self, trainers: bool) -> None:
         now = time.monotonic()

@@ -39,6 +39,7 @@ from .scratch import data_folder, process_start
 
 KEEP_READY = 1800  # seconds without a trainer until templates end, unless install.json says otherwise
 ANSWERS_WITHIN = 30.0  # seconds; a nursery that takes longer hangs
+DIES_WITHIN = 2.0  # seconds that a session waits for the end of a trainer that it has killed
 ATTEMPTS = 3  # to connect: a nursery may be ending just now
 
 # Freed memory goes back to the system, at no cost in speed: blocks up to the threshold come from a heap that keeps some
@@ -101,7 +102,7 @@ class Child:
             with contextlib.suppress(Gone):
                 send(self._connection, Kill())
                 if self._started is not None:
-                    self.end(ANSWERS_WITHIN)
+                    self.end(DIES_WITHIN)
         self.close()
 
     def close(self) -> None:
@@ -132,14 +133,20 @@ class Child:
 
 def prepare(engine: str, listen: Listen) -> None:
     """Have the nursery import an engine, for a trainer that will be wanted soon.  Nobody waits for it."""
-    with contextlib.suppress(CerebroError, Gone, OSError), contextlib.closing(connected(listen)) as connection:
+    with (
+        contextlib.suppress(CerebroError, Gone, OSError, KeyError),
+        contextlib.closing(connected(listen)) as connection,
+    ):
         send(connection, Prepare(engine))
 
 
 def report(listen: Listen) -> Report:
-    with contextlib.closing(connected(listen)) as connection:
-        send(connection, Ask())
-        message = answer(connection, listen)
+    try:
+        with contextlib.closing(connected(listen)) as connection:
+            send(connection, Ask())
+            message = answer(connection, listen)
+    except Gone as error:
+        raise TrainerFailed("the process that starts trainers does not answer", detail=str(error)) from error
     assert isinstance(message, Report)
     return message
 
@@ -271,8 +278,8 @@ def version() -> str:
     python = Path(installation()["trainer_python"])
     changing: Sequence[Path] = [
         INSTALLATION / "install.json",
-        python.parents[1] / "pyvenv.cfg",
-        *sorted((python.parents[1] / "lib").glob("python3*/site-packages")),
+        python.parent.parent / "pyvenv.cfg",
+        *sorted((python.parent.parent / "lib").glob("python3*/site-packages")),
     ]
     for path in changing:
         with contextlib.suppress(OSError):

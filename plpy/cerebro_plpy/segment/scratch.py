@@ -59,7 +59,7 @@ def remove_leftovers() -> None:
         with contextlib.suppress(OSError):  # there is no such folder yet, or another session removes the same ones
             for leftover in base.iterdir() if is_ours(base) else ():
                 pid, _, start = leftover.name.partition("-")
-                if pid.isdigit() and process_start(int(pid)) != start:
+                if pid.isdigit() and has_ended(int(pid), start):
                     shutil.rmtree(leftover, ignore_errors=True)
 
 
@@ -79,12 +79,26 @@ def process_numbers() -> int:
     return 0
 
 
+def has_ended(pid: int, start: str) -> bool:
+    """Whether a process that started then is gone.  When in doubt (no descriptor is free), it is not."""
+    try:
+        return _start(pid) != start
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:
+        return False
+
+
 def process_start(pid: int) -> str:
     """The time when a process started, in clock ticks since boot: it tells processes with the same number apart."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        return _start(pid)
+    except OSError:
         return ""
+
+
+def _start(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
 
 
 def require_disk(folder: Path, size: int, held: int = 0) -> None:

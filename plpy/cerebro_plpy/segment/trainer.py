@@ -60,6 +60,7 @@ class TrainerProcess:
         confined = confined if installation().get("confine", True) else []
         start = StartTrainer(settings.engine, [str(folder) for folder in folders], confined)
         self._child = nursery.Child(start, self.log, listen)
+        self._runs = False  # whether it has been seen to run
         self._decoder = frames.Decoder()
         self._current: Order[Any] | None = None  # the order that it works on
         self._engine: EngineStarted | None = None
@@ -86,6 +87,8 @@ class TrainerProcess:
     def begin(self, order: Order[Any]) -> None:
         """Send an order."""
         frame = encoded(order)
+        if self._child.orders < 0:
+            raise TrainerFailed("the trainer was ended")
         self.started()
         if self._current is not None:  # the next answer would be the current order's
             self.kill()
@@ -154,8 +157,11 @@ class TrainerProcess:
         now = time.monotonic()
         if not self._hang_after or now - self._alive_at < self._hang_after:
             return
-        if self._child.known_pid is None and now - self._alive_at < STARTS_WITHIN:
-            return  # the nursery sees to it that its template imports the framework, or another Python does
+        if not self._runs:  # the nursery sees to it that its template imports the framework, or another Python does
+            if self._child.known_pid is not None or now - self._alive_at > STARTS_WITHIN:
+                self._runs = True
+                self._saw_life()
+            return
         used = self._computed()
         if used - self._cpu_then < LIFE * (now - self._alive_at):
             self.kill()
