@@ -2,10 +2,10 @@
 
     python -I -B …/cerebro_db/nn/nursery.py FOLDER POSTMASTER KEEP
 
-A trainer that a session starts by itself becomes a child of the postmaster when the session ends and the postmaster is
-process 1, as in a container.  PostgreSQL takes a child that dies of a signal for a crashed server process, and ends
-all sessions.  So trainers are children of this process, which is small, inherits whatever they leave, and always exits
-with 0.
+If sessions started trainers themselves, the postmaster would inherit the trainer of a session that ends, where the
+postmaster is process 1, as in a container.  PostgreSQL takes a child that dies of a signal for a crashed process of
+the server, and ends all sessions.  So trainers are children of this process.  It is small, inherits whatever they
+leave, and always exits with 0.
 
 It also keeps a template of each engine: a process that has imported the framework and opened no device (template.py).
 A trainer is a fork of the template, which takes a fiftieth of the time that importing takes.  A template that nobody
@@ -256,7 +256,8 @@ class Nursery:
     def _sweep(self) -> bool:
         """Remove the folders of sessions whose process has ended. Whether one may still be ending."""
         for left in list(self.left):
-            ended = not lives(left.session.pid, left.session.born)
+            # Without its birth nothing can be said of a process: the first call of the next session removes its files.
+            ended = bool(left.session.born) and not lives(left.session.pid, left.session.born)
             if ended and os.fork() == 0:  # it can take long, and nobody must wait for it
                 for folder in left.session.folders:
                     shutil.rmtree(folder, ignore_errors=True)
