@@ -14,7 +14,7 @@ import psycopg2
 
 from . import extension
 from .account import Account
-from .database import create_database, equip
+from .database import create_database, equip, warm_up
 from .errors import ClusterError
 from .files import DATABASE, SUPERUSER, ClusterFiles
 from .installation import Installation
@@ -185,6 +185,8 @@ class Cluster(ClusterFiles):
             self.keep(replace(record, script=script))
         elif record.script != script:
             return "stale"  # the same version, created from an SQL script that differed
+        with contextlib.closing(self.connect()) as connection:
+            warm_up(connection)
         return done
 
 

@@ -152,6 +152,8 @@ class Trainer:
     def describe(self, order: Describe) -> Described:
         Fit.of(order.configuration)
         ready = self._programs.ready(order.configuration, order.layout)
+        with self._programs.configuration_errors():
+            ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
         return Described(**_description(ready, [order.configuration, *order.others], order.layout))
 
     def try_engine(self, order: TryEngine) -> EngineTried:

@@ -25,5 +25,6 @@ from .segment.functions import data_in, predict_chunk, state_in, state_out, work
 from .serving.evaluate import keras_evaluate
 from .serving.predict import keras_predict
 from .sessions.logins import setup_logins
+from .sessions.warm_up import warm_up, warm_up_here
 
 scratch.remove_leftovers()  # once in each session: this module is imported by the first call of a function

@@ -120,6 +120,14 @@ COMMENT ON FUNCTION cerebro._dismiss_waiting() IS
 -- What a worker session calls on its segment.  Each function acts for its caller, and can use only what belongs to the
 -- session that calls it: no argument is a path or a credential.
 
+CREATE OR REPLACE FUNCTION cerebro._warm_up(engine text) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.warm_up_here(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._warm_up(text) IS
+'Has the server of this segment import an engine, and does not wait for that.';
+
 CREATE OR REPLACE FUNCTION cerebro._worker_open(settings jsonb) RETURNS jsonb
 LANGUAGE plpython3u AS $py$
 @cerebro@

@@ -1,4 +1,16 @@
--- Checking the installation.
+-- Looking after the installation.
+
+CREATE OR REPLACE FUNCTION cerebro.warm_up(engine text DEFAULT NULL) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.warm_up(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.warm_up(text) IS
+'Has every server import a framework now, so that the next call starts its trainers in an instant, and returns at
+once. Packing a table does the same. Frameworks that nobody uses are dropped after half an hour, or after the seconds
+that keep_ready in install.json says.
+
+- engine: tensorflow, jax or torch. NULL: tensorflow.';
 
 CREATE OR REPLACE FUNCTION cerebro.doctor(segments integer DEFAULT NULL)
 RETURNS TABLE (place text, check_name text, status text, found text, advice text)

@@ -120,8 +120,10 @@ def test_shared_numbers_change_no_bit(trainer: Trainer, plain: Any, name: str) -
             trained = trainer.train(
                 configuration, str(unit), states[number], seed=SEED, shuffle_seed=SHUFFLE_SEEDS[unit], out=str(file)
             )
-            if number:
-                assert trained.seconds["build"] < 0.1  # nothing is traced again
+            if unit == number == 0:
+                tracing = trained.seconds["build"]
+            else:
+                assert trained.seconds["build"] < tracing / 3, "nothing is traced again"
             states[number] = full(trained)
     for number in range(2):
         tensors = safetensors.numpy.load_file(states[number].path)

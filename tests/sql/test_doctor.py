@@ -10,6 +10,7 @@ import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
 from tests.conftest import connect
+from tests.sql.lab import eventually
 
 LINE = "local  all  +cerebro_worker  scram-sha-256"
 
@@ -95,3 +96,14 @@ def test_what_is_wrong_is_told_with_what_to_do(cluster: Any, db: Any) -> None:
 def test_it_can_be_cancelled(db: Any) -> None:
     with db.cursor() as cursor, pytest.raises(psycopg2.errors.QueryCanceled):
         cursor.execute("SET statement_timeout = '700ms'; SELECT count(*) FROM cerebro.doctor(1)")
+
+
+def test_a_framework_is_imported_before_somebody_needs_it(db: Any) -> None:
+    with db.cursor() as cursor:
+        cursor.execute("SELECT cerebro.warm_up('jax')")
+        cursor.execute("SELECT version()")
+        if "Greenplum" not in cursor.fetchone()[0]:  # there the segments import, and the coordinator reports of itself
+            eventually(lambda: "JAX (ready" in ask(db)["installation", "nursery"][1], 120, "JAX is imported")
+        with pytest.raises(psycopg2.Error, match="there is no engine 'caffe'") as refused:
+            cursor.execute("SELECT cerebro.warm_up('caffe')")
+    assert "tensorflow, jax, torch" in refused.value.diag.message_hint

@@ -81,6 +81,9 @@ class Program(Protocol):
         ``members``: how many are fused; 0: the program trains one model.
         """
 
+    def prepare_ahead(self) -> None:
+        """Compile what any training needs, if that helps other trainers, too."""
+
     def train(self, slab: Slab, batch_size: int) -> None: ...
 
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...

@@ -107,6 +107,12 @@ class KerasProgram(abc.ABC):
         if self.output_columns:
             self._try_one_row()
 
+    def _all_variables(self) -> list[Any]:
+        """All that steps read and write: the state, what the metrics count, and the numbers."""
+        counted = [variable for metric in self.model.metrics for variable in metric.variables]
+        numbers = [each for one in self._numbers for each in (one, one.complement)] if self.compiles else []
+        return [*self._state, *counted, *numbers]
+
     # --- the state in the variables ---
 
     def initialise(self, configuration: dict[str, Any], seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
@@ -167,6 +173,9 @@ class KerasProgram(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None: ...
+
+    def prepare_ahead(self) -> None:  # noqa: B027  (most engines have nothing to do)
+        pass
 
     @abc.abstractmethod
     def train(self, slab: Slab, batch_size: int) -> None: ...

@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
-import functools
+import json
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cerebro_db.nn.engines.graphs import Graph, Graphs, ProgramGraphs
 from cerebro_db.nn.engines.program import KerasProgram
+from cerebro_db.nn.models import custom_functions
+from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 LARGEST_COPY = 16 << 20  # bytes; a larger tensor is not copied when it is loaded
@@ -41,12 +45,13 @@ def open(threads: int | None, deterministic: bool, compiled: str | None) -> Tens
         # of additions. On a CPU neither setting costs anything, so bits are always reproducible there: 120 against 117
         # µs/step for a 64-128-64-2 MLP, 1420 against 1390 for a small CNN (1 thread; within the noise).
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    return TensorFlowEngine(tf)
+    return TensorFlowEngine(tf, None if compiled is None else Path(compiled) / "tensorflow", [threads, deterministic])
 
 
 class TensorFlowEngine:
-    def __init__(self, tf: Any) -> None:
+    def __init__(self, tf: Any, folder: Path | None, settings: list[Any]) -> None:
         self._tf = tf
+        self._graphs = Graphs(tf, folder, [self.versions(), self.devices(), *settings])
 
     def versions(self) -> dict[str, str]:
         import keras
@@ -57,26 +62,20 @@ class TensorFlowEngine:
         return [device.name.removeprefix("/physical_device:") for device in self._tf.config.list_physical_devices()]
 
     def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> TensorFlowProgram:
-        return TensorFlowProgram(self._tf, configuration, layout, seed)
+        return TensorFlowProgram(self._tf, self._graphs, configuration, layout, seed)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, self._tf.errors.ResourceExhaustedError)
 
 
 class TensorFlowProgram(KerasProgram):
-    def __init__(self, tf: Any, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int) -> None:
+    def __init__(
+        self, tf: Any, graphs: Graphs, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int
+    ) -> None:
         super().__init__(configuration, layout, seed)
         self._tf = tf
-        if layout is not None:
-            columns = layout["inputs"] + layout["outputs"]
-            specs = [tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in columns]
-            inputs = specs[: len(layout["inputs"])]
-            batch_size = tf.TensorSpec((), tf.int32)  # an argument, so that one trace serves all batch sizes
-            self._functions = {
-                "train": self._compiled(self._loop("train", self.model.train_step), [specs, batch_size]),
-                "evaluate": self._compiled(self._loop("evaluate", self.model.test_step), [specs, batch_size]),
-                "predict": self._compiled(self._predict_batch, [inputs]),
-            }
+        key = program_key(configuration, layout)
+        self._graphs = ProgramGraphs(graphs, json.dumps([key, custom_functions.sources(key)]), self._all_variables())
 
     def set(self, index: int, value: np.ndarray) -> None:
         if value.nbytes <= LARGEST_COPY or value.dtype != np.float32:
@@ -88,44 +87,63 @@ class TensorFlowProgram(KerasProgram):
         self._state[index].value.assign(self._tf.experimental.dlpack.from_dlpack(value.__dlpack__()))
 
     def get_all(self) -> list[np.ndarray]:
-        return [tensor.numpy() for tensor in self._read_all()]
+        """Reads all variables in one call: a call for each takes 0.5 ms, as Keras makes it."""
+        return [tensor.numpy() for tensor in self._function("read")()]
 
     def set_all(self, values: Sequence[np.ndarray]) -> None:
-        self.touched()
-        self._write_all([self._tf.constant(value) for value in values])
-
-    @functools.cached_property
-    def _read_all(self) -> Any:
-        """Reads all variables in one call: a call for each takes 0.5 ms, as Keras makes it."""
-        return self._tf.function(lambda: [variable.value.read_value() for variable in self._state], autograph=False)
-
-    @functools.cached_property
-    def _write_all(self) -> Any:
         """Assigns all variables in one call: a call for each takes 1.2 ms, as Keras makes it."""
-
-        def assign(values: list[Any]) -> None:
-            for variable, value in zip(self._state, values):
-                variable.value.assign(value)
-
-        return self._tf.function(assign, autograph=False)
+        self.touched()
+        self._function("write")(*values)
 
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
-        self._functions[what].get_concrete_function()
+        self._function(what)
+
+    def prepare_ahead(self) -> None:
+        if self._graphs.kept and self.output_columns:
+            self._function("train")
 
     def train(self, slab: Slab, batch_size: int) -> None:
         self.touched()
-        self._functions["train"](slab.gathered(slab.dataset.columns), self._tf.constant(batch_size))
+        self._function("train")(*slab.gathered(slab.dataset.columns), np.int32(batch_size))
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:
-        self._functions["evaluate"](slab.gathered(slab.dataset.columns), self._tf.constant(batch_size))
+        self._function("evaluate")(*slab.gathered(slab.dataset.columns), np.int32(batch_size))
 
     def predict(self, batch: Slab) -> list[np.ndarray]:
-        outputs = self._functions["predict"](batch.gathered(batch.dataset.inputs))
+        outputs = self._function("predict")(*batch.gathered(batch.dataset.inputs))
         return [np.asarray(output, "float32") for output in outputs]
 
-    def _compiled(self, function: Callable[..., Any], signature: list[Any]) -> Any:
+    # --- what is traced ---
+
+    def _function(self, what: str) -> Graph:
+        return self._graphs.function(what, lambda: self._traced(what))
+
+    def _traced(self, what: str) -> Any:
+        tf = self._tf
+        if what == "read":
+            return self._concrete(lambda: [variable.value.read_value() for variable in self._state], [])
+        if what == "write":
+            values = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self._state]
+            return self._concrete(self._write_values, [values])
+        assert self.layout is not None
+        inputs, outputs = (
+            [tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in self.layout[end]]
+            for end in ("inputs", "outputs")
+        )
+        if what == "predict":
+            return self._concrete(self._predict_batch, [inputs])
+        batch_size = tf.TensorSpec((), tf.int32)  # an argument, so that one trace serves all batch sizes
+        step = self.model.train_step if what == "train" else self.model.test_step
+        return self._concrete(self._loop(what, step), [inputs + outputs, batch_size])
+
+    def _concrete(self, function: Callable[..., Any], signature: list[Any]) -> Any:
         # without autograph: Keras' steps are graph code already
-        return self._tf.function(function, input_signature=signature, autograph=False, jit_compile=False)
+        traced = self._tf.function(function, input_signature=signature, autograph=False, jit_compile=False)
+        return traced.get_concrete_function()
+
+    def _write_values(self, values: list[Any]) -> None:
+        for variable, value in zip(self._state, values):
+            variable.value.assign(value)
 
     def _loop(self, what: str, step: Callable[[Any], Any]) -> Callable[[list[Any], Any], None]:
         """A function that runs a step on each batch of a slab; the last batch may have fewer rows, as with Keras."""

@@ -36,6 +36,11 @@ def known() -> custom.Known:
     }
 
 
+def sources(text: str) -> list[tuple[str, str, str]]:
+    """Name, kind and source of each function that a text may name."""
+    return [(reference, *found) for reference, found in sorted(_sources.items()) if reference in text]
+
+
 def is_one(name: str) -> bool:
     return custom.split(name) is not None
 

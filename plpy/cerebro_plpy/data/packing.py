@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 
 from cerebro_db.core import packing, preparation
-from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.preparation import OneHot
@@ -17,11 +16,10 @@ from cerebro_db.core.texts import counted
 from .. import platform
 from ..database import relations
 from ..database.access import Database
-from ..database.cancellation import listener
 from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..platform import Rule
-from ..segment import nursery
+from ..sessions import warm_up
 from . import agreement, buffers, labels, variables
 from .preparation import SourceVariable, applied, find_shapes
 from .summary import Packing, read_training
@@ -58,7 +56,7 @@ def training_preprocessor_dl(
     ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents, TRAINING)]
     outs = [applied(one.name, [one], variables.output_preparation(one, TRAINING)) for one in dependents]
     variables.check_names(ins, outs, TRAINING)
-    _prepare_a_trainer(db)
+    warm_up.everywhere(db)  # whoever packs a table wants to train soon
     rows = buffers.count(db, source, ins + outs, TRAINING)
     find_shapes(db, source, ins + outs, TRAINING)
     _find_labels(db, source, outs, num_classes)
@@ -151,12 +149,6 @@ def validation_preprocessor_dl(
 
 def _free_output(db: Database, text: str | None, module: str) -> Name:
     return relations.new(db, text, module, ("_summary",))
-
-
-def _prepare_a_trainer(db: Database) -> None:
-    """Whoever packs a table wants to train soon: the framework is imported meanwhile."""
-    if platform.of(db).runs_functions_in_session:  # else the trainers are on other hosts
-        nursery.prepare(DEFAULT, listener(db.plpy))
 
 
 def _check_buffer_size(buffer_size: int | None, module: str) -> None:

@@ -51,6 +51,8 @@ class Platform(abc.ABC):
     waits_in_own_session: bool
     # A worker role acts for its user from the moment of its login, on the segments, too.  Otherwise SET ROLE is enough.
     sets_role_at_login: bool
+    # What makes a query call its function once on each server that has segments.
+    on_every_server: str = ""
     # What a lock timeout may mean here besides a lock.
     other_waits: str = ""
     # Settings that the doctor shows only on this platform, each with a note.  Every value is fine.

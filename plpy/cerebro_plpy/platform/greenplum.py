@@ -34,6 +34,7 @@ class Greenplum(Platform):
     # A segment's process that replaces a killed one knows the login, but no SET ROLE.  It has to finish what the killed
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True
+    on_every_server = "FROM gp_dist_random('pg_catalog.gp_id')"
     other_waits = "Or its resource queue was full: SELECT * FROM gp_toolkit.gp_resqueue_status shows who waits."
     shown_settings = (
         ("gp_enable_global_deadlock_detector", "either is fine: runs append rows, and empty tables of their own"),

@@ -1,7 +1,8 @@
 """The folders in which trainers keep compiled programs for later trainers of the same user.
 
-Compiling takes XLA longer than training many a model, and each trainer of a run would compile the same programs.  The
-folders hold machine code, so a trainer may use the folder of the user for whom it works, and no other.
+To compile (XLA) or to trace (TensorFlow) takes longer than to train many a model, and each trainer of a run would do it
+for the same programs.  The folders hold machine code and graphs of any operations, so a trainer may use the folder of
+the user for whom it works, and no other.
 """
 
 from __future__ import annotations

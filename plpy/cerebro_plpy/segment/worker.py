@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cerebro_db.core import protocol
-from cerebro_db.core.engines import COMPILED_PER_BATCH_SIZE, DEFAULT
+from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.errors import CerebroError, DiskFull, InvalidArgument, TrainerFailed, WrongState
 from cerebro_db.core.protocol import (
     Begin,
@@ -136,9 +136,7 @@ class Segment:
         trainer = self.trainers.get(engine)
         if trainer is None or not trainer.alive:
             self.close_trainers(keep=set(self.trainers) - {engine})
-            kept = None
-            if engine in COMPILED_PER_BATCH_SIZE:
-                kept = compiled.folder_of_user(Database(self.plpy), data_folder())
+            kept = compiled.folder_of_user(Database(self.plpy), data_folder())
             trainer = TrainerProcess(self.folders, replace(settings, engine=engine), self.listen, self._report, kept)
             self.rows.drop_damaged()
             try:

@@ -1,0 +1,30 @@
+"""The function ``warm_up``: the framework is imported before somebody has to wait for that."""
+
+from __future__ import annotations
+
+from cerebro_db.core.engines import DEFAULT
+
+from .. import platform
+from ..database.access import Database
+from ..database.cancellation import listener
+from ..database.entry import entry
+from ..segment import nursery
+from ..segment.filling import require_engine
+
+
+@entry
+def warm_up(db: Database, engine: str | None) -> None:
+    everywhere(db, engine or DEFAULT)
+
+
+@entry
+def warm_up_here(db: Database, engine: str) -> None:
+    """On the server of a segment."""
+    require_engine(engine)
+    nursery.prepare(engine, listener(db.plpy))
+
+
+def everywhere(db: Database, engine: str = DEFAULT) -> None:
+    """Have every server of segments import an engine, for trainers that will be wanted soon.  Nobody waits for it."""
+    require_engine(engine)
+    db.rows(f"SELECT cerebro._warm_up($1) {platform.of(db).on_every_server}", ("text",), engine)
