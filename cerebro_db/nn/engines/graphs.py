@@ -73,6 +73,18 @@ class ProgramGraphs:
             self._ready[what] = found
         return self._ready[what]
 
+    def note(self, what: str) -> None:
+        """Tell later trainers that something was found out about this program."""
+        path = self._graphs.path(self._key, what)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                path.touch()
+
+    def noted(self, what: str) -> bool:
+        path = self._graphs.path(self._key, what)
+        return path is not None and path.exists()
+
     def _write(self, path: Path, concrete: Any) -> None:
         """Keep a function, unless it needs more than the program's variables."""
         from tensorflow.core.framework import function_pb2

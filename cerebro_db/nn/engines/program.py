@@ -17,7 +17,7 @@ from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.texts import counted
 from cerebro_db.nn import metric_states
 from cerebro_db.nn.engines.base import Fusion
-from cerebro_db.nn.models import build, numbers
+from cerebro_db.nn.models import build, initial, numbers
 from cerebro_db.nn.models.adapt import (
     InputColumn,
     OutputColumn,
@@ -27,6 +27,7 @@ from cerebro_db.nn.models.adapt import (
     require_probabilities,
     takes_probabilities,
 )
+from cerebro_db.nn.models.initial import Recipe
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 LARGE = 1 << 20  # elements of variables
@@ -72,10 +73,14 @@ class KerasProgram(abc.ABC):
     def __init__(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> None:
         self.layout = layout
         shape, _ = numbers.apart(configuration)
-        self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
+        self._makers: initial.Makers | None  # until a recipe was made of them
+        with initial.observed() as self._makers:
+            self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
         self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
         self._untouched: tuple[Any, int] | None = (configuration["compile"]["optimizer"], seed)
         self._state = whole_state(self.model)
+        self._recipe: Recipe | None = None
+        self._recipe_is_right = False
         self.weights = len(self.model.weights)
         self.variables = [
             # the number makes the name unique: paths need not be
@@ -119,22 +124,57 @@ class KerasProgram(abc.ABC):
         start = (configuration["compile"]["optimizer"], seed)
         if self._untouched == start and weights is None:
             return  # the variables still have the values with which the program was built
-        fresh = whole_state(build.build_model(configuration, self.layout, seed, weights))
+        self.touched()
         if large(self._state):
+            fresh = whole_state(build.build_model(configuration, self.layout, seed, weights))
             for mine, its in zip(self._state, fresh):
                 mine.assign(its.value)
             del fresh, its
             gc.collect()  # a Keras model refers to itself
         else:
-            self.set_all([np.asarray(variable) for variable in fresh])
+            self.set_all(self._initial_values(configuration, seed, weights))
         self._untouched = start if weights is None else None
+
+    def _initial_values(
+        self, configuration: dict[str, Any], seed: int, weights: Iterable[np.ndarray] | None
+    ) -> Sequence[np.ndarray]:
+        recipe = None if weights is not None else self._recipe
+        rate = self._learning_rate(configuration) if recipe is not None else None
+        if recipe is not None and rate is not None and self._recipe_is_right:
+            return recipe.values(seed, rate)
+        built = [np.asarray(one) for one in whole_state(build.build_model(configuration, self.layout, seed, weights))]
+        if recipe is not None and rate is not None and not initial.same_seed(recipe.seed, seed):
+            self._recipe_is_right = recipe.gives(built, seed, rate)
+            if self._recipe_is_right:
+                self.recipe_was_right()
+            else:
+                self._recipe = None
+        return built
+
+    def _learning_rate(self, configuration: dict[str, Any]) -> tuple[int, float] | None:
+        """The place of the learning rate in the state, and its value, if the configuration has it as a number."""
+        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        rate: Any = (configuration["compile"]["optimizer"].get("config") or {}).get("learning_rate")
+        places = [place for place, one in enumerate(self._state) if one is optimizer._learning_rate]
+        return (places[0], float(rate)) if places and build.is_number(rate) else None
+
+    def recipe_was_right_before(self) -> bool:
+        """Whether another trainer has found out that the recipe of this program is right."""
+        return False
+
+    def recipe_was_right(self) -> None:  # noqa: B027  (most engines have no way)
+        """Tell other trainers so."""
 
     def put_numbers(self, configuration: dict[str, Any]) -> None:
         numbers.put(self._numbers, configuration)
 
     def touched(self) -> None:
-        """The variables no longer have the values with which the program was built."""
-        self._untouched = None
+        """The variables are about to lose the values with which the program was built."""
+        if self._makers and self._untouched is not None and self.output_columns and not large(self._state):
+            _, seed = self._untouched
+            self._recipe = Recipe(self._state, self._makers, self.get_all(), seed)
+            self._recipe_is_right = self.recipe_was_right_before()
+        self._untouched = self._makers = None
 
     def get(self, index: int) -> np.ndarray:
         return np.asarray(self._state[index])

@@ -95,6 +95,12 @@ class TensorFlowProgram(KerasProgram):
         self.touched()
         self._function("write")(*values)
 
+    def recipe_was_right_before(self) -> bool:
+        return self._graphs.noted("recipe")
+
+    def recipe_was_right(self) -> None:
+        self._graphs.note("recipe")
+
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
         self._function(what)
 

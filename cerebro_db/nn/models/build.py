@@ -33,7 +33,7 @@ def program_key(configuration: dict[str, Any], layout: dict[str, Any] | None) ->
     optimizer = compile_.get("optimizer")
     if isinstance(optimizer, dict):
         arguments = dict(optimizer.get("config") or {})
-        if _is_number(arguments.get("learning_rate", 0.0)):
+        if is_number(arguments.get("learning_rate", 0.0)):
             arguments.pop("learning_rate", None)
         compile_["optimizer"] = {**optimizer, "config": arguments}
     columns = layout and [layout["inputs"], layout["outputs"]]
@@ -198,7 +198,7 @@ def _optimizer(optimizer: Any) -> Any:
     rate = arguments.get("learning_rate")
     if isinstance(rate, dict):
         arguments["learning_rate"] = keras.optimizers.schedules.deserialize(rate)
-    elif rate is not None and _is_number(rate):
+    elif rate is not None and is_number(rate):
         arguments["learning_rate"] = float(rate)
     # by the class: deserialize() would hide "unexpected argument 'lr'" under three other messages
     found = getattr(keras.optimizers, optimizer["class_name"], None)
@@ -222,5 +222,5 @@ def _each(wanted: Any, get: Callable[[Any], Any]) -> Any:
     return wanted
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
