@@ -11,13 +11,15 @@ BEGIN
     IF COALESCE(verifier !~ '^SCRAM-SHA-256\$', true) THEN
         RAISE EXCEPTION 'this is no SCRAM verifier' USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    -- One login of a user at a time, from any database: two sessions that make or alter a role at once would fail. Nobody
+    -- but the user and administrators can lock this row.
     SELECT oid, rolcanlogin AND COALESCE(rolvaliduntil > clock_timestamp(), true) AS may_log_in
-      INTO known FROM pg_roles WHERE rolname = owner;
+      INTO known FROM pg_authid WHERE rolname = owner FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'role "%" does not exist', owner USING ERRCODE = 'undefined_object';
     END IF;
     worker := 'cerebro_w_' || known.oid;
-    -- One login at a time: two sessions that alter the same role at once would fail.
+    -- A login whose end is not committed yet has this lock (cerebro._close_login).
     PERFORM FROM pg_authid WHERE rolname = worker FOR UPDATE;
     IF NOT FOUND THEN
         EXECUTE format('CREATE ROLE %I', worker);
@@ -31,7 +33,9 @@ BEGIN
                    ' CONNECTION LIMIT -1 VALID UNTIL %L PASSWORD %L',
                    worker, clock_timestamp() + interval '30 seconds', verifier);
     FOR other IN SELECT d.datname AS database
-                   FROM pg_db_role_setting s JOIN pg_roles w ON w.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase
+                   FROM pg_db_role_setting s
+                   JOIN pg_roles w ON w.oid = s.setrole
+                   LEFT JOIN pg_database d ON d.oid = s.setdatabase
                   WHERE w.rolname = worker
                     -- On Greenplum the role sets itself to begin as its user (sessions/logins.py).
                     AND NOT (s.setdatabase = 0 AND s.setconfig = ARRAY['role=' || owner])

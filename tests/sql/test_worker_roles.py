@@ -15,6 +15,7 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from cerebro_plpy.sessions import logins
 from tests.conftest import connect
+from tests.sql.lab import eventually
 from tests.sql.users import Town, User, equip, fit, town
 
 PLANTED = """
@@ -154,35 +155,47 @@ def test_who_may_not_log_in_has_no_worker_sessions(root: Town, bob: User, change
 def test_many_logins_at_once(root: Town, bob: User, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sessions that alter one role at the same moment are an error in PostgreSQL; here all of them succeed."""
     monkeypatch.chdir(data_folder)  # as in the server's own processes
-    user, found = owner_of(root, bob), []
+    carol = root.user("carol", "cerebro_user")
+    assert logged_in(owner_of(root, carol), 4, 1) == [carol.name] * 4  # they make the role, too
+    assert logged_in(owner_of(root, bob), 4, 5) == [bob.name] * 20
+
+
+def logged_in(user: logins.Owner, sessions: int, times: int) -> list[str]:
+    """The roles as which so many sessions at once work after their logins."""
+    found = []
 
     def log_in() -> None:
-        for _ in range(5):
+        for _ in range(times):
             with contextlib.closing(logins.session_of(user, "test", lambda: None)) as session:
                 found.append(session.run("SELECT current_user::text")[0][0])
 
-    threads = [threading.Thread(target=log_in) for _ in range(4)]
+    threads = [threading.Thread(target=log_in) for _ in range(sessions)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [bob.name] * 20
+    return found
 
 
-def test_a_new_worker_role_that_two_sessions_make_at_once(
-    root: Town, data_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(data_folder)
-    carol, found = root.user("carol", "cerebro_user"), []
-    user = owner_of(root, carol)
+def test_two_sessions_that_make_a_worker_role_at_once(root: Town) -> None:
+    """The second one waits for the first, and then finds the role."""
+    dave = root.user("dave", "cerebro_user")
+    enrol = "SELECT cerebro._enrol(%s, %s)"
+    with contextlib.closing(connect(root.dsn)) as first, contextlib.closing(connect(root.dsn)) as second:
+        first.autocommit = False
+        first.cursor().execute(enrol, (dave.name, logins.scram_verifier("one")))
+        found: list[Any] = []
 
-    def log_in() -> None:
-        with contextlib.closing(logins.session_of(user, "test", lambda: None)) as session:
-            found.append(session.run("SELECT current_user::text")[0][0])
+        def enrol_too() -> None:
+            with second.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '60s'")
+                cursor.execute(enrol, (dave.name, logins.scram_verifier("two")))
+                found.extend(cursor.fetchall())
 
-    threads = [threading.Thread(target=log_in) for _ in range(4)]
-    for thread in threads:
+        thread = threading.Thread(target=enrol_too)
         thread.start()
-    for thread in threads:
+        waits = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+        eventually(lambda: root(waits, second.info.backend_pid), 30, "the second session waits")
+        first.commit()
         thread.join()
-    assert found == [carol.name] * 4
+    assert found == [(worker_of(root, dave),)]

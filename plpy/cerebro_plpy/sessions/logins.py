@@ -298,4 +298,4 @@ def _others_were_here(error: CannotConnect | psycopg2.Error) -> bool:
     """Whether a login failed because another session altered the role at the same moment."""
     if isinstance(error, CannotConnect):
         return "password authentication failed" in (error.detail or "")
-    return error.pgcode in (CONCURRENTLY_UPDATED, "23505", "42710")
+    return error.pgcode == CONCURRENTLY_UPDATED
