@@ -28,6 +28,9 @@ AUTO_ENGINES = ("tensorflow", "jax")
 # The engines that compile for each batch size, which takes longer than reading what another trainer has compiled.
 COMPILED_PER_BATCH_SIZE = frozenset({"jax"})
 
+# The threads of a trainer.  The operating-system account may start only so many, and a trainer starts them all.
+MOST_THREADS = 256
+
 # ``auto`` tries a second engine only if a segment has more seconds of training left than this.  To start and to try a
 # second engine takes a segment 3 to 4 s, and the wrong engine takes at least twice as long as the right engine.  So a
 # trial cannot pay below 8 s.  From 15 s on, it saves more after a wrong first choice than it costs after a right one.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .architecture.precision import PRECISIONS
-from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES
+from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, MOST_THREADS
 from .errors import CerebroError, InvalidArgument, Unsupported
 
 MODULE = "madlib_fit_multiple_model"  # the function that error messages name, unless the caller gives another
@@ -125,7 +125,7 @@ _TABLE = (
         what="Number of processor threads of the trainer on each segment.",
         when="To leave processors to other work, or to use more of them where a run has few segments.",
         unset="the number of processors divided by the number of segments, at least 1; 1 with deterministic",
-        bounds=(1, 256),  # the operating-system account may start only so many, and a trainer starts them all
+        bounds=(1, MOST_THREADS),
     ),
     Option(
         name="cache_mb",

@@ -17,6 +17,15 @@ SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner,
 COMMENT ON VIEW cerebro._state_size IS
 'The disk space of the state tables of all runs, in bytes per table, with its owner.';
 
+-- Worker processes read this themselves, so that nobody who calls their functions by hand can leave the limit out. The
+-- user of the session counts, too: SET ROLE to a group must not lift a limit.
+CREATE OR REPLACE VIEW cerebro._trainer_limit WITH (security_barrier) AS
+SELECT COALESCE(min(max_trainer_mb) FILTER (WHERE role::oid <> 0), min(max_trainer_mb)) AS trainer_mb
+  FROM cerebro.role_limit
+ WHERE role::oid IN (0, quote_ident(current_user)::regrole::oid, quote_ident(session_user)::regrole::oid);
+COMMENT ON VIEW cerebro._trainer_limit IS
+'The megabytes of private memory that each trainer of the current user may take; NULL: no limit.';
+
 -- A run is checked against the same figures that users see here.
 CREATE OR REPLACE VIEW cerebro.limits WITH (security_barrier) AS
 WITH mine AS (
@@ -27,7 +36,7 @@ WITH mine AS (
            COALESCE(own.min_free_connections, everybody.min_free_connections,
                     GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections,
            COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds,
-           COALESCE(own.max_trainer_mb, everybody.max_trainer_mb) AS trainer_mb
+           (SELECT trainer_mb FROM cerebro._trainer_limit) AS trainer_mb
       FROM (VALUES (1)) one
       LEFT JOIN cerebro.role_limit own ON own.role = quote_ident(current_user)::regrole
       LEFT JOIN cerebro.role_limit everybody ON everybody.role::oid = 0
@@ -35,8 +44,10 @@ WITH mine AS (
     SELECT count(*) AS runs, COALESCE(sum(segments), 0) AS segments,
            max(extract(epoch FROM clock_timestamp() - last.at)) AS seconds
       FROM cerebro.runs
-     CROSS JOIN LATERAL (SELECT max(e.at) AS at FROM cerebro.event e
-                          WHERE e.run = runs.run AND pg_catalog.pg_get_userbyid(e.owner) = runs.owner AND e.event = 'started') last
+     CROSS JOIN LATERAL (SELECT max(e.at) AS at
+                           FROM cerebro.event e
+                          WHERE e.run = runs.run AND pg_catalog.pg_get_userbyid(e.owner) = runs.owner
+                                AND e.event = 'started') last
      WHERE runs.owner = current_user AND runs.status = 'running'
 ), states AS (
     SELECT COALESCE(sum(bytes), 0) AS bytes FROM cerebro._state_size WHERE owner = current_user
@@ -114,7 +125,8 @@ CREATE OR REPLACE FUNCTION cerebro._forget_own(forgotten bigint, whose name) RET
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- Here the caller is not known any more, but only the owner of a run can have written this event.
-    IF EXISTS (SELECT FROM cerebro.event WHERE run = forgotten AND pg_get_userbyid(owner) = whose AND event = 'forgotten') THEN
+    IF EXISTS (SELECT FROM cerebro.event
+                WHERE run = forgotten AND pg_get_userbyid(owner) = whose AND event = 'forgotten') THEN
         PERFORM cerebro._forget(forgotten, whose);
     END IF;
 END
@@ -144,7 +156,8 @@ BEGIN
     FOREACH named IN ARRAY ARRAY['heartbeat', 'decision', 'attempt', 'evaluation', 'hop', 'event', 'model', 'configuration',
                                  'architecture', 'run']
     LOOP
-        EXECUTE format('DELETE FROM cerebro.%I WHERE run = $1 AND pg_get_userbyid(owner) = $2', named) USING forgotten, whose;
+        EXECUTE format('DELETE FROM cerebro.%I WHERE run = $1 AND pg_get_userbyid(owner) = $2', named)
+          USING forgotten, whose;
     END LOOP;
 END
 $$;

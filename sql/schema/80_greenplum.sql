@@ -12,13 +12,16 @@ BEGIN
     -- key belongs to which segment, so the table has enough keys to find several on every segment.
     EXECUTE 'CREATE TABLE cerebro.place (__dist_key__ integer PRIMARY KEY) DISTRIBUTED BY (__dist_key__)';
     EXECUTE $sql$COMMENT ON TABLE cerebro.place IS
-        'Distribution keys. A statement that names one of them runs on the segment where Greenplum''s hash puts the key.'$sql$;
+        'Distribution keys. A statement that names one of them runs on the segment where Greenplum''s hash puts '
+        'the key.'$sql$;
     INSERT INTO cerebro.place
     SELECT pg_catalog.generate_series(0, GREATEST(4096, 64 * count(*)::integer))
       FROM pg_catalog.gp_segment_configuration WHERE role = 'p' AND content >= 0;
 
     -- Trainers on the segments read the source of custom functions from their own segment.
     EXECUTE 'ALTER TABLE cerebro.custom_function SET DISTRIBUTED REPLICATED';
+    -- And so do worker processes with the limit of their trainers.
+    EXECUTE 'ALTER TABLE cerebro.role_limit SET DISTRIBUTED REPLICATED';
 
     -- All rows about a run are stored on one segment, so that joins between them need no data movement. Tables without
     -- a primary key are distributed by their first column, run, as they are.

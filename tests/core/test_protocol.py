@@ -55,7 +55,11 @@ COUNTS = st.integers(1, 1000)
 OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all values of their types
     StateRef: states(),
     TrainerSettings: st.builds(
-        TrainerSettings, engine=st.text(), threads=st.none() | COUNTS, gpu=st.none() | COUNTS, hang_after=COUNTS
+        TrainerSettings,
+        engine=st.text(),
+        threads=st.none() | st.integers(1, 256),
+        gpu=st.none() | COUNTS,
+        hang_after=COUNTS,
     ),
     protocol.Rest: st.builds(protocol.Rest, st.integers(1, protocol.LONGEST_REST), st.none() | st.lists(st.text())),
     protocol.CollectResult: st.builds(protocol.CollectResult, st.none() | st.floats(0, 1e9)),
@@ -256,7 +260,9 @@ def test_what_is_wrong_is_said(name: str, fields: dict[str, Any], said: str) -> 
 
 
 @pytest.mark.parametrize("settings_", [{}, {"engine": 1}, {"engine": "jax", "threads": 0}, {"engine": "jax", "gpu": -1},
-                                       {"engine": "jax", "cache_mb": 1 << 40}, {"engine": "jax", "x": 1}])  # fmt: skip
+                                       {"engine": "jax", "threads": 257},
+                                       {"engine": "jax", "cache_mb": 1 << 40}, {"engine": "jax", "x": 1},
+                                       {"engine": "jax", "memory_limit_mb": 900}])  # fmt: skip
 def test_settings(settings_: Any) -> None:
     with pytest.raises(InvalidArgument):
         protocol.decode_settings(json.dumps(settings_))

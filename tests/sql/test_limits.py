@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,13 +199,14 @@ def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
     assert used(ann)["running_runs"] == (1, 0)
 
 
+def limit_of(pid: int) -> str:
+    (line,) = (line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if "Max data size" in line)
+    return line.split()[3]
+
+
 @pytest.mark.same_machine
 def test_the_memory_of_trainers(ann: User, limited: Any) -> None:
     """The limit reaches the trainers of runs and of predictions; a trainer with another limit is not used again."""
-
-    def limit_of(pid: int) -> str:
-        (line,) = (line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if "Max data size" in line)
-        return line.split()[3]
 
     def trainers() -> set[int]:
         users.fit(ann, f"limited_{secrets.token_hex(3)}")
@@ -218,6 +220,40 @@ def test_the_memory_of_trainers(ann: User, limited: Any) -> None:
     second = trainers()
     assert second and not first & second
     assert {limit_of(pid) for pid in second} == {"unlimited"}
+
+
+@pytest.mark.same_machine
+def test_nobody_can_leave_out_the_limit_of_memory(town: Town, ann: User, limited: Any) -> None:
+    """By calling the worker's function with other settings, as another role, or with a GPU that is not there."""
+    others = f"others_{town.mark}"
+    town(f"CREATE ROLE {others}; GRANT cerebro_user TO {others}; GRANT {others} TO {ann.name}")
+    open_worker = "SELECT cerebro._worker_open(%s) ->> 'trainer_pid'"
+    settings = {"engine": "tensorflow", "threads": 1}
+    town("SELECT cerebro.set_limits(NULL, max_trainer_mb => 9000)")
+    try:
+        for role, limits, allowed in (
+            (ann.name, {}, 9000),
+            (ann.name, {"max_trainer_mb": 6000}, 6000),
+            (others, {"max_trainer_mb": 6000}, 6000),
+            ("cerebro_user", {"max_trainer_mb": 6000}, 6000),
+            (ann.name, {"max_segments": 9}, 9000),
+        ):
+            limited(**limits)
+            ann(f"SET ROLE {role}")
+            assert ann("SELECT allowed FROM cerebro.limits WHERE name = 'trainer_mb'") == [allowed]
+            (pid,) = ann(open_worker, json.dumps(settings))
+            ann("SELECT cerebro._work(%s)", '{"order": "inspect"}')  # answered when the trainer has taken its settings
+            assert limit_of(int(pid)) == str(allowed << 20), (role, limits)
+        for more, why in (
+            ({"memory_limit_mb": 100_000}, "the settings.memory_limit_mb cannot be given"),
+            ({"gpu": machine.gpus()}, f"there is no GPU {machine.gpus()} here"),
+            ({"threads": 257}, "a trainer cannot have threads = 257"),
+        ):
+            error = ann.refused(open_worker, json.dumps({**settings, **more}), why=errors.InvalidParameterValue)
+            assert why in str(error)
+    finally:
+        ann("RESET ROLE; SELECT cerebro._worker_close()")
+        town(f"DROP OWNED BY {others}; DROP ROLE {others}")
 
 
 def test_a_session_leaves_others_as_much_room_as_it_takes(tmp_path: Path) -> None:

@@ -110,7 +110,9 @@ def encode_settings(settings: TrainerSettings) -> str:
 
 
 def decode_settings(text: str) -> TrainerSettings:
-    return codec.decode(TrainerSettings, codec.from_json(text), "the settings")
+    settings = codec.decode(TrainerSettings, codec.from_json(text), "the settings")
+    _refuse_filled(settings, "the settings")
+    return settings
 
 
 def encode_opened(opened: WorkerOpened) -> str:

@@ -35,9 +35,9 @@ Before its reply a trainer may send `{"progress": PROGRESS}`, which the segment 
 an unknown order, an unknown or missing field, or a value of another type is an `InvalidArgument`. Fields that are
 `null` are left out.
 
-Only the segment may fill in the fields marked *by the segment* (paths of files, and the source of custom functions).
-It refuses an order of the driver that has such a field: any user may call `cerebro._work`, and with a path or with
-source text a user would act as the server's account.
+Only the segment may fill in the fields marked *by the segment* (paths of files, the source of custom functions, and
+the limit of memory). It refuses an order of the driver that has such a field: any user may call `cerebro._work`, and
+with a path or with source text a user would act as the server's account.
 """
 
 

@@ -7,11 +7,21 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Optional
 
+from cerebro_db.core.engines import MOST_THREADS
 from cerebro_db.core.errors import InvalidArgument
 
 from .answers import Json, MetricStates
 
 HANG_AFTER = 300  # seconds without an answer and without computing after which a trainer is ended, unless a run says
+# The smallest and the largest number that a setting takes.
+LARGEST = 2**31 - 1
+BOUNDS = {
+    "threads": (1, MOST_THREADS),
+    "gpu": (0, LARGEST),
+    "memory_limit_mb": (1, LARGEST),
+    "hang_after": (0, LARGEST),
+    "cache_mb": (0, LARGEST),
+}
 
 
 def by_segment() -> Any:
@@ -32,14 +42,14 @@ class TrainerSettings:
     threads: Optional[int] = None  # number of threads; None: chosen by the framework
     deterministic: bool = False  # whether equal inputs give equal bits
     gpu: Optional[int] = None  # number of the device; None: the processor
-    memory_limit_mb: Optional[int] = None  # limit of the process' private memory
+    memory_limit_mb: Optional[int] = by_segment()  # limit of the process' private memory (cerebro.set_limits)
     hang_after: int = HANG_AFTER  # seconds without an answer and without computing until the trainer is ended; 0: never
     cache_mb: Optional[int] = None  # limit of cached rows in memory; None: up to half of the machine's memory
 
     def __post_init__(self) -> None:
-        for name, least in (("threads", 1), ("gpu", 0), ("memory_limit_mb", 1), ("hang_after", 0), ("cache_mb", 0)):
+        for name, (least, most) in BOUNDS.items():
             value = getattr(self, name)
-            if value is not None and not least <= value < 1 << 31:
+            if value is not None and not least <= value <= most:
                 raise InvalidArgument(f"a trainer cannot have {name} = {value}")
 
 

@@ -1,4 +1,4 @@
-"""What a segment adds to an order of the driver (paths of files, the source of custom functions), and checks in it."""
+"""What a segment adds to orders (paths, source of custom functions, the limit of memory), and checks in them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ from cerebro_db.core.protocol import (
     Order,
     RehearseFusion,
     Train,
+    TrainerSettings,
 )
 
 from ..database.access import Database
 from ..definitions import custom_functions
+from ..platform import machine
+from . import memory
 from .states import OutgoingStates, ReceivedStates
 
 
@@ -74,6 +77,20 @@ def require_engine(engine: str) -> None:
     """Any user may give orders, and each name would be one more process."""
     if engine not in ENGINES:
         raise InvalidArgument(f"there is no engine {str(engine)[:80]!r}", hint=f"The engines are {', '.join(ENGINES)}.")
+
+
+def limited(db: Database, settings: TrainerSettings) -> TrainerSettings:
+    """The settings with the limit of memory that the user's trainers have.
+
+    Trainers that use a GPU are not limited, so nobody may claim a GPU that is not there.
+    """
+    require_engine(settings.engine)
+    if settings.gpu is not None and settings.gpu >= (there := machine.gpus()):
+        raise InvalidArgument(
+            f"there is no GPU {settings.gpu} here",
+            hint=f"The machine has {there} of them. Without the setting gpu, trainers use processors.",
+        )
+    return replace(settings, memory_limit_mb=memory.limit_of_trainers(db))
 
 
 def require_sound(order: Order[Any]) -> None:

@@ -9,12 +9,19 @@ from typing import Any
 from cerebro_db.core.errors import OutOfResources
 from cerebro_db.core.protocol import Computation, Evaluate, Train
 
+from ..database.access import Database
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY
 from ..platform import machine
 
 LARGE_STATE = 64 << 20  # bytes; smaller states are not checked
 MEMORY_WITHIN = 10.0  # seconds
+
+
+def limit_of_trainers(db: Database) -> int | None:
+    """The megabytes of private memory that each trainer of the current user may take; None: no limit."""
+    found = db.value("SELECT l.trainer_mb FROM cerebro._trainer_limit l")
+    return None if found is None else int(found)
 
 
 def resident(pid: int) -> int | None:

@@ -119,9 +119,10 @@ class Segment:
 
     def open(self, settings: TrainerSettings) -> WorkerOpened:
         """Start a trainer with these settings, unless such a trainer runs."""
-        filling.require_engine(settings.engine)
+        settings = filling.limited(Database(self.plpy), settings)
         if self.settings is not None and replace(self.settings, engine=settings.engine) != settings:
             self.close_trainers()
+            self.rows.clear()  # the driver forgets what a trainer had that is gone
         self.wake()
         self.settings = settings
         return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid())
@@ -175,6 +176,11 @@ class Segment:
     def keep_engines(self, order: KeepEngines) -> Done:
         self.close_trainers(keep=order.engines)
         return Done()
+
+    def inspect(self, order: Inspect) -> Inspected:
+        started, trainer = time.monotonic(), self.running()
+        engine, threads = trainer.started(), self.settings.threads if self.settings is not None else None
+        return inspection.inspected(engine, time.monotonic() - started, threads, trainer.pid, self.folder)
 
     def close_trainers(self, keep: Collection[str] = ()) -> None:
         for engine in set(self.trainers).difference(keep):
@@ -339,10 +345,3 @@ class Segment:
             self.received.drop(prediction.received)
             prediction.close()
         return Done()
-
-    # -- the doctor --------------------------------------------------------------------------------
-
-    def inspect(self, order: Inspect) -> Inspected:
-        started, trainer = time.monotonic(), self.running()
-        engine, threads = trainer.started(), self.settings.threads if self.settings is not None else None
-        return inspection.inspected(engine, time.monotonic() - started, threads, trainer.pid, self.folder)

@@ -24,12 +24,6 @@ def of(db: Database) -> Figures:
     return {row["name"]: (row["allowed"], row["used"]) for row in db.rows(FIGURES)}
 
 
-def of_trainers(db: Database) -> int | None:
-    """The megabytes that each trainer of the current role may take; None: no limit."""
-    allowed, _ = of(db)["trainer_mb"]
-    return None if allowed is None else int(allowed)
-
-
 def of_session(session: Session) -> Figures:
     return {name: (allowed, used) for name, allowed, used in session.run(FIGURES)}
 

@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Optional, TypeVar
 
 import psycopg2
@@ -22,7 +21,7 @@ from .. import platform
 from ..database.access import Database
 from ..database.cancellation import Listen, listener
 from ..database.polling import LISTEN_EVERY
-from . import limits, logins
+from . import logins
 from .failures import Refused, failure_of, session_was_lost
 from .overlap import TaskQueue
 from .session import ENDURE, Session, Statement, Work, in_format, wait_any
@@ -169,12 +168,7 @@ class Team:
             gpu=gpus[segment] if gpus else None,
             hang_after=self.options.get("hang_after", HANG_AFTER),
             cache_mb=self.options.get("cache_mb"),
-            memory_limit_mb=self.memory_limit_mb,
         )
-
-    @cached_property
-    def memory_limit_mb(self) -> int | None:
-        return limits.of_trainers(self.db)
 
     def engine(self, segment: int) -> str:
         """The engine that a segment's trainer starts with.  If the run needs several, segments start different ones."""
