@@ -14,8 +14,8 @@
 -- CREATE OR REPLACE VIEW can add columns only at the end.
 
 CREATE OR REPLACE VIEW cerebro.run_plan WITH (security_barrier) AS
-SELECT r.run, pg_get_userbyid(r.owner) AS owner, r.name, r.description, r.created_at, r.source_table, r.validation_table, r.model_table,
-       r.selection_table, r.arch_table,
+SELECT r.run, pg_get_userbyid(r.owner) AS owner, r.name, r.description, r.created_at, r.source_table, r.validation_table,
+       r.model_table, r.selection_table, r.arch_table,
        -- cerebro.resume(run, epochs => N) extends a run; cerebro.run keeps the number that was asked for first.
        COALESCE((SELECT max((e.detail ->> 'epochs')::integer)
                    FROM cerebro.event e
@@ -135,8 +135,8 @@ COMMENT ON COLUMN cerebro.runs.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.runs.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.runs.name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.runs.status IS
-'created, running, finished, failed, cancelled or interrupted. interrupted: the session that drove the run, or was to begin it, is gone.'
-' SELECT cerebro.resume(run) continues a run that failed, was cancelled or was interrupted.';
+'created, running, finished, failed, cancelled or interrupted. interrupted: the session that drove the run, or was to '
+'begin it, is gone. SELECT cerebro.resume(run) continues a run that failed, was cancelled or was interrupted.';
 COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table that the run trains on.';
 COMMENT ON COLUMN cerebro.runs.model_table IS 'Table that receives the trained models.';
 COMMENT ON COLUMN cerebro.runs.configurations IS 'Number of configurations of the run.';

@@ -233,7 +233,8 @@ SELECT t.run, t.model, m.mst_key, t.epoch, t.dataset,
        CASE WHEN t.place IS NULL THEN t.metric
             ELSE format('%s[%s]', t.metric,
                         -- Monitors see no class values.
-                        COALESCE(CASE WHEN t.metric ~ '^(f1|fbeta)_score' AND t.owner = (SELECT quote_ident(current_user)::regrole)
+                        COALESCE(CASE WHEN t.metric ~ '^(f1|fbeta)_score'
+                                           AND t.owner = (SELECT quote_ident(current_user)::regrole)
                                            AND r.layout #> '{outputs,1}' IS NULL
                                       THEN r.layout #>> ARRAY['outputs', '0', 'preparation', 'labels', t.place::text]
                                  END, t.place::text))

@@ -62,7 +62,9 @@ LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.fit_multiple_model(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb) IS
+COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(
+    text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb
+) IS
 'cerebro.fit with the name and the arguments of MADlib: model_output_table is model_table, model_selection_table is
 selection_table, num_iterations is epochs and metrics_compute_frequency is evaluate_every. use_caching has no effect,
 because trainers always cache their rows.';

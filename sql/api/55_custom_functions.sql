@@ -31,8 +31,9 @@ with.
 - source: one function, def NAME(y_true, y_pred). It can use keras, and keras.ops as ops.
 - kind: loss or metric.';
 
-CREATE OR REPLACE FUNCTION cerebro.load_custom_function(object_table text, object bytea, name text, description text DEFAULT NULL)
-RETURNS void
+CREATE OR REPLACE FUNCTION cerebro.load_custom_function(
+    object_table text, object bytea, name text, description text DEFAULT NULL
+) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.load_pickled_function(plpy)

@@ -16,7 +16,8 @@ BEGIN
                 OR EXISTS (SELECT FROM (SELECT pronamespace, proowner FROM pg_catalog.pg_proc
                                         UNION ALL SELECT oprnamespace, oprowner FROM pg_catalog.pg_operator
                                         UNION ALL SELECT typnamespace, typowner FROM pg_catalog.pg_type
-                                        UNION ALL SELECT relnamespace, relowner FROM pg_catalog.pg_class) object (schema, owner)
+                                        UNION ALL SELECT relnamespace, relowner FROM pg_catalog.pg_class)
+                                       AS object (schema, owner)
                              JOIN pg_catalog.pg_roles h ON h.oid OPERATOR(pg_catalog.=) object.owner
                             WHERE object.schema OPERATOR(pg_catalog.=) n.oid AND NOT h.rolsuper))
     ) THEN
@@ -46,7 +47,8 @@ BEGIN
         ELSIF known.powerful OR (known.login AND wanted <> 'cerebro_enrol') THEN
             RAISE EXCEPTION 'the role "%" exists already and has more rights than cerebro_db would give it', wanted
                 USING ERRCODE = 'duplicate_object',
-                      HINT = format('If nobody uses the role: ALTER ROLE %I NOLOGIN NOSUPERUSER NOCREATEROLE NOCREATEDB NOREPLICATION NOBYPASSRLS; and try again.', wanted);
+                      HINT = format('If nobody uses the role: ALTER ROLE %I NOLOGIN NOSUPERUSER NOCREATEROLE NOCREATEDB'
+                                    ' NOREPLICATION NOBYPASSRLS; and try again.', wanted);
         END IF;
         SELECT g.rolname
           INTO other
