@@ -26,7 +26,7 @@ from .orm import (
     SegmentNow,
     View,
 )
-from .run_handle import AnyRun, RunHandle, number_of
+from .run_handle import AnyRun, RunHandle, number_of, owner_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,7 +65,11 @@ def connect(target: Any = None) -> Cerebro:
 
 
 class Cerebro(Database):
-    """A run is given by its number, by its row, or by the handle that ``submit`` and ``handle`` return."""
+    """A run is given by its number, by its row, or by the handle that ``submit`` and ``handle`` return.
+
+    Several users can have a run of one number. A number then means your own run. For an administrator or a monitor, a
+    row, or the argument ``owner``, says whose run it is.
+    """
 
     def __enter__(self) -> Cerebro:
         return self
@@ -138,17 +142,17 @@ class Cerebro(Database):
         self.rows("SELECT cerebro.resume(%s, %s, %s, wait => false)", (number, epochs, retry_failed))
         return RunHandle(self, number)
 
-    def cancel(self, run: AnyRun) -> bool:
+    def cancel(self, run: AnyRun, owner: str | None = None) -> bool:
         """Asks a run to end, which takes about a second. Returns False if the run was not under way."""
-        return self.rows("SELECT cerebro.cancel(%s)", (number_of(run),))[0][0]
+        return self.rows("SELECT cerebro.cancel(%s, %s)", (number_of(run), owner_of(run, owner)))[0][0]
 
     def materialize(self, run: AnyRun, model_output_table: str) -> None:
         """Makes the model tables of a run from its last states. The run need not have finished."""
         self.rows("SELECT cerebro.materialize(%s, %s)", (number_of(run), model_output_table))
 
-    def forget(self, run: AnyRun) -> None:
+    def forget(self, run: AnyRun, owner: str | None = None) -> None:
         """Removes a run's log and states. Its model tables stay."""
-        self.rows("SELECT cerebro.forget(%s)", (number_of(run),))
+        self.rows("SELECT cerebro.forget(%s, %s)", (number_of(run), owner_of(run, owner)))
 
     # --- look at runs ------------------------------------------------------------------------------
 
@@ -156,16 +160,13 @@ class Cerebro(Database):
         """Your runs, the latest first."""
         return self.objects(select(Run).order_by(Run.run.desc()))
 
-    def run(self, run: AnyRun) -> Run:
-        number = number_of(run)
-        return self._one(select(Run).where(Run.run == number), number)
+    def run(self, run: AnyRun, owner: str | None = None) -> Run:
+        return self._one(Run, run, owner)
 
     def progress(self, run: AnyRun) -> RunProgress:
-        number = number_of(run)
-        query = select(RunProgress).where(RunProgress.run == number)
-        found = self._one(query, number)
+        found = self._one(RunProgress, run)
         # A driver that ends while the view is read looks interrupted. Its last event is there at the second read.
-        return self._one(query, number) if found.status == "interrupted" else found
+        return self._one(RunProgress, run) if found.status == "interrupted" else found
 
     def follow(self, run: AnyRun, every: float = 0.5) -> Iterator[RunProgress]:
         """The progress every so many seconds, until the run has ended. The last row says how it ended."""
@@ -251,19 +252,32 @@ class Cerebro(Database):
 
     # --- within ------------------------------------------------------------------------------------
 
-    def _one(self, query: Any, number: int) -> Any:
-        found = self.objects(query)
+    def _one(self, view: type[Row], run: AnyRun, owner: str | None = None) -> Row:
+        number = number_of(run)
+        found = self._rows_of(select(view), view, run, owner)
         if not found:
+            whose = "of yours" if owner is None else f"of {owner}"
             raise NoSuchRun(
-                f"There is no run {number} of yours.", "Your runs: cerebro runs, or SELECT * FROM cerebro.runs;"
+                f"There is no run {number} {whose}.", "Your runs: cerebro runs, or SELECT * FROM cerebro.runs;"
             )
-        if len(found) > 1:  # all numbers come from one sequence, so only the restore of a dump can do this
-            raise ClientError(f"Several owners have a run {number}.")
         return found[0]
 
     def _of_run(self, query: Any, view: type[Row], run: AnyRun) -> list[Row]:
-        number = number_of(run)
-        rows = self.objects(query.where(view.run == number))  # type: ignore[attr-defined]
+        rows = self._rows_of(query, view, run)
         if not rows:
-            self.run(number)  # raises NoSuchRun if there is none
+            self.run(run)  # raises NoSuchRun if there is none
         return rows
+
+    def _rows_of(self, query: Any, view: type[Row], run: AnyRun, owner: str | None = None) -> list[Row]:
+        """A run's rows of a view, all of one owner."""
+        number, owner = number_of(run), owner_of(run, owner)
+        rows = self.objects(query.where(view.run == number))
+        owners = {row.owner for row in rows}
+        if owner is None and len(owners) > 1:
+            owner = self.rows("SELECT current_user::text")[0][0]
+            if owner not in owners:
+                raise ClientError(
+                    f"Several users have a run {number}: {', '.join(sorted(owners))}.",
+                    "The row of a run, or the argument owner, says which is meant.",
+                )
+        return rows if owner is None else [row for row in rows if row.owner == owner]

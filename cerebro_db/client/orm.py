@@ -10,7 +10,7 @@ among them, because a monitor sees the runs of all owners.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlalchemy import ARRAY, BigInteger, DateTime, Double, Integer, Text, event
 from sqlalchemy.dialects.postgresql import JSONB
@@ -23,6 +23,10 @@ class View(DeclarativeBase):
     """A row of one of the views in the schema cerebro."""
 
     __table_args__: Any = {"schema": "cerebro", "info": {"is_view": True}}
+    if TYPE_CHECKING:  # every view has these columns
+        run: Mapped[int]
+        owner: Mapped[str]
+
     type_annotation_map = {int: BigInteger, float: Double, str: Text, datetime: DateTime(timezone=True)}
 
     def as_dict(self) -> dict[str, Any]:

@@ -92,3 +92,8 @@ def number_of(run: AnyRun) -> int:
     if isinstance(run, bool) or not isinstance(run, int):
         raise TypeError(f"a run is given by its number, its row or its handle, not by {run!r}")
     return run
+
+
+def owner_of(run: AnyRun, owner: str | None = None) -> str | None:
+    """Whose run it is, if that is known: several users can have a run of one number."""
+    return run.owner if owner is None and isinstance(run, Run) else owner

@@ -18,11 +18,13 @@ import psycopg2
 import pytest
 import sqlalchemy
 from small_run import NAME, SCHEMA, Trained
+from typer.testing import CliRunner
 
 from cerebro_db import client
-from cerebro_db.client import Cerebro, RunHandle, connect, connections, errors, keras_models
+from cerebro_db.client import Cerebro, RunHandle, cli, connect, connections, errors, keras_models
 from cerebro_db.client import cerebro as clients
 from cerebro_db.core.names import Name
+from tests.sql.users import town
 
 IMPORTS = {"PYTHONPATH": str(Path(client.__file__).resolve().parents[2])}
 
@@ -250,6 +252,49 @@ def test_a_cancelled_run_is_resumed_extended_materialized_and_forgotten(
     cerebro.forget(handle)
     with pytest.raises(client.NoSuchRun):
         cerebro.handle(handle.run)
+
+
+PLANTED = """
+    INSERT INTO cerebro.run (run, source_table, model_table, selection_table, arch_table, epochs, evaluate_every, seed,
+                             segments, dist_keys, configurations, rows_per_epoch, storage, options, layout,
+                             source_summary, version)
+    VALUES ({0}, 's', 'm', 'sel', 'a', 1, 1, 1, 1, '{{0}}', 1, 1, 'none', '{{}}', '{{}}', '{{}}', 'v');
+    INSERT INTO cerebro.event (run, event) VALUES ({0}, 'created'), ({0}, 'finished')
+"""
+
+
+def test_runs_of_one_number_of_several_users(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    """Users write the rows of their runs themselves, so a number can be given twice."""
+    mine = trained.cerebro
+    long = mine.submit("packed", fresh_output(), "mst", 100_000)
+    with town(trained.dsn) as root:
+        mallory, admin = root.user("mallory", "cerebro_user"), root.user("admin", "cerebro_admin")
+        for number in (trained.run, long.run):
+            mallory(PLANTED.format(number))
+        (me,) = root("SELECT current_user::text")
+        # Without an owner a number means one's own run.
+        assert mine.run(trained.run).owner == mine.progress(trained.run).owner == me
+        assert len(mine.leaderboard(trained.run)) == 3
+        assert mine.run(trained.run, mallory.name).model_table == "m"
+        with connect(admin.dsn) as theirs:
+            for act in (theirs.run, theirs.cancel, theirs.forget, theirs.progress):
+                with pytest.raises(client.ClientError, match="everal users have a run"):
+                    act(trained.run)
+            assert {run.owner for run in theirs.runs() if run.run == trained.run} == {me, mallory.name}
+            with pytest.raises(client.NoSuchRun, match=f"no run {trained.run} of nobody"):
+                theirs.run(trained.run, "nobody")
+            assert not theirs.cancel(long.run, owner=mallory.name)
+            planted, real = (theirs.run(long.run, owner) for owner in (mallory.name, me))
+            assert not theirs.cancel(planted)
+            assert long.status == "running"
+            command = ["cancel", str(long.run), "--dsn", admin.dsn]
+            refused = CliRunner().invoke(cli.app, command)
+            assert (refused.exit_code, "Several users" in refused.output) == (1, True)
+            shown = CliRunner().invoke(cli.app, [*command, "--owner", me])
+            assert (shown.exit_code, shown.output) == (0, f"Run {long.run} is cancelled.\n")
+            theirs.forget(planted)
+            theirs.forget(trained.run, mallory.name)
+            assert {run.owner for run in theirs.runs()} == {me} and not theirs.cancel(real)
 
 
 def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -> None:
