@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import psycopg2
 import pytest
@@ -70,6 +73,91 @@ def test_sessions_that_end_while_they_are_opened_are_opened_again(place: Lab) ->
     status = place.value("SELECT wait(%s, 120)", run_id)
     assert status == "finished", place("SELECT message FROM runs WHERE run = %s", run_id)
     assert not [detail for event, detail in place(FAULTS, run_id) if event == "model failed"]
+
+
+SEGMENT = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment%%'"
+
+
+def evaluate(output: str) -> str:
+    return f"SELECT madlib_keras_evaluate('served', 'seen', '{output}', false, 1)"
+
+
+def predict(output: str) -> str:
+    """Of enough rows for worker sessions."""
+    return f"SELECT madlib_keras_predict('served', 'many', 'id', 'sl, sw, pl, pw', '{output}', 'response', false, 1)"
+
+
+@pytest.fixture(scope="module")
+def served(place: Lab) -> Lab:
+    """The place with a trained model, and a table of many rows."""
+    place.fit("train", "served", "mst", 1)
+    place(
+        "CREATE TABLE many AS SELECT row_number() OVER () AS id, sl, sw, pl, pw FROM flowers, generate_series(1, 1500)"
+    )
+    # What worker sessions read, and the caller's session does not.
+    place("CREATE TABLE blocked ()")
+    place("CREATE FUNCTION looks() RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$ BEGIN"
+          " IF current_setting('application_name') LIKE 'cerebro_db segment%%' THEN PERFORM FROM blocked; END IF;"
+          " RETURN true; END $$")  # fmt: skip
+    place("CREATE VIEW seen AS SELECT * FROM train WHERE looks()")
+    place("CREATE VIEW seen_summary AS SELECT * FROM train_summary")
+    return place
+
+
+@pytest.mark.parametrize("call", [evaluate, predict])
+def test_kept_sessions_that_have_ended_are_replaced(served: Lab, call: Callable[[str], str]) -> None:
+    name = f"{call.__name__}_kept"
+    with contextlib.closing(served.connect()) as session:
+        run(session, call(f"{name}_1"))
+        kept = served.waiting()
+        assert len(kept) >= SEGMENTS
+        end(served, max(kept))
+        run(session, call(f"{name}_2"))
+    assert served(f"SELECT count(*) FROM {name}_2") == served(f"SELECT count(*) FROM {name}_1")
+
+
+def ended_at_work(served: Lab, statement: str, lock: str, times: int) -> Any:
+    """The error of a statement, of whose worker sessions one is ended so many times while it waits for a lock."""
+    raised: list[Any] = []
+
+    def say() -> None:
+        try:
+            with contextlib.closing(served.connect()) as session:
+                run(session, statement)
+        except psycopg2.Error as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=say)
+    with contextlib.closing(served.connect()) as blocker:
+        blocker.autocommit = False
+        run(blocker, f"LOCK TABLE {lock}")
+        thread.start()
+        for _ in range(times):
+            ((waits, *_), *_) = eventually(lambda: served(SEGMENT + LOCKED), 60, "a worker session waits")
+            before = [pid for (pid,) in served(SEGMENT)]
+            end(served, waits)
+            gone = f"{SEGMENT} AND pid = ANY(%s)"
+            eventually(lambda: not served(gone, before), 60, "the others have ended, too")  # noqa: B023
+        blocker.rollback()
+    thread.join(120)
+    assert not thread.is_alive()
+    return raised[0] if raised else None
+
+
+@pytest.mark.parametrize(
+    ("call", "lock"), [(evaluate, "blocked IN ACCESS EXCLUSIVE MODE"), (predict, "pg_catalog.pg_depend IN SHARE MODE")]
+)
+def test_a_session_that_ends_at_work_is_replaced_once(served: Lab, call: Callable[[str], str], lock: str) -> None:
+    """Evaluating and predicting repeat the whole work once; then the error says what to do."""
+    name = f"{call.__name__}_lost"
+    assert ended_at_work(served, call(f"{name}_1"), lock, 1) is None
+    assert served.value(f"SELECT count(*) FROM {name}_1") > 0
+    error = ended_at_work(served, call(f"{name}_2"), lock, 2)
+    assert error.pgcode in ("57P01", "08006") and "Repeat the call" in error.diag.message_hint, error
+    assert not served("SELECT 1 FROM pg_class WHERE relname LIKE %s", f"{name}_2%")
+    staged = "SELECT relname FROM pg_class WHERE relnamespace = 'cerebro_state'::regnamespace AND relname ~ '^predict_'"
+    assert not served(staged)
+    served.require_no_orphans()
 
 
 def test_settings_of_the_database_do_not_end_a_run(place: Lab) -> None:

@@ -35,7 +35,7 @@ def keras_evaluate(
     with trainers.team_of(db, keys, chosen) as team:
         with recorder.opened(db) as session:
             visibility.require_committed(session, [test], EVALUATE)
-        loss, metrics = trainers.evaluate(db, team, model, data, parts)
+        loss, metrics = trainers.again_if_lost(team, lambda: trainers.evaluate(db, team, model, data, parts))
     _, metric = first(metrics)
     compiled, outputs = model.definition["compile"], reading.outputs(model.definition["architecture"])
     db.execute(

@@ -16,6 +16,7 @@ from ..runs.request import refuse_transaction
 from ..segment.prediction import Prediction
 from ..sessions import logins
 from ..sessions.session import Session
+from ..sessions.team import Team
 from . import staging, trainers
 from .chunks import Source
 from .trained import Model
@@ -100,11 +101,12 @@ def _predict_on_segments(
     here = platform.of(db)
     parts = platform.segments_wanted(db, None, module) or here.segments(db)
     keys = here.distribution_keys(db, parts)
-    table, copy = staging.new_name(), staging.new_name()
-    copied = not here.runs_functions_in_session  # functions get only rows stored on their segment
-    shares = [source.share_of_copy(copy, key) for key in keys] if copied else source.shares(db, keys)
     refuse_transaction(db, module)
-    with trainers.team_of(db, keys, trainers.options(db, use_gpus, module, keys)) as team:
+
+    def predicted(team: Team) -> str:
+        table, copy = staging.new_name(), staging.new_name()
+        copied = not here.runs_functions_in_session  # functions get only rows stored on their segment
+        shares = [source.share_of_copy(copy, key) for key in keys] if copied else source.shares(db, keys)
         sessions = [worker.session for worker in team.workers]
         first = sessions[0]
         staging.drop_forgotten(first)
@@ -125,7 +127,10 @@ def _predict_on_segments(
                 cleaner.run(f"DROP TABLE IF EXISTS {table}, {copy}")
                 cleaner.close()
             raise
-    return table
+        return table
+
+    with trainers.team_of(db, keys, trainers.options(db, use_gpus, module, keys)) as team:
+        return trainers.again_if_lost(team, lambda: predicted(team))
 
 
 def _begin_with_one_snapshot(sessions: Sequence[Session]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg2
 
@@ -37,10 +37,12 @@ from ..segment import current
 from ..segment.prediction import Prediction
 from ..segment.worker import Segment
 from ..sessions import kept_teams, limits
-from ..sessions.failures import Refused, failure_of
+from ..sessions.failures import Refused, failure_of, session_was_lost
 from ..sessions.session import Statement
 from ..sessions.team import Team, Worker
 from .trained import Model
+
+T = TypeVar("T")
 
 
 def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int]) -> dict[str, Any]:
@@ -66,6 +68,18 @@ def team_of(db: Database, keys: Sequence[int], chosen: dict[str, Any]) -> Iterat
             raise refused.error from refused
         except psycopg2.Error as error:
             raise failure_of("a worker session", error, team.platform) from error
+
+
+def again_if_lost(team: Team, work: Callable[[], T]) -> T:
+    """The result of the work; it is done once more with new sessions if one of them ends while it is done."""
+    try:
+        return work()
+    except psycopg2.Error as error:
+        if not session_was_lost(error, team.platform):
+            raise
+        team.close()
+        team.reopen()
+    return work()
 
 
 async def send_weights(db: Database, team: Team, to: Worker, model: Model, name: str) -> None:
@@ -174,7 +188,6 @@ def _own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
                 threads=chosen["threads"],
                 deterministic=chosen["deterministic"],
                 gpu=chosen["gpus"][0] if chosen["gpus"] else None,
-                memory_limit_mb=limits.of_trainers(db),
             )
         )
         yield mine

@@ -10,6 +10,7 @@ from ..platform import SEGMENTS_DOWN, Platform
 
 CANCELLED = "57014"
 LOCK_TIMEOUT = "55P03"
+AGAIN = "Repeat the call; SELECT cerebro.resume(run) continues a run."
 # The SQLSTATEs of a session that somebody, or a timeout, has ended; None where it could not say anything.
 SESSION_ENDED = (None, CANCELLED, "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "08003", "08006")
 
@@ -38,7 +39,7 @@ def failure_of(where: str, error: psycopg2.Error, platform: Platform) -> Cerebro
     if error.pgcode is None:  # The connection broke. On Greenplum a terminated session says no more than that.
         return SessionEnded(
             f"{where}: its process was terminated ({first_line(error)})",
-            hint="The server's log says why. Repeat the call; SELECT cerebro.resume(run) continues a run.",
+            hint=f"The server's log says why. {AGAIN}",
         )
     message = f"{where}: {diagnosis.message_primary or first_line(error)}"
     if error.pgcode in ("53100", "53200"):
@@ -53,7 +54,8 @@ def failure_of(where: str, error: psycopg2.Error, platform: Platform) -> Cerebro
     elif error.pgcode == "42P01":
         failure = CorruptState(message, hint="A table that the run needs was dropped.")
     else:
-        failure = CerebroError(message, hint=diagnosis.message_hint)
+        ended = error.pgcode in SESSION_ENDED
+        failure = CerebroError(message, hint=AGAIN if ended else diagnosis.message_hint)
     failure.detail = diagnosis.message_detail
     failure.sqlstate = error.pgcode
     return failure
