@@ -75,6 +75,7 @@ class Nursery:
         self.sessions: list[Session] = []
         self.ended: dict[int, int] = {}  # children that ended before it was known whose they are
         self.left: list[Leftover] = []
+        self.places: set[str] = set()  # folders in which the sessions' scratch folders are
         self.busy = time.monotonic()
         self.stopped = False
         self.selector = selectors.DefaultSelector()
@@ -138,6 +139,10 @@ class Nursery:
             time.sleep(0.02)
         if not lives(self.postmaster, self.postmaster_born):
             shutil.rmtree(self.folder.parent, ignore_errors=True)
+            if not os.path.exists("postmaster.pid"):  # else a server has started again, or will
+                for place in self.places - {str(self.folder.parent.parent)}:  # not in the data folder
+                    with contextlib.suppress(OSError):
+                        os.rmdir(place)
 
     # -- sessions ------------------------------------------------------------------------------------
 
@@ -164,6 +169,7 @@ class Nursery:
                 return
             if isinstance(message, StartTrainer) and len(streams) == 3 and session.trainer is None:
                 session.folders = message.folders
+                self.places.update(map(os.path.dirname, message.folders))
                 self.templates.start(Wanted(session, message, streams, time.monotonic()))
                 return
             close(streams)
@@ -256,8 +262,7 @@ class Nursery:
     def _sweep(self) -> bool:
         """Remove the folders of sessions whose process has ended. Whether one may still be ending."""
         for left in list(self.left):
-            # Without its birth nothing can be said of a process: the first call of the next session removes its files.
-            ended = bool(left.session.born) and not lives(left.session.pid, left.session.born)
+            ended = not lives(left.session.pid, left.session.born)
             if ended and os.fork() == 0:  # it can take long, and nobody must wait for it
                 for folder in left.session.folders:
                     shutil.rmtree(folder, ignore_errors=True)

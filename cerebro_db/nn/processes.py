@@ -33,7 +33,7 @@ def kill(pid: int) -> None:
 
 
 def born(pid: int) -> str:
-    """When a process started, in clock ticks since boot; empty if it is gone."""
+    """When a process started, in clock ticks since boot; empty if it is gone, or if that cannot be found out."""
     try:
         state, start = _state_and_start(pid)
     except OSError:
@@ -42,14 +42,17 @@ def born(pid: int) -> str:
 
 
 def lives(pid: int, birth: str) -> bool:
-    """Whether a process that was born then is still there.  When in doubt (no descriptor is free), it is."""
+    """Whether a process that was born then is still there.
+
+    When in doubt it is: if no descriptor is free to look, or if none was when its birth was to be noted (empty).
+    """
     try:
         state, start = _state_and_start(pid)
     except (FileNotFoundError, ProcessLookupError):
         return False
     except OSError:
         return True
-    return state not in "ZX" and start == birth
+    return state not in "ZX" and birth in ("", start)
 
 
 def _state_and_start(pid: int) -> tuple[str, str]:

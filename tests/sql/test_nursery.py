@@ -157,6 +157,24 @@ def test_no_signal_goes_to_a_number_that_may_be_anothers_by_now(monkeypatch: Any
     assert struck == [1001]
 
 
+def test_a_session_of_which_the_start_is_not_known_keeps_its_files(tmp_path: Path, monkeypatch: Any) -> None:
+    """Such a session connected while the nursery had no free descriptor.  As long as its process is there, it lives."""
+    monkeypatch.chdir(tmp_path)
+    ended = subprocess.Popen(["sleep", "0"])
+    ended.wait()
+    here, me = process.Nursery(tmp_path, os.getpid(), 0), os.getpid()
+    sessions = {"unknown": (me, ""), "lives": (me, born(me)), "another": (me, "1"), "gone": (ended.pid, "")}
+    for name, (pid, birth) in sessions.items():
+        (tmp_path / name).mkdir()
+        session = templates.Session(None, pid, birth, folders=[str(tmp_path / name)])  # type: ignore[arg-type]
+        here.left.append(process.Leftover(session, time.monotonic()))
+    assert here._sweep()
+    eventually(
+        lambda: {path.name for path in tmp_path.iterdir()} == {"unknown", "lives"}, 30, "the others' are removed"
+    )
+    assert [left.session.born for left in here.left] == ["", born(me)]
+
+
 def test_a_nursery_that_dies_takes_its_trainers_along_and_is_replaced(server: Path) -> None:
     child = started(server)
     answer(child, StartEngine(JAX, None))
@@ -389,9 +407,15 @@ def test_where_the_postmaster_is_process_1_no_trainer_takes_the_server_down(own:
             lab(ended)
             time.sleep(2)  # the postmaster would have ended this session by now
         assert lab.value("SELECT count(*) FROM hop") > 3
+        left = scratch_of(set(range(1000)), cluster.data)
+        assert left
     finally:
         lab.close()
         container.send_signal(signal.SIGKILL)
         container.wait(30)
+    # Nothing of the container could clean up. What is left in shared memory is the server's, wherever it starts again.
+    cluster.up()
+    lab("SELECT * FROM cerebro.doctor()")
+    eventually(lambda: not any(map(Path.exists, left)), 30, "the files are removed")
     told = log.read_text() + "".join(one.read_text() for one in cluster.log.glob("postgresql-*.log"))
     assert "terminating any other active server processes" not in told

@@ -22,8 +22,14 @@ def data_folder() -> Path:
 
 
 def memory_folder() -> Path:
-    """The folder in shared memory of all servers of this account that see the same process numbers."""
-    return Path("/dev/shm") / f"cerebro_db_{os.getuid()}_{process_numbers()}"
+    """The folder of this server in shared memory, named after the data folder.
+
+    Containers can share their memory files and not see each other's processes: what another server has there may be in
+    use, although no process of its number is seen.  And a container that is started again numbers processes anew, so
+    that only the data folder tells that what is left there was this server's.
+    """
+    data = os.stat(".")  # the data folder is every backend's working directory
+    return Path("/dev/shm") / f"cerebro_db_{os.getuid()}_{data.st_dev:x}_{data.st_ino:x}"
 
 
 def scratch_folders() -> tuple[Path, Path]:
@@ -66,17 +72,6 @@ def remove_leftovers() -> None:
 def is_ours(folder: Path) -> bool:
     """Whether this account has made the folder."""
     return folder.stat().st_uid == os.getuid() and not folder.is_symlink()
-
-
-def process_numbers() -> int:
-    """Equal for processes that see the same process numbers.
-
-    Containers may share their memory files without seeing each other's processes.  They must not take each other's
-    folders for those of processes that have ended.
-    """
-    with contextlib.suppress(OSError):
-        return os.stat("/proc/self/ns/pid").st_ino
-    return 0
 
 
 def has_ended(pid: int, start: str) -> bool:
