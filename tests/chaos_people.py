@@ -1,7 +1,7 @@
-"""What people do to a run while chaos.py disturbs it: they wait for it, hand it out, forget it, and hold locks.
+"""What people do to a run while chaos.py disturbs it: they wait for it, hand it out, cancel and forget it, hold locks.
 
-Most of it is rolled back, so the run must not notice. An event returns True; a surprise is an error that a user could
-not expect.
+Forgetting the run is rolled back, so that the run must not notice; runs beside it are forgotten in earnest. An event
+returns True; a surprise is an error that a user could not expect.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import psycopg2
 from tests.sql.lab import Lab, run
 
 # The run is in use or being claimed, has no model yet, or the statement waited too long for the lock of somebody else.
-EXPECTED = ("55006", "55000", "55P03")
+IN_USE = "55006"
+EXPECTED = (IN_USE, "55000", "55P03")
 STATUSES = ("created", "running", "finished", "failed", "cancelled", "interrupted")
 HELD_FOR = 1.5  # seconds
+FORGOTTEN_WITHIN = 120.0  # seconds
 
 
 class People:
@@ -36,14 +38,23 @@ class People:
 
         return [
             (2, "wait", lambda chance: self.wait(number())),
+            (2, "wait in a transaction", lambda chance: self.wait_in_transaction(number(), chance)),
             (2, "materialize", lambda chance: self.materialize(number(), chance)),
             (1, "materialize and roll back", rolled_back("SELECT materialize(%s, 'undone')")),
             (2, "forget and roll back", rolled_back("SELECT forget(%s)")),
             (1, "cancel and roll back", rolled_back("SELECT cancel(%s)")),
+            (2, "cancel in a transaction", lambda chance: self.say(
+                number(), "SELECT status FROM runs; SELECT pg_sleep(0.3); SELECT cancel(%s)", commit=True)),
+            (3, "another run is forgotten", self.forget_another),
             (2, "somebody reads the states", lambda chance: self.hold(self.state_table(number(), chance))),
             (1, "somebody reads the log", lambda chance: self.hold("SELECT count(*) FROM hop, event")),
             (1, "somebody locks the run", lambda chance: self.hold(
                 f"SELECT pg_advisory_xact_lock(hashtextextended('cerebro_db run {number()}', 0))")),
+            (1, "somebody locks the owner's runs", lambda chance: self.hold(
+                "SELECT pg_advisory_xact_lock(hashtextextended('cerebro_db owner ' || current_user, 0))")),
+            (1, "somebody locks the rows", lambda chance: self.hold("LOCK TABLE train IN ACCESS EXCLUSIVE MODE")),
+            (1, "somebody alters the user", lambda chance: self.hold(
+                "SELECT FROM pg_authid WHERE rolname = current_user FOR UPDATE")),
         ]  # fmt: skip
 
     def say(self, number: int, statement: str, *, commit: bool) -> bool:
@@ -63,6 +74,63 @@ class People:
             if found not in STATUSES:
                 self.surprises.append(f"run {number}: wait says {found}")
         return True
+
+    def wait_in_transaction(self, number: int, chance: random.Random) -> bool:
+        """In a transaction that has seen the sessions of a moment ago; many clients begin transactions unasked."""
+        status = "SELECT status FROM runs WHERE run = %s"
+        with (
+            contextlib.suppress(psycopg2.OperationalError),
+            contextlib.closing(self.lab.connect()) as inside,
+            contextlib.closing(self.lab.connect()) as outside,
+        ):
+            inside.autocommit = False
+            run(inside, f"SELECT count(*) FROM pg_stat_activity; {status}", number)
+            time.sleep(chance.random())
+            before = run(outside, status, number)
+            found = run(inside, "SELECT wait(%s, 0.2)", number)
+            after = run(outside, status, number)
+            # A finished run is called running until it has made its tables.
+            if before == after and found not in (before, [("running",)] if before == [("finished",)] else before):
+                self.surprises.append(f"run {number}: wait says {found} in a transaction, and is {before} outside")
+        return True
+
+    def forget_another(self, chance: random.Random) -> bool:
+        """Somebody forgets a run that has just been submitted, again and again until it is gone; nothing may remain."""
+        name = f"beside_{chance.randrange(1 << 30)}"
+        number, storage = 0, "none"
+        deadline = time.monotonic() + FORGOTTEN_WITHIN
+        while time.monotonic() < deadline:
+            try:
+                with contextlib.closing(self.lab.connect()) as connection:
+                    found = run(connection, "SELECT run, storage FROM run WHERE model_table LIKE %s", f"%{name}")
+                    if found:
+                        number, storage = found[0]
+                        time.sleep(chance.random())
+                        run(connection, "SELECT forget(%s)", number)
+                        break
+                    if number:
+                        break  # an earlier attempt has forgotten it, and was ended before it could say so
+                    run(connection, f"SELECT submit('train', '{name}', 'mst', 2)")
+            except psycopg2.Error as error:
+                self._judge(number, "forget", error)
+                if error.pgcode == IN_USE and chance.random() < 0.5:
+                    self.say(number, "SELECT cancel(%s)", commit=True)
+                time.sleep(0.2)
+        else:
+            self.surprises.append(f"run {number} could not be forgotten")
+        self._require_nothing_of(number, storage)
+        self.say(number, f"SELECT %s; DROP TABLE IF EXISTS {name}, {name}_info, {name}_summary", commit=True)
+        return True
+
+    def _require_nothing_of(self, number: int, storage: str) -> None:
+        """No row of the log, and no state table, is left of a run that was forgotten."""
+        tables = ("run", "event", "model", "configuration", "attempt", "hop", "evaluation", "decision", "heartbeat")
+        rows = " UNION ALL ".join(f"SELECT '{table}' FROM {table} WHERE run = {number}" for table in tables)
+        with contextlib.suppress(psycopg2.OperationalError), contextlib.closing(self.lab.connect()) as connection:
+            left = run(connection, f"{rows} UNION ALL SELECT relname FROM pg_class WHERE starts_with(relname::text, %s)"
+                       " AND relkind = 'r'", storage)  # fmt: skip
+            if left:
+                self.surprises.append(f"run {number} was forgotten and left {sorted({name for (name,) in left})}")
 
     def materialize(self, number: int, chance: random.Random) -> bool:
         name = f"early_{chance.randrange(1 << 30)}"
