@@ -319,7 +319,8 @@ def under_way(lab: Lab, run_id: int) -> tuple[set[int], set[int]]:
 
 
 def scratch_of(sessions: set[int], data: Path) -> list[Path]:
-    places = [data / "pgsql_tmp_cerebro", *Path("/dev/shm").glob("cerebro_db_*")]
+    found = data.stat()
+    places = [data / "pgsql_tmp_cerebro", *Path("/dev/shm").glob(f"cerebro_db_*_{found.st_dev:x}_{found.st_ino:x}")]
     return [one for place in places for one in place.iterdir() if one.name.partition("-")[0] in map(str, sessions)]
 
 
@@ -383,7 +384,7 @@ def test_where_the_postmaster_is_process_1_no_trainer_takes_the_server_down(own:
     lab.close()
     cluster.down()
     owner, log = Account.get().name, cluster.log / "as-process-1.log"
-    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "setpriv", "--reuid", owner, "--regid"]
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "setpriv", "--reuid", owner, "--regid"]
     command += [owner, "--clear-groups", str(cluster.prefix.bin / "postgres"), "-D", str(cluster.data)]
     with open(log, "wb") as output:
         container = subprocess.Popen(command, stdout=output, stderr=output, cwd="/")
@@ -411,7 +412,8 @@ def test_where_the_postmaster_is_process_1_no_trainer_takes_the_server_down(own:
         assert left
     finally:
         lab.close()
-        container.send_signal(signal.SIGKILL)
+        for pid in children(container.pid):  # process 1; all others end with it
+            os.kill(pid, signal.SIGKILL)
         container.wait(30)
     # Nothing of the container could clean up. What is left in shared memory is the server's, wherever it starts again.
     cluster.up()
