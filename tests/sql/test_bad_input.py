@@ -262,6 +262,7 @@ def model(bench: Lab) -> int:
 @pytest.mark.parametrize("call", ["resume(%s)", "cancel(%s)", "wait(%s)", "forget(%s)", "materialize(%s, 'mine')"])
 def test_a_run_that_is_not_there_or_somebody_elses(bench: Lab, people: dict[str, str], model: int, call: str) -> None:
     assert refused(bench, f"SELECT {call}", 10**9).pgcode == "42704"
+    assert refused(bench, f"SELECT {call}", None).pgcode == "42704"
     with acting(bench, people["alice"]) as alice:
         error = refused(bench, f"SELECT {call}", model, on=alice)
     assert error.pgcode == "42704"

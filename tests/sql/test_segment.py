@@ -55,7 +55,7 @@ from cerebro_plpy.database.access import Database
 from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.platform import machine
 from cerebro_plpy.runs import engine_trials
-from cerebro_plpy.segment import current, functions, installation, nursery, scratch, trainer, worker
+from cerebro_plpy.segment import current, functions, installation, memory, nursery, scratch, trainer, worker
 from cerebro_plpy.segment.scratch import RESERVE
 from cerebro_plpy.segment.worker import Segment
 from tests.nn import configurations as c
@@ -198,6 +198,7 @@ def segment(tmp_path: Path, nursery_folder: Path, monkeypatch: Any) -> Iterator[
     monkeypatch.setattr(worker, "scratch_folders", lambda: (tmp_path, tmp_path))
     monkeypatch.setattr(worker.compiled, "folder_of_user", lambda db, folder: None)
     monkeypatch.setattr(custom_functions, "fetched", lambda db, name, version: None)
+    monkeypatch.setattr(memory, "limit_of_trainers", lambda db: None)
     python = {"trainer_python": sys.executable, "confine": False}
     for module in (trainer, nursery, installation):
         monkeypatch.setattr(module, "installation", lambda: python)

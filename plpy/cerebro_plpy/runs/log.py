@@ -145,7 +145,9 @@ class RunLog:
         return cls(recorder.run, run)
 
     @classmethod
-    def of_caller(cls, db: Database, run: int) -> RunLog:
+    def of_caller(cls, db: Database, run: int | None) -> RunLog:
+        if run is None:
+            raise no_such_run(run)
         return cls(asking(db), run)
 
     def _all(self, sql: str, *parameters: Any) -> Rows:
