@@ -269,6 +269,16 @@ def test_a_run_that_is_not_there_or_somebody_elses(bench: Lab, people: dict[str,
     assert str(model) in error.diag.message_primary
 
 
+@pytest.mark.parametrize("statement", [
+    "SELECT madlib_fit_multiple_model('model', 'none', 'mst', 1)",
+    "SELECT madlib_fit_multiple_model('train', 'none', 'mst', 1, validation_table => 'model')",
+    "SELECT madlib_keras_evaluate('model', 'model', 'none', false, 1)",
+])  # fmt: skip
+def test_a_model_table_is_no_packed_table(bench: Lab, model: int, statement: str) -> None:
+    error = refused(bench, statement)
+    assert error.pgcode == "55000" and "'model' is not a packed table" in error.diag.message_primary
+
+
 def test_a_finished_run_is_not_resumed(bench: Lab, model: int) -> None:
     assert refused(bench, "SELECT resume(%s)", model).pgcode == "55000"
     assert refused(bench, "SELECT resume(%s, epochs => 0)", model, hint=False).pgcode == "22023"

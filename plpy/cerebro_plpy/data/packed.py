@@ -12,6 +12,7 @@ from cerebro_db.core.layout import DataSet
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
+from ..platform import KEY
 from .summary import parsed
 
 
@@ -42,7 +43,14 @@ def read(db: Database, table: str | None, module: str, *, argument: str) -> Pack
     row = db.one(f"SELECT * FROM {summary.sql}")
     if row is None:
         raise BadData(f"{module} error: the summary of '{relation.text}' is empty.", hint=please)
-    parsed(row["layout"], relation.text, module)
+    layout = parsed(row["layout"], relation.text, module)
+    # The summary of a model table has a layout, too.
+    present = relations.columns(db, relation)
+    for name in (KEY, "buffer_id", *(variable.name for variable in (*layout.inputs, *layout.outputs))):
+        if name not in present:
+            raise WrongState(
+                f"{module} error: '{relation.text}' is not a packed table: it has no column '{name}'.", hint=please
+            )
     return Packed(relation, {k: v for k, v in row.items() if k != "layout"}, json.loads(row["layout"]))
 
 
