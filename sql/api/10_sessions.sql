@@ -8,7 +8,7 @@ DECLARE
     worker name;
     other  record;
 BEGIN
-    IF COALESCE(verifier !~ '^SCRAM-SHA-256\$', true) THEN
+    IF COALESCE(verifier !~ '^SCRAM-SHA-256[$]', true) THEN
         RAISE EXCEPTION 'this is no SCRAM verifier' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     -- One login of a user at a time, from any database: two sessions that make or alter a role at once would fail. Nobody

@@ -16,7 +16,8 @@ CREATE TABLE cerebro.event (
     CHECK (octet_length(detail::text) <= 1e7),
     CHECK (COALESCE((detail ->> 'pid')::integer, 1) > 0),
     -- ISO 8601 with a time zone, as JSON has timestamps: any session can parse it, whatever its DateStyle.
-    CHECK (detail ->> 'backend_start' ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+-]\d\d(:\d\d){0,2}$'
+    CHECK (detail ->> 'backend_start'
+           ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?[+-][0-9]{2}(:[0-9]{2}){0,2}$'
            AND isfinite((detail ->> 'backend_start')::timestamptz)),
     CHECK (COALESCE((detail ->> 'epochs')::integer, 1) > 0),
     CHECK (COALESCE((detail ->> 'parameters')::bigint, 0) >= 0),

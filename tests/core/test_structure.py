@@ -72,6 +72,14 @@ def test_only_the_log_has_the_sql_of_the_log() -> None:
     assert modules_with(table, SERVER) == {LOG.name}
 
 
+def test_no_statement_depends_on_standard_conforming_strings() -> None:
+    """Without that setting a backslash in a text of SQL means something else, and the body of a function, too."""
+    scripts = (SERVER.parents[1] / "sql").rglob("*.sql")
+    assert [str(path) for path in scripts if "\\" in path.read_text()] == []
+    statement = re.compile(r"(SELECT|WHERE|LIKE) .*'[^']*\\")
+    assert modules_with(statement, SERVER) == set()
+
+
 def test_no_module_spells_an_event_as_a_string() -> None:
     spelled = re.compile(rf"'({'|'.join(event.value for event in Event)})'")
     assert modules_with(spelled, SERVER) == set()

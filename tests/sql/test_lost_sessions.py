@@ -171,6 +171,7 @@ def test_settings_of_the_database_do_not_end_a_run(place: Lab) -> None:
         "default_transaction_isolation": "serializable",
         "default_transaction_read_only": "on",
         "row_security": "off",
+        "standard_conforming_strings": "off",
     }
     known = {name for (name,) in place("SELECT name FROM pg_settings")}
     database = place.value("SELECT current_database()")

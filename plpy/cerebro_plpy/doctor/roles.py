@@ -22,11 +22,11 @@ MEMBERS = (
     "SELECT g.rolname::text AS role, m.rolname::text AS member, a.admin_option AS admin, m.rolsuper AS superuser"
     " FROM pg_catalog.pg_auth_members a JOIN pg_catalog.pg_roles g ON g.oid = a.roleid"
     " JOIN pg_catalog.pg_roles m ON m.oid = a.member"
-    " WHERE g.rolname LIKE 'cerebro\\_%' OR m.rolname LIKE 'cerebro\\_%'"
+    " WHERE g.rolname ~ '^cerebro_' OR m.rolname ~ '^cerebro_'"
 )
 ROLES = (
     "SELECT rolname::text AS name, oid::bigint AS oid, rolcanlogin AS login, rolsuper OR rolcreaterole OR rolcreatedb"
-    " OR rolreplication OR rolbypassrls AS more FROM pg_catalog.pg_roles WHERE rolname LIKE 'cerebro\\_%'"
+    " OR rolreplication OR rolbypassrls AS more FROM pg_catalog.pg_roles WHERE rolname ~ '^cerebro_'"
 )
 
 

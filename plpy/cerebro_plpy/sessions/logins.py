@@ -130,6 +130,7 @@ def settings() -> dict[str, str]:
         "default_transaction_isolation": r"read\ committed",
         "default_transaction_read_only": "off",
         "row_security": "on",
+        "standard_conforming_strings": "on",
     }
 
 
