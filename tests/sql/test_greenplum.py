@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -352,42 +353,188 @@ def test_a_dump_is_restored_without_an_error(fresh_database: str, server: str, t
                 cursor.execute("SELECT cerebro.resume(%s, epochs => %s)", (run, 3 + number))
 
 
-def test_a_resource_queue_that_is_too_small(sql: Any, packed: None, server: str) -> None:
-    """It is said before a run, by the doctor, and in the error of a run that waited too long."""
-    if sql("SHOW gp_resource_manager") != [("queue",)]:
-        pytest.skip("this cluster has no resource queues (gp_resource_manager)")
-    ((schema, primaries),) = sql(
-        "SELECT current_schema(), count(*)::integer FROM gp_segment_configuration WHERE role = 'p' AND content >= 0"
-    )
-    user = f"u_{secrets.token_hex(4)}"
-    sql(f"CREATE RESOURCE QUEUE {user}_queue WITH (ACTIVE_STATEMENTS = 1)")
-    sql(f"CREATE ROLE {user} LOGIN IN ROLE cerebro_user RESOURCE QUEUE {user}_queue")
-    sql(f"GRANT ALL ON SCHEMA {schema} TO {user}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {user}")
-    fit = "SELECT cerebro.fit('packed', 'queued', 'mst', 1)"
-    limit = f"resource queue {user}_queue lets {{}} statements run at a time"
-    try:
-        with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SET search_path = {schema}; SET SESSION AUTHORIZATION {user}")
-            with pytest.raises(psycopg2.errors.LockNotAvailable) as caught:
-                cursor.execute(fit)
-            assert "gp_resqueue_status" in caught.value.diag.message_hint
-            assert any(limit.format(1) in notice for notice in connection.notices)
-        sql(f"ALTER RESOURCE QUEUE {user}_queue WITH (ACTIVE_STATEMENTS = {primaries + 2})")
-        with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SET search_path = {schema}; SET SESSION AUTHORIZATION {user}")
-            cursor.execute(fit)
-            assert not any(limit.format(primaries + 2) in notice for notice in connection.notices)
-            checked = "SELECT status, found FROM cerebro.doctor() WHERE check_name = 'statements'"
-            cursor.execute(checked)
-            ((status, found),) = cursor.fetchall()
-            assert status == "ok" and limit.format(primaries + 2) in found
-    finally:
-        for (run,) in sql("SELECT run FROM run WHERE owner = %s", user):
-            sql("SELECT forget(%s)", run)
-        sql(f"DROP TABLE IF EXISTS queued, queued_info, queued_summary; DROP OWNED BY {user}")
+class Queued:
+    """A user in a resource queue of its own, and sessions of this user."""
+
+    def __init__(self, sql: Any, server: str, statements: int) -> None:
+        self.sql, self.server, self.statements = sql, server, statements
+        ((self.schema,),) = sql("SELECT current_schema()")
+        self.user = f"u_{secrets.token_hex(4)}"
+        self.limit = f"resource queue {self.user}_queue lets {{}} run at a time"
+        sql(f"CREATE RESOURCE QUEUE {self.user}_queue WITH (ACTIVE_STATEMENTS = {statements})")
+        sql(f"CREATE ROLE {self.user} LOGIN IN ROLE cerebro_user RESOURCE QUEUE {self.user}_queue")
+        sql(f"GRANT ALL ON SCHEMA {self.schema} TO {self.user}")
+        sql(f"GRANT ALL ON ALL TABLES IN SCHEMA {self.schema} TO {self.user}")
+        self.connections: list[Any] = []
+
+    def session(self) -> Any:
+        connection = connect(self.server)
+        self.connections.append(connection)
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET search_path = {self.schema}, cerebro; SET SESSION AUTHORIZATION {self.user}")
+        return connection
+
+    def __call__(self, statement: str, *values: Any) -> list[tuple]:
+        connection = self.session()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement, values or None)
+                return cursor.fetchall()
+        finally:
+            self.notices = connection.notices
+            connection.close()
+
+    def fill(self, statements: int) -> list[Any]:
+        """Sessions that have so many statements under way; they end when the sessions are closed."""
+        holding = [self.session() for _ in range(statements)]
+        for connection in holding:
+            with connection.cursor() as cursor:
+                cursor.execute("BEGIN; DECLARE held CURSOR FOR SELECT 1; FETCH held")
+        return holding
+
+    def end(self) -> None:
+        sql, user = self.sql, self.user
+        for connection in self.connections:
+            connection.close()
+        eventually(lambda: not sql("SELECT 1 FROM pg_locks WHERE locktype = 'resource queue'"), 30, "nothing is queued")
+        for (run,) in sql(OWNED, user):
+            sql("SELECT forget(%s, %s)", run, user)
+        sql(f"DROP OWNED BY {user}")
         sql(f"SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'")
         ((oid,),) = sql("SELECT oid FROM pg_roles WHERE rolname = %s", user)
         sql(f"DROP ROLE IF EXISTS cerebro_w_{oid}, {user}; DROP RESOURCE QUEUE {user}_queue")
+
+
+@pytest.fixture
+def queued(sql: Any, packed: None, server: str) -> Iterator[Callable[[int], Queued]]:
+    if sql("SHOW gp_resource_manager") != [("queue",)]:
+        pytest.skip("this cluster has no resource queues (gp_resource_manager)")
+    users: list[Queued] = []
+
+    def made(statements: int) -> Queued:
+        users.append(Queued(sql, server, statements))
+        return users[-1]
+
+    try:
+        yield made
+    finally:
+        for user in users:
+            user.end()
+
+
+FIT = "SELECT cerebro.fit('packed', 'queued', 'mst', 2, validation_table => 'packed', options => %s)"
+DETERMINISTIC = json.dumps({"deterministic": True, "seed": 3})
+OWNED = "SELECT run FROM cerebro.run_plan WHERE owner = %s"
+HASHES = "SELECT model, hop, state_sha256 FROM cerebro.hop WHERE run = %s ORDER BY 1, 2"
+
+
+@pytest.mark.parametrize("statements", [2, 4])
+def test_a_run_with_fewer_statements_than_segments(sql: Any, queued: Callable[[int], Queued], statements: int) -> None:
+    """It trains on fewer segments at a time, with the same bits."""
+    ((calm,),) = sql(FIT.replace("queued", "calm"), DETERMINISTIC)
+    user = queued(statements)
+    ((run,),) = user(FIT, DETERMINISTIC)
+    limit = user.limit.format(f"{statements} statements")
+    assert any(limit in notice and "will work at a time" in notice for notice in user.notices), user.notices
+    assert sql(HASHES, run) == sql(HASHES, calm)
+
+
+def test_other_calls_with_fewer_statements_than_segments(sql: Any, queued: Callable[[int], Queued]) -> None:
+    ((calm,),) = sql(FIT.replace("queued", "calm"), DETERMINISTIC)
+    user = queued(3)
+    ((run,),) = user(FIT.replace("fit", "submit"), DETERMINISTIC)
+    assert user("SELECT cerebro.wait(%s)", run) == [("finished",)]
+    assert sql(HASHES, run) == sql(HASHES, calm)
+    user("SELECT cerebro.madlib_keras_predict('queued', 'rows', 'id', 'x', 'said', 'response', false, 1)")
+    assert user("SELECT count(*) FROM said") == [(900,)]
+    ((status, found, advice),) = user(
+        "SELECT status, found, advice FROM cerebro.doctor() WHERE check_name = 'statements'"
+    )
+    assert status == "warning" and user.limit.format("3 statements") in found and "ALTER RESOURCE QUEUE" in advice
+
+
+def test_a_queue_that_is_large_enough(sql: Any, queued: Callable[[int], Queued]) -> None:
+    ((primaries,),) = sql("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
+    user = queued(primaries + 2)
+    user(FIT, DETERMINISTIC)
+    assert not any("resource queue" in notice for notice in user.notices)
+
+
+def test_a_queue_in_which_a_call_would_wait_for_itself(sql: Any, queued: Callable[[int], Queued]) -> None:
+    """It is refused before anything begins."""
+    user = queued(1)
+    for call in (FIT, FIT.replace("fit", "submit")):
+        with pytest.raises(psycopg2.Error, match=user.limit.format("1 statement")) as caught:
+            user(call, DETERMINISTIC)
+        assert caught.value.pgcode == "53400" and "ALTER RESOURCE QUEUE" in caught.value.diag.message_hint
+    checks = user("SELECT status, found FROM cerebro.doctor() WHERE status = 'problem'")
+    assert any(user.limit.format("1 statement") in found for _, found in checks)
+    sql(f"ALTER RESOURCE QUEUE {user.user}_queue WITH (ACTIVE_STATEMENTS = 2)")
+    with pytest.raises(psycopg2.Error, match=user.limit.format("2 statements")):
+        user(FIT.replace("fit", "submit"), DETERMINISTIC)
+    assert sql(OWNED, user.user) == []
+    ((run,),) = user(FIT, DETERMINISTIC)
+    with pytest.raises(psycopg2.Error, match=user.limit.format("2 statements")):
+        user("SELECT cerebro.resume(%s, epochs => 3, wait => false)", run)
+
+
+def test_two_users_share_a_queue(sql: Any, queued: Callable[[int], Queued]) -> None:
+    """Each of two runs on three segments could use five statements; they have three besides their callers' own."""
+    one, two = queued(5), queued(1)
+    sql(f"ALTER ROLE {two.user} RESOURCE QUEUE {one.user}_queue")
+    with ThreadPoolExecutor(2) as threads:
+        runs = list(threads.map(lambda user: user(FIT.replace("queued", user.user), DETERMINISTIC)[0][0], (one, two)))
+    assert sql(HASHES, runs[0]) == sql(HASHES, runs[1])
+
+
+def test_a_full_queue_is_waited_for(sql: Any, queued: Callable[[int], Queued]) -> None:
+    """Longer than sessions of runs wait for a lock."""
+    user = queued(4)
+    holding = user.fill(3)
+    with ThreadPoolExecutor(1) as thread:
+        fitted = thread.submit(user, FIT, DETERMINISTIC)
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'ResourceQueue' AND usename LIKE 'cerebro_w_%%'"
+        eventually(lambda: sql(waits), 60, "a session of the run is in the queue")
+        time.sleep(15)
+        assert not fitted.done()
+        for connection in holding:
+            connection.close()
+        ((run,),) = fitted.result(120)
+    assert sql("SELECT status FROM cerebro.runs WHERE run = %s", run) == [("finished",)]
+
+
+def test_a_cancel_while_the_queue_is_full(sql: Any, queued: Callable[[int], Queued]) -> None:
+    """It is heard at once, and its record does not wait for the queue either."""
+    user = queued(4)
+    connection, errors = user.session(), []
+
+    def fit() -> None:
+        with connection.cursor() as cursor:
+            try:
+                cursor.execute(FIT.replace(", 2,", ", 500,"), (DETERMINISTIC,))
+            except psycopg2.Error as error:
+                errors.append(error)
+
+    fitting = threading.Thread(target=fit, daemon=True)
+    fitting.start()
+    hops = "SELECT run FROM cerebro.hop JOIN cerebro.run USING (run) WHERE model_table = %s"
+    ((run,), *_) = eventually(lambda: sql(hops, f"{user.schema}.queued"), 60, "a hop")
+    holding = user.fill(3)  # They wait for their places, too.
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'ResourceQueue'"
+        " AND application_name LIKE 'cerebro_db %%'"
+    )
+    eventually(lambda: sql(waits)[0][0] >= 2, 60, "sessions of the run are in the queue")
+    time.sleep(12)
+    assert fitting.is_alive()
+    began = time.monotonic()
+    connection.cancel()
+    fitting.join(20)
+    assert time.monotonic() - began < 6
+    assert errors[0].pgcode == "57014"
+    assert sql("SELECT status FROM cerebro.runs WHERE run = %s", run) == [("cancelled",)]
+    eventually(lambda: sql(waits) == [(0,)], 10, "its sessions are gone")
+    assert len(holding) == 3
 
 
 def _drop_database(server: str, name: str) -> None:

@@ -51,8 +51,8 @@ class Database:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""
         return self.plpy.subtransaction()
 
-    def notice(self, text: str) -> None:
-        self.plpy.notice(text)
+    def notice(self, text: str, hint: str | None = None) -> None:
+        self.plpy.notice(text, **({"hint": hint} if hint else {}))
 
     def info(self, text: str) -> None:
         self.plpy.info(text)

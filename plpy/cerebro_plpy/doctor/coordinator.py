@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..platform.base import FEWEST
 from .report import OK, PROBLEM, WARNING, Examined, Row, disk_row
 
 
@@ -56,8 +57,8 @@ def statements(examined: Examined) -> Iterator[Row]:
     limit = examined.platform.statement_limit(examined.db)
     if limit is not None:
         short = limit.short_for(examined.segments)
-        found = limit.found(examined.segments)
-        yield Row("coordinator", "statements", WARNING if short else OK, found, limit.advice if short else None)
+        status = PROBLEM if limit.statements < FEWEST else WARNING if short else OK
+        yield Row("coordinator", "statements", status, limit.found(examined.segments), limit.advice if short else None)
 
 
 def settings(examined: Examined) -> Iterator[Row]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import psycopg2
 
+from cerebro_db.core.errors import LimitExceeded
 from cerebro_db.core.names import Name, quote
+from cerebro_db.core.texts import counted
 
 from ..database.access import Cursor, Database
 from .segments import ALL, KEY, Rule
@@ -16,21 +18,50 @@ from .segments import ALL, KEY, Rule
 
 @dataclass(frozen=True)
 class StatementLimit:
-    """How many statements may run at a time.  Any more wait, and a wait longer than lock_timeout is an error."""
+    """How many statements a user may run at a time.  Any more wait in a queue until another one ends."""
 
     statements: int
     who: str  # what sets the limit
     advice: str
 
+    def require(self, statements: int, why: str) -> None:
+        """Refuse what could only wait for itself: it needs so many statements at the same time."""
+        if self.statements < statements:
+            raise LimitExceeded(
+                f"{self.who} lets {counted(self.statements, 'statement')} run at a time, and this needs"
+                f" {statements}: {why}",
+                hint=self.advice,
+            )
+
     def found(self, segments: int) -> str:
         """The limit beside what a run on so many segments needs; a sentence for people."""
         return (
-            f"{self.who} lets {self.statements} statements run at a time;"
-            f" a run on {segments} segments uses up to {needed(segments)}"
+            f"{self.who} lets {self.statements} statements run at a time; a run on {counted(segments, 'segment')}"
+            f" uses up to {needed(segments)}{self.effect(segments)}"
         )
+
+    def effect(self, segments: int) -> str:
+        if self.statements < FEWEST:
+            return f" and at least {FEWEST}"
+        if self.short_for(segments):
+            return f", so {counted(self.working, 'segment')} will work at a time"
+        return ""
 
     def short_for(self, segments: int) -> bool:
         return self.statements < needed(segments)
+
+    @property
+    def slots(self) -> int:
+        """The statements that the sessions of a call may run at a time, beside the caller's own."""
+        return max(1, self.statements - 1)
+
+    @property
+    def working(self) -> int:
+        """The segments that may work at a time; one statement is left to the run's record where that is possible."""
+        return max(1, self.slots - 1)
+
+
+FEWEST = 2  # statements: the caller's own, and one after the other those of its sessions
 
 
 def needed(segments: int) -> int:
@@ -53,8 +84,6 @@ class Platform(abc.ABC):
     sets_role_at_login: bool
     # What makes a query call its function once on each server that has segments.
     on_every_server: str = ""
-    # What a lock timeout may mean here besides a lock.
-    other_waits: str = ""
     # Settings that the doctor shows only on this platform, each with a note.  Every value is fine.
     shown_settings: Sequence[tuple[str, str]] = ()
 
@@ -156,6 +185,10 @@ class Platform(abc.ABC):
     def statement_limit(self, db: Database) -> StatementLimit | None:
         """The limit on statements that the current user's sessions may run at the same time; None: no limit."""
         return None
+
+    def queues_statements(self, db: Database) -> bool:
+        """Whether statements may wait in a queue before they run."""
+        return False
 
     # -- the doctor ----------------------------------------------------------------------------------------
 

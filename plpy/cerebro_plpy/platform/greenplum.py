@@ -35,7 +35,6 @@ class Greenplum(Platform):
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True
     on_every_server = "FROM gp_dist_random('pg_catalog.gp_id')"
-    other_waits = "Or its resource queue was full: SELECT * FROM gp_toolkit.gp_resqueue_status shows who waits."
     shown_settings = (
         ("gp_enable_global_deadlock_detector", "either is fine: runs append rows, and empty tables of their own"),
         ("optimizer", "worker sessions set it to off"),
@@ -154,18 +153,22 @@ class Greenplum(Platform):
     def statement_limit(self, db: Database) -> StatementLimit | None:
         """That of the user's resource queue.  Superusers are in no queue."""
         found = db.one(
-            "SELECT q.rsqname::text AS name, q.rsqcountlimit::integer AS statements FROM pg_catalog.pg_roles r"
-            " JOIN pg_catalog.pg_resqueue q ON q.oid = r.rolresqueue WHERE r.rolname = current_user AND NOT r.rolsuper"
-            " AND q.rsqcountlimit >= 0 AND pg_catalog.current_setting('gp_resource_manager') = 'queue'"
+            "SELECT q.rsqname::pg_catalog.text AS name, q.rsqcountlimit::pg_catalog.int4 AS statements"
+            " FROM pg_catalog.pg_roles r JOIN pg_catalog.pg_resqueue q ON q.oid OPERATOR(pg_catalog.=) r.rolresqueue"
+            " WHERE r.rolname OPERATOR(pg_catalog.=) current_user AND NOT r.rolsuper"
+            " AND q.rsqcountlimit OPERATOR(pg_catalog.>=) 0::pg_catalog.float4"
+            " AND pg_catalog.current_setting('gp_resource_manager') OPERATOR(pg_catalog.=) 'queue'"
         )
         if found is None:
             return None
         return StatementLimit(
             found["statements"],
             f"resource queue {found['name']}",
-            "Pack the rows into fewer segments (segments => n, two fewer than the statements), or as a superuser:"
-            f" ALTER RESOURCE QUEUE {quote(found['name'])} WITH (ACTIVE_STATEMENTS=…).",
+            f"As a superuser: ALTER RESOURCE QUEUE {quote(found['name'])} WITH (ACTIVE_STATEMENTS=…).",
         )
+
+    def queues_statements(self, db: Database) -> bool:
+        return db.value("SELECT pg_catalog.current_setting('gp_resource_manager') AS v") == "queue"
 
     # -- the doctor ----------------------------------------------------------------------------------------
 

@@ -9,17 +9,27 @@ import psycopg2
 
 from cerebro_db.core.errors import CerebroError
 
+from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..database.cancellation import listener
 from ..database.polling import LISTEN_EVERY
+from ..platform.base import FEWEST
 from ..sessions import logins
 from ..sessions.session import Statement
 from .log import RunLog
 
 
+def require_statements(db: Database) -> None:
+    """Refuse a run that its own caller would keep waiting."""
+    limit = platform.of(db).statement_limit(db)
+    if limit is not None:
+        limit.require(FEWEST + 1, "those of a run, and the caller's until the run has started")
+
+
 def start(db: Database, run_id: int, epochs: int | None = None, retry_failed: bool = False) -> None:
     """Have a session of its own drive a run; raises what that session refuses at once."""
+    require_statements(db)
     log = RunLog.of_caller(db, run_id)
     before = log.starts()
     # A session goes on without a client as long as it has nothing to send.  This one is told to send no messages, so it

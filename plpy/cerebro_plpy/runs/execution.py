@@ -125,14 +125,14 @@ def record_end(recorder: Session, log: RunLog, error: BaseException) -> None:
     event, message = Event.CANCELLED if cancelled else Event.FAILED, first_line(error)
     recorder.settle()
     try:
-        log.note_end(event, message)
+        log.note_end(recorder, event, message)
     except psycopg2.Error:
         # Perhaps the recorder session itself was lost.  Without an end on record the run would count as running for
         # as long as this session lives.
         with contextlib.suppress(psycopg2.Error, CerebroError):
             assert recorder.another is not None
             another = recorder.another(lambda: None)
-            RunLog.of(another, log.run).note_end(event, message)
+            log.note_end(another, event, message)
             another.close()
 
 

@@ -39,6 +39,7 @@ def fit_multiple_model(db: Database, *arguments: Any) -> int:
 @entry
 def submit(db: Database, *arguments: Any) -> int:
     """Train without waiting: the run goes on in a session of its own."""
+    background.require_statements(db)
     request = check(db, *arguments)
     with recorder.opened(db) as session:
         run_id = put_on_record(db, session, request)

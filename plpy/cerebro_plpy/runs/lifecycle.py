@@ -15,6 +15,7 @@ from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.polling import LISTEN_EVERY
+from ..platform.base import FEWEST
 from ..sessions import recorder
 from ..sessions.session import Rows
 from .log import RunLog
@@ -52,6 +53,9 @@ def _polled(db: Database, run_id: int) -> Iterator[RunLog]:
     if not platform.of(db).waits_in_own_session:
         yield RunLog.of_caller(db, run_id)
         return
+    limit = platform.of(db).statement_limit(db)
+    if limit is not None:
+        limit.require(FEWEST + 1, "those of the run, and this one's")
     with recorder.opened(db, "wait", "the session that waits") as session:
 
         def ask(sql: str, parameters: Sequence[Any]) -> Rows:

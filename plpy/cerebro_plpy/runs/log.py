@@ -362,10 +362,18 @@ class RunLog:
             " ORDER BY event_id DESC LIMIT 1"
         )
 
-    def note_end(self, event: Event, message: str) -> None:
-        """Record the end of a run that is under way; its end is recorded once."""
-        if self.last_of(Event.STARTED, *ENDINGS) == Event.STARTED:
-            self.note(event, message=message)
+    def note_end(self, recorder: Session, event: Event, message: str) -> None:
+        """Record the end of a run that is under way; its end is recorded once.
+
+        In a DO block, which no resource queue of Greenplum keeps waiting: the cancel of a run must not wait.
+        """
+        insert = recorder.literal(
+            "INSERT INTO cerebro.event (run, event, detail) SELECT %s, %s, %s::jsonb"
+            f" WHERE (SELECT event FROM cerebro.event WHERE {OWN}"
+            f" AND event IN ({_listed((Event.STARTED, *ENDINGS))}) ORDER BY event_id DESC LIMIT 1) = %s",
+            (self.run, event.value, json.dumps({"message": message}), self.run, Event.STARTED.value),
+        )
+        recorder.run("DO %s", (f"BEGIN {insert}; END",))
 
     def revive_failed(self) -> None:
         """Give the models that failed another chance."""
@@ -619,9 +627,9 @@ class RunLog:
         recorder.run("BEGIN")
         try:
             self._lock(recorder)
+            self._claim(recorder, epochs, retry_failed, submitted)
             # Between the claim and the code that records an end, nothing may raise: not even a cancel.
             recorder.listen = lambda: None
-            self._claim(recorder, epochs, retry_failed, submitted)
             recorder.run("COMMIT")
         except BaseException:
             recorder.settle()

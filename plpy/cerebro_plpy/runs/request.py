@@ -140,9 +140,7 @@ def check(
     limits.require_connections(limits.of(db), segments + 1)
     limit = platform.of(db).statement_limit(db)
     if limit is not None and limit.short_for(segments):
-        db.warning(
-            f"{limit.found(segments)}; segments wait for each other, and a wait of 10 s ends the run", limit.advice
-        )
+        db.notice(limit.found(segments), limit.advice)
     chosen["warm_start"] = bool(warm_start)
     return Request(
         source=source,

@@ -50,7 +50,7 @@ def failure_of(where: str, error: psycopg2.Error, platform: Platform) -> Cerebro
         hint = (
             "Another session held a lock that was needed. Try again when it has ended, or SELECT cerebro.resume(run)."
         )
-        failure = CerebroError(message, hint=f"{hint} {platform.other_waits}".rstrip())
+        failure = CerebroError(message, hint=hint)
     elif error.pgcode == "42P01":
         failure = CorruptState(message, hint="A table that the run needs was dropped.")
     else:

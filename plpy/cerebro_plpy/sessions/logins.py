@@ -38,7 +38,9 @@ from .. import platform
 from ..database.access import Database
 from ..database.cancellation import Listen
 from ..database.entry import entry
+from ..platform.base import FEWEST, StatementLimit
 from .session import Session
+from .statement_slots import StatementSlots
 
 ENROL = "cerebro_enrol"
 GROUP = "cerebro_worker"
@@ -46,6 +48,8 @@ WORKER = "cerebro_w_"  # and the number of the user
 SCRAM_ROUNDS = 4096
 ATTEMPTS = 10  # to log in, while other sessions log in as the same role
 CONCURRENTLY_UPDATED = "XX000"  # how PostgreSQL reports that two sessions have altered a role at once
+
+_slots = StatementSlots()  # of all sessions that this process opens for its user
 
 
 def data_folder() -> Path:
@@ -113,16 +117,17 @@ def addresses() -> list[dict[str, Any]]:
     return found
 
 
-def settings() -> dict[str, str]:
+def settings(queued: bool) -> dict[str, str]:
     """The settings of a worker session that those of the database and of its roles must not change.
 
     A worker session is idle for as long as its segment has no work, and its statements take as long as training does.
-    The server refuses a login with a setting that it does not have, so this depends on its version.
+    The server refuses a login with a setting that it does not have, so this depends on its version.  Where statements
+    are ``queued``, the time in the queue counts as waiting for a lock.
     """
     version = int((data_folder() / "PG_VERSION").read_text().split(".")[0])
     return {
         "client_min_messages": "notice",
-        "lock_timeout": "10s",
+        "lock_timeout": "0" if queued else "10s",
         "statement_timeout": "0",
         "idle_in_transaction_session_timeout": "0",
         **({"idle_session_timeout": "0"} if version >= 14 else {}),
@@ -134,7 +139,9 @@ def settings() -> dict[str, str]:
     }
 
 
-def connect(role: str, database: str, application: str, listen: Listen, secret: str | None = None) -> Session:
+def connect(
+    role: str, database: str, application: str, listen: Listen, secret: str | None = None, *, queued: bool = False
+) -> Session:
     """Log in to this very server as ``role``."""
     problems = []
     for address in addresses():
@@ -147,7 +154,7 @@ def connect(role: str, database: str, application: str, listen: Listen, secret: 
                 dbname=database,
                 application_name=application,
                 passfile="/dev/null",  # use no password file of the environment's
-                options=" ".join(f"-c {name}={value}" for name, value in settings().items()),
+                options=" ".join(f"-c {name}={value}" for name, value in settings(queued).items()),
             )
         except psycopg2.OperationalError as error:
             problems.append(str(error).strip().splitlines()[-1])
@@ -176,6 +183,8 @@ class Owner:
     sets_role: bool  # whether a login as the worker role begins as the user, where the platform needs that
     settings: str  # with which a login as the worker role begins
     version: str  # of the extension
+    limit: StatementLimit | None = None  # of the user's statements
+    queued: bool = False  # whether statements of some roles wait in queues, perhaps not the user's
 
     @classmethod
     def current(cls, db: Database) -> Owner:
@@ -215,6 +224,8 @@ class Owner:
             sets_role=found["sets_role"] or not platform.of(db).sets_role_at_login,
             settings=found["settings"],
             version=found["version"],
+            limit=platform.of(db).statement_limit(db),
+            queued=platform.of(db).queues_statements(db),
         )
 
     @classmethod
@@ -240,11 +251,15 @@ def connect_as(db: Database, owner: str, application: str, listen: Listen) -> Se
 
 def session_of(user: Owner, application: str, listen: Listen) -> Session:
     """A session that logs in as the user's worker role and then sets the role to the user."""
-    enroller = connect(ENROL, user.database, "cerebro_db enrol", listen)
+    if user.limit is not None:
+        user.limit.require(FEWEST, "the caller's own and, one after the other, those of the sessions that it opens")
+    _slots.limit_to(user.limit)
+    enroller = connect(ENROL, user.database, "cerebro_db enrol", listen, queued=user.queued)
     try:
         session = _admitted(enroller, user, application, listen)
     finally:
         enroller.close()
+    session.slots = _slots
     if not user.sets_role:
         _set_role_at_login(user, session)
     session.run("SET ROLE " + quote(user.name))
@@ -268,7 +283,7 @@ def _admitted(enroller: Session, user: Owner, application: str, listen: Listen) 
     for attempt in range(ATTEMPTS):
         try:
             with _open_login(enroller, user):
-                return connect(user.worker, user.database, application, listen)
+                return connect(user.worker, user.database, application, listen, queued=user.limit is not None)
         except (CannotConnect, psycopg2.Error) as error:
             if attempt == ATTEMPTS - 1 or not _others_were_here(error):
                 raise

@@ -23,12 +23,14 @@ from cerebro_db.core.protocol import Progress, progress_in
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
+from .statement_slots import StatementSlots
 
 Rows = list[tuple[Any, ...]]
 T = TypeVar("T")
 
 ENDURE = 60.0  # seconds for which a statement is repeated after an error that passes
 CONNECT_WITHIN = 20.0  # seconds
+UNLIMITED = StatementSlots()
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class Session:
         # Whether a statement is repeated after this error.
         self.endures: Callable[[psycopg2.Error], bool] = lambda error: False
         self.another: Callable[[Listen], Session] | None = None  # opens a session like this one
+        self.slots = UNLIMITED
+        self.lasting = False  # whether its statements may take minutes
+        self.sent_at = 0.0  # when it was last given a statement
+        self._kept_back: Statement | None = None  # until a slot is free
+        self._failure: psycopg2.Error | None = None  # of a statement that ended while another session was waited for
 
     @classmethod
     def open(cls, listen: Listen, **parameters: Any) -> Session:
@@ -100,6 +107,10 @@ class Session:
                     raise
             time.sleep(LISTEN_EVERY)
             self.listen()
+
+    def literal(self, sql: str, parameters: Sequence[Any]) -> str:
+        """A statement with its parameters as text."""
+        return self.connection.cursor().mogrify(sql, parameters).decode(extensions.encodings[self.connection.encoding])
 
     def configure(self, **settings: str) -> None:
         """Change settings for the rest of the session; settings that this server does not have are left out."""
@@ -132,7 +143,7 @@ class Session:
     def finish(self) -> None:
         """Wait for the end of the work under way, if there is any."""
         while not self.attend():
-            wait_any([self], LISTEN_EVERY)
+            self._pause(LISTEN_EVERY)
 
     def attend(self) -> bool:
         """Advance work that is repeated later anyway.  True if it is over, even by an error that passes."""
@@ -147,11 +158,56 @@ class Session:
     # -- the wire ---------------------------------------------------------------------------------
 
     def send(self, statement: Statement) -> None:
+        """Send a statement, or keep it back until the session gets a slot."""
+        self._kept_back, self.sent_at = statement, time.monotonic()
+        if self.slots.take(self):
+            try:
+                self._send(statement)
+            except psycopg2.Error:
+                self.slots.leave(self)
+                raise
+
+    def send_kept_back(self) -> None:
+        try:
+            assert self._kept_back is not None
+            self._send(self._kept_back)
+        except psycopg2.Error as error:
+            self._failure = error
+
+    def _send(self, statement: Statement) -> None:
+        self._kept_back = None
         self.cursor = self.connection.cursor()
         self.cursor.execute(statement.sql, statement.parameters)
 
     def ready(self) -> bool:
         """Whether the statement under way has ended; raises its error."""
+        if self._kept_back is not None:
+            self.slots.look()
+        if self._kept_back is not None:
+            return False
+        failure, self._failure = self._failure, None
+        try:
+            if failure is not None:
+                raise failure
+            ended = self._ended()
+        except BaseException:
+            self.slots.leave(self)
+            raise
+        if ended:
+            self.slots.leave(self)
+        return ended
+
+    def notice_end(self) -> None:
+        """Give the slot back if the statement under way has ended; its error is raised by ``ready``."""
+        if self._kept_back is None and self._failure is None:
+            try:
+                ended = self._ended()
+            except psycopg2.Error as error:
+                self._failure, ended = error, True
+            if ended:
+                self.slots.leave(self)
+
+    def _ended(self) -> bool:
         state = self.connection.poll()
         while state == extensions.POLL_WRITE:
             wait_for([self.fileno()], select.POLLOUT, LISTEN_EVERY)
@@ -171,7 +227,7 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        return bool(self.connection.isexecuting())
+        return self._kept_back is not None or bool(self.connection.isexecuting())
 
     @property
     def lost(self) -> bool:
@@ -197,18 +253,26 @@ class Session:
         """Wait, without listening, until the statement under way has ended; its outcome no longer matters."""
         self.work = None
         self.listen = lambda: None
+        if self.slots.limited and self.busy:  # it may be in a resource queue, for hours
+            self.cancel()
         with contextlib.suppress(psycopg2.Error):
             while not self.ready():
                 wait_any([self], LISTEN_EVERY)
 
     def cancel(self) -> None:
         """Ask the backend to cancel its statement; ``ready`` then raises the error."""
+        if self._kept_back is not None:
+            self._kept_back = None
+            self.slots.leave(self)
+            return
         with contextlib.suppress(psycopg2.Error):  # the session is gone already
             self.connection.cancel()
 
     def close(self) -> None:
         self.work = None
+        self._kept_back = None
         self.connection.close()
+        self.slots.leave(self)
 
 
 def configured(**settings: str) -> Statement:

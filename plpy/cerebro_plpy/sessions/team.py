@@ -147,6 +147,7 @@ class Team:
 
     def _open(self, segment: int) -> tuple[Session, WorkerOpened]:
         session = logins.session_of(self.owner, self.application(segment), self.listen)
+        session.lasting = True
         try:
             session.configure(**self.settings)
             statement = self.open_trainer(segment)
