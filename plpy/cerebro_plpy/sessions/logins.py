@@ -127,7 +127,8 @@ def settings(queued: bool) -> dict[str, str]:
     version = int((data_folder() / "PG_VERSION").read_text().split(".")[0])
     return {
         "client_min_messages": "notice",
-        "lock_timeout": "0" if queued else "10s",
+        # A session whose driver is gone must leave its queue; teams set this, too, but in a statement that is queued.
+        **({"lock_timeout": "0", "client_connection_check_interval": "1s"} if queued else {"lock_timeout": "10s"}),
         "statement_timeout": "0",
         "idle_in_transaction_session_timeout": "0",
         **({"idle_session_timeout": "0"} if version >= 14 else {}),
