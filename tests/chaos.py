@@ -2,6 +2,9 @@
 
     python -m tests.chaos --events 200 [--seed N] [--folder F] [--resume]
 
+The server is a throw-away cluster, or the Greenplum that CEREBRO_TEST_KILLABLE_DSN names.  There, most events kill a
+process of a segment in the middle of a hop; then no transaction may remain prepared, and the server must not panic.
+
 Each run trains the same configurations, deterministically.  At random moments it is killed, cancelled, stopped and
 resumed, and people wait for it, hand it out, forget it and hold locks (chaos_people.py).  When it has had its number of
 events, it is resumed until it finishes.  Afterwards nothing committed may be missing, the whole states (weights,
@@ -25,13 +28,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import psycopg2
 
 from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded import throw_away
 from tests.chaos_people import People
+from tests.given_greenplum import GivenGreenplum
 from tests.sql.lab import CROSS, Lab, flower_model, layer, run, sequential
 
 SEGMENTS, EPOCHS = 2, 3
@@ -88,7 +92,7 @@ class Tally:
 
 
 class Chaos:
-    def __init__(self, server: clusters.Cluster, lab: Lab, tally: Tally, say: Callable[[str], None]) -> None:
+    def __init__(self, server: Server, lab: Lab, tally: Tally, say: Callable[[str], None]) -> None:
         self.server, self.lab, self.tally, self.say = server, lab, tally, say
         self.drivers: list[threading.Thread] = []
         # (weight, name, function)
@@ -106,6 +110,9 @@ class Chaos:
             (2, "cerebro.cancel", lambda chance: self.cancel()),
             (3, "immediate stop", lambda chance: self.stop()),
         ]
+        if isinstance(server, GivenGreenplum):
+            self.kinds.append((30, "kill -9 segment process in a hop", self.kill_segment))
+            self.panics = server.panics()
         self.run = 0
         self.people = People(lab, tally.surprises)
         self.kinds += self.people.events(lambda: self.run)
@@ -147,6 +154,15 @@ class Chaos:
         there = self.lab.trainers()
         return bool(there) and kill(chance.choice(there)[0])
 
+    def kill_segment(self, chance: random.Random) -> bool:
+        """A process that has begun a hop and not committed it.  Its segment ends all of its processes."""
+        found = self.ask(
+            "SELECT a.worker_pid FROM attempt a LEFT JOIN hop h USING (run, model, hop)"
+            " WHERE a.run = %s AND h.run IS NULL ORDER BY a.started_at DESC LIMIT 2",
+            self.run,
+        )
+        return bool(found) and kill(chance.choice(found)[0])
+
     def kill_session(self, application: str, chance: random.Random) -> bool:
         found = self.ask("SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s", application)
         return bool(found) and kill(chance.choice(found)[0])
@@ -186,7 +202,8 @@ class Chaos:
                 return self.lab(statement, *values)
             except psycopg2.Error as error:
                 # Without an SQLSTATE, or with one of class 57P, the server is not running, is stopping or is starting.
-                if (error.pgcode or "57P").startswith("57P") and time.monotonic() < deadline:
+                # 58M01: this session has lost a segment of Greenplum.
+                if (error.pgcode or "57P").startswith(("57P", "58M01")) and time.monotonic() < deadline:
                     self.lab.close()
                 else:
                     raise
@@ -311,7 +328,8 @@ class Chaos:
         lab.told()
 
     def left_behind(self) -> list[Any]:
-        return [*self.lab.sessions(), *self.lab.trainers()]
+        prepared = self.ask(self.server.prepared) if isinstance(self.server, GivenGreenplum) else []
+        return [*self.lab.sessions(), *self.lab.trainers(), *prepared]
 
     def last_look(self) -> None:
         """Check that nothing remains.  A worker removes the folders of killed workers when it starts."""
@@ -320,6 +338,8 @@ class Chaos:
         if dead := after_a_moment(self.lab.abandoned):  # The trainers of this session may still be emptying theirs.
             self.tally.orphans += len(dead)
             self.tally.surprises.append(f"scratch folders left: {dead}")
+        if isinstance(self.server, GivenGreenplum) and self.server.panics() != self.panics:
+            self.tally.surprises.append("the server panicked: its log says why")
 
 
 def after_a_moment(question: Callable[[], list[Any]]) -> list[Any]:
@@ -337,12 +357,11 @@ def kill(pid: int) -> bool:
     return False
 
 
+Server = Union[clusters.Cluster, GivenGreenplum]
 TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
 
 
-def wreak(
-    server: clusters.Cluster, folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None]
-) -> Tally:
+def wreak(server: Server, folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None]) -> Tally:
     """Cause this number of events, in addition to those in the folder's tally."""
     folder.mkdir(parents=True, exist_ok=True)
     tally = Tally.load(folder) if resume and (folder / "tally.json").exists() else Tally(seed)
@@ -373,13 +392,15 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="where the tally is kept")
     parser.add_argument("--resume", action="store_true", help="add to the tally that is there")
     chosen = parser.parse_args()
-    server = throw_away.create(TRAINER)
+    given = os.environ.get("CEREBRO_TEST_KILLABLE_DSN")
+    server: Server = GivenGreenplum(given) if given else throw_away.create(TRAINER)
     try:
         tally = wreak(
             server, chosen.folder, chosen.events, chosen.seed, chosen.resume, lambda text: print(text, flush=True)
         )
     finally:
-        throw_away.remove(server)
+        if isinstance(server, clusters.Cluster):
+            throw_away.remove(server)
     print("chaos:", "all is well" if tally.faults == 0 else "FAULTS")
     return 1 if tally.faults else 0
 

@@ -1,7 +1,8 @@
 """The server for the tests: that of CEREBRO_TEST_DSN, else a throw-away cluster, else a container.
 
 CEREBRO_TEST_DSN must name a superuser. The extension is created in its database if it is missing there. The throw-away
-cluster has this clone's extension.
+cluster has this clone's extension. CEREBRO_TEST_KILLABLE_DSN does the same, and allows the tests to kill, stop and
+change the server that it names: a Greenplum on this machine that nobody else uses.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ from cerebro_db.embedded.cluster import Cluster
 from cerebro_db.embedded.database import equip
 from cerebro_db.embedded.errors import ClusterError
 from cerebro_db.embedded.installation import Installation
+from tests.given_greenplum import GivenGreenplum
 
 pytest.register_assert_rewrite("tests.nn.other_engine")  # its tests are inherited
 
 CLONE = Path(__file__).resolve().parents[1]
+KILLABLE = os.environ.get("CEREBRO_TEST_KILLABLE_DSN")
+GIVEN = KILLABLE or os.environ.get("CEREBRO_TEST_DSN")
+NOT_OURS = "CEREBRO_TEST_DSN names a server that is not ours"
 TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
 
 
@@ -68,15 +73,10 @@ def has_gpu() -> bool:
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "docker": (has_docker, "no Docker engine answers"),
     "gpu": (has_gpu, "no GPU here"),
-    "needs_cluster": (
-        lambda: not os.environ.get("CEREBRO_TEST_DSN"),
-        "CEREBRO_TEST_DSN names a server that is not ours",
-    ),
-    "same_machine": (
-        lambda: _is_here(os.environ.get("CEREBRO_TEST_DSN")),
-        "CEREBRO_TEST_DSN names a server on another machine",
-    ),
-    "greenplum": (lambda: _is_greenplum(os.environ.get("CEREBRO_TEST_DSN")), "CEREBRO_TEST_DSN names no Greenplum"),
+    "needs_cluster": (lambda: not GIVEN or bool(KILLABLE), NOT_OURS),
+    "throw_away": (lambda: not GIVEN, "about PostgreSQL's own ways, on a throw-away cluster"),
+    "same_machine": (lambda: _is_here(GIVEN), "CEREBRO_TEST_DSN names a server on another machine"),
+    "greenplum": (lambda: _is_greenplum(GIVEN), "CEREBRO_TEST_DSN names no Greenplum"),
 }
 
 
@@ -117,10 +117,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """The throw-away cluster itself, for tests that restart it or read its files."""
-    if os.environ.get("CEREBRO_TEST_DSN"):
-        pytest.skip("CEREBRO_TEST_DSN names a server that is not ours")
+def cluster() -> Iterator[Cluster | GivenGreenplum]:
+    """The throw-away cluster itself, for tests that restart it or read its files; or a Greenplum that may be killed."""
+    if KILLABLE:
+        yield GivenGreenplum(KILLABLE)
+        return
+    if GIVEN:
+        pytest.skip(NOT_OURS)
     made = throw_away.create(TRAINER)
     try:
         yield made
@@ -131,10 +134,10 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Iterator[str]:
     """The DSN of a superuser on a database that has the extension."""
-    if given := os.environ.get("CEREBRO_TEST_DSN"):
-        with contextlib.closing(connect(given)) as connection:
+    if GIVEN:
+        with contextlib.closing(connect(GIVEN)) as connection:
             equip(connection, extension.Sources.find().version)
-        yield given
+        yield GIVEN
         return
     try:
         Installation.choose()

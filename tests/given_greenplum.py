@@ -78,6 +78,13 @@ class GivenGreenplum:
             return cursor.fetchone() == (len(self.instances) - 1,)
         return False
 
+    prepared = "SELECT gid FROM gp_dist_random('pg_prepared_xacts')"  # transactions that wait for their second phase
+
+    def panics(self) -> int:
+        """How often the server's log says that it panicked."""
+        logs = [path for one in self.instances for path in (one.folder / "log").glob("*.csv")]
+        return sum(path.read_text(errors="replace").count('"PANIC"') for path in logs)
+
     def change(self, **settings: str) -> None:
         """Write settings into every postgresql.conf and restart."""
         for one in self.instances:

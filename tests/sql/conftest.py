@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 from collections.abc import Iterator
 
@@ -11,13 +10,14 @@ import psycopg2
 import pytest
 from psycopg2.extensions import parse_dsn
 
+from tests.conftest import GIVEN, KILLABLE
 from tests.sql.lab import Lab, connect, run
 
 
 @pytest.fixture(scope="module")
 def lab(server: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    # Only the processes of a throw-away cluster are on this machine for sure.
-    local = not os.environ.get("CEREBRO_TEST_DSN") and parse_dsn(server).get("host", "").startswith("/")
+    # The processes of a container are elsewhere.
+    local = KILLABLE or (not GIVEN and parse_dsn(server).get("host", "").startswith("/"))
     ours = request.getfixturevalue("cluster").home if local else None
     schema = "lab_" + secrets.token_hex(5)
     with contextlib.closing(connect(server)) as connection:

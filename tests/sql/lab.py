@@ -214,6 +214,12 @@ class Lab:
             found[key] = b"".join(bytes(payload) for _, payload in payloads)
         return found
 
+    @property
+    def everywhere(self) -> str:
+        """The view of all processes that serve sessions: on Greenplum, those of the segments have the trainers."""
+        greenplum = "Greenplum" in self.value("SELECT version()")
+        return "gp_dist_random('pg_stat_activity')" if greenplum else "pg_stat_activity"
+
     def sessions(self) -> list[Row]:
         """The worker sessions and recorder sessions, without kept teams."""
         return self(SESSIONS)
@@ -225,7 +231,7 @@ class Lab:
         """This server's trainers with their sessions' processes, without those of kept teams and of users."""
         if self.home is None:
             return []
-        people = {pid for (pid,) in self("SELECT pid FROM pg_stat_activity WHERE usename !~ '^cerebro_w_'")}
+        people = {pid for (pid,) in self(f"SELECT pid FROM {self.everywhere} WHERE usename !~ '^cerebro_w_'")}
         others = people | self.waiting()
         return [(pid, session) for pid, session in trainer_processes(self.home) if session not in others]
 
@@ -237,16 +243,20 @@ class Lab:
         """
         if self.home is None:
             return []
-        places = [*self.home.glob("clusters/*/data/pgsql_tmp_cerebro"), *Path("/dev/shm").glob("cerebro_db_*")]
         ours = {str(pid) for (pid,) in self("SELECT worker_pid FROM attempt UNION SELECT worker_pid FROM evaluation")}
         found = []
-        for place in places:
+        for place in self.scratch_places():
             with contextlib.suppress(OSError):
                 for folder in place.iterdir():
                     pid = folder.name.partition("-")[0]
                     if pid in ours and not Path("/proc", pid).exists() and any(folder.iterdir()):
                         found.append(str(folder))
         return found
+
+    def scratch_places(self) -> list[Path]:
+        """The folders in which workers of this server, and of others, have their scratch folders."""
+        assert self.home is not None
+        return [*self.home.glob("clusters/*/data/pgsql_tmp_cerebro"), *Path("/dev/shm").glob("cerebro_db_*")]
 
     def require_no_orphans(self) -> None:
         """Check that all sessions and trainers of runs end.  A worker notices a lost driver within two seconds."""
