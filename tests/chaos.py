@@ -1,6 +1,6 @@
 """Chaos: small runs under random failures, which must end with the same models as a run without failures.
 
-    python -m tests.chaos --events 200 [--seed N] [--folder F] [--resume]
+    python -m tests.chaos --events 200 [--seed N] [--folder F] [--resume] [--only "kill -9 segment"]
 
 The server is a throw-away cluster, or the Greenplum that CEREBRO_TEST_KILLABLE_DSN names.  There, most events kill a
 process of a segment in the middle of a hop; then no transaction may remain prepared, and the server must not panic.
@@ -361,8 +361,10 @@ Server = Union[clusters.Cluster, GivenGreenplum]
 TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
 
 
-def wreak(server: Server, folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None]) -> Tally:
-    """Cause this number of events, in addition to those in the folder's tally."""
+def wreak(
+    server: Server, folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None], only: str = ""
+) -> Tally:
+    """Cause this number of events, in addition to those in the folder's tally; only those whose names begin so."""
     folder.mkdir(parents=True, exist_ok=True)
     tally = Tally.load(folder) if resume and (folder / "tally.json").exists() else Tally(seed)
     goal, before, began = sum(tally.events.values()) + events, tally.seconds, time.monotonic()
@@ -370,6 +372,7 @@ def wreak(server: Server, folder: Path, events: int, seed: int, resume: bool, sa
     try:
         lab("CREATE SCHEMA chaos")
         chaos = Chaos(server, lab, tally, say)
+        chaos.kinds = [kind for kind in chaos.kinds if kind[1].startswith(only)]
         chaos.prepare()
         while (left := goal - sum(tally.events.values())) > 0 and tally.stuck == 0:
             chaos.disturbed_run(tally.runs + 1, left)
@@ -391,12 +394,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="where the tally is kept")
     parser.add_argument("--resume", action="store_true", help="add to the tally that is there")
+    parser.add_argument("--only", default="", help="only events whose names begin like this")
     chosen = parser.parse_args()
     given = os.environ.get("CEREBRO_TEST_KILLABLE_DSN")
     server: Server = GivenGreenplum(given) if given else throw_away.create(TRAINER)
     try:
         tally = wreak(
-            server, chosen.folder, chosen.events, chosen.seed, chosen.resume, lambda text: print(text, flush=True)
+            server,
+            chosen.folder,
+            chosen.events,
+            chosen.seed,
+            chosen.resume,
+            lambda text: print(text, flush=True),
+            chosen.only,
         )
     finally:
         if isinstance(server, clusters.Cluster):

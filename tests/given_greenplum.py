@@ -46,12 +46,6 @@ class GivenGreenplum:
     def dsn(self, database: str | None = None) -> str:
         return make_dsn(**{**parse_dsn(self._dsn), **({"dbname": database} if database else {})})
 
-    def tool(self, name: str, *arguments: str, stop: bool = True) -> subprocess.CompletedProcess[str]:
-        """One of Greenplum's own programs, as the caller."""
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(self.lib)}
-        command = [str(self.bin / name), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=stop, env=environment)
-
     def restart(self, mode: str = "fast") -> None:
         """As after a failure of the whole machine (immediate), or in order."""
         for one in self.instances:  # the coordinator first
@@ -84,13 +78,6 @@ class GivenGreenplum:
         """How often the server's log says that it panicked."""
         logs = [path for one in self.instances for path in (one.folder / "log").glob("*.csv")]
         return sum(path.read_text(errors="replace").count('"PANIC"') for path in logs)
-
-    def change(self, **settings: str) -> None:
-        """Write settings into every postgresql.conf and restart."""
-        for one in self.instances:
-            with open(one.folder / "postgresql.conf", "a") as file:
-                file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
-        self.restart()
 
     def _pg_ctl(self, one: Instance, action: str, *arguments: str, stop: bool = True) -> Any:
         owner = pwd.getpwuid(one.folder.stat().st_uid)

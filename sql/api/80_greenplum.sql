@@ -12,10 +12,16 @@ BEGIN
     EXECUTE 'ALTER FUNCTION cerebro._sessions() EXECUTE ON COORDINATOR';
 
     -- Every segment reports the size of its own tables. On the coordinator, pg_total_relation_size() sends queries to the
-    -- segments, which it cannot do within another query.
+    -- segments, which it cannot do within another query. Tables that somebody has locked exclusively count as in 60_limits.sql.
     EXECUTE $sql$
         CREATE OR REPLACE VIEW cerebro._state_size AS
-        SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner, pg_catalog.pg_total_relation_size(c.oid) AS bytes
+        SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner,
+               CASE WHEN c.oid = ANY (ARRAY(
+                             SELECT relation FROM pg_catalog.pg_lock_status()
+                              WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock'))
+                    THEN c.relpages::bigint * current_setting('block_size')::bigint
+                    ELSE pg_catalog.pg_total_relation_size(c.oid)
+               END AS bytes
           FROM gp_dist_random('pg_catalog.pg_class') c
          WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace
     $sql$;

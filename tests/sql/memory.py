@@ -12,6 +12,8 @@ from tests.sql.lab import CROSS, Json, Lab, layer, sequential, trainer_processes
 
 ADAM, SGD = 12, 4  # bytes of state per parameter
 SEGMENTS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %'"
+# There the processes of segments have the trainers, and no application name.
+ON_GREENPLUM = "SELECT pid FROM gp_dist_random('pg_stat_activity') WHERE usename LIKE 'cerebro_w_%'"
 
 
 def model_of(state_bytes: int, per_parameter: int = ADAM, depth: int = 4) -> Json:
@@ -43,6 +45,7 @@ class Watch:
         self.samples: list[dict[str, Any]] = []
         self.question: Any = None  # called with the watch's own cursor for each sample
         self._stop = threading.Event()
+        self._segments = ON_GREENPLUM if "Greenplum" in lab.value("SELECT version()") else SEGMENTS
 
     def __enter__(self) -> Watch:
         self._connection = self.lab.connect()
@@ -58,7 +61,7 @@ class Watch:
     def _look(self) -> None:
         with self._connection.cursor() as cursor:
             while not self._stop.is_set():
-                cursor.execute(SEGMENTS)
+                cursor.execute(self._segments)
                 backends = [pid for (pid,) in cursor.fetchall()]
                 # A query through the lab would wait: the lab's session is running the statement that is watched.
                 found = trainer_processes(self.lab.home) if self.lab.home else []

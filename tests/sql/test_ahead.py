@@ -94,7 +94,7 @@ def test_it_is_done_where_states_take_longer_than_training(place: Lab) -> None:
         assert (place.value(behind, run_id) > 0) == expected
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_nothing_is_left_of_states_on_their_way(place: Lab) -> None:
     """A fetched state that is not needed any more is also removed.  A kept team would otherwise hold its memory."""
     model = place.value("SELECT max(model_id) FROM arch")

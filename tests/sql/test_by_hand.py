@@ -19,6 +19,8 @@ pytestmark = pytest.mark.slow
 OURS = {kind.sqlstate for kind in errors.CerebroError.__subclasses__()}
 # PostgreSQL itself refuses arguments that have not the type of a parameter, and functions that are not there.
 SERVERS = {"22P02", "22003", "22P05", "22021", "42883", "42P13"}
+# cerebro._scan and cerebro._await, which only Greenplum has, run the user's own statement: NULL, none, or no SQL.
+SERVERS |= {"22004", "42601", "42P11"}
 RAW = ("KeyError", "TypeError", "ValueError", "OverflowError", "IndexError", "AttributeError", "RecursionError",
        "UnicodeEncodeError", "AssertionError", "OSError", "Traceback", "struct.error")  # fmt: skip
 BY_TYPE: dict[str, list[Any]] = {
@@ -26,6 +28,7 @@ BY_TYPE: dict[str, list[Any]] = {
     "integer": [None, 0, -1, 2**31 - 1, -(2**31)],
     "text": [None, "", "x", "../../x", "x" * 100_000, "\u0669\ufeff", "{}", "[]", "null", "[" * 50_000],
     "name": [None, "", "nobody", "x" * 63],
+    "text[]": [None, [], [None], ["x"]],
     "bytea": [None, b"", b"x", b"\x00" * 100_000],
     "bytea[]": [None, [], [None], [b""], [b"x"], [b"x"] * 1000],
     "boolean": [None, True, False],

@@ -55,7 +55,7 @@ def rows_on(place: Lab, where: str) -> int:
     )
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_rows_that_are_too_many_lie_on_disk(place: Lab) -> None:
     packed = 20000 * (64 * 4 + 2 * 2)
     weights = []
@@ -70,7 +70,7 @@ def test_rows_that_are_too_many_lie_on_disk(place: Lab) -> None:
     assert weights[0] == weights[1] == weights[2]
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_a_trainer_that_waited_in_vain_leaves_no_rows_on_disk(place: Lab) -> None:
     place.fit("wide_packed", "in_vain", "mst", 1, options={**OPTIONS, "cache_mb": 0})
     assert rows_on(place, "disk") > 0
@@ -106,7 +106,7 @@ def delete_all(files: list[Path]) -> None:
         shutil.rmtree(folder)
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 @pytest.mark.parametrize("damage", [cut, delete, delete_all])
 def test_rows_whose_files_are_damaged_are_read_again(place: Lab, damage: Callable[[list[Path]], None]) -> None:
     """No configuration fails, and the models become what they would have become."""
@@ -130,7 +130,7 @@ def test_rows_whose_files_are_damaged_are_read_again(place: Lab, damage: Callabl
     assert place.weights(name) == place.weights("undamaged")
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_a_crash_leaves_no_rows_behind(place: Lab, cluster: Cluster) -> None:
     """The first function of the extension that a session calls after the crash removes them."""
     run_id = place.submit("wide_packed", "crashed", "mst", 10_000, options=OPTIONS)

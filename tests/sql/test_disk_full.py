@@ -69,7 +69,7 @@ def hashes(lab: Lab, run: int) -> dict[tuple[int, int], str]:
 
 
 @pytest.mark.slow
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_a_full_disk(small_disk: tuple[Lab, Path]) -> None:
     lab, disk = small_disk
     lab.iris(segments=2)

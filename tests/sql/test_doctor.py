@@ -56,7 +56,7 @@ def test_a_user_of_no_privileges_but_ours(server: str, db: Any) -> None:
             cursor.execute("DROP ROLE doctored")
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_what_is_wrong_is_told_with_what_to_do(cluster: Any, db: Any) -> None:
     hba = cluster.data / "pg_hba.conf"
     code = cluster.prefix.code

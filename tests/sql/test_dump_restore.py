@@ -18,11 +18,12 @@ from psycopg2.extensions import make_dsn, parse_dsn
 from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded import throw_away
 from cerebro_db.embedded.installation import Installation
-from tests.conftest import TRAINER, connect
+from tests.conftest import KILLABLE, TRAINER, connect
+from tests.given_greenplum import GivenGreenplum
 from tests.sql.lab import Lab, eventually, flower_model
 from tests.sql.memory import compiled
 
-pytestmark = pytest.mark.needs_cluster
+pytestmark = pytest.mark.throw_away
 OPTIONS = {"deterministic": True, "seed": 4}
 EPOCHS = 8
 VIEWS = ("run_plan", "learning_curve", "leaderboard", "hop_timeline", "run_time")
@@ -51,10 +52,14 @@ class Source:
 
 
 def tool(name: str, dsn: str, *arguments: str, stop: bool = True) -> str:
-    """A client program of PostgreSQL's on a database."""
-    program = Installation.choose().bin / name
+    """A client program of the server's on a database."""
+    given = GivenGreenplum(KILLABLE) if KILLABLE else None
+    program = (given or Installation.choose()).bin / name
+    libraries = {"LD_LIBRARY_PATH": str(given.lib)} if given else {}
     where = ["-d", dsn] if name != "pg_restore" or "-f" not in arguments else []
-    done = subprocess.run([str(program), *where, *arguments], capture_output=True, text=True, env=dict(os.environ))
+    done = subprocess.run(
+        [str(program), *where, *arguments], capture_output=True, text=True, env={**os.environ, **libraries}
+    )
     assert done.returncode == 0 or not stop, done.stderr[-2000:]
     return done.stderr
 

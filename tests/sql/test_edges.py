@@ -163,6 +163,8 @@ def test_only_the_same_work_is_replayed(flowers: Lab) -> None:
 
 def test_a_locked_state_table_holds_up_no_other_run(flowers: Lab) -> None:
     """A transaction that has dropped or locked states, and does not end, as a forgotten psql does."""
+    if flowers("SELECT current_setting('gp_enable_global_deadlock_detector', true)") == [("off",)]:
+        pytest.skip("without its global deadlock detector, DELETE locks whole tables on Greenplum")
     number = flowers.fit("train", "locked", "mst", 1)
     with contextlib.closing(flowers.connect()) as session:
         session.autocommit = False

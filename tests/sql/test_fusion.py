@@ -114,7 +114,7 @@ def test_a_trainer_that_dies_takes_nothing_with_it(place: Lab) -> None:
     require_same_numbers(place, "stormy", "calm")
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_a_session_lost_on_its_way_back_from_commit(place: Lab) -> None:
     """Of fused visits, the committed ones are hops; only the others are retried (here the one without a finite loss).
 

@@ -37,6 +37,11 @@ ARCHITECTURE = {
 }
 
 
+DETERMINISTIC = json.dumps({"deterministic": True, "seed": 3})
+HASHES = "SELECT model, hop, state_sha256 FROM cerebro.hop WHERE run = %s ORDER BY 1, 2"
+HASHES_OF = "SELECT array_agg(state_sha256 ORDER BY model, hop) FROM cerebro.hop WHERE run = %s"
+
+
 @pytest.fixture
 def sql(db: Any) -> Any:
     def run(statement: str, *values: Any) -> list[tuple]:
@@ -313,12 +318,10 @@ def test_a_segments_process_is_killed_between_the_phases_of_a_commit(sql: Any, p
     assert ask(weights.format(models)) == ask(weights.format(f"{schema}.calm"))
 
 
-@pytest.mark.same_machine
-def test_a_dump_is_restored_without_an_error(fresh_database: str, server: str, tmp_path: Path) -> None:
-    """By Greenplum's own programs, and twice: a restored database can be dumped and restored as well."""
+@pytest.fixture
+def interrupted(fresh_database: str) -> tuple[str, int, int]:
+    """A database with a finished run and an interrupted one that does the same: (its DSN, the finished, the other)."""
     with contextlib.closing(connect(fresh_database)) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT setting FROM pg_config WHERE name IN ('BINDIR', 'LIBDIR') ORDER BY name")
-        (programs,), (libraries,) = cursor.fetchall()
         cursor.execute("CREATE TABLE kept AS SELECT i AS id, ARRAY[i % 7, 1] AS x, i % 3 AS y"
                        " FROM generate_series(1, 90) i DISTRIBUTED BY (id)")  # fmt: skip
         cursor.execute("SELECT training_preprocessor_dl('kept', 'packed', 'y', 'x', seed => 1)")
@@ -326,31 +329,94 @@ def test_a_dump_is_restored_without_an_error(fresh_database: str, server: str, t
         cursor.execute("SELECT load_keras_model('arch', %s::json)", (json.dumps(model),))
         cursor.execute("SELECT load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
                        " loss='categorical_crossentropy'$$], ARRAY['batch_size=16, epochs=1'])")  # fmt: skip
-        cursor.execute("SELECT cerebro.fit('packed', 'out', 'mst', 2)")
+        cursor.execute("SELECT cerebro.fit('packed', 'out', 'mst', 20, options => %s)", (DETERMINISTIC,))
+        calm = cursor.fetchone()[0]
+        cursor.execute("SELECT cerebro.submit('packed', 'later', 'mst', 20, options => %s)", (DETERMINISTIC,))
+        run = cursor.fetchone()[0]
+        hops = "SELECT 1 FROM cerebro.hop WHERE run = %s HAVING count(*) >= 4"
+        eventually(lambda: cursor.execute(hops, (run,)) or cursor.fetchall(), 60, "four hops")
+        cursor.execute("SELECT cerebro.cancel(%s)", (run,))
+        cursor.execute("SELECT cerebro.wait(%s)", (run,))
+        assert cursor.fetchone() == ("cancelled",)
+    return fresh_database, calm, run
 
-    def tool(name: str, *arguments: str) -> str:
-        done = subprocess.run(
-            [str(Path(programs, name)), *arguments],
-            capture_output=True, text=True, check=True, env={**os.environ, "LD_LIBRARY_PATH": libraries},
-        )  # fmt: skip
-        return done.stderr
 
-    database = fresh_database
-    with contextlib.ExitStack() as stack:
-        for number in range(2):
-            dump, name = str(tmp_path / f"{number}.sql"), f"t_{secrets.token_hex(5)}"
-            tool("pg_dump", "-d", database, "-f", dump)
-            with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
-                cursor.execute(f"CREATE DATABASE {name}")
-            stack.callback(_drop_database, server, name)
-            database = make_dsn(**{**parse_dsn(server), "dbname": name})
-            told = tool("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-f", dump)
-            assert "ERROR" not in told
-            with contextlib.closing(connect(database)) as connection, connection.cursor() as cursor:
-                cursor.execute("SELECT run, status FROM cerebro.runs")
-                ((run, status),) = cursor.fetchall()
-                assert status == "finished"
-                cursor.execute("SELECT cerebro.resume(%s, epochs => %s)", (run, 3 + number))
+def tool(dsn: str, name: str, *arguments: str) -> str:
+    """One of Greenplum's own programs on a database; returns its messages."""
+    with contextlib.closing(connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT setting FROM pg_config WHERE name IN ('BINDIR', 'LIBDIR') ORDER BY name")
+        (programs,), (libraries,) = cursor.fetchall()
+    done = subprocess.run(
+        [str(Path(programs, name)), "-d", dsn, *arguments],
+        capture_output=True, text=True, check=True, env={**os.environ, "LD_LIBRARY_PATH": libraries},
+    )  # fmt: skip
+    return done.stderr
+
+
+@contextlib.contextmanager
+def moved(database: str, server: str, folder: Path) -> Iterator[str]:
+    """The DSN of a new database of a server, restored from a dump of another database."""
+    dump, name = str(folder / f"{secrets.token_hex(3)}.sql"), f"t_{secrets.token_hex(5)}"
+    tool(database, "pg_dump", "-f", dump)
+    with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+    dsn = make_dsn(**{**parse_dsn(server), "dbname": name})
+    try:
+        assert "ERROR" not in tool(dsn, "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", dump)
+        yield dsn
+    finally:
+        with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+            cursor.execute(f"DROP DATABASE {name}")
+
+
+def resumed(dsn: str, calm: int, run: int) -> None:
+    """The interrupted run ends with the bits of the finished one, which can be extended."""
+    with contextlib.closing(connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT run, status FROM cerebro.runs ORDER BY run")
+        assert cursor.fetchall() == [(calm, "finished"), (run, "cancelled")]
+        cursor.execute("SELECT cerebro.resume(%s)", (run,))
+        cursor.execute(f"SELECT ({HASHES_OF}) = ({HASHES_OF})", (run, calm))
+        assert cursor.fetchone() == (True,)
+        cursor.execute("SELECT cerebro.resume(%s, epochs => 21)", (calm,))
+        predict = (
+            "SELECT cerebro.madlib_keras_predict('public.later', 'public.kept', 'id', 'x', 'public.said', 'response',"
+            " false, 1)"
+        )
+        cursor.execute(predict)
+        cursor.execute("SELECT count(*) FROM public.said")
+        assert cursor.fetchone() == (90,)
+
+
+@pytest.mark.same_machine
+def test_a_dump_is_restored_without_an_error(interrupted: Any, server: str, tmp_path: Path) -> None:
+    """By Greenplum's own programs, and twice: a restored database can be dumped and restored as well."""
+    database, calm, run = interrupted
+    with moved(database, server, tmp_path) as once, moved(once, server, tmp_path) as twice:
+        resumed(twice, calm, run)
+
+
+@pytest.mark.same_machine
+def test_a_dump_is_restored_to_another_number_of_segments(interrupted: Any, server: str, tmp_path: Path) -> None:
+    """Runs keep their parts; rows that are packed anew are spread over the segments that are there."""
+    other = os.environ.get("CEREBRO_TEST_OTHER_DSN")
+    if not other:
+        pytest.skip("CEREBRO_TEST_OTHER_DSN names no Greenplum with another number of segments")
+    database, calm, run = interrupted
+    with moved(database, other, tmp_path) as there:
+        resumed(there, calm, run)
+        with contextlib.closing(connect(there)) as connection, connection.cursor() as cursor:
+            cursor.execute("SET search_path = public, cerebro")
+            cursor.execute("SELECT training_preprocessor_dl('kept', 'anew', 'y', 'x', seed => 1)")
+            cursor.execute(
+                "SELECT count(DISTINCT gp_segment_id), (SELECT count(*) FROM gp_dist_random('gp_id')) FROM anew"
+            )
+            used, there_are = cursor.fetchone()
+            assert used == there_are
+            cursor.execute("SELECT segment_count FROM anew_summary UNION ALL SELECT segment_count FROM packed_summary")
+            (new,), (old,) = cursor.fetchall()
+            assert new == there_are != old
+            cursor.execute("SELECT cerebro.fit('anew', 'fresh', 'mst', 1)")
 
 
 class Queued:
@@ -423,9 +489,7 @@ def queued(sql: Any, packed: None, server: str) -> Iterator[Callable[[int], Queu
 
 
 FIT = "SELECT cerebro.fit('packed', 'queued', 'mst', 2, validation_table => 'packed', options => %s)"
-DETERMINISTIC = json.dumps({"deterministic": True, "seed": 3})
 OWNED = "SELECT run FROM cerebro.run_plan WHERE owner = %s"
-HASHES = "SELECT model, hop, state_sha256 FROM cerebro.hop WHERE run = %s ORDER BY 1, 2"
 
 
 @pytest.mark.parametrize("statements", [2, 4])
@@ -503,6 +567,7 @@ def test_a_full_queue_is_waited_for(sql: Any, queued: Callable[[int], Queued]) -
     assert sql("SELECT status FROM cerebro.runs WHERE run = %s", run) == [("finished",)]
 
 
+@pytest.mark.slow
 def test_a_cancel_while_the_queue_is_full(sql: Any, queued: Callable[[int], Queued]) -> None:
     """It is heard at once, and its record does not wait for the queue either."""
     user = queued(4)
@@ -525,22 +590,17 @@ def test_a_cancel_while_the_queue_is_full(sql: Any, queued: Callable[[int], Queu
         " AND application_name LIKE 'cerebro_db %%'"
     )
     eventually(lambda: sql(waits)[0][0] >= 2, 60, "sessions of the run are in the queue")
-    time.sleep(12)
+    time.sleep(63)
     assert fitting.is_alive()
     began = time.monotonic()
     connection.cancel()
     fitting.join(20)
     assert time.monotonic() - began < 6
     assert errors[0].pgcode == "57014"
+    assert any("has waited for resource queue" in notice for notice in connection.notices)
     assert sql("SELECT status FROM cerebro.runs WHERE run = %s", run) == [("cancelled",)]
     eventually(lambda: sql(waits) == [(0,)], 10, "its sessions are gone")
     assert len(holding) == 3
-
-
-def _drop_database(server: str, name: str) -> None:
-    with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
-        cursor.execute(f"DROP DATABASE {name}")
 
 
 def test_the_log_of_a_run_lies_on_one_segment(sql: Any) -> None:

@@ -109,7 +109,7 @@ def test_emptying_a_table_changes_no_setting_of_its_transaction(small: Lab) -> N
     session.close()
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_the_disk_that_was_announced_is_enough(small: Lab) -> None:
     """And when a run has finished, only the last state of each model is left.  Greenplum has copies besides."""
     small.told()

@@ -26,7 +26,7 @@ from cerebro_db.nn import nursery as process
 from cerebro_db.nn import processes, templates
 from cerebro_db.nn.processes import born
 from cerebro_plpy.segment import installation, nursery
-from tests.conftest import TRAINER, connect
+from tests.conftest import GIVEN, NOT_OURS, TRAINER, connect
 from tests.nn import configurations as c
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, trainer_processes
 
@@ -337,8 +337,8 @@ def works_in(data: Path) -> list[int]:
 @pytest.fixture
 def own() -> Iterator[tuple[Cluster, Lab]]:
     """A cluster that the test may destroy."""
-    if os.environ.get("CEREBRO_TEST_DSN"):
-        pytest.skip("CEREBRO_TEST_DSN names a server that is not ours")
+    if GIVEN:
+        pytest.skip(NOT_OURS)
     cluster = throw_away.create(TRAINER)
     lab = Lab(cluster.dsn(), "nursery", cluster.home)
     try:

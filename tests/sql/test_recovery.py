@@ -256,7 +256,7 @@ def test_trainers_and_worker_sessions_are_replaced(place: Lab, calm: Calm) -> No
     assert HOPS <= tries <= HOPS + 4, "one that died before its attempt was on record has left none"
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_sessions_lost_while_models_are_built_are_nobodys_fault(place: Lab, calm: Calm) -> None:
     """Two sessions and then a trainer end before the first hop.  This does not count as a configuration's failure."""
     assert place.home is not None
@@ -357,7 +357,7 @@ def test_a_crash_and_an_immediate_stop(place: Lab, calm: Calm, cluster: Cluster)
     assert not place.abandoned(), "later workers took away what the killed ones had left"
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_a_session_lost_on_its_way_back_from_commit(place: Lab, calm: Calm) -> None:
     """The driver does not hear that a hop is committed.  It reads the log, so the hop neither fails nor is repeated."""
     with commits_that_wait(place, "new.model = 1 AND new.hop = 3") as (one_waits, end_it):

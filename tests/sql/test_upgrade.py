@@ -168,7 +168,7 @@ def test_replaceable_pieces_only_replace() -> None:
     assert not re.search(r"\b(?:INSERT\s+INTO|DELETE\s+FROM)\b", outside)
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_an_updated_database_has_the_objects_of_a_new_one(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     old, new = fake(tmp_path)
@@ -196,7 +196,7 @@ def require_as_new(cluster: clusters.Cluster, new: Sources) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_update_with_live_data(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     for number, (old, new) in enumerate(steps(tmp_path)):

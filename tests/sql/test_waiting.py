@@ -245,7 +245,7 @@ def limits(place: Lab) -> Iterator[Any]:
         place("DELETE FROM role_limit")
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_they_do_not_wait_for_ever(place: Lab, session: Any, limits: Any) -> None:
     limits(max_waiting_seconds=1)
     _, workers = fit(place, session)
@@ -263,7 +263,7 @@ def test_they_do_not_wait_for_ever(place: Lab, session: Any, limits: Any) -> Non
     assert not {pid for pid, _ in again} & sessions
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 @pytest.mark.parametrize("seconds", [1, 0])
 def test_the_trainer_of_ones_own_session_is_no_other(place: Lab, session: Any, limits: Any, seconds: int) -> None:
     """A small table is predicted by a trainer of the session itself, without worker sessions."""
@@ -293,7 +293,7 @@ def test_an_administrator_can_do_without(place: Lab, session: Any, limits: Any) 
     assert place("SELECT allowed, used FROM limits WHERE name = 'waiting_seconds'") == [(600, None)]
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_they_end_with_their_session(place: Lab) -> None:
     with contextlib.closing(place.connect()) as session:
         _, workers = fit(place, session)
@@ -323,7 +323,7 @@ def test_they_do_not_wait_after_a_run_that_failed(place: Lab, session: Any) -> N
     assert not place.waiting()
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_one_that_died_while_it_waited_is_replaced(place: Lab, session: Any) -> None:
     first, workers = fit(place, session)
     sessions, trainers = ({one[which] for one in workers} for which in (0, 1))

@@ -104,7 +104,8 @@ def test_a_planted_password_opens_nothing(root: Town, bob: User, mallory: User) 
         root(f"ALTER ROLE {bob.name} LOGIN")
     bob.log_in()
     fit(bob, "after_it")  # whatever was planted is gone with the next login
-    assert root("SELECT count(*) FROM pg_db_role_setting WHERE setrole = %s::regrole", worker) == [0]
+    settings = root("SELECT setconfig::text FROM pg_db_role_setting WHERE setrole = %s::regrole", worker)
+    assert settings in ([], [f"{{role={bob.name}}}"])  # the latter on Greenplum
     refused_login(bob, worker, "planted")
 
 
@@ -125,7 +126,7 @@ def test_the_password_cannot_be_changed_while_it_is_valid(root: Town, bob: User)
         with contextlib.closing(connect(dsn)) as login:  # as the server logs in now
             assert not login.closed
         cursor = planted.cursor()
-        cursor.execute("SET lock_timeout = '200ms'")
+        cursor.execute("SET ROLE NONE; SET lock_timeout = '200ms'")
         with pytest.raises(errors.LockNotAvailable):
             cursor.execute(f"ALTER ROLE {worker} PASSWORD 'planted'")
         server.commit()
@@ -144,6 +145,8 @@ def test_who_may_not_log_in_has_no_worker_sessions(root: Town, bob: User, change
     root(f"ALTER ROLE {bob.name} {change}")
     try:
         error = bob.refused(f"SELECT cerebro.madlib_fit_multiple_model('packed', 'not_{len(change)}', 'mst', 1)")
+        if "is not permitted to log in" in str(error):
+            return  # Greenplum refuses any query: the user's session cannot log in to a segment either.
         assert "may not log in" in str(error) and error.diag.message_hint.startswith("ALTER ROLE")
         worker = worker_of(root, bob)
         assert root("SELECT rolcanlogin FROM pg_roles WHERE rolname = %s", worker) == [False]

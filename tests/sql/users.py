@@ -132,7 +132,9 @@ def equip(user: User, rows: int = 40, segments: int = 1) -> None:
     )
 
 
-def fit(user: User, output: str = "models", **more: Any) -> int:
+def fit(
+    user: User, output: str = "models", *, function: str = "madlib_fit_multiple_model", epochs: int = 1, **more: Any
+) -> int:
     given = "".join(f", {name} => %s" for name in more)
-    run = user(f"SELECT cerebro.madlib_fit_multiple_model('packed', %s, 'mst', 1{given})", output, *more.values())
+    run = user(f"SELECT cerebro.{function}('packed', %s, 'mst', %s{given})", output, epochs, *more.values())
     return int(run[0])

@@ -36,7 +36,7 @@ class Greenplum(Platform):
     sets_role_at_login = True
     on_every_server = "FROM gp_dist_random('pg_catalog.gp_id')"
     shown_settings = (
-        ("gp_enable_global_deadlock_detector", "either is fine: runs append rows, and empty tables of their own"),
+        ("gp_enable_global_deadlock_detector", "if off, runs wait for transactions that have called cerebro.forget"),
         ("optimizer", "worker sessions set it to off"),
     )
 

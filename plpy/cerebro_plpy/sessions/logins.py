@@ -21,7 +21,9 @@ import contextlib
 import hashlib
 import hmac
 import os
+import random
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +48,8 @@ ENROL = "cerebro_enrol"
 GROUP = "cerebro_worker"
 WORKER = "cerebro_w_"  # and the number of the user
 SCRAM_ROUNDS = 4096
-ATTEMPTS = 10  # to log in, while other sessions log in as the same role
+LOGIN_WITHIN = 30.0  # seconds, while other sessions log in as the same role
+PAUSE = 0.1  # seconds at most before the second attempt, twice that before the third, and so on
 CONCURRENTLY_UPDATED = "XX000"  # how PostgreSQL reports that two sessions have altered a role at once
 
 _slots = StatementSlots()  # of all sessions that this process opens for its user
@@ -281,14 +284,17 @@ def _set_role_at_login(user: Owner, session: Session) -> None:
 def _admitted(enroller: Session, user: Owner, application: str, listen: Listen) -> Session:
     """Log in as the worker role of a user; another session may open or close the same login meanwhile."""
     enroller.run("SET synchronous_commit = off")  # what a crash undoes here, the next login does again
-    for attempt in range(ATTEMPTS):
+    deadline, attempts = time.monotonic() + LOGIN_WITHIN, 0
+    while True:
         try:
             with _open_login(enroller, user):
                 return connect(user.worker, user.database, application, listen, queued=user.limit is not None)
         except (CannotConnect, psycopg2.Error) as error:
-            if attempt == ATTEMPTS - 1 or not _others_were_here(error):
+            if not _others_were_here(error) or time.monotonic() > deadline:
                 raise
-    raise AssertionError("the loop returns or raises")
+        attempts += 1
+        time.sleep(random.uniform(0, min(attempts * PAUSE, 1)))  # else the same sessions meet again
+        listen()
 
 
 @contextlib.contextmanager

@@ -63,6 +63,7 @@ class StatementSlots:
         """Find out which statements have ended: their own sessions may not be looked at for a while."""
         for session in list(self._running):
             session.notice_end()
+        self._hand_on()  # a session that nobody has any more has given nothing back
 
     def _hand_on(self) -> None:
         for session in self._in_turn():
