@@ -219,11 +219,13 @@ class Chaos:
 
     def resume(self) -> None:
         """Resume the run in a session that waits for it, as a user would."""
+        # It has failed if every configuration was killed three times at the same unit.
+        again = self.status() == "failed"
 
         def wait_for_it() -> None:
             # The outcome is read from the run's log.
             with contextlib.suppress(psycopg2.Error), contextlib.closing(self.lab.connect()) as connection:
-                run(connection, "SELECT resume(%s)", self.run)
+                run(connection, "SELECT resume(%s, retry_failed => %s)", self.run, again)
 
         self.tally.resumes += 1
         thread = threading.Thread(target=wait_for_it, daemon=True)

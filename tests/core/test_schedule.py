@@ -378,6 +378,14 @@ def test_a_try_that_succeeds_clears_the_count_for_the_next_hop():
     assert schedule.finished and schedule.progress[1].status is Status.FINISHED
 
 
+def test_a_loss_that_says_nothing_about_the_model_is_tried_more_often():
+    schedule = Schedule(Plan(1, models((1,)), 1, 1))
+    for _ in range(9):
+        assert schedule.failed(schedule.take(0), "the segment restarted", try_again=True, most_tries=10)
+    assert not schedule.failed(schedule.take(0), "the trainer died", try_again=True)
+    assert schedule.progress[1].reason == "gave up after 10 attempts: the trainer died"
+
+
 def test_what_cannot_succeed_is_not_tried_again():
     schedule = Schedule(Plan(1, models((1,)), 1, 1))
     assert not schedule.failed(schedule.take(0), "the loss became nan", try_again=False)

@@ -555,6 +555,12 @@ def test_a_full_queue_is_waited_for(sql: Any, queued: Callable[[int], Queued]) -
     """Longer than sessions of runs wait for a lock."""
     user = queued(4)
     holding = user.fill(3)
+    with user.session().cursor() as cursor:
+        cursor.execute("SET statement_timeout = '5s'")
+        began = time.monotonic()
+        with pytest.raises(psycopg2.errors.QueryCanceled):
+            cursor.execute(FIT, (DETERMINISTIC,))
+        assert time.monotonic() - began < 12
     with ThreadPoolExecutor(1) as thread:
         fitted = thread.submit(user, FIT, DETERMINISTIC)
         waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'ResourceQueue' AND usename LIKE 'cerebro_w_%%'"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..metrics import Value
 from ..search.never_stop import NeverStop
 from ..search.policy import Decision, History, Policy
-from .schedule import ModelPlan, Schedule, Status, Train, Unit
+from .schedule import MOST_TRIES, ModelPlan, Schedule, Status, Train, Unit
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Outcome:
     rows: int = 0
     loss: float | None = None
     metrics: Mapping[str, Value] = field(default_factory=dict)
+    most_tries: int = MOST_TRIES  # of a unit that failed like this
 
 
 class Ports(Protocol):
@@ -106,7 +107,7 @@ def settle(schedule: Schedule, ports: Ports, outcome: Outcome, history: History)
         return
     # Several evaluations of one model may fail, each on its segment, but the model is given up once.
     already = schedule.progress[model].status is Status.FAILED
-    if schedule.failed(unit, outcome.error, try_again=outcome.try_again):
+    if schedule.failed(unit, outcome.error, try_again=outcome.try_again, most_tries=outcome.most_tries):
         ports.trying_again(unit, outcome.error)
     elif not already:
         ports.gave_up(model, schedule.progress[model].reason or outcome.error)

@@ -27,6 +27,8 @@ from .plan import Evaluate, ModelPlan, Plan, Train, Unit
 from .progress import Progress, Status
 from .replay import Replay, copies
 
+MOST_TRIES = 3  # of a unit
+
 
 class Schedule:
     """The state machine of a run: what is done, what is under way, and what an idle segment does next.
@@ -159,7 +161,7 @@ class Schedule:
         elif not mine.waiting and not mine.under_way:
             self._epoch_ended(unit.model)
 
-    def failed(self, unit: Unit, reason: str, *, try_again: bool, most_tries: int = 3) -> bool:
+    def failed(self, unit: Unit, reason: str, *, try_again: bool, most_tries: int = MOST_TRIES) -> bool:
         """A unit did not succeed. Returns whether it will be tried again."""
         mine = self._release(unit)
         if mine.status is not Status.ACTIVE:

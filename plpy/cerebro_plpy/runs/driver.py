@@ -15,7 +15,7 @@ import psycopg2
 from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, RowsLost, TrainerFailed
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.orchestrator import Outcome
-from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Schedule, Status, Train, Unit
+from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
 from cerebro_db.core.search.policy import Decision, Policy
 
 from ..database.access import Database
@@ -34,6 +34,7 @@ from .unit import Result, Units
 HEARTBEAT_EVERY = 1.0  # seconds
 TELL_EVERY = 60.0  # seconds between two progress notices; a notice comes with every tenth of a run, too
 LOSSES = (TrainerFailed, CorruptState, RowsLost)  # what ended may have nothing to do with the model
+SEGMENT_TRIES = 10  # of a unit whose segment was lost: Greenplum ends all processes of a segment if one is killed
 SICK_AFTER = 3  # models whose trainer died on one segment in a row: then the segment is to blame, not the models
 # A segment reads ahead where fetching and storing take more than this share of the time of training: choosing the next
 # unit early costs the schedule some freedom.  And where a unit's states have between so many bytes: smaller states are
@@ -181,6 +182,8 @@ class Driver:
     def _after_loss(self, worker: Worker, error: psycopg2.Error) -> list[Outcome]:
         """A session is gone, and with it whatever it was doing."""
         self._require_lost(worker, error)
+        lost_segment = self.team.platform.lost_a_segment(error)
+        most = SEGMENT_TRIES if lost_segment else MOST_TRIES
         reason, asked, abandoned = first_line(error), worker.tasks.asked, worker.tasks.abandon()
         self.team.replace(worker)
         outcomes = []
@@ -188,10 +191,11 @@ class Driver:
             if task is asked:
                 seconds = (time.monotonic() - task.started) / len(task.units)
                 found = [self.on_record(worker, unit, seconds) for unit in task.units]
-                if not any(found):
+                if not any(found) and not lost_segment:
                     self._suspect(worker, task.units[0], reason)
                 outcomes += [
-                    one or Outcome(unit, seconds, error=reason, try_again=True) for unit, one in zip(task.units, found)
+                    one or Outcome(unit, seconds, error=reason, try_again=True, most_tries=most)
+                    for unit, one in zip(task.units, found)
                 ]
             else:  # the session was lost while it ran another task's statement
                 task.started, task.may_compute, task.rows = time.monotonic(), True, 0
