@@ -52,6 +52,7 @@ output_table receives one row.
 
 - mst_key: the model to evaluate, where model_table contains several.';
 
+-- Ids are on their way as texts, which have to be the very same values when they are read.
 CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     model_table         text,
     test_table          text,
@@ -62,7 +63,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     use_gpus            boolean DEFAULT false,
     mst_key             integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u AS $py$
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
 @cerebro@
 return api.keras_predict(plpy, *args)
 $py$;
@@ -84,7 +85,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     use_gpus            boolean DEFAULT false,
     mst_key             integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u AS $py$
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
 @cerebro@
 return api.keras_predict(plpy, *args)
 $py$;
@@ -101,7 +102,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
     use_gpus            boolean DEFAULT false,
     mst_key             integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u AS $py$
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
 @cerebro@
 return api.keras_predict(plpy, *args)
 $py$;

@@ -70,6 +70,24 @@ WAYS = {
 }
 
 
+@pytest.mark.parametrize("rows", [1000, MANY])  # predicted in the caller's session, and in worker sessions
+def test_numbers_as_ids_come_back_exactly(place: Lab, rows: int) -> None:
+    """Ids are texts on their way, and a setting says how many digits such a text has."""
+    database = place.value("SELECT current_database()")
+    place(f"CREATE TABLE exact AS SELECT id / 3.0::float8 AS id, x FROM points WHERE id <= {rows}")
+    place(f"ALTER DATABASE {database} SET extra_float_digits = -10")
+    try:
+        with contextlib.closing(place.connect()) as session:
+            run(
+                session,
+                "SELECT madlib_keras_predict('model', 'exact', 'id', 'x', 'said_exactly', 'response', false, 1)",
+            )
+        assert place("SELECT count(*), count(x) FROM said_exactly LEFT JOIN exact USING (id)") == [(rows, rows)]
+    finally:
+        place(f"ALTER DATABASE {database} RESET extra_float_digits")
+        place("DROP TABLE IF EXISTS exact, said_exactly")
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_every_row_is_predicted_once(place: Lab, weights: np.ndarray, way: str) -> None:
     kind = {"a view": "VIEW", "a temporary table": "TEMP TABLE", "a materialized view": "MATERIALIZED VIEW"}.get(way)

@@ -140,6 +140,8 @@ def settings(queued: bool) -> dict[str, str]:
         "default_transaction_read_only": "off",
         "row_security": "on",
         "standard_conforming_strings": "on",
+        "extra_float_digits": "1",  # numbers are texts on their way, and come back exactly
+        "IntervalStyle": "postgres",
     }
 
 
