@@ -54,7 +54,7 @@ FUNCTIONS = {
         "delete_custom_function",
         "load_top_k_accuracy_function",
     ],
-    "Administration": ["doctor", "set_limits"],
+    "Administration": ["doctor", "warm_up", "set_limits"],
 }
 
 COLUMNS = """

@@ -11,8 +11,9 @@ BEGIN
     -- The sessions to list are the coordinator's. On a segment the same query would list the sessions of that segment.
     EXECUTE 'ALTER FUNCTION cerebro._sessions() EXECUTE ON COORDINATOR';
 
-    -- Every segment reports the size of its own tables. On the coordinator, pg_total_relation_size() sends queries to the
-    -- segments, which it cannot do within another query. Tables that somebody has locked exclusively count as in 60_limits.sql.
+    -- Every segment reports the size of its own tables. On the coordinator, pg_total_relation_size() sends queries to
+    -- the segments, which it cannot do within another query. Tables that somebody has locked exclusively count as in
+    -- 60_limits.sql.
     EXECUTE $sql$
         CREATE OR REPLACE VIEW cerebro._state_size AS
         SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner,

@@ -17,7 +17,7 @@ from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.texts import counted
 from cerebro_db.nn import metric_states
 from cerebro_db.nn.engines.base import Fusion
-from cerebro_db.nn.models import build, initial, numbers
+from cerebro_db.nn.models import build, class_weights, initial, numbers
 from cerebro_db.nn.models.adapt import (
     InputColumn,
     OutputColumn,
@@ -106,7 +106,7 @@ class KerasProgram(abc.ABC):
             self._fit_inputs(layout["inputs"])
             if layout["outputs"]:
                 self._fit_outputs(layout["outputs"], configuration["compile"]["loss"])
-        self._class_weights = _class_weight_table((configuration.get("fit") or {}).get("class_weight"))
+        self._class_weights = class_weights.table((configuration.get("fit") or {}).get("class_weight"))
         if self._class_weights is not None and len(self.outputs) > 1:
             raise ConfigurationFailed("class_weight can only be used with a model that has one output")
         if self.output_columns:
@@ -253,7 +253,7 @@ class KerasProgram(abc.ABC):
         y = self._structured(targets, "output", self.model.outputs)
         if self._class_weights is None or what != "train":
             return self.model_inputs(batch), y
-        return self.model_inputs(batch), y, _sample_weights(targets[0], self._class_weights)
+        return self.model_inputs(batch), y, class_weights.of_rows(targets[0], self._class_weights)
 
     def _structured(self, tensors: list[Any], end: str, flat: list[Any]) -> Any:
         """The tensors as the single tensor, list or dict that the model takes."""
@@ -337,31 +337,3 @@ def _loss_name(losses: Any, number: int, name: str) -> str:
     if isinstance(losses, dict):
         losses = losses.get("class_name")
     return losses if isinstance(losses, str) else ""
-
-
-def _class_weight_table(class_weight: dict[Any, float] | None) -> np.ndarray | None:
-    """Weights by class number, with a 1.0 at the end for all other classes."""
-    if not class_weight:
-        return None
-    try:
-        weights = {int(label): float(weight) for label, weight in class_weight.items()}
-    except (TypeError, ValueError, AttributeError):
-        raise ConfigurationFailed("class_weight has to be a dict from class numbers to weights") from None
-    if min(weights) < 0 or max(weights) >= 1 << 20:
-        raise ConfigurationFailed(f"class_weight names class {min(weights)}..{max(weights)}; classes count from 0")
-    table = np.ones(max(weights) + 2, "float32")
-    for label, weight in weights.items():
-        table[label] = weight
-    return table
-
-
-def _sample_weights(target: Any, table: np.ndarray) -> Any:
-    """The sample weights that Keras' fit makes of class_weight (fit makes them in NumPy, for all rows at once)."""
-    from keras import ops
-
-    if len(target.shape) > 1:
-        target = ops.squeeze(target, -1) if target.shape[-1] == 1 else ops.argmax(target, axis=-1)
-    labels = ops.cast(ops.round(target), "int32")
-    others = len(table) - 1
-    labels = ops.where(ops.logical_or(labels < 0, labels > others), others, labels)
-    return ops.take(ops.convert_to_tensor(table), labels, axis=0)
