@@ -264,7 +264,6 @@ class Driver:
                 " at a stretch",
                 hint=f"SELECT cerebro.resume({self.run.id}) goes on. {limits.SEE}",
             )
-        self._tell_of_queue(now)
         if now - self.beat_at < HEARTBEAT_EVERY and not last:
             return
         total = self.rows_in_all()
@@ -296,14 +295,6 @@ class Driver:
             f" finished{f', {failed} failed' if failed else ''}, {speed:,.0f} rows/s,"
             f" {'estimating the time left' if left is None else f'about {left:.0f} s left'}"
         )
-
-    def _tell_of_queue(self, now: float) -> None:
-        """The recorder's statements take milliseconds, but for the time that they spend in a resource queue."""
-        limit = self.team.owner.limit
-        waiting_since = max(self.recorder.sent_at, self.told_at)
-        if limit is not None and self.recorder.busy and now - waiting_since > TELL_EVERY:
-            self.told_at = now
-            self.db.notice(f"run {self.run.id} has waited for {limit.who} for a minute: it is full", limit.advice)
 
     def idle_log(self) -> RunLog:
         """The log, once the recorder session has finished what it was writing."""

@@ -76,7 +76,6 @@ class Session:
         self.another: Callable[[Listen], Session] | None = None  # opens a session like this one
         self.slots = UNLIMITED
         self.lasting = False  # whether its statements may take minutes
-        self.sent_at = 0.0  # when it was last given a statement
         self._kept_back: Statement | None = None  # until a slot is free
         self._failure: psycopg2.Error | None = None  # of a statement that ended while another session was waited for
 
@@ -159,7 +158,7 @@ class Session:
 
     def send(self, statement: Statement) -> None:
         """Send a statement, or keep it back until the session gets a slot."""
-        self._kept_back, self.sent_at = statement, time.monotonic()
+        self._kept_back = statement
         if self.slots.take(self):
             try:
                 self._send(statement)
