@@ -23,7 +23,7 @@ from tests.sql.lab import Lab, eventually
 from tests.sql.memory import ADAM, SGD, Watch, compiled, model_of
 from tests.sql.test_dump_restore import tool
 
-pytestmark = pytest.mark.needs_cluster
+pytestmark = pytest.mark.throw_away
 MB, GB = 1 << 20, 1 << 30
 FRAMEWORK = 800 * MB  # the memory of a trainer with a tiny model, which is that of TensorFlow
 BACKEND = 300 * MB  # the memory of a session: shared buffers (128 MB), the interpreter, copies of a chunk

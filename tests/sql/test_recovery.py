@@ -277,7 +277,7 @@ def test_sessions_lost_while_models_are_built_are_nobodys_fault(place: Lab, calm
     same_bits(place, run_id, calm, "unbuilt")
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Calm) -> None:
     """After three attempts the run continues without the configuration, as if it made the framework crash."""
     assert place.home is not None
