@@ -19,12 +19,18 @@ COMMENT ON VIEW cerebro._state_size IS
 
 -- Worker processes read this themselves, so that nobody who calls their functions by hand can leave the limit out. The
 -- user of the session counts, too: SET ROLE to a group must not lift a limit.
-CREATE OR REPLACE VIEW cerebro._trainer_limit WITH (security_barrier) AS
-SELECT COALESCE(min(max_trainer_mb) FILTER (WHERE role::oid <> 0), min(max_trainer_mb)) AS trainer_mb
-  FROM cerebro.role_limit
- WHERE role::oid IN (0, quote_ident(current_user)::regrole::oid, quote_ident(session_user)::regrole::oid);
-COMMENT ON VIEW cerebro._trainer_limit IS
-'The megabytes of private memory that each trainer of the current user may take; NULL: no limit.';
+-- (A function and no view: on Greenplum a segment may read this table, of which it has a copy, but no view.)
+CREATE OR REPLACE FUNCTION cerebro._trainer_limit(one name, other name) RETURNS integer
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT COALESCE(min(max_trainer_mb) FILTER (WHERE role::oid <> 0), min(max_trainer_mb))
+              FROM cerebro.role_limit
+             WHERE role::oid IN (0, quote_ident(one)::regrole::oid, quote_ident(other)::regrole::oid));
+END
+$$;
+COMMENT ON FUNCTION cerebro._trainer_limit(name, name) IS
+'The megabytes of private memory that each trainer of the current user and of the user of the session may take; NULL: '
+'no limit.';
 
 -- A run is checked against the same figures that users see here.
 CREATE OR REPLACE VIEW cerebro.limits WITH (security_barrier) AS
@@ -36,7 +42,7 @@ WITH mine AS (
            COALESCE(own.min_free_connections, everybody.min_free_connections,
                     GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections,
            COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds,
-           (SELECT trainer_mb FROM cerebro._trainer_limit) AS trainer_mb
+           cerebro._trainer_limit(current_user, session_user) AS trainer_mb
       FROM (VALUES (1)) one
       LEFT JOIN cerebro.role_limit own ON own.role = quote_ident(current_user)::regrole
       LEFT JOIN cerebro.role_limit everybody ON everybody.role::oid = 0
