@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 
 import numpy as np
 
 from cerebro_db.core.protocol import Predict, Predicted, PredictedOutput
 from cerebro_db.nn.programs import Programs
-from cerebro_db.nn.rows.data import Dataset, SlabSize, slabs
+from cerebro_db.nn.rows.data import Dataset, slabs
 
 LARGEST_BATCH = 1024
 BATCH_BYTES = 8 << 20
@@ -16,24 +18,24 @@ BATCH_BYTES = 8 << 20
 
 def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]) -> Predicted:
     """Apply the order's model to the rows, and write output n to the file OUT.n."""
-    ready = programs.ready(order.configuration, dataset.layout)
+    ready = programs.ready_to_predict(order.configuration, dataset.layout, order.state)
     row_bytes = sum(array.nbytes for array in dataset.inputs) // max(1, dataset.rows)
     batch_size = max(1, min(LARGEST_BATCH, BATCH_BYTES // max(1, row_bytes)))
     with programs.configuration_errors():
         ready.program.prepare("predict", dataset, batch_size, dataset.rows)
-    programs.load(ready, order.configuration, order.state)
-    one_batch = SlabSize()
-    one_batch.batches = 1
-    found: list[list[np.ndarray]] = [[] for _ in ready.program.outputs]  # per output, batch by batch
+    found: list[list[np.ndarray]] = [[] for _ in ready.program.outputs]  # per output, slab by slab
     with programs.configuration_errors(), programs.reading(ready):
         ready.program.average()
-        for slab in slabs(dataset, dataset.rows, batch_size, one_batch):
-            for batches, batch in zip(found, ready.program.predict(slab)):
-                batches.append(batch)
+        speed = ready.speed["predict", 1]
+        for slab in slabs(dataset, dataset.rows, batch_size, speed):
+            started = time.monotonic()
+            for parts, part in zip(found, ready.program.predict(slab, batch_size)):
+                parts.append(part)
+            speed.measured(math.ceil(slab.rows / batch_size), time.monotonic() - started)
             listen()
     outputs = []
-    for number, (batches, shape) in enumerate(zip(found, ready.program.outputs)):
-        values = np.concatenate(batches) if batches else np.empty((0, *(size or 0 for size in shape)), "f4")
+    for number, (parts, shape) in enumerate(zip(found, ready.program.outputs)):
+        values = np.concatenate(parts) if parts else np.empty((0, *(size or 0 for size in shape)), "f4")
         path, best = f"{order.out}.{number}", order.best
         outputs.append(write_best(path, values, best.labels[number], best.ranks) if best else write(path, values))
     return Predicted(dataset.rows, outputs)

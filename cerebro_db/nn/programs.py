@@ -44,7 +44,8 @@ class ReadyProgram:
         self.batch_seconds: float | None = None  # once it was tried
         self.token: str | None = None  # of the resident state
         self.sha256: str | None = None  # of the whole state
-        self.weights: tuple[str, int] | None = None  # of a state from weights: their name, and the seed
+        # Of a state from weights: their name, and the seed of all else; None: nothing else was put in.
+        self.weights: tuple[str, int | None] | None = None
 
     def forget_state(self) -> None:
         self.token = self.sha256 = self.weights = None
@@ -59,15 +60,31 @@ class Programs:
 
     def ready(self, configuration: Json, layout: Json | None, seed: int = 0) -> ReadyProgram:
         """The program of a configuration: that of an earlier configuration of the same shape, or a new one."""
-        key = program_key(configuration, layout)
+        ready = self._ready(program_key(configuration, layout), configuration, layout, seed)
+        ready.program.put_numbers(configuration)
+        return ready
+
+    def _ready(self, key: str, configuration: Json, layout: Json | None, seed: int | None) -> ReadyProgram:
         if key not in self._programs:
             self._evict(room=max((ready.state_bytes for ready in self._programs.values()), default=0))
             with self.configuration_errors():
                 self._programs[key] = ReadyProgram(key, self._engine.program(configuration, layout, seed))
             self._evict()
         self._programs.move_to_end(key)
-        self._programs[key].program.put_numbers(configuration)
         return self._programs[key]
+
+    def ready_to_predict(self, configuration: Json, layout: Json, state: StateRef) -> ReadyProgram:
+        """The program of a configuration, with the state in its variables.
+
+        From weights the model is built without all that trains it, which is sooner done.
+        """
+        ready = None
+        if state.origin is Origin.WEIGHTS:
+            ready = self._ready("predict " + program_key(configuration, layout), configuration, layout, None)
+        if ready is None or ready.program.volatile:
+            ready = self.ready(configuration, layout)
+        self.load_to_read(ready, configuration, state)
+        return ready
 
     def ready_to_train(self, configurations: Sequence[Json], dataset: Dataset, seed: int = 0) -> ReadyProgram:
         """The program that all the configurations share, compiled for so many members and for their batch size."""
@@ -81,6 +98,16 @@ class Programs:
         with self.configuration_errors():
             ready.program.prepare("train", dataset, fit.batch_size, fit.rows_of(dataset.rows), members)
         return ready
+
+    def load_to_read(self, ready: ReadyProgram, configuration: Json, state: StateRef) -> None:
+        """As ``load``, for orders that do not train: of weights nothing but the weights is needed."""
+        if state.origin is not Origin.WEIGHTS or ready.program.volatile:
+            self.load(ready, configuration, state)
+        elif ready.weights != (state.name, None):
+            ready.forget_state()
+            ready.program.set_weights(state_file.read_weights(ready.program, _path(state)))
+            assert state.name is not None
+            ready.weights = state.name, None
 
     def load(self, ready: ReadyProgram, configuration: Json, state: StateRef, seed: int = 0) -> None:
         """Bring the state that an order refers to into the program's variables."""

@@ -81,6 +81,8 @@ def main(engine: str) -> None:
     except Exception as error:
         send(channel, NotStarted(f"{type(error).__name__}: {error}"[:ERROR]))
         return
+    from cerebro_db.nn import trainer  # noqa: F401  (each trainer needs it)
+
     gc.collect()
     gc.freeze()  # so that the collector of a fork does not write to what it shares
     send(channel, Ready())

@@ -200,7 +200,7 @@ class Trainer:
         with programs.configuration_errors():
             ready.program.prepare("evaluate", dataset, batch_size, dataset.rows)
         clock.lap("build")
-        programs.load(ready, order.configuration, order.state)
+        programs.load_to_read(ready, order.configuration, order.state)
         clock.lap("load")
         with programs.configuration_errors(), programs.reading(ready):
             ready.program.average()

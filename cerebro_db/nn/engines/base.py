@@ -59,6 +59,9 @@ class Program(Protocol):
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         """As ``set`` of every variable, at the cost of few calls of the framework; for small states."""
 
+    def set_weights(self, weights: Iterable[np.ndarray]) -> None:
+        """Put these weights into the variables, and leave all other variables as they are."""
+
     def average(self) -> None:
         """Before evaluating: if the optimizer keeps moving averages of the weights, they replace the weights."""
 
@@ -88,8 +91,8 @@ class Program(Protocol):
 
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
 
-    def predict(self, batch: Slab) -> list[np.ndarray]:
-        """The model's outputs."""
+    def predict(self, slab: Slab, batch_size: int) -> list[np.ndarray]:
+        """The model's outputs, as float32."""
 
 
 class Fusion(Protocol):
@@ -111,8 +114,12 @@ class Engine(Protocol):
 
     def devices(self) -> list[str]: ...
 
-    def program(self, configuration: Configuration, layout: dict[str, Any] | None, seed: int = 0) -> Program:
-        """A program whose variables have the initial state of that seed."""
+    def program(self, configuration: Configuration, layout: dict[str, Any] | None, seed: int | None = 0) -> Program:
+        """A program whose variables have the initial state of that seed.
+
+        Without a seed it can only predict, its configuration needs an architecture only, and its variables have no
+        values before ``set_weights``.
+        """
 
     def is_out_of_memory(self, error: BaseException) -> bool: ...
 

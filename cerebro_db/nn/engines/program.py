@@ -22,6 +22,7 @@ from cerebro_db.nn.models.adapt import (
     InputColumn,
     OutputColumn,
     input_column,
+    loss_name,
     output_column,
     require_known,
     require_probabilities,
@@ -38,7 +39,7 @@ def whole_state(model: Any) -> list[Any]:
     weights = list(model.weights)
     known = {id(variable) for variable in weights}
     others = [variable for variable in model.variables if id(variable) not in known]
-    return weights + others + list(model.optimizer.variables)
+    return weights + others + (list(model.optimizer.variables) if model.compiled else [])
 
 
 def large(variables: list[Any]) -> bool:
@@ -70,14 +71,19 @@ class KerasProgram(abc.ABC):
     fusion: Fusion | None = None
     compiles = True  # the framework compiles steps, so a number that may change has to be a variable
 
-    def __init__(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> None:
+    def __init__(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0) -> None:
         self.layout = layout
-        shape, _ = numbers.apart(configuration)
-        self._makers: initial.Makers | None  # until a recipe was made of them
-        with initial.observed() as self._makers:
-            self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
-        self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
-        self._untouched: tuple[Any, int] | None = (configuration["compile"]["optimizer"], seed)
+        self._numbers: list[Any] = []
+        self._untouched: tuple[Any, int] | None = None
+        self._makers: initial.Makers | None = None  # until a recipe was made of them
+        if seed is None:
+            self.model = build.build_to_predict(configuration, layout)
+        else:
+            shape, _ = numbers.apart(configuration)
+            with initial.observed() as self._makers:
+                self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
+            self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
+            self._untouched = (configuration["compile"]["optimizer"], seed)
         self._state = whole_state(self.model)
         self._recipe: Recipe | None = None
         self._recipe_is_right = False
@@ -90,8 +96,9 @@ class KerasProgram(abc.ABC):
         self.parameters = int(self.model.count_params())
         self.inputs = [list(tensor.shape[1:]) for tensor in self.model.inputs]
         self.outputs = [list(tensor.shape[1:]) for tensor in self.model.outputs]
-        optimizer = self.model.optimizer
-        self._averages = bool(getattr(optimizer, "inner_optimizer", optimizer).use_ema)  # float16's wraps another
+        optimizer = self.model.optimizer if self.model.compiled else None
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # float16's wraps another
+        self._averages = optimizer is not None and bool(optimizer.use_ema)
         self.volatile = self._averages or any(
             getattr(layer, "stateful", False) for layer in self.model._flatten_layers(include_self=False)
         )
@@ -104,9 +111,9 @@ class KerasProgram(abc.ABC):
         self._targets: list[tuple[str, int, str]] = []  # name and place of packed columns, and their loss
         if layout is not None:
             self._fit_inputs(layout["inputs"])
-            if layout["outputs"]:
+            if layout["outputs"] and seed is not None:
                 self._fit_outputs(layout["outputs"], configuration["compile"]["loss"])
-        self._class_weights = class_weights.table((configuration.get("fit") or {}).get("class_weight"))
+        self._class_weights = class_weights.by_number((configuration.get("fit") or {}).get("class_weight"))
         if self._class_weights is not None and len(self.outputs) > 1:
             raise ConfigurationFailed("class_weight can only be used with a model that has one output")
         if self.output_columns:
@@ -181,7 +188,10 @@ class KerasProgram(abc.ABC):
 
     def set(self, index: int, value: np.ndarray) -> None:
         self.touched()
-        self._state[index].assign(value)
+        if build.has_value(self._state[index]):
+            self._state[index].assign(value)
+        else:
+            build.give_value(self._state[index], value)
 
     def get_all(self) -> list[np.ndarray]:
         return [self.get(index) for index in range(len(self._state))]
@@ -189,6 +199,13 @@ class KerasProgram(abc.ABC):
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         for index, value in enumerate(values):
             self.set(index, value)
+
+    def set_weights(self, weights: Iterable[np.ndarray]) -> None:
+        for index, value in enumerate(weights):
+            self.set(index, value)
+        for variable in self._state[self.weights :]:
+            if not build.has_value(variable):
+                build.give_value(variable)
 
     def average(self) -> None:
         if self._averages:  # as Keras' fit does at its end; training goes on from the weights themselves
@@ -223,8 +240,13 @@ class KerasProgram(abc.ABC):
     @abc.abstractmethod
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
 
+    def predict(self, slab: Slab, batch_size: int) -> list[np.ndarray]:
+        found = [self.outputs_of(batch) for batch in slab.batches(batch_size)]
+        return [np.concatenate(batches) for batches in zip(*found)] if len(found) > 1 else found[0]
+
     @abc.abstractmethod
-    def predict(self, batch: Slab) -> list[np.ndarray]: ...
+    def outputs_of(self, batch: Slab) -> list[np.ndarray]:
+        """The model's outputs for a batch, as float32."""
 
     # --- columns ---
 
@@ -253,7 +275,7 @@ class KerasProgram(abc.ABC):
         y = self._structured(targets, "output", self.model.outputs)
         if self._class_weights is None or what != "train":
             return self.model_inputs(batch), y
-        return self.model_inputs(batch), y, class_weights.of_rows(targets[0], self._class_weights)
+        return self.model_inputs(batch), y, class_weights.sample_weights(targets[0], self._class_weights)
 
     def _structured(self, tensors: list[Any], end: str, flat: list[Any]) -> Any:
         """The tensors as the single tensor, list or dict that the model takes."""
@@ -296,14 +318,14 @@ class KerasProgram(abc.ABC):
         names = list(getattr(self.model, "output_names", None) or [self.model.layers[-1].name])
         order = _match(names, columns, "output")
         self.output_columns = [
-            output_column(columns[packed], tuple(shape), _loss_name(losses, number, name))
+            output_column(columns[packed], tuple(shape), loss_name(losses, number, name))
             for number, (name, shape, packed) in enumerate(zip(names, self.outputs, order))
         ]
         self._packed_outputs = [len(self.input_columns) + packed for packed in order]
         self._targets = [
-            (columns[packed]["name"], len(self.input_columns) + packed, _loss_name(losses, number, name))
+            (columns[packed]["name"], len(self.input_columns) + packed, loss_name(losses, number, name))
             for number, (name, packed) in enumerate(zip(names, order))
-            if columns[packed].get("kind") != "class" and takes_probabilities(_loss_name(losses, number, name))
+            if columns[packed].get("kind") != "class" and takes_probabilities(loss_name(losses, number, name))
         ]
 
 
@@ -326,14 +348,3 @@ def _match(names: list[str], columns: list[dict[str, Any]], end: str) -> list[in
     if sorted(names) == sorted(packed):
         return [packed.index(name) for name in names]
     return list(range(len(names)))
-
-
-def _loss_name(losses: Any, number: int, name: str) -> str:
-    """The name of an output's loss, from any of the forms in which losses may be given."""
-    if isinstance(losses, dict):
-        losses = losses["class_name"] if "class_name" in losses else losses.get(name)
-    elif isinstance(losses, (list, tuple)):
-        losses = losses[number] if number < len(losses) else None
-    if isinstance(losses, dict):
-        losses = losses.get("class_name")
-    return losses if isinstance(losses, str) else ""

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,11 +18,14 @@ import numpy as np
 
 from cerebro_db.nn.engines.graphs import Graph, Graphs, ProgramGraphs
 from cerebro_db.nn.engines.program import KerasProgram
-from cerebro_db.nn.models import custom_functions
+from cerebro_db.nn.models import build, custom_functions
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 LARGEST_COPY = 16 << 20  # bytes; a larger tensor is not copied when it is loaded
+
+# Tracing takes as long as these batches gain by it: 150 ms, against 1 to 5 ms for each batch of 1,024 rows of W1.
+BATCHES_UNTRACED = 16
 
 
 def import_framework() -> None:
@@ -61,7 +66,9 @@ class TensorFlowEngine:
     def devices(self) -> list[str]:
         return [device.name.removeprefix("/physical_device:") for device in self._tf.config.list_physical_devices()]
 
-    def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> TensorFlowProgram:
+    def program(
+        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0
+    ) -> TensorFlowProgram:
         return TensorFlowProgram(self._tf, self._graphs, configuration, layout, seed)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
@@ -70,12 +77,18 @@ class TensorFlowEngine:
 
 class TensorFlowProgram(KerasProgram):
     def __init__(
-        self, tf: Any, graphs: Graphs, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int
+        self, tf: Any, graphs: Graphs, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None
     ) -> None:
         super().__init__(configuration, layout, seed)
         self._tf = tf
         key = program_key(configuration, layout)
-        self._graphs = ProgramGraphs(graphs, json.dumps([key, custom_functions.sources(key)]), self._all_variables())
+        self._kept = graphs, json.dumps([key, custom_functions.sources(key), seed is None])
+        self._untraced = self._left_untraced()
+
+    @functools.cached_property
+    def _graphs(self) -> ProgramGraphs:
+        """Only when it is needed: the variables must have values."""
+        return ProgramGraphs(*self._kept, self._all_variables())
 
     def set(self, index: int, value: np.ndarray) -> None:
         if value.nbytes <= LARGEST_COPY or value.dtype != np.float32:
@@ -83,8 +96,12 @@ class TensorFlowProgram(KerasProgram):
             return
         # The array's memory becomes the variable's. assign() would copy the array twice; after assigning slices
         # TensorFlow would copy the variable at each read.
-        self.touched()
-        self._state[index].value.assign(self._tf.experimental.dlpack.from_dlpack(value.__dlpack__()))
+        tensor = self._tf.experimental.dlpack.from_dlpack(value.__dlpack__())
+        if build.has_value(self._state[index]):
+            self.touched()
+            self._state[index].value.assign(tensor)
+        else:
+            super().set(index, tensor)
 
     def get_all(self) -> list[np.ndarray]:
         """Reads all variables in one call: a call for each takes 0.5 ms, as Keras makes it."""
@@ -102,7 +119,10 @@ class TensorFlowProgram(KerasProgram):
         self._graphs.note("recipe")
 
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
+        if what == "predict" and math.ceil(rows / batch_size) <= self._untraced:
+            return
         self._function(what)
+        self._untraced = 0 if what == "predict" else self._untraced
 
     def prepare_ahead(self) -> None:
         if self._graphs.kept and self.output_columns:
@@ -115,9 +135,16 @@ class TensorFlowProgram(KerasProgram):
     def evaluate(self, slab: Slab, batch_size: int) -> None:
         self._function("evaluate")(*slab.gathered(slab.dataset.columns), np.int32(batch_size))
 
-    def predict(self, batch: Slab) -> list[np.ndarray]:
-        outputs = self._function("predict")(*batch.gathered(batch.dataset.inputs))
+    def predict(self, slab: Slab, batch_size: int) -> list[np.ndarray]:
+        if self._untraced:
+            return super().predict(slab, batch_size)
+        outputs = self._function("predict")(*slab.gathered(slab.dataset.inputs), np.int32(batch_size))
         return [np.asarray(output, "float32") for output in outputs]
+
+    def outputs_of(self, batch: Slab) -> list[np.ndarray]:
+        self._untraced -= 1
+        inputs = [self._tf.constant(column) for column in batch.gathered(batch.dataset.inputs)]
+        return [np.asarray(output, "float32") for output in self._outputs(inputs)]
 
     # --- what is traced ---
 
@@ -136,11 +163,23 @@ class TensorFlowProgram(KerasProgram):
             [tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in self.layout[end]]
             for end in ("inputs", "outputs")
         )
-        if what == "predict":
-            return self._concrete(self._predict_batch, [inputs])
         batch_size = tf.TensorSpec((), tf.int32)  # an argument, so that one trace serves all batch sizes
+        if what == "predict":
+            return self._concrete(self._predict_slab, [inputs, batch_size])
         step = self.model.train_step if what == "train" else self.model.test_step
         return self._concrete(self._loop(what, step), [inputs + outputs, batch_size])
+
+    def _left_untraced(self) -> int:
+        """The number of batches to predict before the function that does it is traced; the bits are the same.
+
+        A traced function is rewritten on a GPU, and oneDNN rewrites 16-bit operations in it, which changes bits.  A
+        recurrent layer that is not traced returns to Python at each of its steps.
+        """
+        import keras
+
+        layers = self.model._flatten_layers()
+        traced = any(isinstance(each, keras.layers.RNN) or each.compute_dtype != "float32" for each in layers)
+        return 0 if traced or self._tf.config.list_physical_devices("GPU") else BATCHES_UNTRACED
 
     def _concrete(self, function: Callable[..., Any], signature: list[Any]) -> Any:
         # without autograph: Keras' steps are graph code already
@@ -168,7 +207,27 @@ class TensorFlowProgram(KerasProgram):
 
         return loop
 
-    def _predict_batch(self, slab: list[Any]) -> list[Any]:
+    def _predict_slab(self, slab: list[Any], batch_size: Any) -> list[Any]:
+        """The outputs, batch by batch: the operations are those of single batches, and so are the bits."""
+        tf = self._tf
+        rows = tf.shape(slab[0])[0]
+
+        def body(number: Any, *found: Any) -> list[Any]:
+            start = number * batch_size
+            outputs = self._outputs([column[start : start + batch_size] for column in slab])
+            return [number + 1, *(array.write(number, output) for array, output in zip(found, outputs))]
+
+        batches = (rows + batch_size - 1) // batch_size
+        found = [
+            tf.TensorArray(output.dtype, size=batches, element_shape=[None, *output.shape[1:]])
+            for output in self.model.outputs
+        ]
+        _, *found = tf.while_loop(
+            lambda number, *_: number < batches, body, [tf.constant(0), *found], parallel_iterations=1
+        )
+        return [array.concat() for array in found]
+
+    def _outputs(self, columns: list[Any]) -> list[Any]:
         import keras
 
-        return keras.tree.flatten(self.model(self.model_inputs(slab), training=False))
+        return keras.tree.flatten(self.model(self.model_inputs(columns), training=False))

@@ -50,7 +50,9 @@ class TorchEngine:
     def devices(self) -> list[str]:
         return ["CPU:0", *(f"GPU:{number}" for number in range(self._torch.cuda.device_count()))]
 
-    def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int = 0) -> TorchProgram:
+    def program(
+        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0
+    ) -> TorchProgram:
         with without_tensorflow():
             return TorchProgram(self._torch, configuration, layout, seed)
 
@@ -61,7 +63,9 @@ class TorchEngine:
 class TorchProgram(KerasProgram):
     compiles = False
 
-    def __init__(self, torch: Any, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int) -> None:
+    def __init__(
+        self, torch: Any, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None
+    ) -> None:
         super().__init__(configuration, layout, seed)
         self._torch = torch
         for layer in self.model._flatten_layers():
@@ -88,7 +92,7 @@ class TorchProgram(KerasProgram):
             for batch in self._batches("evaluate", slab, batch_size):
                 self.model.test_step(batch)
 
-    def predict(self, batch: Slab) -> list[np.ndarray]:
+    def outputs_of(self, batch: Slab) -> list[np.ndarray]:
         import keras
 
         with self._torch.no_grad():

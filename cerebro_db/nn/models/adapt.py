@@ -204,3 +204,14 @@ def _text(shape: Sequence[int | None]) -> str:
 
 def _count(number: int | None, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def loss_name(losses: Any, number: int, name: str) -> str:
+    """The name of an output's loss, from any of the forms in which losses may be given."""
+    if isinstance(losses, dict):
+        losses = losses["class_name"] if "class_name" in losses else losses.get(name)
+    elif isinstance(losses, (list, tuple)):
+        losses = losses[number] if number < len(losses) else None
+    if isinstance(losses, dict):
+        losses = losses.get("class_name")
+    return losses if isinstance(losses, str) else ""

@@ -79,38 +79,73 @@ def build_model(
     return model
 
 
+def build_to_predict(configuration: dict[str, Any], layout: dict[str, Any] | None) -> Any:
+    """A model that is not compiled.  Its variables have no values until ``give_value``."""
+    from keras.src.utils.naming import reset_uids  # has no public name
+
+    allowlist.check(configuration["architecture"])
+    reset_uids()
+    model, size = _without_values(configuration["architecture"], layout)
+    _require_memory(size)
+    return _built(configuration["architecture"], layout) if model is None else model
+
+
+def give_value(variable: Any, value: Any = None) -> None:
+    """The first value of a variable that has none: this value, or the value with which Keras begins."""
+    if value is not None:
+        variable._initializer = lambda shape, dtype: value
+    variable._deferred_initialize()  # has no public name
+
+
+def has_value(variable: Any) -> bool:
+    return variable._value is not None
+
+
 _roomy: set[str] = set()  # architectures that fit into memory
 
 
 def _require_room(configuration: dict[str, Any], layout: dict[str, Any] | None) -> None:
     """Refuse a model that cannot fit into memory before allocating it: a few bytes of JSON can ask for terabytes."""
-    import keras
-    from keras.src.backend.common import global_state  # has no public name
-
     architecture = numbers.apart(configuration)[0]["architecture"]
     key = json.dumps([architecture, layout and layout["inputs"]], sort_keys=True)
     if key in _roomy:
         return
+    _, size = _without_values(architecture, layout)
+    _require_memory(size)
+    _roomy.add(key)
+
+
+def _without_values(architecture: dict[str, Any], layout: dict[str, Any] | None) -> tuple[Any, int]:
+    """A model whose variables have shapes but no values, and the bytes that the values would take.
+
+    The model is None if it cannot be built in this way.  An error of the architecture is raised when it is built
+    with values.
+    """
+    import keras
+    from keras.src.backend.common import global_state  # has no public name
+
     name = "uninitialized_variables"
-    before = global_state.get_global_attribute(name)
+    before, model = global_state.get_global_attribute(name), None
     global_state.set_global_attribute(name, [])
     try:
-        # In this scope variables have shapes but no values.
         with contextlib.suppress(Exception), keras.StatelessScope(initialize_variables=False):
-            _built(architecture, layout)  # an error of the architecture is raised when the model is built below
-        size = sum(
+            model = _built(architecture, layout)
+        return model, sum(
             math.prod(variable.shape) * item_bytes(str(variable.dtype))
             for variable in global_state.get_global_attribute(name)
         )
     finally:
         global_state.set_global_attribute(name, before)
+
+
+def _require_memory(size: int) -> None:
+    """Refuse weights of so many bytes if there is no memory for them and for their gradients."""
     there = memory()
-    if 2 * size > there:  # the weights and their gradients
+    if 2 * size > there:
         raise OutOfResources(
             f"the model's weights take {size / 2**30:,.1f} GB, and this machine has {there / 2**30:,.1f} GB of memory",
             hint="Make the layers smaller, or pool before a Dense layer.",
         )
-    _roomy.add(key)
 
 
 def memory() -> int:

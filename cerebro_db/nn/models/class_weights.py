@@ -1,4 +1,4 @@
-"""Class weights: the argument of Keras' fit, as weights of rows within a compiled step."""
+"""Class weights: a weight for each row of a batch, by the class of its target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from cerebro_db.core.errors import ConfigurationFailed
 
 
-def table(class_weight: dict[Any, float] | None) -> np.ndarray | None:
+def by_number(class_weight: dict[Any, float] | None) -> np.ndarray | None:
     """Weights by class number, with a 1.0 at the end for all other classes."""
     if not class_weight:
         return None
@@ -25,13 +25,13 @@ def table(class_weight: dict[Any, float] | None) -> np.ndarray | None:
     return table
 
 
-def of_rows(target: Any, table: np.ndarray) -> Any:
+def sample_weights(target: Any, weights: np.ndarray) -> Any:
     """The sample weights that Keras' fit makes of class_weight (fit makes them in NumPy, for all rows at once)."""
     from keras import ops
 
     if len(target.shape) > 1:
         target = ops.squeeze(target, -1) if target.shape[-1] == 1 else ops.argmax(target, axis=-1)
     labels = ops.cast(ops.round(target), "int32")
-    others = len(table) - 1
+    others = len(weights) - 1
     labels = ops.where(ops.logical_or(labels < 0, labels > others), others, labels)
-    return ops.take(ops.convert_to_tensor(table), labels, axis=0)
+    return ops.take(ops.convert_to_tensor(weights), labels, axis=0)

@@ -113,6 +113,10 @@ class Slab:
     def rows(self) -> int:
         return self.end - self.start
 
+    def batches(self, batch_size: int) -> Iterator[Slab]:
+        for start in range(self.start, self.end, batch_size):
+            yield Slab(self.dataset, self.order, start, min(self.end, start + batch_size))
+
     def gathered(self, columns: list[np.ndarray]) -> list[np.ndarray]:
         """Copies of the slab's rows: a framework may take over an array's memory, and mapped memory is read-only."""
         if self.order is None:
