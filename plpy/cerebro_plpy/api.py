@@ -1,30 +1,56 @@
-"""Every function that the SQL of the extension calls: ``api.NAME(plpy, …)``."""
+"""Every function that the SQL of the extension calls: ``api.NAME(plpy, …)``.
 
-# ruff: noqa: F401
+A module is imported when one of its functions is first called, because importing all of them would take a new session
+longer than most calls.
+"""
 
 from __future__ import annotations
 
-from .data.convert import array_to_bytes, bytes_to_array
-from .data.packing import training_preprocessor_dl, validation_preprocessor_dl
-from .database.cancellation import hold
-from .definitions.architectures import delete_keras_model, load_keras_model
-from .definitions.custom_functions import (
-    delete_custom_function,
-    load_custom_function,
-    load_pickled_function,
-    load_top_k_accuracy_function,
-)
-from .definitions.selection import generate_model_configs, load_model_selection_table
-from .doctor.doctor import doctor
-from .platform.machine import gpus_here
-from .runs.fit import drive, fit_multiple_model, resume, submit
-from .runs.lifecycle import cancel, forget, wait
-from .runs.model_tables import materialize_run
+from importlib import import_module
+from typing import Any
+
 from .segment import scratch
-from .segment.functions import data_in, predict_chunk, state_in, state_out, work, worker_close, worker_open
-from .serving.evaluate import keras_evaluate
-from .serving.predict import keras_predict
-from .sessions.logins import setup_logins
-from .sessions.warm_up import warm_up, warm_up_here
+
+FUNCTIONS = {
+    "data.convert": ("array_to_bytes", "bytes_to_array"),
+    "data.packing": ("training_preprocessor_dl", "validation_preprocessor_dl"),
+    "database.cancellation": ("hold",),
+    "definitions.architectures": ("delete_keras_model", "load_keras_model"),
+    "definitions.custom_functions": (
+        "delete_custom_function",
+        "load_custom_function",
+        "load_pickled_function",
+        "load_top_k_accuracy_function",
+    ),
+    "definitions.selection": ("generate_model_configs", "load_model_selection_table"),
+    "doctor.doctor": ("doctor",),
+    "platform.machine": ("gpus_here",),
+    "runs.fit": ("drive", "fit_multiple_model", "resume", "submit"),
+    "runs.lifecycle": ("cancel", "forget", "wait"),
+    "runs.model_tables": ("materialize_run",),
+    "segment.functions": (
+        "data_in",
+        "predict_chunk",
+        "state_in",
+        "state_out",
+        "work",
+        "worker_close",
+        "worker_open",
+    ),
+    "serving.evaluate": ("keras_evaluate",),
+    "serving.predict": ("keras_predict",),
+    "sessions.logins": ("setup_logins",),
+    "sessions.warm_up": ("warm_up", "warm_up_here"),
+}
+MODULE_OF = {name: module for module, names in FUNCTIONS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """The function of that name.  Python calls this for a name that the module does not have yet."""
+    if name not in MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    function = globals()[name] = getattr(import_module(f".{MODULE_OF[name]}", __package__), name)
+    return function
+
 
 scratch.remove_leftovers()  # once in each session: this module is imported by the first call of a function

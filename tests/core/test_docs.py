@@ -125,7 +125,9 @@ def test_the_checks_notice() -> None:
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 FILES = graphs.modules()
-GRAPH = graphs.imports(FILES)
+API = "cerebro_plpy.api"  # imports a module by its name, when a function of it is called
+BY_NAME = re.findall(r'^    "([\w.]+)": \(', FILES[API].read_text(), re.MULTILINE)
+GRAPH = {**(imports := graphs.imports(FILES)), API: imports[API] | {f"cerebro_plpy.{name}" for name in BY_NAME}}
 # Modules that no import leads to: a process that is started, and frameworks that are imported by name.
 NOT_IMPORTED = {
     *(f"cerebro_db.nn.{name}" for name in ("nursery", "template", "trainer_main")),
@@ -179,6 +181,15 @@ def test_every_module_is_imported_by_one_before_it(walk: str) -> None:
             assert not before - {module} or module in NOT_IMPORTED or any(module in GRAPH[one] for one in before), (
                 module
             )
+
+
+def test_every_function_of_the_api_is_there() -> None:
+    called = set(re.findall(r"api\.(\w+)\(plpy", "".join(file.read_text() for file in ROOT.glob("sql/*/*.sql"))))
+    named = re.findall(r'^    "([\w.]+)": \(([^)]*)\)', FILES[API].read_text(), re.MULTILINE)
+    there = {name: module for module, names in named for name in re.findall(r'"(\w+)"', names)}
+    assert set(there) == called
+    for name, module in there.items():
+        assert f"def {name}(" in FILES[f"cerebro_plpy.{module}"].read_text(), name
 
 
 def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:

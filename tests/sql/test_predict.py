@@ -171,7 +171,7 @@ MIDWAY = {
     "how", [pytest.param(how, marks=[pytest.mark.needs_cluster] if "kill" in how else []) for how in MIDWAY]
 )
 def test_what_is_ended_midway_leaves_nothing(place: Lab, how: str) -> None:
-    """A trainer that is killed between two chunks is replaced, and all rows are still predicted."""
+    """Trainers that are killed between two chunks are replaced, and a prediction that lost a session is repeated."""
     place("CREATE TABLE more AS SELECT n * 8 + p.id % 8 AS id, p.x FROM points p, generate_series(1, 8) n")
     begun = (
         "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%%cerebro._predict(%%'"
@@ -188,7 +188,7 @@ def test_what_is_ended_midway_leaves_nothing(place: Lab, how: str) -> None:
         else:
             os.kill(place.trainers()[0][0], signal.SIGKILL)
         error = ended.exception(60)
-        if "kill" not in how or error is not None:
+        if how == "the caller is cancelled" or error is not None:
             assert isinstance(error, psycopg2.Error) and MIDWAY[how] in str(error) and error.pgcode != "XX000"
             assert "never" not in place.tables()
         staged = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'cerebro_state'::regnamespace"
@@ -217,6 +217,50 @@ def test_wide_rows(place: Lab) -> None:
     assert len(found) == 40
     assert [one for one, _ in found] == pytest.approx([other for _, other in found], rel=1e-4)
     place("DROP TABLE wide, wide_packed")
+
+
+# -- single rows -----------------------------------------------------------------------------------------
+
+
+def test_a_row_alone_is_predicted_as_among_others(place: Lab) -> None:
+    place("CREATE TABLE a_few AS SELECT * FROM points WHERE id <= 40")
+    predict(place, "a_few", "prob")
+    together = place("SELECT id, class_value, prob, rank FROM said WHERE id <= 3 ORDER BY id, rank")
+    alone = []
+    for row in (1, 2, 3):
+        with contextlib.closing(place.connect()) as session:  # a new session has a new trainer
+            run(session, "BEGIN")
+            run(session, "CREATE TEMP TABLE one AS SELECT * FROM points WHERE id = %s", row)
+            run(session, "SELECT madlib_keras_predict('model', 'one', 'id', 'x', 'alone', 'prob', false, 1)")
+            alone += run(session, "SELECT id, class_value, prob, rank FROM alone ORDER BY rank")
+    assert [row[:2] + row[3:] for row in alone] == [row[:2] + row[3:] for row in together]
+    # The last bit of a float32 may differ with the rows that share a batch.
+    assert [row[2] for row in alone] == pytest.approx([row[2] for row in together], rel=1e-6)
+    place("DROP TABLE a_few")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_call_that_is_refused_ends_no_trainer_of_an_earlier_call(place: Lab, kept: bool) -> None:
+    with contextlib.closing(place.connect()) as session:
+
+        def trainers() -> list[int]:
+            assert place.home is not None
+            own = session.info.backend_pid
+            return [pid for pid, parent in trainer_processes(place.home) if parent == own]
+
+        call = "SELECT madlib_keras_predict('model', 'seen', 'id', 'x', 'many_said', 'response', false, {})"
+        if kept:
+            run(session, call.format(1))
+        before = trainers() if place.home is not None else []
+        for _ in range(2):
+            with pytest.raises(psycopg2.Error, match="mst_key 7 does not exist"):
+                run(session, call.format(7))
+        if place.home is not None:
+            assert len(before) == kept and trainers() == before
+        run(session, "DROP TABLE IF EXISTS many_said; " + call.format(1))
+        if place.home is not None:
+            assert trainers() == before or not kept
+        run(session, "DROP TABLE many_said")
 
 
 # -- several inputs and outputs, and regression ----------------------------------------------------------

@@ -1,13 +1,17 @@
-"""Whether worker sessions see packed tables as the caller does: they see only what is committed."""
+"""What worker sessions see of the caller's transaction, and it of theirs: only what is committed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from cerebro_db.core.errors import WrongState
+from cerebro_db.core.errors import Unsupported, WrongState
 
-from ..sessions.session import Session
+from ..database.access import Database
 from .packed import Packed
+
+if TYPE_CHECKING:
+    from ..sessions.session import Session
 
 
 def require_committed(recorder: Session, packed_tables: Iterable[Packed], module: str) -> None:
@@ -24,3 +28,19 @@ def require_committed(recorder: Session, packed_tables: Iterable[Packed], module
                 " committed, so worker sessions cannot see it.",
                 hint="COMMIT first, then call it again.",
             )
+
+
+def refuse_transaction(db: Database, module: str) -> None:
+    """Refuse a transaction that would not see what the worker sessions commit."""
+    facts = db.one(
+        "SELECT current_setting('transaction_isolation') AS isolation,"
+        " current_setting('transaction_read_only') AS read_only, pg_is_in_recovery() AS standby"
+    )
+    assert facts is not None
+    if facts["standby"] or facts["read_only"] == "on":
+        raise Unsupported(f"{module} error: it writes, and this transaction is read-only.", hint="Use the primary.")
+    if facts["isolation"] != "read committed":
+        raise Unsupported(
+            f"{module} error: a {facts['isolation']} transaction would not see the results of the run.",
+            hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
+        )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import psycopg2
+from typing import TYPE_CHECKING
 
 from cerebro_db.core.errors import LimitExceeded
 from cerebro_db.core.names import Name, quote
@@ -14,6 +13,9 @@ from cerebro_db.core.texts import counted
 
 from ..database.access import Cursor, Database
 from .segments import ALL, KEY, Rule
+
+if TYPE_CHECKING:
+    import psycopg2
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,7 @@ The table cerebro.place has enough keys to reach every segment, and to place sev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import psycopg2
+from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.engines import gpu_of_each_segment
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedObject
@@ -18,6 +16,9 @@ from ..database import relations
 from ..database.access import Cursor, Database
 from .base import Platform, StatementLimit
 from .segments import ALL, KEY, Rule
+
+if TYPE_CHECKING:
+    import psycopg2
 
 SEGMENTS_DOWN = "gpstate -e names the segments that are down; gprecoverseg or gpstart brings them back."
 # gp_interconnection_error, and what a segment says while it ends all of its processes and starts anew.

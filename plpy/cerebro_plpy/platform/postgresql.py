@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import psycopg2
+from typing import TYPE_CHECKING
 
 from cerebro_db.core.engines import gpu_of_each_segment
 from cerebro_db.core.names import Name, quote
@@ -13,6 +12,9 @@ from ..database.access import Cursor, Database
 from .base import Platform
 from .machine import cores, gpus
 from .segments import ALL, KEY, MOST_SEGMENTS, Rule
+
+if TYPE_CHECKING:
+    import psycopg2
 
 OLDEST_VERSION = 13
 

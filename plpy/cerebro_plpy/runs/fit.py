@@ -11,6 +11,7 @@ from cerebro_db.core.errors import CerebroError, SegmentLost
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import Name
 
+from ..data import visibility
 from ..database import locks
 from ..database.access import Database
 from ..database.entry import entry
@@ -21,7 +22,7 @@ from .execution import carry_out
 from .log import RunLog
 from .new_run import put_on_record
 from .options import MODULE
-from .request import check, refuse_transaction
+from .request import check
 from .run import Run
 
 
@@ -51,7 +52,7 @@ def submit(db: Database, *arguments: Any) -> int:
 @entry
 def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
     """Take a run up where its log ends, or train it beyond its end."""
-    refuse_transaction(db)
+    visibility.refuse_transaction(db, MODULE)
     if wait is False:
         RunLog.of_caller(db, run_id).require_own()
         background.start(db, run_id, epochs, bool(retry_failed))

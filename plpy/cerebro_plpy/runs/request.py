@@ -7,13 +7,13 @@ from typing import Any
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
-from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, Unsupported, WrongState
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 
 from .. import platform
-from ..data import packed
+from ..data import packed, visibility
 from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
@@ -56,22 +56,6 @@ class Architecture:
     weights: bytes | None
 
 
-def refuse_transaction(db: Database, module: str = MODULE) -> None:
-    """Refuse a transaction that would not see what the worker sessions commit."""
-    facts = db.one(
-        "SELECT current_setting('transaction_isolation') AS isolation,"
-        " current_setting('transaction_read_only') AS read_only, pg_is_in_recovery() AS standby"
-    )
-    assert facts is not None
-    if facts["standby"] or facts["read_only"] == "on":
-        raise Unsupported(f"{module} error: it writes, and this transaction is read-only.", hint="Use the primary.")
-    if facts["isolation"] != "read committed":
-        raise Unsupported(
-            f"{module} error: a {facts['isolation']} transaction would not see the results of the run.",
-            hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
-        )
-
-
 def check(
     db: Database,
     source_table: str,
@@ -87,7 +71,7 @@ def check(
     _use_caching: bool | None,  # trainers always keep their rows
     options: str | None,
 ) -> Request:
-    refuse_transaction(db)
+    visibility.refuse_transaction(db, MODULE)
     if epochs is None or epochs < 1:
         raise InvalidArgument(
             f"{MODULE} error: num_iterations is {'NULL' if epochs is None else epochs}; it must be at least 1."

@@ -7,8 +7,6 @@ import platform
 import socket
 from pathlib import Path
 
-import psycopg2
-
 from cerebro_db import __version__
 from cerebro_db.core.protocol import EngineStarted, Inspected, ServerFacts
 
@@ -31,6 +29,8 @@ def inspected(trainer: EngineStarted, seconds: float, threads: int | None, pid: 
 
 def facts() -> ServerFacts:
     """The facts of this process.  The doctor reads them on the coordinator and, by an order, on each segment."""
+    import psycopg2  # only now: importing it takes a new session 20 ms
+
     installed, error = None, None
     try:
         installed = installation.installation()

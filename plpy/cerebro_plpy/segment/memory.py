@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any
+from dataclasses import replace
+from typing import Any, Callable
 
-from cerebro_db.core.errors import OutOfResources
-from cerebro_db.core.protocol import Computation, Evaluate, Train
+from cerebro_db.core.errors import DiskFull, OutOfResources
+from cerebro_db.core.protocol import Computation, Evaluate, Train, TrainedGroup
 
 from ..database.access import Database
 from ..database.cancellation import Listen
@@ -62,3 +63,10 @@ def require_memory(pid: int, state_bytes: int, on_gpu: bool, listen: Listen) -> 
             )
         listen()
         time.sleep(LISTEN_EVERY)
+
+
+def with_words(group: TrainedGroup, room_left: Callable[[], str]) -> TrainedGroup:
+    """The group's result; the error of a full disk also says how much room there is."""
+    if group.error is None or not isinstance(group.error.error(), DiskFull):
+        return group
+    return replace(group, error=replace(group.error, message=group.error.message + room_left()))

@@ -42,7 +42,6 @@ from cerebro_db.core.protocol import (
     RowsLoaded,
     Train,
     Trained,
-    TrainedGroup,
     TrainerSettings,
     TryEngine,
     Wake,
@@ -118,14 +117,19 @@ class Segment:
     # -- trainers ----------------------------------------------------------------------------------
 
     def open(self, settings: TrainerSettings) -> WorkerOpened:
-        """Start a trainer with these settings, unless such a trainer runs."""
+        """Start a trainer with these settings, unless such a trainer runs; waits until it has a process."""
+        self.start(settings)
+        return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid())
+
+    def start(self, settings: TrainerSettings) -> None:
+        """As ``open``, without waiting."""
         settings = filling.limited(Database(self.plpy), settings)
         if self.settings is not None and replace(self.settings, engine=settings.engine) != settings:
             self.close_trainers()
             self.rows.clear()  # the driver forgets what a trainer had that is gone
         self.wake()
         self.settings = settings
-        return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid())
+        _ = self.living() or self.running()
 
     def running(self, engine: str | None = None) -> TrainerProcess:
         """The trainer of an engine (None: of the engine of the settings); a new one if there is none that lives."""
@@ -285,17 +289,12 @@ class Segment:
                     self.close_trainers()
             index += len(group.members)
         return Trained(
-            [self._with_room_left(group) for group in answer.groups],
+            [memory.with_words(group, self._room_left) for group in answer.groups],
             self.outgoing.visit,
             os.getpid(),
             mine.trainer.pid,
             answer.resident,
         )
-
-    def _with_room_left(self, group: TrainedGroup) -> TrainedGroup:
-        if group.error is None or not isinstance(group.error.error(), DiskFull):
-            return group
-        return replace(group, error=replace(group.error, message=group.error.message + self._room_left()))
 
     def _room_left(self) -> str:
         return f" ({(machine.room(self.folder) or 0) >> 20:,} MB left in {self.folder.parent})"

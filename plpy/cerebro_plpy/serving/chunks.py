@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Callable
 
 from cerebro_db.core.names import quote
 
@@ -28,17 +29,17 @@ class Source:
     table: Relation
     identity: str  # the id column, quoted
     inputs: list[SourceVariable]
-    rows: int  # of the table, roughly
+    count: Callable[[], int]  # the number of the rows; an error if one of them cannot be predicted
     row_bytes: int
 
     @property
     def at_a_time(self) -> int:
         return max(1, min(CHUNK_ROWS, CHUNK_BYTES // self.row_bytes))
 
-    def shares(self, db: Database, keys: Sequence[int]) -> list[str]:
+    def shares(self, db: Database, keys: Sequence[int], rows: int) -> list[str]:
         """One query per key: the chunks of its session's share (columns __dist_key__, rows, ids, variables)."""
         if blocks := self._blocks(db):
-            step = max(1, min(self._most_blocks, self.at_a_time * blocks // max(1, self.rows), blocks // len(keys)))
+            step = max(1, min(self._most_blocks, self.at_a_time * blocks // max(1, rows), blocks // len(keys)))
             starts = [blocks // step * part // len(keys) * step for part in range(len(keys))]
             # The last stretch ends where the table ends when the query begins: rows may have moved there meanwhile.
             end = f"pg_catalog.pg_relation_size({self.table.oid}::oid) / current_setting('block_size')::bigint"

@@ -11,9 +11,8 @@ from ..data import packed, visibility
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..runs.request import refuse_transaction
 from ..sessions import recorder
-from . import trainers
+from . import teams, trainers
 from .trained import read_model
 
 EVALUATE = "madlib_keras_evaluate"
@@ -31,11 +30,11 @@ def keras_evaluate(
     parts = [number for number, part in enumerate(data.partitions) if part["rows"]]
     keys = [data.partition(number)["key"] for number in parts]
     chosen = trainers.options(db, use_gpus, EVALUATE, keys)
-    refuse_transaction(db, EVALUATE)
-    with trainers.team_of(db, keys, chosen) as team:
+    visibility.refuse_transaction(db, EVALUATE)
+    with teams.team_of(db, keys, chosen) as team:
         with recorder.opened(db) as session:
             visibility.require_committed(session, [test], EVALUATE)
-        loss, metrics = trainers.again_if_lost(team, lambda: trainers.evaluate(db, team, model, data, parts))
+        loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, data, parts))
     _, metric = first(metrics)
     compiled, outputs = model.definition["compile"], reading.outputs(model.definition["architecture"])
     db.execute(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
+from typing import Callable
 
 from cerebro_db.core.names import quote
 
 from .. import platform
-from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
-from ..runs.request import refuse_transaction
 from ..segment.prediction import Prediction
-from ..sessions import logins
-from ..sessions.session import Session
-from ..sessions.team import Team
+from ..segment.worker import Segment
 from . import staging, trainers
 from .chunks import Source
 from .trained import Model
@@ -24,14 +22,22 @@ from .trainers import PredictionOrder
 
 SMALL_TABLE = 4 << 20  # bytes; a smaller table is predicted by one trainer, which saves the start of others
 
+# Predicts, and returns the table that has the answers for all rows; drop it when they are read.
+Predict = Callable[[Model, PredictionOrder, Source], str]
 
-def staged(
-    db: Database, model: Model, order: PredictionOrder, source: Source, use_gpus: bool | None, module: str
-) -> str:
-    """The table that has the answers for all rows; drop it when they are read."""
-    small = platform.of(db).runs_functions_in_session and _size_of(db, source.table) < SMALL_TABLE
-    here = small or _seen_only_here(db, source.table)
-    return (_predict_here if here else _predict_on_segments)(db, model, order, source, use_gpus, module)
+
+@contextlib.contextmanager
+def place_for(db: Database, table: Relation, use_gpus: bool | None, module: str) -> Iterator[Predict]:
+    """Where the rows of a table are predicted.  Trainers start at once, while the caller looks up what they need."""
+    small = platform.of(db).runs_functions_in_session and _size_of(db, table) < SMALL_TABLE
+    if small or _seen_only_here(db, table):
+        chosen = trainers.options(db, use_gpus, module, platform.of(db).distribution_keys(db, 1))
+        with trainers.own_segment(db, chosen) as mine:
+            yield partial(_predict_here, db, mine)
+        return
+    from . import on_segments  # only now: what it imports takes a new session longer than predicting a row
+
+    yield partial(on_segments.predict, db, use_gpus, module)
 
 
 def _seen_only_here(db: Database, table: Relation) -> bool:
@@ -60,16 +66,13 @@ def _size_of(db: Database, table: Relation) -> int:
 # -- in the caller's session ---------------------------------------------------------------------------------
 
 
-def _predict_here(
-    db: Database, model: Model, order: PredictionOrder, source: Source, use_gpus: bool | None, module: str
-) -> str:
+def _predict_here(db: Database, mine: Segment, model: Model, order: PredictionOrder, source: Source) -> str:
     here = platform.of(db)
-    keys = here.distribution_keys(db, 1)
+    (chunks,) = source.shares(db, here.distribution_keys(db, 1), source.count())
     table = f"pg_temp.{quote('cerebro_predict_' + secrets.token_hex(6))}"
-    with trainers.predicting_here(db, model, order, trainers.options(db, use_gpus, module, keys)) as prediction:
+    with trainers.predicting(db, mine, model, order) as prediction:
         for statement in staging.create(table, here):
             db.execute(statement)
-        (chunks,) = source.shares(db, keys)
         if here.runs_functions_in_session:
             db.execute(staging.fill(table, chunks))
         else:
@@ -89,59 +92,3 @@ def _predict_fetched(db: Database, prediction: Prediction, chunks: str, table: s
             prediction.predict(chunk["rows"], chunk["variables"]),
         )
     cursor.close()
-
-
-# -- in worker sessions --------------------------------------------------------------------------------------
-
-
-def _predict_on_segments(
-    db: Database, model: Model, order: PredictionOrder, source: Source, use_gpus: bool | None, module: str
-) -> str:
-    """Each worker session predicts its share of the rows, into a table that only this user can see."""
-    here = platform.of(db)
-    parts = platform.segments_wanted(db, None, module) or here.segments(db)
-    keys = here.distribution_keys(db, parts)
-    refuse_transaction(db, module)
-
-    def predicted(team: Team) -> str:
-        table, copy = staging.new_name(), staging.new_name()
-        copied = not here.runs_functions_in_session  # functions get only rows stored on their segment
-        shares = [source.share_of_copy(copy, key) for key in keys] if copied else source.shares(db, keys)
-        sessions = [worker.session for worker in team.workers]
-        first = sessions[0]
-        staging.drop_forgotten(first)
-        for statement in staging.create(table, here):
-            first.run(statement)
-        statements = [staging.fill(table, share) for share in shares]
-        try:
-            if copied:
-                first.run(source.copied(copy, keys, here))
-            else:
-                _begin_with_one_snapshot(sessions)
-            trainers.predict(db, team, model, order, statements, in_transaction=not copied)
-            if copied:
-                first.run(f"DROP TABLE {copy}")
-        except BaseException:
-            with contextlib.suppress(Exception):
-                cleaner = logins.connect_as(db, relations.current_role(db), "cerebro_db cleaner", lambda: None)
-                cleaner.run(f"DROP TABLE IF EXISTS {table}, {copy}")
-                cleaner.close()
-            raise
-        return table
-
-    with trainers.team_of(db, keys, trainers.options(db, use_gpus, module, keys)) as team:
-        return trainers.again_if_lost(team, lambda: predicted(team))
-
-
-def _begin_with_one_snapshot(sessions: Sequence[Session]) -> None:
-    """Begin a transaction in each session, all with the same snapshot.
-
-    Otherwise a row that others change meanwhile could move from the share of one session into that of another.
-    """
-    begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
-    first, *others = sessions
-    first.run(begin)
-    ((snapshot,),) = first.run("SELECT pg_catalog.pg_export_snapshot()")
-    for session in others:
-        session.run(begin)
-        session.run(f"SET TRANSACTION SNAPSHOT '{snapshot}'")

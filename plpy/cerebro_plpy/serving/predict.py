@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import quote, split_list
@@ -32,22 +34,22 @@ def keras_predict(
     mst_key: int | None,
 ) -> None:
     kind, number = prediction_type(pred_type)
-    model = read_model(db, model_table, mst_key, PREDICT)
-    output = relations.new(db, output_table, PREDICT)
     test = relations.filled(db, test_table, PREDICT, argument="test_table")
-    present = relations.columns(db, test)
-    identity = id_column(id_col, present, test)
-    columns = input_columns(independent_varname, present, test)
-    inputs = as_trained(db, model.layout, columns, PREDICT)
-    rows = count(db, test, [identity, *columns])
-    source = Source(test, quote(identity.name), inputs, rows, bytes_per_row(model.layout))
-    outputs = model.layout.outputs
-    values = all(variable.target == "real" for variable in outputs)
-    labels = {variable.name: class_values(variable) for variable in outputs}
-    ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
-    best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
-    order = trainers.prediction_order(model, inputs, best)
-    staged = execution.staged(db, model, order, source, use_gpus, PREDICT)
+    with execution.place_for(db, test, use_gpus, PREDICT) as predict:
+        model = read_model(db, model_table, mst_key, PREDICT)
+        output = relations.new(db, output_table, PREDICT)
+        present = relations.columns(db, test)
+        identity = id_column(id_col, present, test)
+        columns = input_columns(independent_varname, present, test)
+        inputs = as_trained(db, model.layout, columns, PREDICT)
+        rows = partial(count, db, test, [identity, *columns])
+        source = Source(test, quote(identity.name), inputs, rows, bytes_per_row(model.layout))
+        outputs = model.layout.outputs
+        values = all(variable.target == "real" for variable in outputs)
+        labels = {variable.name: class_values(variable) for variable in outputs}
+        ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
+        best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
+        staged = predict(model, trainers.prediction_order(model, inputs, best), source)
     if values:
         predictions.write_values(db, staged, output, identity, outputs)
     else:

@@ -30,14 +30,14 @@ def write_classes(
     db.patiently(
         f"""
         CREATE TABLE {output.sql} AS
-        SELECT id::{identity.type} AS {quote(identity.name)}, class_name, labels ->> class::integer AS class_value,
+        SELECT id::{identity.type} AS {quote(identity.name)}, class_name, labels[1 + class::integer] AS class_value,
                prob::double precision AS prob {", rank" if ranks else ""}
           FROM (SELECT unnest(s.ids) AS id, o.class_name, o.labels, a.rank,
                        unnest(cerebro._reals(a.classes)) AS class, unnest(cerebro._reals(a.numbers)) AS prob
                   FROM {staged} s
                  CROSS JOIN LATERAL unnest(s.answers) AS a
                   JOIN jsonb_to_recordset(($1::text[])[1]::jsonb)
-                       AS o (output integer, class_name text, labels jsonb) USING (output)) answer
+                       AS o (output integer, class_name text, labels text[]) USING (output)) answer
          WHERE {"true" if above is None else f"prob::double precision > {above!r}"}
         {platform.of(db).distributed_by(quote(identity.name))}
         """,

@@ -1,33 +1,21 @@
-"""A trained model at work: in worker sessions and their trainers, or in a trainer of the caller's session.
+"""The trainer of the caller's own session: for few rows, and for rows that only this transaction can see.
 
-All orders of serving/ to segments and trainers are here.
+The orders of serving/ to segments and trainers are here and in teams.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import psycopg2
+from typing import Any
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DEFAULT
-from cerebro_db.core.layout import DataSet
-from cerebro_db.core.metrics import merged_means, of_means
-from cerebro_db.core.protocol import (
-    BeginPrediction,
-    BestClasses,
-    Evaluated,
-    MergeMetrics,
-    MetricsMerged,
-    PredictionInput,
-    StateRef,
-    TrainerSettings,
-)
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.parameters import params
+from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef, TrainerSettings
 
 from .. import platform
 from ..data.preparation import SourceVariable
@@ -36,13 +24,10 @@ from ..platform.machine import cores
 from ..segment import current
 from ..segment.prediction import Prediction
 from ..segment.worker import Segment
-from ..sessions import kept_teams, limits
-from ..sessions.failures import Refused, failure_of, session_was_lost
-from ..sessions.session import Statement
-from ..sessions.team import Team, Worker
+from ..sessions import limits
 from .trained import Model
 
-T = TypeVar("T")
+PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
 
 def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int]) -> dict[str, Any]:
@@ -53,69 +38,6 @@ def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int
         "threads": max(1, cores() // len(keys)),
         "gpus": platform.require_gpus(db, use_gpus, keys, module),
     }
-
-
-# -- worker sessions -----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def team_of(db: Database, keys: Sequence[int], chosen: dict[str, Any]) -> Iterator[Team]:
-    """One worker session per key."""
-    with kept_teams.team_for(db, keys, chosen) as team:
-        try:
-            yield team
-        except Refused as refused:
-            raise refused.error from refused
-        except psycopg2.Error as error:
-            raise failure_of("a worker session", error, team.platform) from error
-
-
-def again_if_lost(team: Team, work: Callable[[], T]) -> T:
-    """The result of the work; it is done once more with new sessions if one of them ends while it is done."""
-    try:
-        return work()
-    except psycopg2.Error as error:
-        if not session_was_lost(error, team.platform):
-            raise
-        team.close()
-        team.reopen()
-    return work()
-
-
-async def send_weights(db: Database, team: Team, to: Worker, model: Model, name: str) -> None:
-    where, start = team.platform.on_segment(to.dist_key), 0
-    for piece in model.weights(db):
-        await Statement(f"SELECT cerebro._state_in(%s, %s, %s) {where}", (name, start, psycopg2.Binary(piece)))
-        start += len(piece)
-
-
-def evaluate(
-    db: Database, team: Team, model: Model, data: DataSet, parts: Sequence[int]
-) -> tuple[float, dict[str, Any]]:
-    """The loss and the metrics over all these parts of the data; session i evaluates ``parts[i]``."""
-    name = secrets.token_hex(8)
-    handles: dict[int, str] = {}
-
-    async def steps(worker: Worker) -> Evaluated:
-        handle, _ = await team.read(worker, data, parts[worker.segment])
-        handles[worker.segment] = handle
-        await send_weights(db, team, worker, model, name)
-        order = protocol.Evaluate(configuration=model.definition, handle=handle, state=StateRef.weights(name))
-        return await team.order(worker, order)
-
-    found = list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values())
-    loss = math.fsum(part.loss * part.rows for part in found) / sum(part.rows for part in found)
-    states = [part.metric_states for part in found]
-    if len(states) == 1:
-        return loss, found[0].metrics
-    if states[0].others is None:
-        return loss, of_means(merged_means(one.means for one in states))
-
-    async def merge(worker: Worker) -> MetricsMerged:
-        return await team.order(worker, MergeMetrics(model.definition, handles[worker.segment], states))
-
-    first = team.workers[0]
-    return loss, team.run_all({first.segment: merge(first)})[first.segment].metrics
 
 
 @dataclass(frozen=True)
@@ -132,57 +54,21 @@ class PredictionOrder:
 
 
 def prediction_order(model: Model, inputs: Sequence[SourceVariable], best: BestClasses | None) -> PredictionOrder:
-    return PredictionOrder(
-        model.definition, [PredictionInput(**variable.for_prediction()) for variable in inputs], best
-    )
-
-
-def predict(
-    db: Database,
-    team: Team,
-    model: Model,
-    order: PredictionOrder,
-    statements: Sequence[str],
-    *,
-    in_transaction: bool,
-) -> None:
-    """Session i runs ``statements[i]``, which calls cerebro._predict; a transaction that is open is committed."""
-    name = secrets.token_hex(8)
-
-    async def steps(worker: Worker) -> None:
-        await send_weights(db, team, worker, model, name)
-        await team.order(worker, order.begin(name))
-        await Statement(statements[worker.segment])
-        if in_transaction:
-            await Statement("COMMIT")
-        await team.order(worker, protocol.EndPrediction())
-
-    team.run_all({worker.segment: steps(worker) for worker in team.workers})
-
-
-# -- the caller's session ------------------------------------------------------------------------------------
+    # Nothing of how a model was trained has a part in its predictions, and without it the model is built sooner.
+    configuration = {**model.definition, "compile": params.compile_params(PLAIN), "fit": params.fit_params(None)}
+    return PredictionOrder(configuration, [PredictionInput(**variable.for_prediction()) for variable in inputs], best)
 
 
 @contextlib.contextmanager
-def predicting_here(db: Database, model: Model, order: PredictionOrder, chosen: dict[str, Any]) -> Iterator[Prediction]:
-    """Within it, cerebro._predict works in the caller's session."""
-    with _own_segment(db, chosen) as mine:
-        name, start = secrets.token_hex(8), 0
-        for piece in model.weights(db):
-            mine.received.receive(name, start, piece)
-            start += len(piece)
-        mine.obey(order.begin(name))
-        assert mine.prediction is not None
-        yield mine.prediction
-        mine.obey(protocol.EndPrediction())
+def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
+    """The caller's session as a segment, whose trainer starts while the caller does something else.
 
-
-@contextlib.contextmanager
-def _own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
-    """A trainer of the caller's own session: for few rows, and for rows that only this transaction can see."""
+    A trainer of an earlier call stays for the next call if this call is refused before it predicts.
+    """
+    mine = current.mine(db)
+    kept = mine.resting
     try:
-        mine = current.mine(db)
-        mine.open(
+        mine.start(
             TrainerSettings(
                 engine=chosen["engine"],
                 threads=chosen["threads"],
@@ -190,12 +76,37 @@ def _own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
                 gpu=chosen["gpus"][0] if chosen["gpus"] else None,
             )
         )
-        yield mine
-        seconds, _ = limits.of(db)["waiting_seconds"]
-        if seconds and not chosen["gpus"]:
-            mine.obey(protocol.Rest(seconds))
-        else:
-            current.close_mine()
+        try:
+            yield mine
+        except CerebroError:
+            if not kept or mine.prediction is not None:
+                raise
+            _rest(db, mine, chosen)
+            raise
+        _rest(db, mine, chosen)
     except BaseException:
-        current.close_mine()
+        if not mine.resting:
+            current.close_mine()
         raise
+
+
+def _rest(db: Database, mine: Segment, chosen: dict[str, Any]) -> None:
+    """Keep the trainer for the next call of this session, if that is allowed."""
+    seconds, _ = limits.of(db)["waiting_seconds"]
+    if seconds and not chosen["gpus"]:
+        mine.obey(protocol.Rest(seconds))
+    else:
+        current.close_mine()
+
+
+@contextlib.contextmanager
+def predicting(db: Database, mine: Segment, model: Model, order: PredictionOrder) -> Iterator[Prediction]:
+    """Within it, cerebro._predict works in the caller's session."""
+    name, start = secrets.token_hex(8), 0
+    for piece in model.weights(db):
+        mine.received.receive(name, start, piece)
+        start += len(piece)
+    mine.obey(order.begin(name))
+    assert mine.prediction is not None
+    yield mine.prediction
+    mine.obey(protocol.EndPrediction())

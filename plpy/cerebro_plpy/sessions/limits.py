@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from cerebro_db.core.errors import LimitExceeded
 
@@ -11,7 +11,9 @@ from ..database.access import Database
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY
 from ..platform import machine
-from .session import Session
+
+if TYPE_CHECKING:
+    from .session import Session
 
 SEE = "SELECT * FROM cerebro.limits shows the limits and your use; cerebro_admin sets them with cerebro.set_limits()."
 FIGURES = "SELECT name::pg_catalog.text AS name, allowed, used FROM cerebro.limits"

@@ -98,9 +98,7 @@ class Session:
         while True:
             try:
                 self.send(Statement(sql, parameters))
-                while not self.ready():
-                    self._pause(LISTEN_EVERY)
-                return self.rows()
+                return self.answer()
             except psycopg2.Error as error:
                 if not self.endures(error) or self.in_transaction or time.monotonic() > deadline:
                     raise
@@ -110,6 +108,12 @@ class Session:
     def literal(self, sql: str, parameters: Sequence[Any]) -> str:
         """A statement with its parameters as text."""
         return self.connection.cursor().mogrify(sql, parameters).decode(extensions.encodings[self.connection.encoding])
+
+    def answer(self) -> Rows:
+        """Wait for the rows of the statement that was sent."""
+        while not self.ready():
+            self._pause(LISTEN_EVERY)
+        return self.rows()
 
     def configure(self, **settings: str) -> None:
         """Change settings for the rest of the session; settings that this server does not have are left out."""

@@ -114,12 +114,18 @@ class Team:
     # -- sessions and trainers --------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open a session and start a trainer for every segment."""
+        """Open a session and start a trainer for every segment; the trainers start at the same time."""
+        begun: dict[int, Session | None] = {}
         try:
+            for segment in range(len(self.dist_keys)):
+                begun[segment] = self._begun(segment)
             for segment, dist_key in enumerate(self.dist_keys):
-                session, opened = self._open_in_time(segment)
+                session, opened = self._open_in_time(segment, begun.pop(segment))
                 self.workers.append(Worker(segment, dist_key, session, opened.worker_pid, opened.trainer_pid))
         except BaseException:
+            for left in begun.values():
+                if left is not None:
+                    left.close()
             self.close()
             raise
 
@@ -128,7 +134,7 @@ class Team:
         if not self.workers:
             self.open()
 
-    def _open_in_time(self, segment: int) -> tuple[Session, WorkerOpened]:
+    def _open_in_time(self, segment: int, begun: Session | None = None) -> tuple[Session, WorkerOpened]:
         """A Greenplum segment that lost a process answers again after a moment, so this tries for a while.
 
         A session that somebody ends while it is being opened is opened again, too.
@@ -136,8 +142,9 @@ class Team:
         deadline, ended = time.monotonic() + ENDURE, 0
         while True:
             try:
-                return self._open(segment)
+                return self._open(begun or self._asked(segment))
             except psycopg2.Error as error:
+                begun = None
                 ended += session_was_lost(error, self.platform) and not self.platform.lost_a_segment(error)
                 again = ended < MOST_ENDED and session_was_lost(error, self.platform)
                 if not again or time.monotonic() > deadline:
@@ -145,17 +152,30 @@ class Team:
             time.sleep(LISTEN_EVERY)
             self.listen()
 
-    def _open(self, segment: int) -> tuple[Session, WorkerOpened]:
-        session = logins.session_of(self.owner, self.application(segment), self.listen)
-        session.lasting = True
+    def _open(self, session: Session) -> tuple[Session, WorkerOpened]:
         try:
-            session.configure(**self.settings)
-            statement = self.open_trainer(segment)
-            ((answer,),) = session.run(statement.sql, statement.parameters)
+            ((answer,),) = session.answer()
         except BaseException:
             session.close()
             raise
         return session, protocol.decode_opened(answer)
+
+    def _begun(self, segment: int) -> Session | None:
+        """A session whose trainer starts; None if that failed in a way in which it may succeed the next time."""
+        with contextlib.suppress(psycopg2.Error):
+            return self._asked(segment)
+        return None
+
+    def _asked(self, segment: int) -> Session:
+        session = logins.session_of(self.owner, self.application(segment), self.listen)
+        session.lasting = True
+        try:
+            session.configure(**self.settings)
+            session.send(self.open_trainer(segment))
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     def application(self, segment: int) -> str:
         return f"cerebro_db segment {segment}"

@@ -1,0 +1,72 @@
+"""Prediction in worker sessions, which share the rows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from .. import platform
+from ..data.visibility import refuse_transaction
+from ..database import relations
+from ..database.access import Database
+from ..sessions import logins
+from ..sessions.session import Session
+from ..sessions.team import Team
+from . import staging, teams, trainers
+from .chunks import Source
+from .trained import Model
+from .trainers import PredictionOrder
+
+
+def predict(
+    db: Database, use_gpus: bool | None, module: str, model: Model, order: PredictionOrder, source: Source
+) -> str:
+    """Each worker session predicts its share of the rows, into a table that only this user can see."""
+    here = platform.of(db)
+    parts = platform.segments_wanted(db, None, module) or here.segments(db)
+    keys = here.distribution_keys(db, parts)
+    refuse_transaction(db, module)
+
+    def predicted(team: Team) -> str:
+        table, copy = staging.new_name(), staging.new_name()
+        copied = not here.runs_functions_in_session  # functions get only rows stored on their segment
+        rows = source.count()  # while the trainers start
+        shares = [source.share_of_copy(copy, key) for key in keys] if copied else source.shares(db, keys, rows)
+        sessions = [worker.session for worker in team.workers]
+        first = sessions[0]
+        staging.drop_forgotten(first)
+        for statement in staging.create(table, here):
+            first.run(statement)
+        statements = [staging.fill(table, share) for share in shares]
+        try:
+            if copied:
+                first.run(source.copied(copy, keys, here))
+            else:
+                _begin_with_one_snapshot(sessions)
+            teams.predict(db, team, model, order, statements, in_transaction=not copied)
+            if copied:
+                first.run(f"DROP TABLE {copy}")
+        except BaseException:
+            with contextlib.suppress(Exception):
+                cleaner = logins.connect_as(db, relations.current_role(db), "cerebro_db cleaner", lambda: None)
+                cleaner.run(f"DROP TABLE IF EXISTS {table}, {copy}")
+                cleaner.close()
+            raise
+        return table
+
+    with teams.team_of(db, keys, trainers.options(db, use_gpus, module, keys)) as team:
+        return teams.again_if_lost(team, lambda: predicted(team))
+
+
+def _begin_with_one_snapshot(sessions: Sequence[Session]) -> None:
+    """Begin a transaction in each session, all with the same snapshot.
+
+    Otherwise a row that others change meanwhile could move from the share of one session into that of another.
+    """
+    begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+    first, *others = sessions
+    first.run(begin)
+    ((snapshot,),) = first.run("SELECT pg_catalog.pg_export_snapshot()")
+    for session in others:
+        session.run(begin)
+        session.run(f"SET TRANSACTION SNAPSHOT '{snapshot}'")

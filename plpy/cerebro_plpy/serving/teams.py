@@ -1,0 +1,112 @@
+"""A trained model at work in worker sessions and their trainers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import psycopg2
+
+from cerebro_db.core import protocol
+from cerebro_db.core.layout import DataSet
+from cerebro_db.core.metrics import merged_means, of_means
+from cerebro_db.core.parameters import params
+from cerebro_db.core.protocol import Evaluated, MergeMetrics, MetricsMerged, StateRef
+
+from ..database.access import Database
+from ..sessions import kept_teams
+from ..sessions.failures import Refused, failure_of, session_was_lost
+from ..sessions.session import Statement
+from ..sessions.team import Team, Worker
+from .trained import Model
+from .trainers import PLAIN, PredictionOrder
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def team_of(db: Database, keys: Sequence[int], chosen: dict[str, Any]) -> Iterator[Team]:
+    """One worker session per key."""
+    with kept_teams.team_for(db, keys, chosen) as team:
+        try:
+            yield team
+        except Refused as refused:
+            raise refused.error from refused
+        except psycopg2.Error as error:
+            raise failure_of("a worker session", error, team.platform) from error
+
+
+def again_if_lost(team: Team, work: Callable[[], T]) -> T:
+    """The result of the work; it is done once more with new sessions if one of them ends while it is done."""
+    try:
+        return work()
+    except psycopg2.Error as error:
+        if not session_was_lost(error, team.platform):
+            raise
+        team.close()
+        team.reopen()
+    return work()
+
+
+async def send_weights(db: Database, team: Team, to: Worker, model: Model, name: str) -> None:
+    where, start = team.platform.on_segment(to.dist_key), 0
+    for piece in model.weights(db):
+        await Statement(f"SELECT cerebro._state_in(%s, %s, %s) {where}", (name, start, psycopg2.Binary(piece)))
+        start += len(piece)
+
+
+def evaluate(
+    db: Database, team: Team, model: Model, data: DataSet, parts: Sequence[int]
+) -> tuple[float, dict[str, Any]]:
+    """The loss and the metrics over all these parts of the data; session i evaluates ``parts[i]``."""
+    name = secrets.token_hex(8)
+    handles: dict[int, str] = {}
+    compiled = {**model.definition["compile"], "optimizer": params.compile_params(PLAIN)["optimizer"]}
+    configuration = {**model.definition, "compile": compiled}
+
+    async def steps(worker: Worker) -> Evaluated:
+        handle, _ = await team.read(worker, data, parts[worker.segment])
+        handles[worker.segment] = handle
+        await send_weights(db, team, worker, model, name)
+        order = protocol.Evaluate(configuration=configuration, handle=handle, state=StateRef.weights(name))
+        return await team.order(worker, order)
+
+    found = list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values())
+    loss = math.fsum(part.loss * part.rows for part in found) / sum(part.rows for part in found)
+    states = [part.metric_states for part in found]
+    if len(states) == 1:
+        return loss, found[0].metrics
+    if states[0].others is None:
+        return loss, of_means(merged_means(one.means for one in states))
+
+    async def merge(worker: Worker) -> MetricsMerged:
+        return await team.order(worker, MergeMetrics(configuration, handles[worker.segment], states))
+
+    first = team.workers[0]
+    return loss, team.run_all({first.segment: merge(first)})[first.segment].metrics
+
+
+def predict(
+    db: Database,
+    team: Team,
+    model: Model,
+    order: PredictionOrder,
+    statements: Sequence[str],
+    *,
+    in_transaction: bool,
+) -> None:
+    """Session i runs ``statements[i]``, which calls cerebro._predict; a transaction that is open is committed."""
+    name = secrets.token_hex(8)
+
+    async def steps(worker: Worker) -> None:
+        await send_weights(db, team, worker, model, name)
+        await team.order(worker, order.begin(name))
+        await Statement(statements[worker.segment])
+        if in_transaction:
+            await Statement("COMMIT")
+        await team.order(worker, protocol.EndPrediction())
+
+    team.run_all({worker.segment: steps(worker) for worker in team.workers})
