@@ -25,7 +25,12 @@ from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import WORKS, Work
 
 GROWING = {work.name for work in WORKS["growth"]}
-CONTENDERS_OF = {"packing": other_work.PACKING, "predict": other_work.PREDICT, "W5": other_work.BOUNDED}
+CONTENDERS_OF = {
+    "packing": other_work.PACKING,
+    "predict": other_work.PREDICT,
+    "singles": other_work.SINGLE,
+    "W5": other_work.BOUNDED,
+}
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Work for other contenders than the usual ones: packing rows, predicting, and training with little memory."""
+"""Work for other contenders than the usual ones: packing, predicting many rows and single rows, little memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
 from tests.bench.bounded import GROUPS
@@ -17,6 +19,7 @@ from tests.bench.stage import Contender, Measured, Skipped, Stage
 from tests.sql.lab import run
 
 TIMES = 16  # the rows of W1
+SINGLES = 1000  # rows that are predicted one by one
 
 
 # --- packing ---------------------------------------------------------------------------------------------
@@ -86,6 +89,39 @@ PREDICT: dict[str, Contender] = {
     "ours": predict,
     "keras-predict": script("Keras predict", "keras_predict", f"--times={TIMES}"),
     "keras-predict-1024": script("Keras predict, batches of 1024", "keras_predict", f"--times={TIMES}", "--batch=1024"),
+}
+
+
+# --- one row at a time -----------------------------------------------------------------------------------
+
+
+def singles(stage: Stage) -> Iterator[Measured]:
+    """Each row in a session of its own.  At first nothing is ready: the first session starts the nursery."""
+    lab, rows = stage.database.lab, min(SINGLES, stage.work.rows)
+    if lab.value("SELECT to_regclass('singles_model')") is None:
+        stage.database.fit(stage.work, lab.db, "singles_model", {"seed": 1})
+    stage.database.forget_what_is_kept()
+    lab.close()
+    stage.settle()
+    seconds: list[float] = []
+    with stage.meter() as meter:
+        for row in range(rows):
+            began = time.monotonic()
+            with contextlib.closing(lab.connect()) as session:
+                run(session, "BEGIN")
+                run(session, f"CREATE TEMP TABLE one AS SELECT id, x FROM singles WHERE id = {row}")
+                columns = "'one', 'id', 'x', 'answer', 'response'"
+                run(session, f"SELECT madlib_keras_predict('singles_model', {columns}, mst_key => 1)")
+                ((found, _),) = run(session, "SELECT id, prob FROM answer")
+                assert found == row
+            seconds.append(time.monotonic() - began)
+    first, *others = seconds
+    yield Measured("ours", meter.taken, first, more={"rows": len(others), "milliseconds": 1000 * median(others)})
+
+
+SINGLE: dict[str, Contender] = {
+    "ours": singles,
+    "http": script("FastAPI and uvicorn", "http_server", f"--rows={SINGLES}", needs="fastapi"),
 }
 
 

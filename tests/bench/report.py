@@ -149,10 +149,21 @@ def rates(repeats: Repeats) -> str:
     return table(["", "rows/s"], rows) if rows else ""
 
 
+def delays(repeats: Repeats) -> str:
+    """A table of the milliseconds that a single prediction takes."""
+    rows = [
+        [name, spread([one.more["milliseconds"] for one in of(repeats, name)], digits=1)]
+        for name in contenders(repeats)
+        if all("milliseconds" in one.more for one in of(repeats, name))
+    ]
+    return table(["", "ms, the median of the rows"], rows) if rows else ""
+
+
 def about(repeats: Repeats) -> Iterator[str]:
     """The whole report about a work."""
     yield overview(repeats)
     yield rates(repeats)
+    yield delays(repeats)
     for name in contenders(repeats):
         if name.startswith("ours"):
             yield ratios(repeats, name)

@@ -188,6 +188,14 @@ PREDICT = W1.but(
     epochs=1,
 )
 
+SINGLES = W1.but(
+    name="singles",
+    about="a thousand rows of W1, one by one: madlib_keras_predict, each in a session of its own, and an HTTP server"
+    " with the same model",
+    configurations=W1.configurations[-1:],
+    epochs=1,
+)
+
 # Each batch size occurs equally often.
 SIXTY_FOUR = grid(range(2), tuple(1e-4 * 2**power for power in range(8)), (32, 64, 128, 256))
 GROWING = W1.but(epochs=1, contenders=("ours",))
@@ -202,7 +210,7 @@ GROWTH = tuple(
 )  # fmt: skip
 
 WORKS = {
-    **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PREDICT)},
+    **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PREDICT, SINGLES)},
     "W4": [W4, W4_ONE],
     "growth": list(GROWTH),
 }
