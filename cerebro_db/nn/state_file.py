@@ -20,7 +20,7 @@ from cerebro_db.nn.models import dtypes
 
 COUNTERS = {"I32", "U32", "I64"}
 
-PIECE = 8 << 20
+PART = 256 << 10  # bytes that are copied and hashed at a time: as much as the caches of a processor hold
 SMALL = 16 << 20  # bytes of a state
 _layouts: WeakKeyDictionary[Program, StateLayout] = WeakKeyDictionary()
 ALIGNMENT = 64  # bytes; TensorFlow takes over an array's memory only if the memory is aligned like this
@@ -57,15 +57,20 @@ def size(program: Program) -> int:
 
 
 def write(program: Program, path: str, index: int, token: str | None) -> OutgoingState:
-    """Write the state that is in the program's variables to a file, and describe it for an answer."""
+    """Write the state that is in the program's variables to a file, and describe it for an answer.
+
+    The file may be there: the one that the state before was read from.  Its memory is used again.
+    """
     digest, written = hashlib.sha256(), 0
     pieces = iter([b"".join(_pieces(program, program.get_all()))]) if small(program) else _pieces(program)
-    # The file is read once and removed, so it needs neither fsync nor rename.
-    with open(path, "wb", buffering=0) as file:
+    # The file is removed soon, so it needs neither fsync nor rename.
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb", buffering=0) as file:
         for piece in pieces:
-            _write_all(file, piece)
-            digest.update(piece)
-            written += len(piece)
+            for part in _parts(memoryview(piece)):
+                _write_all(file, part)
+                digest.update(part)
+                written += len(part)
+        file.truncate(written)
     offset, length = layout(program).weights
     return OutgoingState(index, written, digest.hexdigest(), offset, length, token)
 
@@ -73,30 +78,73 @@ def write(program: Program, path: str, index: int, token: str | None) -> Outgoin
 def read(program: Program, path: str, sha256: str) -> None:
     """Put a state that ``write`` wrote, in any process, into the program's variables.
 
-    The file is read and not mapped: mapped memory would count as memory of this process.
+    The file is read and not mapped: mapped memory would count as memory of this process.  If this raises an error, the
+    variables of a large program have undefined values.
     """
-    with open(path, "rb") as file:
-        found = os.fstat(file.fileno()).st_size
-        if not found:
+    values: list[np.ndarray] = []
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
             raise CorruptState("the model state is empty")
-        digest = hashlib.sha256()
-        while piece := file.read(PIECE):
-            digest.update(piece)
-        if digest.hexdigest() != sha256:
+        hashed = _Hashed(file)
+        try:
+            for number, array in enumerate(_arrays(program, hashed, size)):
+                if small(program):
+                    values.append(array)
+                else:
+                    program.set(number, array)
+        except CorruptState:
+            hashed.require(sha256)  # the reason for any other damage
+            raise
+        hashed.require(sha256)
+    if values:
+        program.set_all(values)
+
+
+class _Hashed:
+    """A file that is read from its beginning to its end, and hashed meanwhile: each part while the caches have it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def seek(self, start: int) -> None:
+        if start != self._file.tell():
+            raise ValueError(f"byte {start} is not the next one of a file that is read from its beginning to its end")
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._file.read(size)
+        self._digest.update(data)
+        return data
+
+    def readinto(self, memory: memoryview) -> int:
+        filled = 0
+        for part in _parts(memory):
+            while part and (count := self._file.readinto(part)):
+                self._digest.update(part[:count])
+                part, filled = part[count:], filled + count
+        return filled
+
+    def require(self, sha256: str) -> None:
+        """Read what is left, and refuse a file that has another checksum."""
+        while self.read(PART):
+            pass
+        if self._digest.hexdigest() != sha256:
             raise CorruptState("the model state does not have the checksum that it was written with")
-        arrays = (
-            array if tensor.dtype == dtypes.SAFETENSORS[dtype] else _converted(array, dtype, name)
-            for tensor, (name, dtype, _), array in _tensors(program, file, found)
-        )
-        if small(program):
-            program.set_all(list(arrays))
-            return
-        for number, array in enumerate(arrays):
-            program.set(number, array)
+
+
+def _parts(whole: memoryview) -> Iterator[memoryview]:
+    return (whole[start : start + PART] for start in range(0, len(whole), PART))
+
+
+def _arrays(program: Program, file: _Hashed, size: int) -> Iterator[np.ndarray]:
+    """The values of each variable."""
+    for tensor, (name, dtype, _), array in _tensors(program, file, size):
+        yield array if tensor.dtype == dtypes.SAFETENSORS[dtype] else _converted(array, dtype, name)
 
 
 def _tensors(
-    program: Program, file: BinaryIO, size: int
+    program: Program, file: _Hashed, size: int
 ) -> Iterator[tuple[state.Tensor, tuple[str, str, tuple[int, ...]], np.ndarray]]:
     """Each tensor of a state with its variable and its values."""
     found = state.read_header(file, size)
@@ -139,14 +187,14 @@ def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
     return arrays()
 
 
-def _array(file: BinaryIO, variable: tuple[str, str, tuple[int, ...]]) -> np.ndarray:
+def _array(file: _Hashed | BinaryIO, variable: tuple[str, str, tuple[int, ...]]) -> np.ndarray:
     """The array in memory of its own: TensorFlow may take the memory over and write into it."""
     dtype = _numpy(variable[1])
     size = math.prod(variable[2]) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     array = memory[start : start + size].view(dtype).reshape(variable[2])
-    if array.nbytes and file.readinto(_bytes(array)) != array.nbytes:  # type: ignore[attr-defined]
+    if array.nbytes and file.readinto(_bytes(array)) != array.nbytes:  # type: ignore[union-attr]
         raise CorruptState("the model state ends too early")
     return array
 

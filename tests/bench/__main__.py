@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.bench import growth, meter, other_work, report
+from tests.bench import growth, hops, meter, other_work, report
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
@@ -30,6 +30,7 @@ CONTENDERS_OF = {
     "predict": other_work.PREDICT,
     "singles": other_work.SINGLE,
     "W5": other_work.BOUNDED,
+    **{work.name: hops.CONTENDERS for work in WORKS["hops"]},
 }
 
 
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with staged(work, served) as stage:
                 repeats = compare(stage, [known[name] for name in named if name in known], asked.repeats, record)
             print(f"\n## {work.name}: {work.about}\n")
-            print("\n\n".join(filter(None, report.about(repeats))), flush=True)
+            print("\n\n".join(filter(None, [*report.about(repeats), hops.table(repeats)])), flush=True)
             if work.name in GROWING:
                 growing.append((work, repeats))
         if len(growing) > 1:

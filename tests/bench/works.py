@@ -179,6 +179,29 @@ W5 = Work(
     epochs=1,
 )
 
+# Almost no training: what a visit takes is the hop.  32 rows on each of two segments, in one batch.
+HOPPING = Work(
+    name="hops",
+    about="",
+    table=clicks,
+    rows=64,
+    validation_rows=10,
+    classes=2,
+    architectures=(),
+    configurations=tuple(Configuration(0, rate, 32, "SGD") for rate in (1e-3, 2e-3, 3e-3, 4e-3)),
+    epochs=1,
+)
+HOPS = tuple(
+    HOPPING.but(
+        name=f"hops_{size}",
+        about=f"hops of states of {size.replace('_', ' ')}: 32 rows on each of two segments, MLP with hidden layers of"
+        f" {hidden} units, SGD, 4 configurations, {epochs} epochs",
+        architectures=(mlp(64, hidden, 2),),
+        epochs=epochs,
+    )
+    for size, hidden, epochs in (("10_kB", (36,), 101), ("1_MB", (3900,), 41), ("100_MB", (5000, 4900), 4))
+)
+
 PACKING = W1.but(name="packing", about="packing the 60,000 rows of W1, and COPY of the same rows out")
 
 PREDICT = W1.but(
@@ -213,4 +236,5 @@ WORKS = {
     **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PREDICT, SINGLES)},
     "W4": [W4, W4_ONE],
     "growth": list(GROWTH),
+    "hops": list(HOPS),
 }

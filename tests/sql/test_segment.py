@@ -55,8 +55,9 @@ from cerebro_plpy.database.access import Database
 from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.platform import machine
 from cerebro_plpy.runs import engine_trials
-from cerebro_plpy.segment import current, functions, installation, memory, nursery, scratch, trainer, worker
+from cerebro_plpy.segment import current, functions, installation, memory, nursery, scratch, states, trainer, worker
 from cerebro_plpy.segment.scratch import RESERVE
+from cerebro_plpy.segment.states import LOOK_EVERY
 from cerebro_plpy.segment.worker import Segment
 from tests.nn import configurations as c
 from tests.nn.test_arrays import array
@@ -98,7 +99,7 @@ def test_states_on_disk_leave_room_for_the_log(alone: Segment, monkeypatch: Any)
     monkeypatch.setattr(machine, "room", lambda folder: RESERVE + 100)
     alone.received.receive("a", 0, bytes(100))
     with pytest.raises(DiskFull, match="64 MB left") as refused:
-        alone.received.receive("a", 100, bytes(101))
+        alone.received.receive("a", 100, bytes(LOOK_EVERY + 1))
     assert refused.value.hint
 
 
@@ -110,7 +111,7 @@ def test_states_in_memory_leave_room_for_others(tmp_path: Path, monkeypatch: Any
     segment = Segment(None)
     segment.received.receive("a", 0, bytes(100))
     with pytest.raises(OutOfResources, match="64 MB of shared memory left"):
-        segment.received.receive("a", 100, bytes(101))
+        segment.received.receive("a", 100, bytes(LOOK_EVERY + 1))
     segment.close()
     assert not list((tmp_path / "memory").glob("*"))
 
@@ -181,7 +182,7 @@ class Plpy(SimpleNamespace):
         self.notices.append(text)
 
     def execute(self, plan: Any, *arguments: Any) -> list[dict[str, Any]]:
-        return [{"version": "PostgreSQL"}]
+        return [{"version": "PostgreSQL", "me": 10}]
 
     def prepare(self, *arguments: Any) -> Any:
         return SimpleNamespace(execute=lambda *arguments: None)
@@ -195,7 +196,9 @@ def nursery_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def segment(tmp_path: Path, nursery_folder: Path, monkeypatch: Any) -> Iterator[Worker]:
-    monkeypatch.setattr(worker, "scratch_folders", lambda: (tmp_path, tmp_path))
+    folder = tmp_path / "1-1"
+    folder.mkdir()
+    monkeypatch.setattr(worker, "scratch_folders", lambda: (folder, folder))
     monkeypatch.setattr(worker.compiled, "folder_of_user", lambda db, folder: None)
     monkeypatch.setattr(custom_functions, "fetched", lambda db, name, version: None)
     monkeypatch.setattr(memory, "limit_of_trainers", lambda db: None)
@@ -231,14 +234,14 @@ def test_an_order_of_many_groups(segment: Worker) -> None:
     assert errors == [None, ConfigurationFailed, CorruptState, None, None]
     results = [group.members[0] for group in trained.groups if group.error is None]
     assert [result.state.index for result in results] == [0, 3, 4]
-    states = [segment.outgoing(trained.visit, result.state.index) for result in results]
-    assert [hashlib.sha256(state).hexdigest() for state in states] == [result.state.sha256 for result in results]
+    payloads = [segment.outgoing(trained.visit, result.state.index) for result in results]
+    assert [hashlib.sha256(state).hexdigest() for state in payloads] == [result.state.sha256 for result in results]
     for index in (0, 1, 2, 5, -1):  # read already, failed, or never there
         with pytest.raises(Plpy.Error, match="has left no state"):
             segment.outgoing(trained.visit, index)
     # Each state goes on in an order of its own and in one for all, to the same bits.
     for visit in range(2):
-        for number, state in enumerate(states):
+        for number, state in enumerate(payloads):
             segment.state(f"{visit}/{number}", state)
     references = [[StateRef.full(f"{v}/{n}", r.state.sha256) for n, r in enumerate(results)] for v in range(2)]
     many = segment(Train("r", [Group([member(linear(rate), state)]) for rate, state in zip(rates, references[0])]))
@@ -259,6 +262,78 @@ def test_states_wait_until_the_visit_after_the_next(segment: Worker) -> None:
     with pytest.raises(Plpy.Error, match="has left no state"):
         segment.outgoing(visits[0], 0)
     assert segment.outgoing(visits[1], 0) == segment.outgoing(visits[2], 0)
+
+
+def left_by(trained: protocol.Trained) -> tuple[StateRef, str]:
+    """A reference to the file of a visit's only state, and the checksum."""
+    assert trained.left[0] is not None
+    sha256 = trained.groups[0].members[0].state.sha256
+    return StateRef.full(f"state {trained.visit}", sha256, trained.left[0]), sha256
+
+
+def test_a_file_goes_from_visit_to_visit(segment: Worker) -> None:
+    """An evaluation leaves it where it is, and the next visit takes it; then the state has to come as rows."""
+    segment.open()
+    segment.rows("r")
+    first = segment(Train("r", [Group([member(linear())])]))
+    state = segment.outgoing(first.visit, 0)
+    reference, sha256 = left_by(first)
+    for _ in range(2):
+        assert segment(Evaluate(linear(), "r", reference)).rows == ROWS
+    second = segment(Train("r", [Group([member(linear(), reference)])]))
+    segment.state("rows", state)
+    by_rows = segment(Train("r", [Group([member(linear(), StateRef.full("rows", sha256))])]))
+    assert left_by(second)[1] == left_by(by_rows)[1] != sha256
+    assert segment.outgoing(second.visit, 0) == segment.outgoing(by_rows.visit, 0)
+    for order in (Train("r", [Group([member(linear(), reference)])]), Evaluate(linear(), "r", reference)):
+        with pytest.raises(WrongState, match="is gone"):
+            segment(order)
+    # What was refused was no visit, so the state of the last one can still be stored.
+    third = segment(Train("r", [Group([member(linear(), left_by(second)[0])])]))
+    for _ in range(3):
+        with pytest.raises(WrongState, match="is gone"):
+            segment(Train("r", [Group([member(linear(), reference)])]))
+    assert hashlib.sha256(segment.outgoing(third.visit, 0)).hexdigest() == left_by(third)[1]
+    assert current._segment is not None
+    assert segment(Train("r", [Group([member(linear())])])).visit == third.visit + 1
+    segment(protocol.Rest(60))
+    assert not list(current._segment.folder.glob("state.*"))
+
+
+def test_a_file_is_for_the_user_that_left_it(segment: Worker, monkeypatch: Any) -> None:
+    segment.open()
+    segment.rows("r")
+    reference, _ = left_by(segment(Train("r", [Group([member(linear())])])))
+    assert current._segment is not None
+    for another in ("../../etc/passwd", f"{reference.left}/..", "1-1/" + "0" * 31, "1-1/" + "0" * 32 + "\n"):
+        with pytest.raises(InvalidArgument, match="no segment leaves"):
+            segment(Evaluate(linear(), "r", StateRef.full("s", "0", another)))
+    with monkeypatch.context() as changed:
+        changed.setattr(current._segment.received, "_user", lambda: 11)
+        with pytest.raises(WrongState, match="is gone"):
+            segment(Evaluate(linear(), "r", reference))
+    assert segment(Evaluate(linear(), "r", reference)).rows == ROWS
+
+
+def test_files_stay_as_long_as_there_is_room(segment: Worker, monkeypatch: Any) -> None:
+    segment.open()
+    segment.rows("r")
+    monkeypatch.setattr(states, "MOST_KEPT", 2)
+    order = Train("r", [Group([member(linear())])])
+    trained = []
+    for _ in range(3):
+        trained.append(segment(order))
+        segment.outgoing(trained[-1].visit, 0)
+    with pytest.raises(WrongState, match="is gone"):
+        segment(Evaluate(linear(), "r", left_by(trained[0])[0]))
+    for one in trained[1:]:
+        assert segment(Evaluate(linear(), "r", left_by(one)[0])).rows == ROWS
+    monkeypatch.setattr(states, "KEPT_BYTES", 10)
+    assert segment(order).left == [None]
+    monkeypatch.setattr(states, "KEPT_BYTES", 1 << 30)
+    monkeypatch.setattr(states, "SMALL", 10)
+    monkeypatch.setattr(machine, "memory_available", lambda: 1000)
+    assert segment(order).left == [None]
 
 
 def test_begin_and_collect(segment: Worker) -> None:

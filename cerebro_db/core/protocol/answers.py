@@ -50,6 +50,7 @@ class WorkerOpened:
 
     trainer_pid: int  # process id of the trainer
     worker_pid: int  # process id of the worker: on Greenplum a segment's process, not the session's
+    place: str = ""  # equal for workers that can take over each other's files
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ class Trained:
     worker_pid: int = 0  # process id of the worker
     trainer_pid: int = 0  # process id of the trainer
     resident: list[str] = field(default_factory=list)  # tokens of all states that the trainer now has in memory
+    left: list[Optional[str]] = field(default_factory=list)  # by index: where the segment keeps the state's file
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ class StateRef:
     name: Optional[str] = None  # name of the received state, as given to _state_in (weights, full)
     sha256: Optional[str] = None  # checksum of the whole state (full)
     token: Optional[str] = None  # token of the resident state, from the answer of its visit (resident)
+    left: Optional[str] = None  # where a segment of this host keeps the state's file; then no rows are received (full)
     path: Optional[str] = by_segment()  # path of the file with the received state
 
     def __post_init__(self) -> None:
@@ -81,6 +82,8 @@ class StateRef:
         ):
             if (getattr(self, name) is not None) != wanted:
                 raise InvalidArgument(f"a state from {self.origin.value} {'needs a' if wanted else 'has no'} {name}")
+        if self.left is not None and self.origin is not Origin.FULL:
+            raise InvalidArgument(f"a state from {self.origin.value} has no left")
 
     @classmethod
     def seed(cls) -> StateRef:
@@ -91,8 +94,8 @@ class StateRef:
         return cls(Origin.WEIGHTS, name=name)
 
     @classmethod
-    def full(cls, name: str, sha256: str) -> StateRef:
-        return cls(Origin.FULL, name=name, sha256=sha256)
+    def full(cls, name: str, sha256: str, left: str | None = None) -> StateRef:
+        return cls(Origin.FULL, name=name, sha256=sha256, left=left)
 
     @classmethod
     def resident(cls, token: str) -> StateRef:

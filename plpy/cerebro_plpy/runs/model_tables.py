@@ -102,7 +102,7 @@ def _make_models(db: Database, here: Platform, run: dict[str, Any], hops: list[L
                 chunks = name.suffixed("_weights")
                 db.execute(
                     f"CREATE TABLE {chunks.sql} (mst_key integer, start bigint, payload bytea, __dist_key__ integer)"
-                    f" {state_tables.WHOLE_PAGES} {here.distributed_by('__dist_key__')}"
+                    f" WITH ({state_tables.WHOLE_PAGES}) {here.distributed_by('__dist_key__')}"
                 )
                 db.execute(f"ALTER TABLE {chunks.sql} ALTER COLUMN payload SET STORAGE EXTERNAL")
             db.execute(f"INSERT INTO {chunks.sql} {weights.chunks_sql(last.mst_key, rows, first, size)}")

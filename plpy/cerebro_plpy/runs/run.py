@@ -30,6 +30,15 @@ class EarlierTrial:
     program: str
 
 
+@dataclass(frozen=True)
+class Left:
+    """The file of a committed state that its segment keeps for a while."""
+
+    hop: int
+    place: str  # the workers that can take it over
+    file: str
+
+
 @dataclass
 class Model:
     """What trains: a configuration of the run, and how far it is."""
@@ -51,6 +60,7 @@ class Model:
     state_bytes: int = 0
     built: bool = False  # whether a trainer has built it and found that it fits the data
     dist_key: int = 0  # of the segment where its state was written
+    left: Left | None = None  # the file of its state
     engine: str = ""  # chosen when it is built at the latest
     trial: dict[str, Any] = field(default_factory=dict)  # the earlier trial that its engine was chosen by
     earlier: EarlierTrial | None = None  # trials of some engines only; weighed when the run is built

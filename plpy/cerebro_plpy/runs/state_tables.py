@@ -18,7 +18,10 @@ from .run import Model, Run
 # One row of a state fills a page and stays in one piece: 100 MB are stored in half the time that rows of 256 kB take,
 # which TOAST cuts up and indexes.
 PAGE, WHOLE_PAGE = 8192, 8160
-WHOLE_PAGES = f"WITH (toast_tuple_target = {WHOLE_PAGE})"
+WHOLE_PAGES = f"toast_tuple_target = {WHOLE_PAGE}"
+# Autovacuum would read and freeze each state before the next one replaces it, and has nothing to clean up: TRUNCATE
+# leaves nothing.  (The server vacuums a table that gets too old all the same.)
+NO_VACUUM = "autovacuum_enabled = false"
 # Small states are only appended, and their table is emptied now and then: TRUNCATE costs several times what a small
 # state does.
 APPENDED_BYTES, MOST_APPENDED = 1 << 20, 16  # in one table
@@ -59,7 +62,7 @@ def most_bytes(run: Run) -> int:
 def create_sql(platform: Platform, table: str) -> str:
     return (
         f"CREATE TABLE {table} (__dist_key__ integer NOT NULL, hop integer NOT NULL, start bigint NOT NULL,"
-        f" payload bytea NOT NULL) {WHOLE_PAGES} {platform.distributed_by('__dist_key__')};"
+        f" payload bytea NOT NULL) WITH ({WHOLE_PAGES}, {NO_VACUUM}) {platform.distributed_by('__dist_key__')};"
         f" ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL"
     )
 

@@ -43,6 +43,7 @@ class Fetched:
 
     refs: list[StateRef]
     statements: list[Statement] = field(default_factory=list)
+    may_be_gone: bool = False  # not all are rows: a trainer has one in memory, or segments have left files
 
     @property
     def names(self) -> list[str]:
@@ -98,22 +99,32 @@ class Units:
         while worker.tasks.computing is not None:
             await AnotherTask()
         task.may_compute, task.started = True, time.monotonic()
-        return Fetched(fetched.refs)  # the statements have been sent
+        return Fetched(fetched.refs, may_be_gone=fetched.may_be_gone)  # the statements have been sent
 
     def fetch(self, worker: Worker, wanted: Sequence[tuple[Model, int]]) -> Fetched:
-        """How an order refers to the states of models after these hops, and what brings them to the segment."""
+        """How an order refers to the states of models after these hops, and what brings them to the segment.
+
+        A state whose file is still on this host is taken from there, and needs no rows.
+        """
         fetched = Fetched([])
         for model, hop in wanted:
             if hop == 0 and model.initial == Initial.RANDOM:
                 fetched.refs.append(StateRef.seed())
                 continue
             name = f"{self.run.id}/{model.number}/{hop}/{time.monotonic()}"
+            left = model.left
+            if left is not None and left.place and (left.hop, left.place) == (hop, worker.place):
+                assert model.sha256 is not None
+                fetched.refs.append(StateRef.full(name, model.sha256, left.file))
+                fetched.may_be_gone = True
+                continue
             table = state_tables.table_of(self.run, model, hop)
             copy, where = self.platform.hop_state(table, hop, worker.dist_key, model.dist_key)
             if copy is not None:
                 fetched.statements.append(Statement(copy))
             fetched.statements.append(
-                Statement(f"SELECT cerebro._state_in(%s, start, payload) FROM {table} {where}", (name,))
+                # One row to fetch, not one for each row of the state.
+                Statement(f"SELECT count(cerebro._state_in(%s, start, payload)) FROM {table} {where}", (name,))
             )
             if hop == 0 and model.initial == Initial.WEIGHTS:
                 fetched.refs.append(StateRef.weights(name))
@@ -142,32 +153,33 @@ class Units:
         """Give the trainer an order that needs states: the answer, and the seconds until it came.
 
         The states were fetched ahead, or the one that is needed is resident, or they are fetched in the same message as
-        the order.
+        the order.  If one that was to be at hand is gone, the order is repeated with the rows of the state tables.
         """
         give = self.team.order_and_share if task.shares_session else self.team.order
-        resident = self._resident(worker, wanted) if fetched is None else None
-        if resident is not None:
-            try:
-                started = time.monotonic()
-                return await give(worker, order_for([resident]), before=before), time.monotonic() - started
-            except Refused as refused:
-                if not isinstance(refused.error, WrongState):
-                    raise
-                del worker.resident[wanted[0][0].number]  # the trainer has replaced it
-                before = ()
-        if fetched is None:
-            fetched = self.fetch(worker, wanted)
+        fetched = fetched or self._resident(worker, wanted) or self.fetch(worker, wanted)
         started = time.monotonic()
-        answer = await give(worker, order_for(fetched.refs), before=[*before, *fetched.statements])
+        try:
+            answer = await give(worker, order_for(fetched.refs), before=[*before, *fetched.statements])
+        except Refused as refused:
+            if not (fetched.may_be_gone and isinstance(refused.error, WrongState)):
+                raise
+            for model, _ in wanted:
+                worker.resident.pop(model.number, None)
+                model.left = None
+            fetched = self.fetch(worker, wanted)
+            started = time.monotonic()
+            answer = await give(worker, order_for(fetched.refs), before=fetched.statements)
         return answer, time.monotonic() - started
 
-    def _resident(self, worker: Worker, wanted: Sequence[tuple[Model, int]]) -> StateRef | None:
+    def _resident(self, worker: Worker, wanted: Sequence[tuple[Model, int]]) -> Fetched | None:
         """The reference to the one state that is wanted, if the trainer still has it in memory."""
         if len(wanted) != 1:
             return None
         ((model, hop),) = wanted
         resident = worker.resident.get(model.number)
-        return StateRef.resident(resident.token) if resident is not None and resident.hop == hop else None
+        if resident is None or resident.hop != hop:
+            return None
+        return Fetched([StateRef.resident(resident.token)], may_be_gone=True)
 
     def count(self, task: Task, seconds: Mapping[str, float], stage: str) -> None:
         if not task.shares_session:  # else the times include waiting for other tasks

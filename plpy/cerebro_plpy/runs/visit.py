@@ -18,7 +18,7 @@ from ..sessions.overlap import AnotherTask, Task
 from ..sessions.session import Statement
 from ..sessions.team import Resident, Worker
 from . import state_tables
-from .run import Model
+from .run import Left, Model
 from .unit import Fetched, Result, Units
 
 
@@ -137,6 +137,8 @@ async def commit(
     worker.still_resident(trained.resident, trained.trainer_pid)
     for visit, member in kept:
         units.committed(worker, visit, member.rows, member.state.bytes, member.state.sha256, member.metric_states)
+        if (file := trained.left[member.state.index]) is not None:
+            units.model(visit).left = Left(visit.hop, worker.place, file)
         if member.state.token in trained.resident and behind is None:
             worker.resident[visit.model] = Resident(visit.hop, member.state.token, trained.trainer_pid)
     return results

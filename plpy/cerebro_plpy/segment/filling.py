@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.engines import ENGINES
-from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.protocol import (
     Begin,
     BeginPrediction,
@@ -41,9 +41,14 @@ def filled(
         paths = iter(outgoing.begin(len(order.members)))
 
         def with_paths(member: Member) -> Member:
-            return replace(member, state=received.filled(member.state), out=str(next(paths)))
+            out = next(paths)
+            return replace(member, state=received.filled(member.state, out), out=str(out))
 
-        groups = [Group([with_paths(member) for member in group.members]) for group in order.groups]
+        try:
+            groups = [Group([with_paths(member) for member in group.members]) for group in order.groups]
+        except CerebroError:
+            outgoing.undo()
+            raise
         return replace(order, groups=groups, functions=functions)
     if isinstance(order, Evaluate):
         return replace(order, state=received.filled(order.state), functions=functions)

@@ -2,57 +2,101 @@
 
 from __future__ import annotations
 
-import math
 import os
+import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, WrongState
-from cerebro_db.core.protocol import STATE_ROW, Origin, StateRef
+from cerebro_db.core.protocol import STATE_ROW, Origin, OutgoingState, StateRef
 
+from ..database import cancellation
+from ..platform import machine
 from .scratch import require_disk, require_shared_memory
 
 LARGEST_STATE = 1 << 40  # bytes
 MOST_STATES = 4096  # of a session at once; an order needs one for each of its models
+KEPT_BYTES, MOST_KEPT = 512 << 20, 256  # of a session, in files that stay for the models' next visits
+LOOK_EVERY = 1 << 20  # bytes of received states between two looks at the room that is left
+SMALL = 1 << 20  # bytes; before a larger file stays, the machine's memory is looked at
+KEPT_SHARE = 16  # of the memory that is available, such a file takes no more than one part
+LEFT = re.compile(r"([0-9]{1,10}-[0-9]{1,20})/([0-9a-f]{32})")
+
+
+class CurrentUser:
+    """Calling it gives the number of the current user."""
+
+    def __init__(self, plpy: Any) -> None:
+        self._plpy, self._plan = plpy, None
+
+    def __call__(self) -> int:
+        if self._plan is None:
+            me = "pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid::bigint"
+            self._plan = self._plpy.prepare(f"SELECT {me} AS me")
+        return int(cancellation.execute(self._plpy, self._plan, [])[0]["me"])
 
 
 class ReceivedStates:
     """States by the names under which ``cerebro._state_in`` received them."""
 
-    def __init__(self, folder: Path, on_disk: bool) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path, on_disk: bool, user: Callable[[], int], require_folder: Callable[[], None]
+    ) -> None:
+        self._folder, self._user, self._require_folder = folder, user, require_folder
         self._require_room = require_disk if on_disk else require_shared_memory
         self._paths: dict[str, Path] = {}
         self._bytes: dict[str, int] = {}  # received so far
-        self._open: FileIO | None = None  # the file of the state that was received last
+        # The file of the state that was received last stays open, and the room is looked at now and then: doing both
+        # for each row of 8 kB would take longer than all the rest.
+        self._open: FileIO | None = None
+        self._open_for = ""
+        self._seen_room = 0  # bytes that may come before the room is looked at again
 
     def receive(self, name: str, start: int, payload: bytes) -> None:
         """Take the bytes of a state from ``start`` on."""
         if not 0 <= start <= LARGEST_STATE:
             raise InvalidArgument(f"a state cannot have bytes at {start}")
-        if name not in self._paths and len(self._paths) >= MOST_STATES:
-            raise InvalidArgument(f"this session has received {MOST_STATES:,} states, and no order has used them")
-        path = self._paths.setdefault(name, self._folder / f"state.in.{secrets.token_hex(4)}")
-        if self._open is None or self._open.name != str(path):
-            self._close()
-            # It stays open, because opening it for each row would take longer than all the rest.
-            self._open = open(path, "wb", buffering=0, opener=without_truncating)  # noqa: SIM115
-        self._require_room(self._folder, len(payload), sum(self._bytes.values()))
+        if self._open is None or self._open_for != name:
+            self._open_file(name)
+        assert self._open is not None
+        if self._seen_room < len(payload):
+            self._require_room(self._folder, len(payload), sum(self._bytes.values()))
+            self._seen_room = len(payload) + LOOK_EVERY
+        self._seen_room -= len(payload)
         self._bytes[name] = self._bytes.get(name, 0) + len(payload)
         left = memoryview(payload)
         while left:
             written = os.pwrite(self._open.fileno(), left, start)
             left, start = left[written:], start + written
 
-    def filled(self, state: StateRef) -> StateRef:
-        """The reference with the path of its file; without, if no state of that name was received."""
+    def filled(self, state: StateRef, out: Path | None = None) -> StateRef:
+        """The reference with the path of its file; without, if no state of that name was received.
+
+        A file that a visit has left on this host becomes the file ``out``: nobody needs it again, and the trainer
+        writes the next state over it, into the same memory.  Without ``out`` it also stays where it is.
+        """
         if state.origin not in (Origin.WEIGHTS, Origin.FULL):
             return state
-        path = self._paths.get(state.name or "")
+        path = self._paths.get(state.name or "") if state.left is None else self._taken(state, out)
         return state if path is None else replace(state, path=str(path))
+
+    def _taken(self, state: StateRef, out: Path | None) -> Path:
+        assert state.left is not None and state.name is not None
+        left = self._folder.parent / left_path(state.left, self._user())
+        try:
+            if out is not None:
+                os.rename(left, out)
+                return out
+            self._require_few(state.name)
+            self._paths[state.name] = mine = self._new_path()
+            os.link(left, mine)
+            return mine
+        except OSError as error:  # the file was dropped, or its segment has ended
+            raise WrongState("the file with that state is gone", hint="Send the whole state.") from error
 
     def drop(self, names: Iterable[str]) -> None:
         """Delete states: a state may take as much memory as the model."""
@@ -68,6 +112,21 @@ class ReceivedStates:
         self.drop(list(self._paths))
         self._close()
 
+    def _require_few(self, name: str) -> None:
+        if name not in self._paths and len(self._paths) >= MOST_STATES:
+            raise InvalidArgument(f"this session has received {MOST_STATES:,} states, and no order has used them")
+
+    def _new_path(self) -> Path:
+        return self._folder / f"state.in.{secrets.token_hex(4)}"
+
+    def _open_file(self, name: str) -> None:
+        self._close()
+        self._require_folder()
+        self._require_few(name)
+        path = self._paths.setdefault(name, self._new_path())
+        self._open = open(path, "wb", buffering=0, opener=without_truncating)  # noqa: SIM115
+        self._open_for, self._seen_room = name, 0
+
     def _close(self) -> None:
         if self._open is not None:
             self._open.close()
@@ -75,45 +134,104 @@ class ReceivedStates:
 
 
 class OutgoingStates:
-    """The files in which visits leave states until ``cerebro._state_out`` has read them."""
+    """The files in which visits leave states.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._paths: dict[int, list[Path]] = {}  # by visit
+    ``cerebro._state_out`` reads them for the state table.  Then the newest of them stay for a while: the model's next
+    visit, if it is on this host, takes the file and needs no rows.
+    """
+
+    def __init__(self, folder: Path, user: Callable[[], int]) -> None:
+        self._folder, self._user = folder, user
+        self._paths: dict[int, list[Path | None]] = {}  # by visit; None: it is stored
+        self._kept: dict[Path, int] = {}  # the bytes of those that stay, oldest first; some may have been taken
         self.visit = 0  # the number of the last visit
 
     def begin(self, members: int) -> list[Path]:
         """The files of a new visit.  States of the visit before may not be stored yet; older states are dropped."""
         self.visit += 1
-        self.drop(before=self.visit - 1)
-        self._paths[self.visit] = [self._folder / f"state.out.{self.visit}.{index}" for index in range(members)]
-        return self._paths[self.visit]
+        self._drop_visits([visit for visit in self._paths if visit < self.visit - 1])
+        user = self._user()
+        paths = [self._folder / file_name(user, secrets.token_hex(16)) for _ in range(members)]
+        self._paths[self.visit] = list(paths)
+        return paths
+
+    def undo(self) -> None:
+        """The visit was not begun after all.  The state of the visit before may still have to be stored."""
+        self._drop_visits([self.visit])
+        self.visit -= 1
+
+    def keep(self, states: Iterable[OutgoingState]) -> list[str | None]:
+        """Let files of the last visit stay after they are stored, where there is room: how other segments name them."""
+        left: list[str | None] = [None] * len(self._paths[self.visit])
+        for state in states:
+            left[state.index] = self._keep(self._paths[self.visit][state.index], state.bytes)
+        return left
+
+    def _keep(self, path: Path | None, size: int) -> str | None:
+        if path is None or size > (KEPT_BYTES if size <= SMALL else min(KEPT_BYTES, _spare_memory())):
+            return None
+        self._kept[path] = size
+        while sum(self._kept.values()) > KEPT_BYTES or len(self._kept) > MOST_KEPT:
+            oldest = next(iter(self._kept))
+            del self._kept[oldest]
+            if not any(oldest in paths for paths in self._paths.values()):  # else it goes when it is stored
+                oldest.unlink(missing_ok=True)
+        return f"{self._folder.name}/{path.suffix[1:]}"
 
     def rows(self, visit: int, index: int) -> Iterator[tuple[int, bytes]]:
-        """A state in pieces, each with its start; the state is deleted at the end."""
+        """A state in pieces, each with its start."""
         paths = self._paths.get(visit, [])
-        if not 0 <= index < len(paths) or not paths[index].exists():
+        path = paths[index] if 0 <= index < len(paths) else None
+        if path is None or not path.exists():
             raise WrongState(f"visit {visit} of this session has left no state {index}")
-        return rows_of(paths[index])
+        return self._rows_of(path, paths, index)
+
+    def _rows_of(self, path: Path, paths: list[Path | None], index: int) -> Iterator[tuple[int, bytes]]:
+        with open(path, "rb") as file:
+            start = 0
+            while piece := file.read(STATE_ROW):
+                yield start, piece
+                start += len(piece)
+        paths[index] = None
+        if path not in self._kept:
+            path.unlink(missing_ok=True)  # it may be in memory, and as large as the model
 
     def discard(self, indexes: Iterable[int]) -> None:
         """Delete what the last visit has left of members that failed."""
         for index in indexes:
-            self._paths[self.visit][index].unlink(missing_ok=True)
-
-    def drop(self, before: float = math.inf) -> None:
-        for visit in [visit for visit in self._paths if visit < before]:
-            for path in self._paths.pop(visit):
+            path = self._paths[self.visit][index]
+            if path is not None:
                 path.unlink(missing_ok=True)
 
+    def drop(self) -> None:
+        self._drop_visits(list(self._paths))
+        for path in self._kept:
+            path.unlink(missing_ok=True)
+        self._kept.clear()
 
-def rows_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    with open(path, "rb") as file:
-        start = 0
-        while piece := file.read(STATE_ROW):
-            yield start, piece
-            start += len(piece)
-    path.unlink(missing_ok=True)  # it may be in memory, and as large as the model
+    def _drop_visits(self, visits: Iterable[int]) -> None:
+        """Delete states that were not stored."""
+        for visit in visits:
+            for path in filter(None, self._paths.pop(visit)):
+                path.unlink(missing_ok=True)
+                self._kept.pop(path, None)
+
+
+def _spare_memory() -> int:
+    return (machine.memory_available() or 0) // KEPT_SHARE
+
+
+def file_name(user: int, secret: str) -> str:
+    """The name of a state's file.  The number of the user in it keeps other users from taking the file."""
+    return f"state.out.{user}.{secret}"
+
+
+def left_path(left: str, user: int) -> Path:
+    """Where a segment of this user has left a state, below the folder of all segments."""
+    found = LEFT.fullmatch(left)
+    if found is None:
+        raise InvalidArgument(f"no segment leaves a state at {left[:80]!r}")
+    return Path(found[1]) / file_name(user, found[2])
 
 
 def without_truncating(path: str, flags: int) -> int:

@@ -54,8 +54,8 @@ from ..platform import machine
 from . import compiled, filling, inspection, memory
 from .prediction import Prediction
 from .row_cache import RowCache
-from .scratch import data_folder, require_disk, scratch_folders
-from .states import OutgoingStates, ReceivedStates
+from .scratch import data_folder, place_of, require_disk, scratch_folders
+from .states import CurrentUser, OutgoingStates, ReceivedStates
 from .trainer import TrainerProcess
 
 A = TypeVar("A")
@@ -82,8 +82,8 @@ class Segment:
         self.trainers: dict[str, TrainerProcess] = {}  # by engine
         self.resting = False
         self.rows = RowCache(self.folder, on_disk, self.listen)
-        self.received = ReceivedStates(self.folder, on_disk=self.folder == on_disk)
-        self.outgoing = OutgoingStates(self.folder)
+        self.received = ReceivedStates(self.folder, self.folder == on_disk, CurrentUser(plpy), self._require_folders)
+        self.outgoing = OutgoingStates(self.folder, CurrentUser(plpy))
         self.under_way: UnderWay | None = None
         self.prediction: Prediction | None = None
         self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
@@ -119,7 +119,7 @@ class Segment:
     def open(self, settings: TrainerSettings) -> WorkerOpened:
         """Start a trainer with these settings, unless such a trainer runs; waits until it has a process."""
         self.start(settings)
-        return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid())
+        return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid(), place_of(self.folder.parent))
 
     def start(self, settings: TrainerSettings) -> None:
         """As ``open``, without waiting."""
@@ -219,7 +219,6 @@ class Segment:
             raise
 
     def receive_state(self, name: str, start: int, payload: bytes) -> None:
-        self._require_folders()
         self.received.receive(name, start, payload)
 
     def drop_rows(self, order: DropRows) -> Done:
@@ -290,10 +289,11 @@ class Segment:
             index += len(group.members)
         return Trained(
             [memory.with_words(group, self._room_left) for group in answer.groups],
-            self.outgoing.visit,
-            os.getpid(),
-            mine.trainer.pid,
-            answer.resident,
+            visit=self.outgoing.visit,
+            worker_pid=os.getpid(),
+            trainer_pid=mine.trainer.pid,
+            resident=answer.resident,
+            left=self.outgoing.keep(member.state for group in answer.groups for member in group.members),
         )
 
     def _room_left(self) -> str:

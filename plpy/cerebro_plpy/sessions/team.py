@@ -53,6 +53,7 @@ class Worker:
     session: Session
     worker_pid: int  # the process that has the trainer: on Greenplum a segment's process, not the session's backend
     trainer_pid: int
+    place: str = ""  # workers of the same place can take over each other's files; "": of none
     cached: dict[str, Versions] = field(default_factory=dict)  # handle -> the versions of the cached rows
     verified: set[str] = field(default_factory=set)  # handles whose versions this call has compared already
     resident: dict[int, Resident] = field(default_factory=dict)  # by model
@@ -75,7 +76,7 @@ class Worker:
         """The worker serves another call: its cached rows may still be of use, its models have other numbers."""
         if (self.worker_pid, self.trainer_pid) != (opened.worker_pid, opened.trainer_pid):
             self.forget()
-        self.worker_pid, self.trainer_pid = opened.worker_pid, opened.trainer_pid
+        self.worker_pid, self.trainer_pid, self.place = opened.worker_pid, opened.trainer_pid, opened.place
         self.verified.clear()
         self.resident.clear()
         self.failing.clear()
@@ -121,7 +122,9 @@ class Team:
                 begun[segment] = self._begun(segment)
             for segment, dist_key in enumerate(self.dist_keys):
                 session, opened = self._open_in_time(segment, begun.pop(segment))
-                self.workers.append(Worker(segment, dist_key, session, opened.worker_pid, opened.trainer_pid))
+                self.workers.append(
+                    Worker(segment, dist_key, session, opened.worker_pid, opened.trainer_pid, opened.place)
+                )
         except BaseException:
             for left in begun.values():
                 if left is not None:
@@ -207,7 +210,7 @@ class Team:
         self._end([worker])
         worker.forget()
         worker.session, opened = self._open_in_time(worker.segment)
-        worker.worker_pid, worker.trainer_pid = opened.worker_pid, opened.trainer_pid
+        worker.worker_pid, worker.trainer_pid, worker.place = opened.worker_pid, opened.trainer_pid, opened.place
 
     # -- orders -------------------------------------------------------------------------------------
 
