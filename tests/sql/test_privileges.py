@@ -161,7 +161,7 @@ def test_everything_has_a_comment(server: str) -> None:
 
 
 def test_security_definer_functions_pin_their_search_path(server: str) -> None:
-    """And there are seven of them; docs/security.md says what each is for."""
+    """And there are eight of them; docs/security.md says what each is for."""
     with town(server) as root:
         root("SET search_path = pg_catalog")
         found = root(
@@ -176,6 +176,7 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
         "cerebro._forget_own(bigint,name)",
         "cerebro._reals(bytea)",
         "cerebro._sessions()",
+        "cerebro._trainer_limit(name,name)",
     }
     assert all("search_path=pg_catalog, pg_temp" in settings for _, settings in found)
 

@@ -101,11 +101,7 @@ class Team:
 
     @classmethod
     def opened(
-        cls,
-        db: Database,
-        dist_keys: Sequence[int],
-        options: dict[str, Any],
-        listen: Listen | None = None,
+        cls, db: Database, dist_keys: Sequence[int], options: dict[str, Any], listen: Listen | None = None
     ) -> Team:
         """A team of the current user's with new sessions."""
         team = cls(db, logins.Owner.current(db), dist_keys, options, listen or listener(db.plpy))
