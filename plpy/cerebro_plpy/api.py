@@ -26,7 +26,7 @@ FUNCTIONS = {
     "doctor.doctor": ("doctor",),
     "platform.machine": ("gpus_here",),
     "runs.fit": ("drive", "fit_multiple_model", "resume", "submit"),
-    "runs.lifecycle": ("cancel", "forget", "wait"),
+    "runs.lifecycle": ("cancel", "to_forget", "wait"),
     "runs.model_tables": ("materialize_run",),
     "segment.functions": (
         "data_in",

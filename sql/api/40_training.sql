@@ -141,11 +141,30 @@ cerebro.resume(run) can continue it later. Users can cancel their own runs, memb
 - owner: the user whose run it is. NULL: the caller if it has a run of this number, else whoever has. An administrator
   has to say it if several users have a run of this number.';
 
-CREATE OR REPLACE FUNCTION cerebro.forget(run bigint, owner name DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro._to_forget(run bigint, owner name) RETURNS name
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.forget(plpy, *args)
+return api.to_forget(plpy, *args)
 $py$;
+COMMENT ON FUNCTION cerebro._to_forget(bigint, name) IS
+'Locks a run that cerebro.forget() may remove, and returns its owner; raises an error for any other run.';
+
+-- The rows are changed here and not in Python, where each statement is a subtransaction: Greenplum 7.0.0 sometimes takes
+-- those for aborted in another session that reads the same rows while they are committed, and the rows come back.
+CREATE OR REPLACE FUNCTION cerebro.forget(run bigint, owner name DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    whose name := cerebro._to_forget($1, $2);
+BEGIN
+    IF whose = current_user THEN
+        INSERT INTO cerebro.event (run, event, detail) VALUES ($1, 'forgotten', '{}');
+        PERFORM cerebro._forget_own($1, whose);
+    ELSE
+        PERFORM cerebro._forget($1, whose);
+    END IF;
+END
+$$;
 COMMENT ON FUNCTION cerebro.forget(bigint, name) IS
 'Deletes the log and the model states of a run. The run cannot be resumed or extended any more. Its model tables stay.
 Users can forget their own runs, members of cerebro_admin any run.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import InUse, NotPermitted, Unsupported
-from cerebro_db.core.events import Event, RunStatus
+from cerebro_db.core.events import RunStatus
 
 from .. import platform
 from ..database import locks, relations
@@ -79,8 +79,8 @@ def cancel(db: Database, run_id: int, owner: str | None) -> bool:
 
 
 @entry
-def forget(db: Database, run_id: int, owner: str | None) -> None:
-    """Remove a run's log and states.  Its model tables belong to the user and stay."""
+def to_forget(db: Database, run_id: int, owner: str | None) -> str:
+    """The owner of a run that the caller may remove; nothing else can change the run until the transaction ends."""
     locks.take(db, locks.of_run(run_id), f"run {run_id}")
     log = RunLog.of_caller(db, run_id)
     whose = log.whose(owner)
@@ -90,10 +90,7 @@ def forget(db: Database, run_id: int, owner: str | None) -> None:
         raise InUse(f"run {run_id} is running", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
     if whose == relations.current_role(db):
         log.require_own()
-        log.note(Event.FORGOTTEN)
-        db.rows("SELECT cerebro._forget_own($1, $2)", ("bigint", "name"), run_id, whose)
-    else:
-        db.rows("SELECT cerebro._forget($1, $2)", ("bigint", "name"), run_id, whose)
+    return whose
 
 
 def _require_admin(db: Database, run_id: int, owner: str, verb: str) -> None:
