@@ -14,7 +14,7 @@ import psycopg2
 
 from . import extension
 from .account import Account
-from .database import create_database, equip, warm_up
+from .database import create_database, equip
 from .errors import ClusterError
 from .files import DATABASE, SUPERUSER, ClusterFiles
 from .installation import Installation
@@ -122,6 +122,15 @@ class Cluster(ClusterFiles):
         connection.autocommit = True
         return connection
 
+    def warm_up(self) -> None:
+        """Whoever starts a cluster will train in it soon: the framework is imported meanwhile."""
+        with (
+            contextlib.suppress(psycopg2.Error),
+            contextlib.closing(self.connect()) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("SELECT cerebro.warm_up()")
+
     def status(self) -> dict[str, Any]:
         """Label and value for each line of ``cerebro status``."""
         record = self.record()
@@ -185,8 +194,6 @@ class Cluster(ClusterFiles):
             self.keep(replace(record, script=script))
         elif record.script != script:
             return "stale"  # the same version, created from an SQL script that differed
-        with contextlib.closing(self.connect()) as connection:
-            warm_up(connection)
         return done
 
 

@@ -67,6 +67,7 @@ def up(
             f"The extension in {cluster.path} was created from other SQL of the same version."
             f" cerebro up{option_of(name)} --recreate creates it again; recorded runs are lost."
         )
+    cluster.warm_up()
     if result.extension != "unchanged":
         out.print(f"The extension was {result.extension}.")
     elif result.files_changed:

@@ -39,9 +39,3 @@ def equip(connection: Any, version: str, recreate: bool = False) -> str:
             cursor.execute(sql.SQL("DROP EXTENSION {} CASCADE").format(name))
         cursor.execute(sql.SQL("CREATE EXTENSION {} CASCADE").format(name))
         return "created" if found is None else "recreated"
-
-
-def warm_up(connection: Any) -> None:
-    """Whoever starts a cluster will train in it soon: the framework is imported meanwhile."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT cerebro.warm_up()")
