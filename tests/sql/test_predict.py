@@ -73,6 +73,8 @@ WAYS = {
 @pytest.mark.parametrize("rows", [1000, MANY])  # predicted in the caller's session, and in worker sessions
 def test_numbers_as_ids_come_back_exactly(place: Lab, rows: int) -> None:
     """Ids are texts on their way, and a setting says how many digits such a text has."""
+    if "Greenplum" in place.value("SELECT version()"):
+        pytest.skip("the settings of a function do not reach the segments of Greenplum")
     database = place.value("SELECT current_database()")
     place(f"CREATE TABLE exact AS SELECT id / 3.0::float8 AS id, x FROM points WHERE id <= {rows}")
     place(f"ALTER DATABASE {database} SET extra_float_digits = -10")
