@@ -180,6 +180,12 @@ class OtherEngine:
             out = str(engines[0].folder / "few.out")
             assert engines[0].predict(configuration, "few", full(trained), out).rows == rows
 
+    def test_the_state_of_a_seed_does_not_depend_on_the_seeds_before(self, engines: list[Trainer]) -> None:
+        configuration = c.configuration(c.mlp(units=7), CATEGORICAL, learning_rate=0.01, steps_per_epoch=1)
+        for seed in (21, 22, 23):
+            last = engines[0].train(configuration, "digits", seed=seed)
+        assert last.state.sha256 == engines[1].train(configuration, "digits", seed=23).state.sha256
+
     def test_a_layer_that_only_tensorflow_has(self, engines: list[Trainer]) -> None:
         flipped = c.sequential(
             c.input_layer([8, 8, 1]),

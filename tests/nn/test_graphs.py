@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_db.core.protocol import CustomFunction, StartEngine, TrainerSettings
+from cerebro_db.core.protocol import CustomFunction, Describe, StartEngine, TrainerSettings
 from tests.nn import configurations as c
 from tests.nn.trainer_client import Trainer, full
 
@@ -107,6 +107,14 @@ def test_what_the_next_trainer_reads_has_the_same_bits(
     for file in functions:
         content = file.read_bytes()
         assert hashlib.sha256(content[32:]).digest() == content[:32], "what was cut short is written anew"
+
+
+def test_a_segment_that_describes_a_configuration_traces_it_for_all(tmp_path: Path, kept: Path) -> None:
+    with trainer(tmp_path / "first", kept) as one:
+        one(Describe(c.configuration(c.mlp(), CROSS), c.DIGITS))
+    assert len(files(kept)) == 1, "how it trains"
+    with trainer(tmp_path / "second", None) as one:
+        one(Describe(c.configuration(c.mlp(), CROSS), c.DIGITS))  # where nothing is kept
 
 
 def test_a_registered_function_of_the_same_name_is_not_the_same(tmp_path: Path, kept: Path) -> None:

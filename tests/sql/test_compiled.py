@@ -84,11 +84,12 @@ def test_nobody_is_given_anothers(place: Lab) -> None:
     assert kept(place) == before
 
 
-def test_it_is_bounded(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(("bound", "most"), [("MOST_BYTES", 250), ("MOST_FILES", 2)])
+def test_it_is_bounded(tmp_path: Path, monkeypatch: Any, bound: str, most: int) -> None:
     """The oldest programs of all users are removed first."""
     from cerebro_plpy.segment import compiled
 
-    monkeypatch.setattr(compiled, "MOST_BYTES", 250)
+    monkeypatch.setattr(compiled, bound, most)
     for age, name in enumerate(["compiled-1/jax-1/new", "compiled-2/jax-1/older", "compiled-1/jax-2/oldest"]):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """TensorFlow functions as graphs that are kept in files, for later trainers of the same user.
 
-To trace a function runs the Python code of Keras for each operation: 0.2 s for a training step of a small model, 0.1 s
-for an evaluation.  To read a kept graph takes 2 ms, and its bits are the same.
+Tracing a function runs the Python code of Keras for each operation: 0.2 s for a training step of a small model, 0.1 s
+for an evaluation.  Reading a kept graph takes 2 ms, and its bits are the same.
 """
 
 from __future__ import annotations

@@ -50,16 +50,15 @@ class Recipe:
         """``values``: of the state, as it was built with the seed."""
         self._values, self.seed = list(values), seed
         draws = {draw: number for number, draw in enumerate(_draws(seed, MOST_DRAWS))}
-        self._drawn: list[
-            tuple[int, Any, int]
-        ] = []  # (place in the state, variable and initializer, number of the draw)
+        # Place in the state; variable and initializer (None: a generator of seeds, for Dropout); number of the draw.
+        self._drawn: list[tuple[int, Any, int]] = []
         for place, (variable, value) in enumerate(zip(state, values)):
             initializer = makers.get(id(variable))
             its = getattr(initializer, "seed", None)
             if type(its) is int and its in draws:
                 self._drawn.append((place, (variable, initializer), draws[its]))
             elif value.shape == (2,) and value.dtype.kind in "ui" and value[1] == 0 and int(value[0]) in draws:
-                self._drawn.append((place, None, draws[int(value[0])]))  # a generator of seeds, for Dropout
+                self._drawn.append((place, None, draws[int(value[0])]))
 
     def gives(self, built: Sequence[np.ndarray], seed: int, rate: tuple[int, float]) -> bool:
         """Whether it gives what was built with a seed."""

@@ -1,6 +1,6 @@
 """The folders in which trainers keep compiled programs for later trainers of the same user.
 
-To compile (XLA) or to trace (TensorFlow) takes longer than to train many a model, and each trainer of a run would do it
+Compiling (XLA) and tracing (TensorFlow) take longer than training many a model, and each trainer of a run would do them
 for the same programs.  The folders hold machine code and graphs of any operations, so a trainer may use the folder of
 the user for whom it works, and no other.
 """
@@ -15,7 +15,9 @@ from ..database.access import Database
 from .installation import installation
 
 NAMES = "compiled-"  # followed by the user's oid
-MOST_BYTES = 512 << 20  # of all users of this server; a small model leaves 2 MB
+# Of all users of this server.  A small model leaves 2 MB (JAX) or five files of 30 kB (TensorFlow), and each start of a
+# trainer looks at all files.
+MOST_BYTES, MOST_FILES = 512 << 20, 5000
 
 
 def folder_of_user(db: Database, scratch: Path) -> Path | None:
@@ -35,7 +37,7 @@ def folder_of_user(db: Database, scratch: Path) -> Path | None:
 
 
 def make_room(scratch: Path) -> None:
-    """Remove the oldest files, of any user, when all files together are too large."""
+    """Remove the oldest files, of any user, when all files together are too large or too many."""
     files = []
     for folder in scratch.glob(f"{NAMES}*"):
         for path, _, names in os.walk(folder):
@@ -43,10 +45,10 @@ def make_room(scratch: Path) -> None:
                 with contextlib.suppress(OSError):
                     found = os.lstat(os.path.join(path, name))
                     files.append((found.st_mtime, found.st_size, os.path.join(path, name)))
-    excess = sum(size for _, size, _ in files) - MOST_BYTES
+    bytes_left, files_left = sum(size for _, size, _ in files), len(files)
     for _, size, file in sorted(files):
-        if excess <= 0:
+        if bytes_left <= MOST_BYTES and files_left <= MOST_FILES:
             return
         with contextlib.suppress(OSError):
             os.unlink(file)
-            excess -= size
+            bytes_left, files_left = bytes_left - size, files_left - 1
