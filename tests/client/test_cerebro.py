@@ -64,7 +64,7 @@ def test_nobody_there() -> None:
 
 
 def test_a_database_without_the_extension(server: str) -> None:
-    dsn = psycopg2.extensions.make_dsn(server, dbname="template1")
+    dsn = psycopg2.extensions.make_dsn(server, dbname="postgres")  # Nobody may be in template1 while another test makes a database.
     with pytest.raises(client.CannotConnect, match="CREATE EXTENSION cerebro_db CASCADE"):
         connect(dsn)
 

@@ -249,7 +249,7 @@ class Lab:
             with contextlib.suppress(OSError):
                 for folder in place.iterdir():
                     pid = folder.name.partition("-")[0]
-                    if pid in ours and not Path("/proc", pid).exists() and any(folder.iterdir()):
+                    if pid in ours and not Path("/proc", pid).exists() and any(folder.glob("*")):
                         found.append(str(folder))
         return found
 

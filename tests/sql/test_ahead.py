@@ -116,7 +116,7 @@ def scratch_of_waiting(place: Lab) -> list[Path]:
         for folders in places
         for folder in folders.iterdir()
         if folder.name.partition("-")[0] in map(str, waiting)
-        for path in folder.iterdir()
+        for path in folder.glob("*")
     ]
 
 
