@@ -215,10 +215,13 @@ class Lab:
         return found
 
     @property
+    def greenplum(self) -> bool:
+        return "Greenplum" in self.value("SELECT version()")
+
+    @property
     def everywhere(self) -> str:
         """The view of all processes that serve sessions: on Greenplum, those of the segments have the trainers."""
-        greenplum = "Greenplum" in self.value("SELECT version()")
-        return "gp_dist_random('pg_stat_activity')" if greenplum else "pg_stat_activity"
+        return "gp_dist_random('pg_stat_activity')" if self.greenplum else "pg_stat_activity"
 
     def sessions(self) -> list[Row]:
         """The worker sessions and recorder sessions, without kept teams."""

@@ -45,7 +45,7 @@ class Watch:
         self.samples: list[dict[str, Any]] = []
         self.question: Any = None  # called with the watch's own cursor for each sample
         self._stop = threading.Event()
-        self._segments = ON_GREENPLUM if "Greenplum" in lab.value("SELECT version()") else SEGMENTS
+        self._segments = ON_GREENPLUM if lab.greenplum else SEGMENTS
 
     def __enter__(self) -> Watch:
         self._connection = self.lab.connect()

@@ -28,7 +28,7 @@ def kept(lab: Lab, user: str | None = None) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def place(lab: Lab) -> Lab:
-    if "Greenplum" in lab.value("SELECT version()"):
+    if lab.greenplum:
         pytest.skip("looks into the data folder of the one server")
     lab.iris(2)
     arch = lab.architecture(flower_model())

@@ -90,7 +90,7 @@ def predict(output: str) -> str:
 @pytest.fixture(scope="module")
 def served(place: Lab) -> Lab:
     """The place with a trained model, and a table of many rows."""
-    if "Greenplum" in place.value("SELECT version()"):
+    if place.greenplum:
         pytest.skip("there no session is kept, and what a worker session reads is read on segments")
     place.fit("train", "served", "mst", 1)
     place(

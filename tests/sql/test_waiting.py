@@ -23,7 +23,7 @@ Workers = set[tuple[int, int]]  # (process of the worker session, process of its
 
 @pytest.fixture(scope="module")
 def place(lab: Lab) -> Lab:
-    if "Greenplum" in lab.value("SELECT version()"):
+    if lab.greenplum:
         pytest.skip("workers do not wait on Greenplum")
     lab.iris(SEGMENTS)
     arch = lab.architecture(flower_model())
