@@ -64,7 +64,8 @@ def test_nobody_there() -> None:
 
 
 def test_a_database_without_the_extension(server: str) -> None:
-    dsn = psycopg2.extensions.make_dsn(server, dbname="postgres")  # Nobody may be in template1 while another test makes a database.
+    # Not template1: nobody may be in it while another test makes a database.
+    dsn = psycopg2.extensions.make_dsn(server, dbname="postgres")
     with pytest.raises(client.CannotConnect, match="CREATE EXTENSION cerebro_db CASCADE"):
         connect(dsn)
 
