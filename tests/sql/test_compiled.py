@@ -22,8 +22,13 @@ def folder_of(lab: Lab, user: str | None = None) -> Path:
 
 
 def kept(lab: Lab, user: str | None = None) -> dict[str, int]:
-    """The files in this folder, with their sizes."""
-    return {str(file): file.stat().st_size for file in folder_of(lab, user).rglob("*") if file.is_file()}
+    """The files in this folder, with their sizes.  A file that is being written may vanish: it gets another name."""
+    found = {}
+    for file in folder_of(lab, user).rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if file.is_file():
+                found[str(file)] = file.stat().st_size
+    return found
 
 
 @pytest.fixture(scope="module")
