@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import cerebro_db
 from cerebro_db.client import cli
-from cerebro_db.embedded import files
+from cerebro_db.embedded import files, throw_away
 from cerebro_db.embedded.account import Account
 from cerebro_db.embedded.cluster import Cluster
 from cerebro_db.embedded.errors import ClusterError
@@ -29,6 +29,8 @@ from cerebro_db.embedded.extension import Sources
 from cerebro_db.embedded.installation import Installation
 from cerebro_db.embedded.prefix import Prefix
 from cerebro_db.embedded.server import with_advice
+from tests.conftest import TRAINER
+from tests.sql.lab import eventually
 
 # --- names and folders -------------------------------------------------------------------------------------------
 
@@ -314,6 +316,26 @@ def test_the_command(made: tuple[Cluster, Sources], monkeypatch: pytest.MonkeyPa
     # The cluster was made from other SQL than the project's. ``up`` says so, because the first call would fail.
     stale = subprocess.run([*command, "up"], env=environment, capture_output=True, text=True)
     assert stale.returncode == 1 and "cerebro up --recreate" in stale.stderr, stale
+
+
+def test_up_has_the_framework_imported_for_whoever_trains_next() -> None:
+    try:
+        cluster = throw_away.create(TRAINER)
+    except ClusterError as error:
+        pytest.skip(str(error))
+    try:
+
+        def templates() -> list[str]:
+            """The processes of this cluster that have imported a framework, or are importing it."""
+            found = subprocess.run(["pgrep", "-f", f"{cluster.home}.*/nn/template.py"], capture_output=True, text=True)
+            return found.stdout.split()
+
+        assert not templates()
+        done = CliRunner().invoke(cli.app, ["up", "--name", "test"], env={"CEREBRO_HOME": str(cluster.home)})
+        assert done.exit_code == 0 and "running already" in done.output, done
+        eventually(templates, 60, "TensorFlow is imported")
+    finally:
+        throw_away.remove(cluster)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has an account to switch to")

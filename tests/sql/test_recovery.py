@@ -244,8 +244,8 @@ def test_trainers_and_worker_sessions_are_replaced(place: Lab, calm: Calm) -> No
         under_way(place, run_id, hops(place, run_id) + 1)
     if place.home is not None:
         for parent in workers(place):
-            trainers = eventually(lambda: trainer_processes(place.home), 60, "there are trainers")  # type: ignore[arg-type]
             # On Greenplum a trainer belongs to a process of a segment, and not to one that the coordinator knows.
+            trainers = trainer_processes(place.home)
             children = [pid for pid, its_parent in trainers if place.greenplum or its_parent == parent]
             assert children, "each worker has its trainer"
             os.kill(children[0], signal.SIGKILL)

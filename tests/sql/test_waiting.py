@@ -58,9 +58,10 @@ def losses(place: Lab, number: int) -> list[float]:
 
 
 def test_the_next_call_is_served_by_the_same_trainers(place: Lab, session: Any) -> None:
+    eventually(lambda: not place.waiting(), 30, "the teams of earlier sessions end")
     first, workers = fit(place, session)
     assert len(workers) == SEGMENTS
-    eventually(lambda: place.waiting() == {pid for pid, _ in workers}, 30, "the teams of earlier tests end")
+    assert place.waiting() == {pid for pid, _ in workers}
     second, again = fit(place, session)
     assert again == workers and losses(place, second) == losses(place, first)
     run(session, "SELECT resume(%s, epochs => 2)", second)
