@@ -24,12 +24,14 @@ from cerebro_db.core.protocol import (
     EngineTried,
     Evaluate,
     Evaluated,
+    EvaluatedModel,
     Failure,
     FusionRehearsed,
     Json,
     LoadRows,
     MergeMetrics,
     MetricsMerged,
+    ModelState,
     Order,
     Predict,
     Predicted,
@@ -193,14 +195,26 @@ class Trainer:
         return Trained(results, resident=sorted(programs.resident))
 
     def evaluate(self, order: Evaluate) -> Evaluated:
-        programs, dataset, clock = self._programs, self._with_outputs(order.handle), Clock()
-        batch_size = max(EVALUATION_BATCH, Fit.of(order.configuration).batch_size)
-        ready = programs.ready(order.configuration, dataset.layout)
+        """The models one after the other; the error of a model is its own result."""
+        programs, dataset = self._programs, self._with_outputs(order.handle)
+        programs.require_resident(model.state for model in order.models)
+        results = []
+        for model in order.models:
+            try:
+                results.append(self._evaluated(model, dataset))
+            except Exception as error:
+                results.append(EvaluatedModel(error=Failure.of(as_error(error))))
+        return Evaluated(results, resident=sorted(programs.resident))
+
+    def _evaluated(self, model: ModelState, dataset: Dataset) -> EvaluatedModel:
+        programs, clock = self._programs, Clock()
+        batch_size = max(EVALUATION_BATCH, Fit.of(model.configuration).batch_size)
+        ready = programs.ready(model.configuration, dataset.layout)
         ready.program.require_values(dataset)
         with programs.configuration_errors():
             ready.program.prepare("evaluate", dataset, batch_size, dataset.rows)
         clock.lap("build")
-        programs.load_to_read(ready, order.configuration, order.state)
+        programs.load_to_read(ready, model.configuration, model.state)
         clock.lap("load")
         with programs.configuration_errors(), programs.reading(ready):
             ready.program.average()
@@ -214,7 +228,7 @@ class Trainer:
             counted = ready.program.metric_states()
             values = ready.program.metric_values(counted)
         clock.lap("evaluate")
-        return Evaluated(dataset.rows, metrics.loss(counted.means), values, counted, clock.laps)
+        return EvaluatedModel(dataset.rows, metrics.loss(counted.means), values, counted, clock.laps)
 
     def merge_metrics(self, order: MergeMetrics) -> MetricsMerged:
         dataset = self._with_outputs(order.handle)

@@ -241,6 +241,7 @@ class Experiment:
     failures: int = 0
     most_fused: int = 0
     longest_order: int = 0
+    most_evaluations: int = 0
     decisions: int = 0
     added: int = 0
     stopped: int = 0
@@ -326,6 +327,7 @@ class Experiment:
             self.units += len(ports.trace)
             self.most_fused = max(self.most_fused, ports.most_fused)
             self.longest_order = max(self.longest_order, ports.longest_order)
+            self.most_evaluations = max(self.most_evaluations, ports.most_evaluations)
         stops = {model: one.reason for (model, _), one in log.decisions.items() if one.verdict is Verdict.STOP}
         for model, mine in schedule.progress.items():
             status, reason = Status.FINISHED, None

@@ -201,6 +201,7 @@ class FakePorts:
         self.gone: set[int] = set()  # models that these ports have seen fail for good
         self.most_fused = 0  # the largest number of members in one pass
         self.longest_order = 0  # the largest number of visits in one order
+        self.most_evaluations = 0  # in one order
         self._free_at: dict[int, list[float]] = {}  # busy segment -> when each of its passes ends
         self._under_way: dict[int, set[Unit]] = {model: set() for model in log.models}
         self._passes: list[Pass] = []
@@ -216,7 +217,10 @@ class FakePorts:
         states = [self._started(unit) for unit in units]
         assert {unit.segment for unit in units} == {segment}
         if len(units) > 1:
-            assert all(isinstance(unit, Train) and self.attempts[unit] == 1 for unit in units)
+            assert all(self.attempts[unit] == 1 for unit in units)
+            sorts = {(unit.dataset, unit.part) if isinstance(unit, Evaluate) else "visit" for unit in units}
+            assert len(sorts) == 1, f"one order has {sorts}"
+            assert len(groups) == len(units) or sorts == {"visit"}, "evaluations are fused"
             assert len({unit.model for unit in units}) == len(units)
         for fused in groups:
             assert len(fused) <= self.plan.most_fused
@@ -226,7 +230,10 @@ class FakePorts:
         if len(groups) > 1:
             (series,) = {self.log.models[unit.model].series for unit in units}
             assert series and all(len(group) == 1 for group in groups)
-        self.longest_order = max(self.longest_order, len(groups))
+        if isinstance(units[0], Train):
+            self.longest_order = max(self.longest_order, len(groups))
+        else:
+            self.most_evaluations = max(self.most_evaluations, len(groups))
         queue = self._free_at.setdefault(segment, [])
         took = sum(max(self.seconds(unit) for unit in group) for group in groups)
         queue.append(max([self.now, *queue]) + took)

@@ -141,7 +141,7 @@ class LeavesAMemberBehind(Schedule):
 
 
 class FusesWhatHasFailed(Schedule):
-    def _is_untried_visit(self, unit):
+    def _is_untried(self, unit):
         return isinstance(unit, Train)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cerebro_db.core import errors, protocol
 from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument
-from cerebro_db.core.protocol import ORDERS, Failure, Order, Origin, Route, StateRef, TrainerSettings
+from cerebro_db.core.protocol import ORDERS, Failure, ModelState, Order, Origin, Route, StateRef, TrainerSettings
 from cerebro_db.core.protocol import answers as answers_module
 from cerebro_db.core.protocol.page import page
 from cerebro_db.nn.trainer import Trainer
@@ -136,10 +136,9 @@ def test_replies(data: Any, order: Order[Any]) -> None:
 
 
 def test_an_answer_that_was_collected() -> None:
-    order = protocol.Evaluate({}, "h", StateRef.seed())
-    evaluated = protocol.Evaluated(
-        3, math.inf, {"f1": [0.5, 1.0]}, protocol.MetricStates({"loss": [math.inf, 3]}), {}, 7
-    )
+    order = protocol.Evaluate("h", [ModelState({}, StateRef.seed())])
+    model = protocol.EvaluatedModel(3, math.inf, {"f1": [0.5, 1.0]}, protocol.MetricStates({"loss": [math.inf, 3]}), {})
+    evaluated = protocol.Evaluated([model, protocol.EvaluatedModel(error=Failure("CorruptState", "x"))], 7, 8, ["t"])
     collected = protocol.Collected(protocol.encode_answer(evaluated))
     assert protocol.reply_of(protocol.CollectResult(), protocol.reply_json(collected)) == collected
     assert collected.answer_to(order) == evaluated
@@ -149,9 +148,10 @@ def test_an_answer_that_was_collected() -> None:
 
 
 def test_a_loss_that_is_no_number() -> None:
-    evaluated = protocol.Evaluated(3, math.nan, {}, protocol.MetricStates({}), {})
-    reply = protocol.reply_of(protocol.Evaluate({}, "h", StateRef.seed()), protocol.reply_json(evaluated))
-    assert isinstance(reply, protocol.Evaluated) and math.isnan(reply.loss)
+    evaluated = protocol.Evaluated([protocol.EvaluatedModel(3, math.nan)])
+    order = protocol.Evaluate("h", [ModelState({}, StateRef.seed())])
+    reply = protocol.reply_of(order, protocol.reply_json(evaluated))
+    assert isinstance(reply, protocol.Evaluated) and math.isnan(reply.models[0].loss)
 
 
 @pytest.mark.parametrize("kind", CerebroError.__subclasses__(), ids=lambda kind: kind.__name__)
@@ -242,8 +242,9 @@ WRONG = [
     ("begin", {"computation": 3}, "begin.computation has to be a JSON object, not 3"),
     ("evaluate", {"state": {"origin": "full", "name": "n"}}, "a state from full needs a sha256"),
     ("evaluate", {"state": {"origin": "seed", "name": "n"}}, "a state from seed has no name"),
-    ("evaluate", {"state": {"origin": "held"}}, "evaluate.state.origin has to be seed or weights or full or resident"),
+    ("evaluate", {"state": {"origin": "held"}}, "state.origin has to be seed or weights or full or resident"),
     ("evaluate", {"state": {"origin": ["seed"]}}, "not a list"),
+    ("evaluate", {"state": {"origin": "seed"}, "rows": 1}, 'evaluate.models[0] has no field "rows"'),
     ("predict", {"state": {"origin": "seed"}, "out": "o"}, "a prediction needs a handle, or inputs and files"),
     ("keep_engines", {"engines": ["jax", None]}, "keep_engines.engines[1] has to be a text, not null"),
 ]  # fmt: skip
@@ -251,11 +252,12 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "fields", "said"), WRONG, ids=[said for _, _, said in WRONG])
 def test_what_is_wrong_is_said(name: str, fields: dict[str, Any], said: str) -> None:
-    given = {"configuration": {}, "handle": "h"} if name in ("evaluate", "predict") and "state" in fields else {}
-    if name == "predict":
-        del given["handle"]
+    if name == "evaluate":
+        fields = {"handle": "h", "models": [{"configuration": {}, **fields}]}
+    elif name == "predict":
+        fields = {"configuration": {}, **fields}
     with pytest.raises(InvalidArgument) as refused:
-        protocol.decode({"order": name, **given, **fields})
+        protocol.decode({"order": name, **fields})
     assert said in refused.value.message
 
 

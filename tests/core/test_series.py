@@ -1,4 +1,4 @@
-"""Several short visits in one order: which visits share one, and that the models stay the same."""
+"""Several short visits or evaluations in one order: which share one, and that the models stay the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from experiments import Experiment
 from fakes import models
 
-from cerebro_db.core.scheduling.plan import Evaluate, Plan, Train
+from cerebro_db.core.scheduling.plan import Evaluate, Plan, Unit
 from cerebro_db.core.scheduling.schedule import Schedule
 
 HALF_A_SECOND = 0.5
@@ -74,21 +74,46 @@ def test_a_visit_that_failed_before_is_alone() -> None:
     assert other is not None and all(visit != unit for visit in schedule.follow_ups(other))
 
 
-def test_an_evaluation_shares_no_order() -> None:
-    schedule = one_segment(range(1, 9), evaluations={"validation": {0: 0}}, evaluate_every=1)
-    kinds = []
-    for _ in range(32):
+def orders_of(schedule: Schedule, units: int, seconds: float) -> list[list[Unit]]:
+    """The first orders of a segment, all of which succeed; each unit takes so long."""
+    orders: list[list[Unit]] = []
+    while sum(map(len, orders)) < units:
         unit = schedule.take(0)
         assert unit is not None
-        others = schedule.follow_ups(unit)
-        kinds.append((type(unit), bool(others)))
-        for one in (unit, *others):
-            assert isinstance(one, type(unit))
-            schedule.succeeded(one, 0.001)
-    assert (Evaluate, False) in kinds and (Train, True) in kinds and (Evaluate, True) not in kinds
+        orders.append([unit, *schedule.follow_ups(unit)])
+        for one in orders[-1]:
+            schedule.succeeded(one, seconds)
+    return orders
+
+
+def test_short_evaluations_on_the_same_rows_share_an_order() -> None:
+    schedule = one_segment(range(1, 9), evaluations={"validation": {0: 0, 1: 0}}, evaluate_every=1)
+    orders = orders_of(schedule, 100, 0.001)
+    evaluations = [order for order in orders if isinstance(order[0], Evaluate)]
+    assert max(map(len, evaluations)) > 2 and len(evaluations[0]) == 1  # the pace of the first is not known
+    assert all(len({type(one) for one in order}) == 1 for order in orders)
+    assert all(len({one.part for one in order if isinstance(one, Evaluate)}) <= 1 for order in orders)
+
+
+def test_long_evaluations_share_no_order() -> None:
+    schedule = one_segment(range(1, 9), evaluations={"validation": {0: 0}}, evaluate_every=1)
+    orders = orders_of(schedule, 40, 0.6)
+    assert {len(order) for order in orders} == {1} and any(isinstance(order[0], Evaluate) for order in orders)
+
+
+def test_an_evaluation_that_failed_before_is_alone() -> None:
+    schedule = one_segment(range(1, 9), evaluations={"validation": {0: 0}}, evaluate_every=1)
+    orders_of(schedule, 30, 0.001)  # now the pace of all is known
+    while not isinstance(unit := schedule.take(0), Evaluate):
+        assert unit is not None
+        schedule.succeeded(unit, 0.001)
+    schedule.failed(unit, "the trainer died", try_again=True)
+    again = schedule.take(0)
+    assert again == unit and schedule.follow_ups(again) == []
 
 
 def test_whatever_happens_the_models_are_the_same() -> None:
     """Experiments compare each model with the one that trains undisturbed; some of them have long orders."""
-    longest = [Experiment(seed).run().longest_order for seed in range(1500)]
-    assert sum(one > 1 for one in longest) > 10 and max(longest) > 2
+    runs = [Experiment(seed).run() for seed in range(1500)]
+    for longest in ([one.longest_order for one in runs], [one.most_evaluations for one in runs]):
+        assert sum(one > 1 for one in longest) > 10 and max(longest) > 2

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core.protocol import Member, StateRef, TrainedGroup
+from cerebro_db.core.protocol import Evaluate, EvaluatedModel, Member, ModelState, StateRef, TrainedGroup
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
@@ -112,6 +112,44 @@ def test_fused_groups_beside_others(trainer: Trainer) -> None:
     assert [member.state.index for group in groups for member in group.members] == [0, 1, 2]
     tokens = [member.state.token for group in groups for member in group.members]
     assert tokens[1] is None and trainer.resident == sorted(token for token in tokens if token)
+
+
+def states_left(trainer: Trainer) -> list[ModelState]:
+    """The states of three models; that of the second and that of the third are in the trainer's memory."""
+    members = members_of(trainer)
+    groups = trainer.train_groups("digits", [[member] for member in members])
+    visits = [visit for member, group in zip(members, groups) for visit in visits_of([member], group)]
+    refs = [full(visits[0]), resident(visits[1]), resident(visits[2])]
+    return [ModelState(member.configuration, state) for member, state in zip(members, refs)]
+
+
+def figures(results: list[EvaluatedModel]) -> list[Any]:
+    return [(one.rows, one.loss, one.metrics, one.metric_states) for one in results]
+
+
+def test_several_evaluations_in_one_order_have_the_results_of_single_ones(trainer: Trainer) -> None:
+    first, second, third = states_left(trainer)
+    together = trainer(Evaluate("digits", [third, second, first, first]))
+    assert together.resident == [second.state.token]  # the first model has taken the place of the third
+    assert all(set(one.seconds) == {"build", "load", "evaluate"} for one in together.models)
+    first, second, third = states_left(trainer)
+    alone = [trainer.evaluate(one.configuration, "digits", one.state) for one in (third, second, first, first)]
+    assert figures(together.models) == figures(alone) and len({one.loss for one in alone}) == 3
+
+
+def test_the_error_of_an_evaluation_is_its_own(trainer: Trainer) -> None:
+    first, second, third = states_left(trainer)
+    expected = figures(trainer(Evaluate("digits", [third, first])).models)
+    first, second, third = states_left(trainer)
+    wrong = [
+        replace(second, configuration=c.configuration(c.mlp(classes=3), CATEGORICAL)),
+        replace(second, state=StateRef.full("never received", "0")),
+    ]
+    results = trainer(Evaluate("digits", [third, *wrong, first])).models
+    assert [one.error and one.error.kind for one in results] == [None, "ConfigurationFailed", "CorruptState", None]
+    assert figures([results[0], results[-1]]) == expected
+    gone = replace(second, state=StateRef.resident("nothing"))
+    failure("WrongState", trainer, Evaluate("digits", [first, gone]))
 
 
 def test_progress_counts_all_groups(trainer: Trainer) -> None:

@@ -14,10 +14,11 @@ import numpy as np
 from cerebro_db.core import frames, protocol
 from cerebro_db.core.protocol import (
     Evaluate,
-    Evaluated,
+    EvaluatedModel,
     Failure,
     Group,
     Member,
+    ModelState,
     Order,
     Origin,
     OutgoingState,
@@ -193,8 +194,11 @@ class Trainer:
         path = out if isinstance(out, str) else str(self.folder / ("out" if out is None else f"out.{out}"))
         return Member(configuration, seed, shuffle_seed, state or StateRef.seed(), out=path)
 
-    def evaluate(self, configuration: Json, handle: str, state: StateRef) -> Evaluated:
-        return self(Evaluate(configuration, handle, state))
+    def evaluate(self, configuration: Json, handle: str, state: StateRef) -> EvaluatedModel:
+        (result,) = self(Evaluate(handle, [ModelState(configuration, state)])).models
+        if result.error is not None:
+            raise OrderFailed(result.error)
+        return result
 
     def predict(self, configuration: Json, handle: str, state: StateRef, out: str) -> Predicted:
         return self(Predict(configuration, state, out, handle=handle))

@@ -43,6 +43,7 @@ from cerebro_db.core.protocol import (
     KeepEngines,
     LoadRows,
     Member,
+    ModelState,
     Order,
     PredictionInput,
     Rest,
@@ -271,6 +272,10 @@ def left_by(trained: protocol.Trained) -> tuple[StateRef, str]:
     return StateRef.full(f"state {trained.visit}", sha256, trained.left[0]), sha256
 
 
+def evaluation(state: StateRef) -> Evaluate:
+    return Evaluate("r", [ModelState(linear(), state)])
+
+
 def test_a_file_goes_from_visit_to_visit(segment: Worker) -> None:
     """An evaluation leaves it where it is, and the next visit takes it; then the state has to come as rows."""
     segment.open()
@@ -279,13 +284,13 @@ def test_a_file_goes_from_visit_to_visit(segment: Worker) -> None:
     state = segment.outgoing(first.visit, 0)
     reference, sha256 = left_by(first)
     for _ in range(2):
-        assert segment(Evaluate(linear(), "r", reference)).rows == ROWS
+        assert segment(evaluation(reference)).models[0].rows == ROWS
     second = segment(Train("r", [Group([member(linear(), reference)])]))
     segment.state("rows", state)
     by_rows = segment(Train("r", [Group([member(linear(), StateRef.full("rows", sha256))])]))
     assert left_by(second)[1] == left_by(by_rows)[1] != sha256
     assert segment.outgoing(second.visit, 0) == segment.outgoing(by_rows.visit, 0)
-    for order in (Train("r", [Group([member(linear(), reference)])]), Evaluate(linear(), "r", reference)):
+    for order in (Train("r", [Group([member(linear(), reference)])]), evaluation(reference)):
         with pytest.raises(WrongState, match="is gone"):
             segment(order)
     # What was refused was no visit, so the state of the last one can still be stored.
@@ -307,12 +312,12 @@ def test_a_file_is_for_the_user_that_left_it(segment: Worker, monkeypatch: Any) 
     assert current._segment is not None
     for another in ("../../etc/passwd", f"{reference.left}/..", "1-1/" + "0" * 31, "1-1/" + "0" * 32 + "\n"):
         with pytest.raises(InvalidArgument, match="no segment leaves"):
-            segment(Evaluate(linear(), "r", StateRef.full("s", "0", another)))
+            segment(evaluation(StateRef.full("s", "0", another)))
     with monkeypatch.context() as changed:
         changed.setattr(current._segment.received, "_user", lambda: 11)
         with pytest.raises(WrongState, match="is gone"):
-            segment(Evaluate(linear(), "r", reference))
-    assert segment(Evaluate(linear(), "r", reference)).rows == ROWS
+            segment(evaluation(reference))
+    assert segment(evaluation(reference)).models[0].rows == ROWS
 
 
 def test_files_stay_as_long_as_there_is_room(segment: Worker, monkeypatch: Any) -> None:
@@ -325,9 +330,9 @@ def test_files_stay_as_long_as_there_is_room(segment: Worker, monkeypatch: Any) 
         trained.append(segment(order))
         segment.outgoing(trained[-1].visit, 0)
     with pytest.raises(WrongState, match="is gone"):
-        segment(Evaluate(linear(), "r", left_by(trained[0])[0]))
+        segment(evaluation(left_by(trained[0])[0]))
     for one in trained[1:]:
-        assert segment(Evaluate(linear(), "r", left_by(one)[0])).rows == ROWS
+        assert segment(evaluation(left_by(one)[0])).models[0].rows == ROWS
     monkeypatch.setattr(states, "KEPT_BYTES", 10)
     assert segment(order).left == [None]
     monkeypatch.setattr(states, "KEPT_BYTES", 1 << 30)
@@ -352,8 +357,8 @@ def test_begin_and_collect(segment: Worker) -> None:
     reports = [protocol.progress_in(notice) for notice in segment.plpy.notices]
     assert all(report is not None and report.of == 300 * ROWS for report in reports)
     resident = trained.groups[0].members[0].state.token
-    evaluated = segment(Evaluate(linear(), "r", StateRef.resident(resident)))
-    assert evaluated.rows == ROWS and evaluated.worker_pid
+    evaluated = segment(evaluation(StateRef.resident(resident)))
+    assert evaluated.models[0].rows == ROWS and evaluated.worker_pid and evaluated.resident == [resident]
 
 
 def test_predictions_end_with_their_files(segment: Worker) -> None:

@@ -158,15 +158,25 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """The loss and the metrics of a model over the rows of a handle."""
+class EvaluatedModel:
+    """The loss and the metrics of a model over the rows of a handle, or the error for which it was not evaluated."""
 
-    rows: int  # number of rows
-    loss: float  # mean loss of the rows
-    metrics: Json  # of these rows; by name a number, or a list of numbers (one per class)
-    metric_states: MetricStates  # of these rows; with those of other parts they give the metrics of the whole
-    seconds: dict[str, float]  # seconds by stage: build, load, evaluate
+    rows: int = 0  # number of rows
+    loss: float = 0.0  # mean loss of the rows
+    metrics: Json = field(default_factory=dict)  # of these rows; by name a number, or a list of numbers (one per class)
+    metric_states: MetricStates = MetricStates({})  # of these rows; with those of other parts they give those of all
+    seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, evaluate
+    error: Optional[Failure] = None  # why the model was not evaluated
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The result of each model; a model that failed leaves the others as they are."""
+
+    models: list[EvaluatedModel]  # in the order of the models
     worker_pid: int = 0  # process id of the worker
+    trainer_pid: int = 0  # process id of the trainer
+    resident: list[str] = field(default_factory=list)  # tokens of all states that the trainer now has in memory
 
 
 @dataclass(frozen=True)

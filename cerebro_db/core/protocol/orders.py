@@ -33,6 +33,7 @@ from .parts import (
     CustomFunction,
     Group,
     Member,
+    ModelState,
     PredictionInput,
     StateRef,
     TrainerSettings,
@@ -193,14 +194,15 @@ class Train(Computation[Trained], route=Route.THROUGH):
 
 @dataclass(frozen=True)
 class Evaluate(Computation[Evaluated], route=Route.THROUGH):
-    """Compute the loss and the metrics of a model over the rows."""
+    """Compute the loss and the metrics of models over the rows, one model after the other."""
 
-    configuration: Json  # architecture, compile and fit parameters
     handle: str  # names the rows
-    state: StateRef  # the model's state
-    state_bytes: int = 0  # expected size of the state
+    models: list[ModelState]  # the models, in the order in which they are evaluated
     engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
     functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+    def __post_init__(self) -> None:
+        require(bool(self.models), "there is no model to evaluate")
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,15 @@ class Group:
 
 
 @dataclass(frozen=True)
+class ModelState:
+    """A model that is to be evaluated, in one of its states."""
+
+    configuration: Json  # architecture, compile and fit parameters
+    state: StateRef  # the model's state
+    state_bytes: int = 0  # expected size of the state
+
+
+@dataclass(frozen=True)
 class PredictionInput:
     """A column of rows to predict, in the form in which PostgreSQL holds arrays (nn/rows/arrays.py)."""
 

@@ -1,19 +1,27 @@
-"""Which visits begin together with another one: fused in one pass, or after it in the same order to a trainer.
+"""Which units begin together with another one: fused in one pass, or after it in the same order to a trainer.
 
 Visits that begin together reach the next segment together. So a segment takes only as many as leave the other segments
-their share of all work: a crowd of models would leave all segments idle but one.
+their share of all work: a crowd of models would leave all segments idle but one.  The same holds for evaluations: a
+model trains on when the order that evaluates it has ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .plan import Train
+from .plan import Evaluate, Train, Unit
 from .ring import power_of_two
 
 ROUNDING = 1 + 1e-9  # equal shares are equal, in whatever order they were added up
 
 Seconds = Callable[[int], float]  # of a model
+
+
+def are_alike(one: Unit, other: Unit) -> bool:
+    """Whether one order to a trainer can have both: two visits, or two evaluations on the same rows."""
+    if isinstance(one, Evaluate) and isinstance(other, Evaluate):
+        return (one.dataset, one.part) == (other.dataset, other.part)
+    return isinstance(one, Train) and isinstance(other, Train)
 
 
 def fused(candidates: Sequence[Train], work: Seconds, room: float, most: int) -> list[Train]:
@@ -30,15 +38,15 @@ def fused(candidates: Sequence[Train], work: Seconds, room: float, most: int) ->
     return chosen[: power_of_two(len(chosen) + 1) - 1]
 
 
-def in_series(candidates: Sequence[Train], work: Seconds, room: float, pace: Seconds, seconds: float) -> list[Train]:
-    """The visits that train after another one in the same order, which costs milliseconds however short its visits are.
+def in_series(candidates: Sequence[Unit], work: Seconds, room: float, pace: Seconds, seconds: float) -> list[Unit]:
+    """The units that come after another one in the same order, which costs milliseconds however short its units are.
 
     Each of them has a known pace, and in all they are expected to take no more than ``seconds``.
     """
-    chosen: list[Train] = []
-    for visit in candidates:
-        took = pace(visit.model)
-        if took and took <= seconds and work(visit.model) <= room * ROUNDING:
-            seconds, room = seconds - took, room - work(visit.model)
-            chosen.append(visit)
+    chosen: list[Unit] = []
+    for unit in candidates:
+        took = pace(unit.model)
+        if took and took <= seconds and work(unit.model) <= room * ROUNDING:
+            seconds, room = seconds - took, room - work(unit.model)
+            chosen.append(unit)
     return chosen

@@ -36,8 +36,9 @@ class Ports(Protocol):
     def start(self, groups: Sequence[Sequence[Unit]]) -> None:
         """Begin units on their segment and return at once.
 
-        A group is one unit, or several visits that train fused. Several groups train one after the other. Each unit has
-        an outcome of its own. A segment that reads ahead begins them after its current units.
+        A group is one unit, or several visits that train fused. Several groups are done one after the other: all are
+        visits, or all evaluate the same rows. Each unit has an outcome of its own. A segment that reads ahead begins
+        them after its current units.
         """
 
     def reads_ahead(self, segment: int) -> bool:
@@ -90,7 +91,7 @@ def run(schedule: Schedule, ports: Ports, policy: Policy | None = None, history:
                 if unit is not None:
                     group: list[Unit] = [unit, *schedule.fuse(unit)]
                     after = schedule.follow_ups(unit) if len(group) == 1 else []
-                    ports.start([group, *([visit] for visit in after)])
+                    ports.start([group, *([other] for other in after)])
         if not schedule.busy:
             raise RuntimeError("no unit is runnable and none is under way: the schedule is stuck")
         for outcome in ports.wait():

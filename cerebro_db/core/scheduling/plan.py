@@ -16,7 +16,7 @@ class ModelPlan:
     position: int  # where it enters the ring of segments
     visits: tuple[int, ...] | None = None  # the segments that it visits; None: all
     group: str | None = None  # its fusion group: models of one group may train fused; None: it trains alone
-    # Models of one series may train one after the other in one order to a trainer; None: one order per visit.
+    # Models of one series may train, or be evaluated, one after the other in one order; None: one order per unit.
     series: str | None = None
 
 
@@ -57,7 +57,7 @@ class Plan:
     evaluations: dict[str, dict[int, int]] = field(default_factory=dict)
     evaluate_every: int = 0  # epochs; 0: only after the last
     most_fused: int = 1  # how many models may train in one pass
-    series_seconds: float = 0.0  # how long the visits of one order may take in all; 0: one order per visit
+    series_seconds: float = 0.0  # how long the units of one order may take in all; 0: one order per unit
 
     def __post_init__(self) -> None:
         for name, least in (("segments", 1), ("epochs", 0), ("evaluate_every", 0), ("most_fused", 1)):

@@ -19,6 +19,22 @@ class Status(str, Enum):
 
 
 @dataclass
+class Spent:
+    """The seconds of some units that are done."""
+
+    seconds: float = 0.0
+    units: int = 0
+
+    def add(self, seconds: float) -> None:
+        self.seconds, self.units = self.seconds + seconds, self.units + 1
+
+    @property
+    def each(self) -> float | None:
+        """The mean; None before the first unit."""
+        return self.seconds / self.units if self.units else None
+
+
+@dataclass
 class Progress:
     """While a model is active, it has units waiting or under way, or it awaits a decision."""
 
@@ -33,8 +49,8 @@ class Progress:
     waiting: set[Unit] = field(default_factory=set)  # may begin as soon as their segments are idle
     under_way: set[Unit] = field(default_factory=set)
     tries: dict[Unit, int] = field(default_factory=dict)  # failed attempts at units that are not done
-    seconds: float = 0.0  # spent training, for the estimate of what remains
-    units: int = 0
+    visits: Spent = field(default_factory=Spent)  # for the estimate of what remains
+    evaluations: Spent = field(default_factory=Spent)
 
     def require_fits(self, hops: int, decision: Decision, models: Container[int | None]) -> None:
         """Refuse a decision on record that no schedule would have left there, if the model has so many hops."""

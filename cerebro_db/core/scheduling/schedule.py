@@ -6,7 +6,8 @@ as segments fall idle, so no segment waits at a barrier.
 
 These rules hold at any moment:
 
-* A segment works on one unit at a time, or on several visits of one order: fused, or one after the other.
+* A segment works on one unit at a time, or on several units of one order: visits that are fused, or visits or
+  evaluations one after the other.
 * A model trains on one segment at a time, because its state is in one place.
 * The next epoch of a model begins only when the evaluations of its last epoch are done, because they read the state
   that training would replace.
@@ -19,15 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ..events import Verdict
 from ..search.policy import Decision, NewModel
 from . import companions
 from .plan import Evaluate, ModelPlan, Plan, Train, Unit
-from .progress import Progress, Status
+from .progress import Progress, Spent, Status
 from .replay import Replay, copies
 
 MOST_TRIES = 3  # of a unit
+
+U = TypeVar("U", Train, Unit)
 
 
 class Schedule:
@@ -48,7 +52,7 @@ class Schedule:
         self._held: set[int] = set()  # models whose next visit waits until a replayed decision has copied their state
         # The same units as in Progress.waiting, by segment: 1,000 models are not searched for each hop.
         self._waiting: list[dict[Unit, None]] = [{} for _ in range(plan.segments)]
-        self._seconds, self._units = 0.0, 0  # of all models
+        self._visits, self._evaluations = Spent(), Spent()  # of all models
         for one in plan.models:
             self._add(one)
 
@@ -102,13 +106,9 @@ class Schedule:
     def remaining(self, model: int) -> float:
         """The estimated seconds of training that a model still needs."""
         mine = self.progress[model]
-        if mine.units:
-            unit = mine.seconds / mine.units
-        elif self._units:
-            unit = self._seconds / self._units  # until the model's own pace is known: the mean of all
-        else:
-            unit = 1.0
-        return unit * (mine.total - mine.hops)
+        # Until the model's own pace is known: the mean of all.
+        pace = mine.visits.each or self._visits.each
+        return (1.0 if pace is None else pace) * (mine.total - mine.hops)
 
     def awaiting(self) -> list[tuple[int, int]]:
         """The (model, epoch) that await a decision, by the model's number.
@@ -135,30 +135,37 @@ class Schedule:
 
     def fuse(self, unit: Unit) -> list[Train]:
         """Begin, with a unit that was just taken, the visits that train fused with it in one pass."""
-        beside = self._beside(unit, "group")
+        beside = [other for other in self._beside(unit, "group") if isinstance(other, Train)]
         if not beside:
             return []
         room = self._share_of_work() - self.remaining(unit.model)
         return self._begin_all(companions.fused(beside, self.remaining, room, self.plan.most_fused))
 
-    def follow_ups(self, unit: Unit) -> list[Train]:
-        """Begin, with a unit that was just taken, the visits that train after it in the same order to a trainer."""
-        left = self.plan.series_seconds - self._pace(unit.model)
+    def follow_ups(self, unit: Unit) -> list[Unit]:
+        """Begin, with a unit that was just taken, those that a trainer does after it in the same order.
+
+        After a visit these are visits, and after an evaluation those of other models on the same rows.
+        """
+        pace = self._visit_pace if isinstance(unit, Train) else self._evaluation_pace
+        left = self.plan.series_seconds - pace(unit.model)
         beside = self._beside(unit, "series") if 0 < left < self.plan.series_seconds else []
         if not beside:
             return []
         room = self._share_of_work() / 2 - self.remaining(unit.model)
-        return self._begin_all(companions.in_series(beside, self.remaining, room, self._pace, left))
+        return self._begin_all(companions.in_series(beside, self.remaining, room, pace, left))
 
     def succeeded(self, unit: Unit, seconds: float = 0.0) -> None:
         mine = self._release(unit)
         mine.tries.pop(unit, None)
         if isinstance(unit, Train):
             mine.hops += 1
-            mine.seconds, mine.units = mine.seconds + seconds, mine.units + 1
-            self._seconds, self._units = self._seconds + seconds, self._units + 1
+            mine.visits.add(seconds)
+            self._visits.add(seconds)
             self._hopped(unit.model)
-        elif not mine.waiting and not mine.under_way:
+            return
+        mine.evaluations.add(seconds)
+        self._evaluations.add(seconds)
+        if not mine.waiting and not mine.under_way:
             self._epoch_ended(unit.model)
 
     def failed(self, unit: Unit, reason: str, *, try_again: bool, most_tries: int = MOST_TRIES) -> bool:
@@ -303,20 +310,20 @@ class Schedule:
         mine.under_way.add(unit)
         self.busy.setdefault(unit.segment, set()).add(unit)
 
-    def _beside(self, unit: Unit, word: str) -> list[Train]:
-        """The visits that wait for a unit's segment and have the same group or series, the most urgent first.
+    def _beside(self, unit: Unit, word: str) -> list[Unit]:
+        """The units like this one that wait for its segment and have the same group or series, most urgent first.
 
-        A visit that has failed before is alone, so that it cannot fail others again.
+        A unit that has failed before is alone, so that it cannot fail others again.
         """
         same = getattr(self.progress[unit.model].plan, word)
-        if same is None or not self._is_untried_visit(unit):
+        if same is None or not self._is_untried(unit):
             return []
         found = [
             other
             for other in self._waiting[unit.segment]
             if getattr(self.progress[other.model].plan, word) == same
-            and isinstance(other, Train)
-            and self._is_untried_visit(other)
+            and companions.are_alike(unit, other)
+            and self._is_untried(other)
         ]
         return sorted(found, key=self._urgency, reverse=True)
 
@@ -324,18 +331,21 @@ class Schedule:
         """The seconds of work that are left, for each segment."""
         return sum(map(self.remaining, self._active)) / self.plan.segments
 
-    def _pace(self, model: int) -> float:
+    def _visit_pace(self, model: int) -> float:
         """The mean seconds of a model's visits so far; 0 if it has made none."""
-        mine = self.progress[model]
-        return mine.seconds / mine.units if mine.units else 0.0
+        return self.progress[model].visits.each or 0.0
 
-    def _begin_all(self, visits: list[Train]) -> list[Train]:
-        for visit in visits:
-            self._begin(visit)
-        return visits
+    def _evaluation_pace(self, model: int) -> float:
+        """The mean seconds of a model's evaluations so far; if there is none, of all; 0 if there is none either."""
+        return self.progress[model].evaluations.each or self._evaluations.each or 0.0
 
-    def _is_untried_visit(self, unit: Unit) -> bool:
-        return isinstance(unit, Train) and unit not in self.progress[unit.model].tries
+    def _begin_all(self, units: list[U]) -> list[U]:
+        for unit in units:
+            self._begin(unit)
+        return units
+
+    def _is_untried(self, unit: Unit) -> bool:
+        return unit not in self.progress[unit.model].tries
 
     def _offer(self, unit: Unit) -> None:
         self.progress[unit.model].waiting.add(unit)

@@ -139,7 +139,8 @@ class Driver:
         first = task.units[0]
         try:
             if isinstance(first, Evaluate):
-                return await evaluation.evaluate(self.units, worker, task, first, self.ahead)
+                todo = [unit for unit in task.units if isinstance(unit, Evaluate)]
+                return await evaluation.evaluate(self.units, worker, task, todo, self.ahead)
             groups = [[visit for visit in group if isinstance(visit, Train)] for group in task.groups]
             return await visit.train(self.units, worker, task, groups, self.ahead)
         except Refused as refused:

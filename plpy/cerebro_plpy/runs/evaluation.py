@@ -1,4 +1,7 @@
-"""An evaluation of a model on one part of a data set; with the last part come the metrics of all parts."""
+"""Evaluations of models on one part of a data set; with a model's last part come the metrics of all its parts.
+
+One order may evaluate several models, one after the other.  Each has a record of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +11,89 @@ from typing import Any
 
 from cerebro_db.core import protocol
 from cerebro_db.core.metrics import merged_means, of_means
-from cerebro_db.core.protocol import Evaluated, StateRef
+from cerebro_db.core.protocol import Evaluated, EvaluatedModel, ModelState, StateRef
 from cerebro_db.core.scheduling.plan import Evaluate
 
+from ..sessions.failures import Refused
 from ..sessions.overlap import Task
+from ..sessions.session import Statement
 from ..sessions.team import Worker
-from .unit import Result, Units
+from .unit import Fetched, Result, Units
 
 
-async def evaluate(units: Units, worker: Worker, task: Task, unit: Evaluate, share: bool) -> list[Result]:
-    """Evaluate a model on one part of a data set, and record that."""
-    model = units.model(unit)
-    wanted = [(model, unit.hop)]
-    fetched = await units.fetch_ahead(worker, task, wanted)
+async def evaluate(units: Units, worker: Worker, task: Task, todo: Sequence[Evaluate], share: bool) -> list[Result]:
+    """Evaluate models on one part of a data set, and record that in one transaction: a result for each, in order."""
+    # A state that the trainer still has is used before another model's state takes its place.
+    order = sorted(todo, key=lambda unit: unit.model not in worker.resident)
+    fetched = await units.fetch_ahead(worker, task, [(units.model(unit), unit.hop) for unit in order])
     with worker.tasks.computes(task):
         worker.session.progress = None
-        handle, reading = await units.read(worker, units.run.data(unit.dataset), unit.part, fetched)
-        task.shares_session = share or fetched is not None
-        began = worker.tasks.computing_since = datetime.now(timezone.utc)
+        found = await _evaluated(units, worker, task, order, fetched, share)
+    return [found[unit] for unit in todo]
 
-        def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
-            return protocol.Evaluate(
-                configuration=model.definition,
-                handle=handle,
-                state=refs[0],
-                state_bytes=model.state_bytes,
-                engine=model.engine,
-            )
 
-        found, fetching = await units.compute(worker, task, wanted, fetched, [], order)
-        seconds = {"data": reading, **found.seconds}
-        seconds["load"] = seconds.get("load", 0.0) + max(0.0, fetching - sum(found.seconds.values()))
+async def _evaluated(
+    units: Units, worker: Worker, task: Task, todo: Sequence[Evaluate], fetched: Fetched | None, share: bool
+) -> dict[Evaluate, Result]:
+    wanted = [(units.model(unit), unit.hop) for unit in todo]
+    handle, reading = await units.read(worker, units.run.data(todo[0].dataset), todo[0].part, fetched)
+    task.shares_session = share or fetched is not None
+    began = worker.tasks.computing_since = datetime.now(timezone.utc)
+
+    def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
+        models = [
+            ModelState(model.definition, state, state_bytes=model.state_bytes)
+            for (model, _), state in zip(wanted, refs)
+        ]
+        return protocol.Evaluate(handle, models, engine=wanted[0][0].engine)
+
+    answer, took = await units.compute(worker, task, wanted, fetched, [], order, resident=True)
+    worker.still_resident(answer.resident, answer.trainer_pid)
+    results: dict[Evaluate, Result] = {}
+    records: list[Statement] = []
+    for unit, mine, slice_of_time, seconds in zip(todo, answer.models, *_times(answer, reading, took)):
+        if mine.error is not None:
+            results[unit] = Result(error=Refused(mine.error.error()))
+            continue
         units.count(task, seconds, "evaluate")
-        metrics = await metrics_of_all(units, worker, task, unit, handle, found)
-        await units.log.evaluation(
-            unit,
-            began=began,
-            worker_pid=found.worker_pid,
-            rows=found.rows,
-            loss=found.loss,
-            metrics=metrics,
-            counted=found.metric_states,
-            seconds=seconds,
+        metrics = await metrics_of_all(units, worker, task, unit, handle, mine)
+        results[unit] = Result(None, mine.rows, mine.loss, metrics)
+        records.append(
+            units.log.evaluation(
+                unit,
+                mine,
+                metrics,
+                began=began,
+                slice_of_time=slice_of_time,
+                worker_pid=answer.worker_pid,
+                seconds=seconds,
+            )
         )
-        if metrics:  # they are on record now
+    if records:
+        await Statement.joined(records if len(records) == 1 else [Statement("BEGIN"), *records, Statement("COMMIT")])
+    for unit, result in results.items():
+        if result.metrics:  # they are on record now
             units.evaluated.pop((unit.model, unit.epoch, unit.dataset), None)
-    return [Result(None, found.rows, found.loss, metrics)]
+    return results
+
+
+def _times(answer: Evaluated, reading: float, took: float) -> tuple[list[tuple[float, float]], list[dict[str, float]]]:
+    """Of each model of an order: its part of the order's time, as fractions, and its seconds by stage."""
+    spent = [sum(model.seconds.values()) for model in answer.models]
+    whole, count, elapsed = sum(spent), len(spent), 0.0
+    beside = {"data": reading / count, "load": max(0.0, took - whole) / count}
+    slices, seconds = [], []
+    for model, mine in zip(answer.models, spent):
+        part = mine / whole if whole else 1 / count
+        slices.append((elapsed, elapsed + part))
+        elapsed += part
+        shared = {stage: model.seconds.get(stage, 0.0) + more for stage, more in beside.items()}
+        seconds.append({**model.seconds, **{stage: round(value, 6) for stage, value in shared.items()}})
+    return slices, seconds
 
 
 async def metrics_of_all(
-    units: Units, worker: Worker, task: Task, unit: Evaluate, handle: str, found: Evaluated
+    units: Units, worker: Worker, task: Task, unit: Evaluate, handle: str, found: EvaluatedModel
 ) -> dict[str, Any]:
     """The metrics over all parts of the data set, once the last part is evaluated; until then none.
 

@@ -21,7 +21,7 @@ from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongSt
 from cerebro_db.core.events import ENDINGS, Event, Initial, RunStatus
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import Name
-from cerebro_db.core.protocol import MetricStates, TrainedMember, codec
+from cerebro_db.core.protocol import EvaluatedModel, MetricStates, TrainedMember, codec
 from cerebro_db.core.scheduling.schedule import Evaluate, Train
 from cerebro_db.core.search.policy import Decision
 
@@ -494,20 +494,24 @@ class RunLog:
     def evaluation(
         self,
         unit: Evaluate,
+        evaluated: EvaluatedModel,
+        metrics: Mapping[str, Any],
         *,
         began: datetime,
+        slice_of_time: tuple[float, float],
         worker_pid: int,
-        rows: int,
-        loss: float,
-        metrics: Mapping[str, Any],
-        counted: MetricStates,
-        seconds: dict[str, float],
+        seconds: Mapping[str, float],
     ) -> Statement:
-        """Record an evaluation of a part.  ``metrics`` are those of all parts if it is the last, else empty."""
+        """Record an evaluation of a part.  ``metrics`` are those of all parts if it is the last, else empty.
+
+        ``began`` and ``slice_of_time`` are as in ``hop``.
+        """
         return Statement(
-            "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, started_at, worker_pid,"
-            " rows, loss, metric_name, metric, metrics, metric_states, seconds)"
-            f" VALUES ({', '.join(['%s'] * 15)})",
+            "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, worker_pid,"
+            " rows, loss, metric_name, metric, metrics, metric_states, seconds, started_at, finished_at)"
+            f" SELECT {', '.join(['%s'] * 13)}, %s::jsonb,"
+            "  clock.began + (clock.now - clock.began) * %s, clock.began + (clock.now - clock.began) * %s"
+            " FROM (SELECT %s::timestamptz AS began, clock_timestamp() AS now) clock",
             (
                 self.run,
                 unit.model,
@@ -515,14 +519,15 @@ class RunLog:
                 unit.dataset,
                 unit.part,
                 unit.segment,
-                began,
                 worker_pid,
-                rows,
-                metric_values.loggable(loss),
+                evaluated.rows,
+                metric_values.loggable(evaluated.loss),
                 *metric_values.first(metrics),
                 metric_values.to_json(metrics),
-                _recordable(counted),
+                _recordable(evaluated.metric_states),
                 json.dumps(seconds),
+                *slice_of_time,
+                began,
             ),
         )
 

@@ -101,13 +101,19 @@ class Units:
         task.may_compute, task.started = True, time.monotonic()
         return Fetched(fetched.refs, may_be_gone=fetched.may_be_gone)  # the statements have been sent
 
-    def fetch(self, worker: Worker, wanted: Sequence[tuple[Model, int]]) -> Fetched:
+    def fetch(self, worker: Worker, wanted: Sequence[tuple[Model, int]], *, resident: bool = False) -> Fetched:
         """How an order refers to the states of models after these hops, and what brings them to the segment.
 
-        A state whose file is still on this host is taken from there, and needs no rows.
+        A state whose file is still on this host is taken from there, and needs no rows.  Nor does one that the trainer
+        has in memory, if ``resident`` says that it is still there when the order comes to it.
         """
         fetched = Fetched([])
         for model, hop in wanted:
+            in_memory = worker.resident.get(model.number)
+            if resident and in_memory is not None and in_memory.hop == hop:
+                fetched.refs.append(StateRef.resident(in_memory.token))
+                fetched.may_be_gone = True
+                continue
             if hop == 0 and model.initial == Initial.RANDOM:
                 fetched.refs.append(StateRef.seed())
                 continue
@@ -149,14 +155,17 @@ class Units:
         fetched: Fetched | None,
         before: Sequence[Statement],
         order_for: Callable[[Sequence[StateRef]], Computation[A]],
+        *,
+        resident: bool,
     ) -> tuple[A, float]:
         """Give the trainer an order that needs states: the answer, and the seconds until it came.
 
-        The states were fetched ahead, or the one that is needed is resident, or they are fetched in the same message as
-        the order.  If one that was to be at hand is gone, the order is repeated with the rows of the state tables.
+        The states were fetched ahead, or they are resident (if ``resident`` says that these can be used), or they are
+        fetched in the same message as the order.  If one that was to be at hand is gone, the order is repeated with the
+        rows of the state tables.
         """
         give = self.team.order_and_share if task.shares_session else self.team.order
-        fetched = fetched or self._resident(worker, wanted) or self.fetch(worker, wanted)
+        fetched = fetched or self.fetch(worker, wanted, resident=resident)
         started = time.monotonic()
         try:
             answer = await give(worker, order_for(fetched.refs), before=[*before, *fetched.statements])
@@ -170,16 +179,6 @@ class Units:
             started = time.monotonic()
             answer = await give(worker, order_for(fetched.refs), before=fetched.statements)
         return answer, time.monotonic() - started
-
-    def _resident(self, worker: Worker, wanted: Sequence[tuple[Model, int]]) -> Fetched | None:
-        """The reference to the one state that is wanted, if the trainer still has it in memory."""
-        if len(wanted) != 1:
-            return None
-        ((model, hop),) = wanted
-        resident = worker.resident.get(model.number)
-        if resident is None or resident.hop != hop:
-            return None
-        return Fetched([StateRef.resident(resident.token)], may_be_gone=True)
 
     def count(self, task: Task, seconds: Mapping[str, float], stage: str) -> None:
         if not task.shares_session:  # else the times include waiting for other tasks

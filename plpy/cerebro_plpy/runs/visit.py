@@ -69,7 +69,15 @@ async def compute(
         # hop's own commit writes the log up to itself.
         before = [Statement(units.platform.committed_later(attempts.sql), attempts.parameters)]
     worker.tasks.computing_since = began
-    trained, took = await units.compute(worker, task, wanted, fetched, before, lambda refs: order(handle, refs))
+    trained, took = await units.compute(
+        worker,
+        task,
+        wanted,
+        fetched,
+        before,
+        lambda refs: order(handle, refs),
+        resident=len(wanted) == 1,  # of several visits, one may put its state where another's is
+    )
     computed = sum(sum(group.seconds.values()) for group in trained.groups)
     seconds = {"data": reading, "load": max(0.0, took - computed)}
     for group in trained.groups:

@@ -51,7 +51,8 @@ def filled(
             raise
         return replace(order, groups=groups, functions=functions)
     if isinstance(order, Evaluate):
-        return replace(order, state=received.filled(order.state), functions=functions)
+        models = [replace(model, state=received.filled(model.state)) for model in order.models]
+        return replace(order, models=models, functions=functions)
     return replace(order, functions=functions)  # type: ignore[type-var]
 
 
@@ -65,6 +66,8 @@ def configurations_of(order: Order[Any]) -> list[Json]:
     """One configuration for all that are built alike or fused: they name the same custom functions."""
     if isinstance(order, Train):
         return [group.members[0].configuration for group in order.groups]
+    if isinstance(order, Evaluate):
+        return [model.configuration for model in order.models]
     if isinstance(order, RehearseFusion):
         return order.configurations[:1]
     return [order.configuration]  # type: ignore[attr-defined]
@@ -74,7 +77,7 @@ def received_by(order: Computation[Any]) -> list[str]:
     """The names of the received states that an order needs."""
     states = [member.state for member in order.members] if isinstance(order, Train) else []
     if isinstance(order, Evaluate):
-        states = [order.state]
+        states = [model.state for model in order.models]
     return [state.name for state in states if state.name is not None]
 
 

@@ -38,7 +38,7 @@ def state_sizes(order: Computation[Any]) -> list[int]:
     """The bytes of the states that an order needs in memory, for each group of models that is there at once."""
     if isinstance(order, Train):
         return [sum(member.state_bytes for member in group.members) for group in order.groups]
-    return [order.state_bytes] if isinstance(order, Evaluate) else []
+    return [model.state_bytes for model in order.models] if isinstance(order, Evaluate) else []
 
 
 def require_memory(pid: int, state_bytes: int, on_gpu: bool, listen: Listen) -> None:

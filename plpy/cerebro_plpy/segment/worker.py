@@ -276,7 +276,9 @@ class Segment:
         self.received.drop(mine.states)
         if isinstance(answer, Trained):
             return self._trained(mine, answer)
-        return replace(answer, worker_pid=os.getpid()) if isinstance(answer, Evaluated) else answer
+        if isinstance(answer, Evaluated):
+            return replace(answer, worker_pid=os.getpid(), trainer_pid=mine.trainer.pid)
+        return answer
 
     def _trained(self, mine: UnderWay, answer: Trained) -> Trained:
         assert isinstance(mine.order, Train)

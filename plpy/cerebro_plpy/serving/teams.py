@@ -14,7 +14,7 @@ from cerebro_db.core import protocol
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.metrics import merged_means, of_means
 from cerebro_db.core.parameters import params
-from cerebro_db.core.protocol import Evaluated, MergeMetrics, MetricsMerged, StateRef
+from cerebro_db.core.protocol import EvaluatedModel, MergeMetrics, MetricsMerged, ModelState, StateRef
 
 from ..database.access import Database
 from ..sessions import kept_teams
@@ -67,12 +67,15 @@ def evaluate(
     compiled = {**model.definition["compile"], "optimizer": params.compile_params(PLAIN)["optimizer"]}
     configuration = {**model.definition, "compile": compiled}
 
-    async def steps(worker: Worker) -> Evaluated:
+    async def steps(worker: Worker) -> EvaluatedModel:
         handle, _ = await team.read(worker, data, parts[worker.segment])
         handles[worker.segment] = handle
         await send_weights(db, team, worker, model, name)
-        order = protocol.Evaluate(configuration=configuration, handle=handle, state=StateRef.weights(name))
-        return await team.order(worker, order)
+        order = protocol.Evaluate(handle, [ModelState(configuration, StateRef.weights(name))])
+        (result,) = (await team.order(worker, order)).models
+        if result.error is not None:
+            raise Refused(result.error.error())
+        return result
 
     found = list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values())
     loss = math.fsum(part.loss * part.rows for part in found) / sum(part.rows for part in found)
