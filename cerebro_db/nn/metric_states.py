@@ -47,15 +47,20 @@ def is_mean(metric: Any) -> bool:
     return isinstance(metric, keras.metrics.Mean) and type(metric).result is keras.metrics.Mean.result
 
 
-def read(model: Any) -> MetricStates:
-    """What the metrics have counted since they were last reset."""
-    means, others = {}, []
-    for name, metric in by_name(model).items():
-        if is_mean(metric):
-            means[name] = [float(np.asarray(metric.total)), float(np.asarray(metric.count))]
-        else:
-            others += [np.asarray(variable, "float64").ravel() for variable in metric.variables]
-    return MetricStates(means, _packed(np.concatenate(others)) if others else None)
+def read(model: Any, values_of: Callable[[list[Any]], list[np.ndarray]]) -> MetricStates:
+    """What the metrics have counted since they were last reset.  ``values_of``: reads variables."""
+    metrics_by_name = by_name(model)
+    means = {name: metric for name, metric in metrics_by_name.items() if is_mean(metric)}
+    others = [
+        variable for name, metric in metrics_by_name.items() if name not in means for variable in metric.variables
+    ]
+    found = values_of([one for metric in means.values() for one in (metric.total, metric.count)] + others)
+    totals, counts = found[: 2 * len(means) : 2], found[1 : 2 * len(means) : 2]
+    rest = [np.asarray(value, "float64").ravel() for value in found[2 * len(means) :]]
+    return MetricStates(
+        {name: [float(total), float(count)] for name, total, count in zip(means, totals, counts)},
+        _packed(np.concatenate(rest)) if rest else None,
+    )
 
 
 def merged(parts: Sequence[MetricStates]) -> MetricStates:

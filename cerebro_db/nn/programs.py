@@ -88,11 +88,12 @@ class Programs:
 
     def ready_to_train(self, configurations: Sequence[Json], dataset: Dataset, seed: int = 0) -> ReadyProgram:
         """The program that all the configurations share, compiled for so many members and for their batch size."""
-        keys = {fusion_key(configuration, dataset.layout) for configuration in configurations}
         ready = self.ready(configurations[0], dataset.layout, seed)
         members = len(configurations) if len(configurations) > 1 else 0
-        if members and (len(keys) > 1 or not ready.program.fusion):
-            raise InvalidArgument("these configurations cannot be fused")
+        if members:
+            keys = {fusion_key(configuration, dataset.layout) for configuration in configurations}
+            if len(keys) > 1 or not ready.program.fusion:
+                raise InvalidArgument("these configurations cannot be fused")
         fit = Fit.of(configurations[0])
         ready.program.require_values(dataset)
         with self.configuration_errors():

@@ -94,7 +94,8 @@ def load_members(programs: Programs, ready: ReadyProgram, members: Sequence[Memb
     """Bring the state of a single member into the program's variables, or return the states of several."""
     stacked = []
     for member in members:
-        ready.program.put_numbers(member.configuration)
+        if len(members) > 1:  # else they are those of the program that is ready
+            ready.program.put_numbers(member.configuration)
         programs.load(ready, member.configuration, member.state, member.seed)
         ready.program.start_metrics()
         if ready.program.fusion and len(members) > 1:

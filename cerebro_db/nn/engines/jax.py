@@ -132,8 +132,8 @@ class JaxProgram(KerasProgram):
         self._predict = jax.jit(self._predict_batch)
         self._order: tuple[Any, Any] = (None, None)  # the row order of this visit, and its copy on the device
 
-    def get_all(self) -> list[np.ndarray]:
-        return [np.asarray(value) for value in self.jax.device_get([variable.value for variable in self._state])]
+    def values_of(self, variables: list[Any]) -> list[np.ndarray]:
+        return [np.asarray(value) for value in self.jax.device_get([variable.value for variable in variables])]
 
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         self.touched()

@@ -194,7 +194,10 @@ class KerasProgram(abc.ABC):
             build.give_value(self._state[index], value)
 
     def get_all(self) -> list[np.ndarray]:
-        return [self.get(index) for index in range(len(self._state))]
+        return self.values_of(self._state)
+
+    def values_of(self, variables: list[Any]) -> list[np.ndarray]:
+        return [np.asarray(variable) for variable in variables]
 
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         for index, value in enumerate(values):
@@ -218,7 +221,7 @@ class KerasProgram(abc.ABC):
         self.model.reset_metrics()
 
     def metric_states(self) -> MetricStates:
-        return metric_states.read(self.model)
+        return metric_states.read(self.model, self.values_of)
 
     def metric_values(self, states: MetricStates) -> dict[str, Any]:
         return metric_states.values(self.model, states)

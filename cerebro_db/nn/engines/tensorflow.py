@@ -18,7 +18,7 @@ import numpy as np
 
 from cerebro_db.nn.engines.graphs import Graph, Graphs, ProgramGraphs
 from cerebro_db.nn.engines.program import KerasProgram
-from cerebro_db.nn.models import build, custom_functions
+from cerebro_db.nn.models import build, custom_functions, numbers
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.rows.data import Dataset, Slab
 
@@ -84,6 +84,7 @@ class TensorFlowProgram(KerasProgram):
         key = program_key(configuration, layout)
         self._kept = graphs, json.dumps([key, custom_functions.sources(key), seed is None])
         self._untraced = self._left_untraced()
+        self._metrics_reset: list[np.ndarray] | None = None  # the values of the metrics' variables after a reset
 
     @functools.cached_property
     def _graphs(self) -> ProgramGraphs:
@@ -103,14 +104,36 @@ class TensorFlowProgram(KerasProgram):
         else:
             super().set(index, tensor)
 
-    def get_all(self) -> list[np.ndarray]:
-        """Reads all variables in one call: a call for each takes 0.5 ms, as Keras makes it."""
-        return [tensor.numpy() for tensor in self._function("read")()]
+    # Twenty variables: Keras assigns them in 2.2 ms and reads them in 0.9 ms; the operations take 0.3 and 0.2 ms.
+
+    def values_of(self, variables: list[Any]) -> list[np.ndarray]:
+        read = self._tf.raw_ops.ReadVariableOp
+        values = [one.value for one in variables]
+        return [np.asarray(read(resource=one.handle, dtype=one.dtype).numpy()) for one in values]
 
     def set_all(self, values: Sequence[np.ndarray]) -> None:
-        """Assigns all variables in one call: a call for each takes 1.2 ms, as Keras makes it."""
         self.touched()
-        self._function("write")(*values)
+        self._assign(self._state, values)
+
+    def put_numbers(self, configuration: dict[str, Any]) -> None:
+        if self._numbers:
+            found = numbers.apart(configuration)[1]
+            self._assign(
+                [each for one in self._numbers for each in (one, one.complement)],
+                [np.asarray(each, "float32") for number in found for each in (number, 1.0 - number)],
+            )
+
+    def start_metrics(self) -> None:
+        variables = [variable for metric in self.model.metrics for variable in metric.variables]
+        if self._metrics_reset is None:
+            super().start_metrics()
+            self._metrics_reset = self.values_of(variables)
+        self._assign(variables, self._metrics_reset)
+
+    def _assign(self, variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+        assign = self._tf.raw_ops.AssignVariableOp
+        for variable, value in zip(variables, values):
+            assign(resource=variable.value.handle, value=value)
 
     def recipe_was_right_before(self) -> bool:
         return self._graphs.noted("recipe")
@@ -153,11 +176,6 @@ class TensorFlowProgram(KerasProgram):
 
     def _traced(self, what: str) -> Any:
         tf = self._tf
-        if what == "read":
-            return self._concrete(lambda: [variable.value.read_value() for variable in self._state], [])
-        if what == "write":
-            values = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self._state]
-            return self._concrete(self._write_values, [values])
         assert self.layout is not None
         inputs, outputs = (
             [tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in self.layout[end]]
@@ -185,10 +203,6 @@ class TensorFlowProgram(KerasProgram):
         # without autograph: Keras' steps are graph code already
         traced = self._tf.function(function, input_signature=signature, autograph=False, jit_compile=False)
         return traced.get_concrete_function()
-
-    def _write_values(self, values: list[Any]) -> None:
-        for variable, value in zip(self._state, values):
-            variable.value.assign(value)
 
     def _loop(self, what: str, step: Callable[[Any], Any]) -> Callable[[list[Any], Any], None]:
         """A function that runs a step on each batch of a slab; the last batch may have fewer rows, as with Keras."""

@@ -78,6 +78,9 @@ class TorchProgram(KerasProgram):
         """In the variable's own type: PyTorch has no unsigned integers, and computes with wider signed ones."""
         return super().get(index).astype(self.variables[index][1], copy=False)
 
+    def get_all(self) -> list[np.ndarray]:
+        return [self.get(index) for index in range(len(self._state))]
+
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
         """There is nothing to compile."""
 
