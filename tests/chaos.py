@@ -39,7 +39,7 @@ from tests.given_greenplum import GivenGreenplum
 from tests.sql.lab import CROSS, Lab, flower_model, layer, run, sequential
 
 SEGMENTS, EPOCHS = 2, 3
-OPTIONS = {"deterministic": True, "seed": 11}
+OPTIONS = {"deterministic": True, "seed": 11, "synchronous_commit": True}  # else a crash takes the last commits
 STUCK = 240.0  # seconds; a run that takes longer has failed, also on a slow machine
 LOST = "(SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s ORDER BY random() LIMIT 1)"
 

@@ -154,6 +154,17 @@ _TABLE = (
         unset="on for states of moderate size when moving them takes long compared with training",
     ),
     Option(
+        name="synchronous_commit",
+        type=bool,
+        what="""false commits visits and evaluations without waiting until the disk has them. A crash of the server can
+        then lose those of the last second, and cerebro.resume trains them again. Nothing else is lost, and the end
+        of a run waits for the disk. Visits with states of more than 512 kB wait for the disk in any case. true
+        follows the server's own setting synchronous_commit.""",
+        when="""true, if not even the last second may have to be trained again. Greenplum refuses false: each segment
+        there has a write-ahead log of its own, so a crash could lose a visit without those that come after it.""",
+        unset="false on PostgreSQL, true on Greenplum",
+    ),
+    Option(
         name="hang_after",
         type=int,
         what="""Number of seconds after which a trainer that reports no progress and uses no processor time is ended.

@@ -41,6 +41,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   cache_mb (maximum megabytes of rows cached in memory per segment),
   fuse (whether similar models train together in one pass; jax only),
   read_ahead (whether segments fetch the next state while they train),
+  synchronous_commit (whether the commit of a visit waits for the disk),
   hang_after (seconds without progress after which a trainer is ended) and
   replay (number of an earlier run whose options, seed and order of visits are used again).';
 

@@ -19,6 +19,7 @@ GOOD: dict[str, list[Any]] = {
     "cache_mb": [0, 2**31 - 1],
     "fuse": [True, False],
     "read_ahead": [True, False],
+    "synchronous_commit": [True, False],
     "hang_after": [0, 300, 2**31 - 1],
     "replay": [1, 12],
 }
@@ -32,6 +33,7 @@ BAD: dict[str, list[Any]] = {
     "cache_mb": [-1, 2**31, 0.5],
     "fuse": [1, "yes"],
     "read_ahead": [0, None],
+    "synchronous_commit": ["off", None],
     "hang_after": [-1, 1.5, "long", 2**31],
     "replay": [0, "12", True, 2**63],
 }

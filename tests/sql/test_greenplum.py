@@ -175,6 +175,13 @@ def test_rules_that_name_nothing(sql: Any, packed: None) -> None:
             sql("SELECT madlib_fit_multiple_model('packed', 'fast', 'mst', 1, use_gpus => true)")
 
 
+def test_commits_wait_for_the_disk(sql: Any, packed: None) -> None:
+    """Each segment has a log of its own, so a crash could lose a hop and keep later ones."""
+    with pytest.raises(psycopg2.Error, match="'synchronous_commit' cannot be false on Greenplum") as caught:
+        sql("SELECT fit('packed', 'hurried', 'mst', 1, options => %s)", json.dumps({"synchronous_commit": False}))
+    assert "write-ahead log of its own" in caught.value.diag.message_hint
+
+
 def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> None:
     """After a cancel within Python, Greenplum's own handler left sessions whose next call crashed the server."""
     pack = "SELECT training_preprocessor_dl('rows', 'again', 'y', 'x', seed => 1)"

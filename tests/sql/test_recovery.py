@@ -24,7 +24,8 @@ from tests.sql.lab import CROSS, Lab, commits_that_wait, eventually, fit_stateme
 SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 6, 2
 LONG = 1000  # epochs of runs that are stopped and never finish
 HOPS = SEGMENTS * EPOCHS * CONFIGURATIONS
-OPTIONS = {"deterministic": True, "seed": 9}
+# With synchronous_commit, what the log shows before a crash is there after it, too.
+OPTIONS = {"deterministic": True, "seed": 9, "synchronous_commit": True}
 
 
 @dataclass
@@ -357,6 +358,36 @@ def test_a_crash_and_an_immediate_stop(place: Lab, calm: Calm, cluster: Cluster)
     place.require_no_orphans()
     resumed_to_the_same_bits(place, run_id, calm, "crashed", least)
     assert not place.abandoned(), "later workers took away what the killed ones had left"
+
+
+@pytest.mark.needs_cluster
+def test_a_crash_takes_only_the_last_commits_that_did_not_wait(place: Lab, cluster: Cluster) -> None:
+    """And what is trained again has the same bits."""
+    run_id = place.submit("train", "hurried", "mst", LONG, options={**OPTIONS, "synchronous_commit": False})
+
+    def on_record() -> dict[tuple[int, int], str]:
+        rows = place("SELECT model, hop, state_sha256 FROM hop WHERE run = %s", run_id)
+        return {(model, hop): sha256 for model, hop, sha256 in rows}
+
+    def lost_in_a_crash() -> set[tuple[int, int]]:
+        # A heartbeat waits for the disk, and takes everything before it there.
+        newer = "SELECT count(*) > 2 FROM hop WHERE run = %s AND finished_at > (SELECT max(at) FROM heartbeat)"
+        eventually(lambda: place.value(newer, run_id), 120, "hops that came after the last heartbeat")
+        before = on_record()
+        cluster.restart("immediate")
+        back(place)
+        kept = on_record()
+        assert all(before.get(hop, sha256) == sha256 for hop, sha256 in kept.items())
+        assert not place("SELECT model FROM hop WHERE run = %s GROUP BY model HAVING count(*) <> max(hop)", run_id)
+        place("SELECT resume(%s, wait => false)", run_id)
+        eventually(lambda: before.keys() <= on_record().keys(), 120, "the lost hops are trained again")
+        after = on_record()
+        assert all(after[hop] == sha256 for hop, sha256 in before.items())
+        return before.keys() - kept.keys()
+
+    assert any(lost_in_a_crash() for _ in range(8)), "no commit was lost: they waited for the disk"
+    place("SELECT cancel(%s)", run_id)
+    assert place.value("SELECT wait(%s, 30)", run_id) == "cancelled"
 
 
 @pytest.mark.throw_away

@@ -84,6 +84,8 @@ class Platform(abc.ABC):
     waits_in_own_session: bool
     # A worker role acts for its user from the moment of its login, on the segments, too.  Otherwise SET ROLE is enough.
     sets_role_at_login: bool
+    # A crash of the server that loses a commit loses all commits after it, too: there is one write-ahead log.
+    loses_only_the_last_commits: bool
     # What makes a query call its function once on each server that has segments.
     on_every_server: str = ""
     # Settings that the doctor shows only on this platform, each with a note.  Every value is fine.

@@ -35,6 +35,7 @@ class Greenplum(Platform):
     # A segment's process that replaces a killed one knows the login, but no SET ROLE.  It has to finish what the killed
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True
+    loses_only_the_last_commits = False
     on_every_server = "FROM gp_dist_random('pg_catalog.gp_id')"
     shown_settings = (
         ("gp_enable_global_deadlock_detector", "if off, runs wait for transactions that have called cerebro.forget"),

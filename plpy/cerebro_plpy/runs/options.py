@@ -41,8 +41,20 @@ def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus
         "fuse": False if deterministic else given.get("fuse"),
         "read_ahead": given.get("read_ahead"),
         "cache_mb": given.get("cache_mb"),
+        "synchronous_commit": commit_option(db, given.get("synchronous_commit")),
         **{name: given[name] for name in ("precision", "replay") if name in given},
     }
+
+
+def commit_option(db: Database, waits: bool | None) -> bool | None:
+    """The option ``synchronous_commit``; an error where commits have to wait for the disk."""
+    if waits is False and not platform.of(db).loses_only_the_last_commits:
+        raise Unsupported(
+            f"{MODULE} error: option 'synchronous_commit' cannot be false on Greenplum.",
+            hint="Each segment has a write-ahead log of its own, so a crash could lose a visit and keep later ones."
+            " Leave the option out.",
+        )
+    return waits
 
 
 def choose_engine(engine: str, deterministic: bool, listen: Listen) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ..database.cancellation import Listen, listener
 from . import limits
 from .failures import Refused
 from .logins import WORKER, Owner
-from .session import Statement, configured
+from .session import Statement, configured, worker_settings
 from .team import Team, Worker
 
 APPLICATION = "cerebro_db waiting"  # the name by which people and cerebro._dismiss_waiting() know such a session
@@ -112,7 +112,7 @@ def _take(team: Team) -> bool:
             statement_timeout="0",
             application_name=team.application(worker.segment),
             idle_session_timeout="0",
-            **team.settings,
+            **worker_settings(team.commits_wait),
         )
         # Refused if the worker role is no longer a member of the user's role.
         await Statement("SET ROLE " + quote(kept.user.name))

@@ -278,6 +278,13 @@ class Session:
         self.slots.leave(self)
 
 
+def worker_settings(commits_wait: bool) -> dict[str, str]:
+    """The settings of worker sessions."""
+    # A trainer must not compute on for a driver that is gone; Greenplum's own planner (ORCA) is left out.
+    settings = {"client_connection_check_interval": "1s", "optimizer": "off"}
+    return settings if commits_wait else {**settings, "synchronous_commit": "off"}
+
+
 def configured(**settings: str) -> Statement:
     wanted = ", ".join(["(%s, %s)"] * len(settings))
     return Statement(

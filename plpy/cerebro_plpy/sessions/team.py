@@ -24,7 +24,7 @@ from ..database.polling import LISTEN_EVERY
 from . import logins
 from .failures import Refused, failure_of, session_was_lost
 from .overlap import TaskQueue
-from .session import ENDURE, Session, Statement, Work, in_format, wait_any
+from .session import ENDURE, Session, Statement, Work, in_format, wait_any, worker_settings
 
 MOST_ENDED = 5  # sessions of one segment that are ended while they are opened
 LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
@@ -84,9 +84,6 @@ class Worker:
 
 class Team:
     """The worker sessions of one call."""
-
-    # A trainer must not compute on for a driver that is gone; Greenplum's own planner (ORCA) is left out.
-    settings = {"client_connection_check_interval": "1s", "optimizer": "off"}
 
     def __init__(
         self, db: Database, owner: logins.Owner, dist_keys: Sequence[int], options: dict[str, Any], listen: Listen
@@ -169,12 +166,17 @@ class Team:
         session = logins.session_of(self.owner, self.application(segment), self.listen)
         session.lasting = True
         try:
-            session.configure(**self.settings)
+            session.configure(**worker_settings(self.commits_wait))
             session.send(self.open_trainer(segment))
         except BaseException:
             session.close()
             raise
         return session
+
+    @property
+    def commits_wait(self) -> bool:
+        """Whether commits wait for the disk, if the server's setting says so."""
+        return bool(self.options.get("synchronous_commit") or not self.platform.loses_only_the_last_commits)
 
     def application(self, segment: int) -> str:
         return f"cerebro_db segment {segment}"
