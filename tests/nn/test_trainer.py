@@ -467,7 +467,11 @@ def test_orders_that_make_no_sense(trainer: Trainer) -> None:
         ({"order": "dance"}, "dance"),
         ({"order": "train"}, "lacks"),
         ({}, "null"),
-        ({"order": "evaluate", "configuration": configuration, "handle": "digits", "state": {"origin": "x"}}, "origin"),
+        ({"order": "describe", "configuration": configuration, "engine": 1}, "engine"),
+        (
+            {"order": "evaluate", "handle": "digits", "models": [{"configuration": {}, "state": {"origin": "x"}}]},
+            "origin",
+        ),
         ({"order": "inspect"}, "takes no order"),
     ):
         assert said in failure("InvalidArgument", trainer.obey_document, document)
