@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cerebro_db.core.engines import OPTIONAL_PACKAGES, estimated_seconds, expected_faster, gpu_of_each_segment
+from cerebro_db.core.engines import (
+    OPTIONAL_PACKAGES,
+    estimated_seconds,
+    expected_faster,
+    gpu_of_each_segment,
+    known_faster,
+)
 
 
 def test_optional_packages_have_the_versions_of_pyproject():
@@ -40,7 +46,7 @@ def test_segments_share_compiled_programs():
     assert estimated_seconds(trials, sizes, 3000, segments=4) == estimated_seconds(trials, sizes, 3000, segments=8)
 
 
-def test_tensorflow_is_tried_first_with_convolutions_and_on_gpus():
+def test_tensorflow_is_first_with_convolutions_and_on_gpus():
     dense = {"class_name": "Dense", "config": {"name": "Conv", "units": 3}}
     convolution = {"class_name": "DepthwiseConv2D", "config": {"kernel_size": [3, 3]}}
     flat = {"class_name": "Sequential", "config": {"layers": [dense, dense]}}
@@ -49,3 +55,5 @@ def test_tensorflow_is_tried_first_with_convolutions_and_on_gpus():
     assert expected_faster([flat, flat], gpus=False) == "jax"
     assert expected_faster([flat, deep], gpus=False) == "tensorflow"
     assert expected_faster([flat], gpus=True) == "tensorflow"
+    assert known_faster(deep, gpus=False) == "tensorflow"
+    assert known_faster(flat, gpus=False) is None and known_faster(deep, gpus=True) is None

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from cerebro_db.core.engines import AUTO, estimated_seconds, expected_faster
+from cerebro_db.core.engines import AUTO, estimated_seconds, expected_faster, known_faster
 
 from .log import RunLog
 from .run import EarlierTrial, Figures, Model, Run
@@ -33,6 +33,7 @@ def choose(run: Run, log: RunLog) -> None:
             model.engine, _ = earlier.get(model.number, ("", None))
     elif fresh:
         recall(run, log, fresh)
+        settle_convolutions(run, [model for model in fresh if not model.engine])
     first = first_tried(run)
     start_with(run.options, Counter(model.engine or first for model in run.models.values()))
 
@@ -43,9 +44,22 @@ def start_with(options: dict[str, Any], engines: Counter[str]) -> None:
 
 
 def first_tried(run: Run) -> str:
-    """The engine that is tried first with the models for which none is chosen yet."""
-    undecided = [model.definition["architecture"] for model in run.models.values() if not model.engine]
-    return expected_faster(undecided, bool(run.options.get("gpus")))
+    """The engine that is tried first with the models for which none is chosen yet.
+
+    A run with convolutions needs TensorFlow, so other models are tried with that, too: to start another engine takes
+    seconds.
+    """
+    architectures = [model.definition["architecture"] for model in run.models.values()]
+    return expected_faster(architectures, bool(run.options.get("gpus")))
+
+
+def settle_convolutions(run: Run, undecided: Sequence[Model]) -> None:
+    """Where the answer is known, a trial would only cost time."""
+    for model in undecided:
+        if engine := known_faster(model.definition["architecture"], bool(run.options.get("gpus"))):
+            others = [other for other in run.options["among"] if other != engine]
+            model.engine = engine
+            model.trial = {"untried": {other: "on processors it takes longer for convolutions" for other in others}}
 
 
 def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
