@@ -6,7 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator
 from functools import partial
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 from cerebro_db.core.names import quote
 
@@ -16,14 +16,16 @@ from ..database.relations import Relation
 from ..segment.prediction import Prediction
 from ..segment.worker import Segment
 from . import staging, trainers
-from .chunks import Source
-from .trained import Model
-from .trainers import PredictionOrder
+
+if TYPE_CHECKING:
+    from .chunks import Source
+    from .trained import Model
+    from .trainers import PredictionOrder
 
 SMALL_TABLE = 4 << 20  # bytes; a smaller table is predicted by one trainer, which saves the start of others
 
 # Predicts, and returns the table that has the answers for all rows; drop it when they are read.
-Predict = Callable[[Model, PredictionOrder, Source], str]
+Predict = Callable[["Model", "PredictionOrder", "Source"], str]
 
 
 @contextlib.contextmanager

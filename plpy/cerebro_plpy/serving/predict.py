@@ -13,10 +13,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
-from . import execution, predictions, trainers
-from .chunks import Source
-from .inputs import as_trained
-from .trained import class_values, read_model
+from . import execution, trainers
 
 PREDICT = "madlib_keras_predict"
 
@@ -36,6 +33,12 @@ def keras_predict(
     kind, number = prediction_type(pred_type)
     test = relations.filled(db, test_table, PREDICT, argument="test_table")
     with execution.place_for(db, test, use_gpus, PREDICT) as predict:
+        # Only now: importing these takes a new session as long as its trainer takes to start.
+        from . import predictions
+        from .chunks import Source
+        from .inputs import as_trained
+        from .trained import class_values, read_model
+
         model = read_model(db, model_table, mst_key, PREDICT)
         output = relations.new(db, output_table, PREDICT)
         present = relations.columns(db, test)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
+from typing import TYPE_CHECKING
 
 from cerebro_db.core.names import STATE_SCHEMA, quote
 
 from ..platform import Platform
-from ..sessions.session import Session
+
+if TYPE_CHECKING:
+    from ..sessions.session import Session
 
 FORGOTTEN_AFTER = 86400  # seconds; no prediction takes so long
 COLUMNS = "(__dist_key__ integer, rows bigint, ids text[], answers cerebro._prediction[])"

@@ -9,23 +9,24 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.parameters import params
 from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef, TrainerSettings
 
 from .. import platform
-from ..data.preparation import SourceVariable
 from ..database.access import Database
 from ..platform.machine import cores
 from ..segment import current
 from ..segment.prediction import Prediction
 from ..segment.worker import Segment
 from ..sessions import limits
-from .trained import Model
+
+if TYPE_CHECKING:
+    from ..data.preparation import SourceVariable
+    from .trained import Model
 
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
@@ -54,6 +55,8 @@ class PredictionOrder:
 
 
 def prediction_order(model: Model, inputs: Sequence[SourceVariable], best: BestClasses | None) -> PredictionOrder:
+    from cerebro_db.core.parameters import params  # only now: the trainer starts meanwhile
+
     # Nothing of how a model was trained has a part in its predictions, and without it the model is built sooner.
     configuration = {**model.definition, "compile": params.compile_params(PLAIN), "fit": params.fit_params(None)}
     return PredictionOrder(configuration, [PredictionInput(**variable.for_prediction()) for variable in inputs], best)
