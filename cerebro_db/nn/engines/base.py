@@ -7,16 +7,18 @@ learning rate, a penalty) share one program; their states and numbers are exchan
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from cerebro_db.core.engines import ENGINES
-from cerebro_db.core.errors import Unsupported
+from cerebro_db.core.errors import ConfigurationFailed, Unsupported
 from cerebro_db.core.protocol import MetricStates
 from cerebro_db.nn.rows.data import Dataset, Slab
 
@@ -143,3 +145,21 @@ def open_engine(name: str, *, threads: int | None, deterministic: bool, compiled
     """
     engine: Engine = import_engine(name).open(threads, deterministic, compiled)
     return engine
+
+
+@contextlib.contextmanager
+def without_tensorflow() -> Iterator[None]:
+    """Turns Keras' error about a missing TensorFlow into one that a user can act on.
+
+    Some of Keras' layers (RandomFlip, IntegerLookup) need TensorFlow with any engine. TensorFlow is installed, only not
+    imported, so Keras' advice to install it would mislead.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not re.search("requires (the tensorflow module|TensorFlow)", str(error)):
+            raise
+        raise ConfigurationFailed(
+            "a layer of the architecture works with TensorFlow only",
+            hint='Train it with the engine tensorflow, or with "auto", which tries the engines for each architecture.',
+        ) from error

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_db.nn.engines.program import KerasProgram, without_tensorflow
+from cerebro_db.nn.engines.base import without_tensorflow
+from cerebro_db.nn.engines.program import KerasProgram
 from cerebro_db.nn.rows.data import Dataset, Slab, most_batches
 
 UNREADABLE = re.compile("Error reading persistent compilation cache")  # how JAX's warning begins

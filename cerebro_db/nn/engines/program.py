@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import gc
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,24 +43,6 @@ def whole_state(model: Any) -> list[Any]:
 def large(variables: list[Any]) -> bool:
     """Whether collecting garbage at once, to free the memory of such variables, is worth its time."""
     return sum(math.prod(variable.shape) for variable in variables) > LARGE
-
-
-@contextlib.contextmanager
-def without_tensorflow() -> Iterator[None]:
-    """Turns Keras' error about a missing TensorFlow into one that a user can act on.
-
-    Some of Keras' layers (RandomFlip, IntegerLookup) need TensorFlow with any engine. TensorFlow is installed, only not
-    imported, so Keras' advice to install it would mislead.
-    """
-    try:
-        yield
-    except Exception as error:
-        if not re.search("requires (the tensorflow module|TensorFlow)", str(error)):
-            raise
-        raise ConfigurationFailed(
-            "a layer of the architecture works with TensorFlow only",
-            hint='Train it with the engine tensorflow, or with "auto", which tries the engines for each architecture.',
-        ) from error
 
 
 class KerasProgram(abc.ABC):

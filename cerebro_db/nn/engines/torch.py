@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_db.nn.engines.program import KerasProgram, without_tensorflow
+from cerebro_db.nn.engines.base import without_tensorflow
+from cerebro_db.nn.engines.program import KerasProgram
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 
