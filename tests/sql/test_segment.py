@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cerebro_db.core import protocol
+from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import (
     CerebroError,
     ConfigurationFailed,
@@ -46,10 +47,12 @@ from cerebro_db.core.protocol import (
     ModelState,
     Order,
     PredictionInput,
+    RehearseFusion,
     Rest,
     StateRef,
     Train,
     TrainerSettings,
+    TryEngine,
     WorkerOpened,
 )
 from cerebro_plpy.database.access import Database
@@ -359,6 +362,35 @@ def test_begin_and_collect(segment: Worker) -> None:
     resident = trained.groups[0].members[0].state.token
     evaluated = segment(evaluation(StateRef.resident(resident)))
     assert evaluated.models[0].rows == ROWS and evaluated.worker_pid and evaluated.resident == [resident]
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+def test_a_trainer_on_a_pretended_gpu(segment: Worker, monkeypatch: Any, engine: str) -> None:
+    """Where there is no GPU, a framework that is told to use number 0 computes on the processor.
+
+    All else is as on a GPU: trials, rehearsals, mixed precision, resident states, and no limit of private memory.
+    """
+    segment.open(engine=engine)
+    segment.rows("r")
+    layers = [c.layer("Dense", name, units=units) for name, units in (("hidden", 8), ("out", 1))]
+    mixed = computed_in(c.sequential(c.input_layer([4]), *layers), "mixed_bfloat16")
+    order = Train("r", [Group([member(linear())]), Group([member({**linear(), "architecture": mixed})])])
+    expected = [group.members[0] for group in segment(order).groups]
+    monkeypatch.setattr(machine, "gpus", lambda: 2)
+    with pytest.raises(Plpy.Error, match="there is no GPU 2 here"):
+        segment.open(engine=engine, gpu=2)
+    monkeypatch.setattr(memory, "limit_of_trainers", lambda db: 1)  # megabyte
+    segment.open(engine=engine, gpu=1)
+    segment.rows("r")
+    assert segment(TryEngine(linear(), "r")).batch > 0
+    found = [group.members[0] for group in segment(order).groups]
+    assert [one.state.sha256 for one in found] == [one.state.sha256 for one in expected]
+    evaluated = segment(evaluation(StateRef.resident(found[0].state.token)))
+    assert evaluated.models[0].error is None and evaluated.models[0].rows == ROWS
+    if engine == "jax":
+        assert segment(RehearseFusion([linear(0.01), linear(0.02)], "r")).alone > 0
+        fused = segment(Train("r", [Group([member(linear(0.01)), member(linear(0.02), number=1)])]))
+        assert len(fused.groups[0].members) == 2 and all(one.finite for one in fused.groups[0].members)
 
 
 def test_predictions_end_with_their_files(segment: Worker) -> None:
