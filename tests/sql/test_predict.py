@@ -354,6 +354,20 @@ def test_a_row_that_cannot_be_used(place: Lab, value: str, says: str, many: bool
     assert place.value("SELECT count(*) FROM said") == 12
 
 
+@pytest.mark.parametrize("column", ["id", "x"])
+def test_a_null_among_rows_that_are_not_counted_first(place: Lab, column: str) -> None:
+    place("CREATE TABLE odd AS SELECT id, x FROM points")
+    place(f"UPDATE odd SET {column} = NULL WHERE id = {MANY - 7}; ANALYZE odd")
+    with pytest.raises(psycopg2.Error) as error:
+        predict(place, "odd")
+    assert error.value.diag.message_primary == "madlib_keras_predict: 1 rows of 'odd' have a NULL in id, x."
+    assert error.value.pgcode == "22000" and error.value.diag.message_hint
+    place(f"DELETE FROM odd WHERE {column} IS NULL")
+    predict(place, "odd")
+    assert place.value("SELECT count(*) FROM said") == MANY - 1
+    place("DROP TABLE odd")
+
+
 def test_a_null_that_was_not_there_when_they_were_counted(place: Lab) -> None:
     if place.greenplum:
         pytest.skip("how often the rows of a view are computed is another matter there")

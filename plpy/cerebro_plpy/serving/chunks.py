@@ -36,10 +36,15 @@ class Source:
     def at_a_time(self) -> int:
         return max(1, min(CHUNK_ROWS, CHUNK_BYTES // self.row_bytes))
 
-    def shares(self, db: Database, keys: Sequence[int], rows: int) -> list[str]:
-        """One query per key: the chunks of its session's share (columns __dist_key__, rows, ids, variables)."""
-        if blocks := self._blocks(db):
-            step = max(1, min(self._most_blocks, self.at_a_time * blocks // max(1, rows), blocks // len(keys)))
+    def shares(self, db: Database, keys: Sequence[int], rows: int | None = None) -> list[str]:
+        """One query per key: the chunks of its session's share (columns __dist_key__, rows, ids, variables).
+
+        If the number of rows is not given, the server's estimate will do: it decides only how many rows a chunk has.
+        """
+        blocks, estimate = self._blocks(db)
+        if blocks:
+            found = (rows if rows is not None else estimate) or self.count()
+            step = max(1, min(self._most_blocks, self.at_a_time * blocks // max(1, found), blocks // len(keys)))
             starts = [blocks // step * part // len(keys) * step for part in range(len(keys))]
             # The last stretch ends where the table ends when the query begins: rows may have moved there meanwhile.
             end = f"pg_catalog.pg_relation_size({self.table.oid}::oid) / current_setting('block_size')::bigint"
@@ -48,25 +53,24 @@ class Source:
         turn = f"abs(hashtext({self.identity}::text)::bigint) % {len(keys)}"
         return [self._in_turns(key, f"{turn} = {part}") for part, key in enumerate(keys)]
 
-    def _blocks(self, db: Database) -> int:
-        """The number of blocks of the table, or 0 if its rows cannot be read by ranges of blocks.
+    def _blocks(self, db: Database) -> tuple[int, int]:
+        """The number of blocks of the table, and an estimate of its rows; 0: there is none.
 
-        Policies are evaluated before the range, and tables that inherit from it have blocks of their own.
+        There are no blocks if its rows cannot be read by ranges of them: policies are evaluated before the range, and
+        tables that inherit from it have blocks of their own.
         """
-        if not self._most_blocks:
-            return 0
-        return int(
-            db.value(
-                "SELECT GREATEST(1, pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::bigint)"
-                " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam"
-                " WHERE c.oid = $1::oid AND c.relkind IN ('r', 'm') AND a.amname = 'heap'"
-                " AND NOT c.relrowsecurity AND NOT c.relhassubclass"
-                " AND current_setting('server_version_num')::integer >= 140000",
-                ("bigint",),
-                self.table.oid,
-            )
-            or 0
+        found = self._most_blocks and db.one(
+            "SELECT b.blocks, CASE WHEN c.relpages > 0 THEN GREATEST(0, c.reltuples / c.relpages * b.blocks)::bigint"
+            " ELSE 0 END AS rows"
+            " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam CROSS JOIN LATERAL (SELECT"
+            "  GREATEST(1, pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::bigint)) AS b (blocks)"
+            " WHERE c.oid = $1::oid AND c.relkind IN ('r', 'm') AND a.amname = 'heap'"
+            " AND NOT c.relrowsecurity AND NOT c.relhassubclass"
+            " AND current_setting('server_version_num')::integer >= 140000",
+            ("bigint",),
+            self.table.oid,
         )
+        return (int(found["blocks"]), int(found["rows"])) if found else (0, 0)
 
     @property
     def _most_blocks(self) -> int:
@@ -78,7 +82,7 @@ class Source:
             f"SELECT {int(key)} AS __dist_key__, c.* FROM generate_series({start}, {until} - 1, {step}) AS b (block)"
             f" CROSS JOIN LATERAL (SELECT {gathered(f'{self.identity}::text', self._arrays({}))}"
             f" FROM {self.table.sql} AS s WHERE s.ctid >= pg_catalog.format('(%s,0)', b.block)::tid"
-            f" AND s.ctid < pg_catalog.format('(%s,0)', b.block + {step})::tid) c WHERE c.rows > 0"
+            f" AND s.ctid < pg_catalog.format('(%s,0)', b.block + {step})::tid) c WHERE c.rows <> 0"
         )
 
     def _in_turns(self, key: int, condition: str) -> str:
@@ -126,6 +130,10 @@ class Source:
 
 
 def gathered(identity: str, arrays: Sequence[str]) -> str:
-    """The aggregates of a chunk.  All have the rows in the same order, in which the rows come."""
+    """The aggregates of a chunk.  All have the rows in the same order, in which the rows come.
+
+    A chunk with a row that has no id has -1 rows, which cannot be predicted.
+    """
     variables = ", ".join(f"string_agg({array}, '')" for array in arrays)
-    return f"count(*) AS rows, array_agg({identity}) AS ids, ARRAY[{variables}] AS variables"
+    rows = f"CASE count({identity}) WHEN count(*) THEN count(*) ELSE -1 END"
+    return f"{rows} AS rows, array_agg({identity}) AS ids, ARRAY[{variables}] AS variables"

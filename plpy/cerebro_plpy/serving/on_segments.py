@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+import psycopg2
+
 from .. import platform
 from ..data.visibility import refuse_transaction
 from ..database import relations
 from ..database.access import Database
 from ..sessions import logins
+from ..sessions.failures import Refused
 from ..sessions.session import Session
 from ..sessions.team import Team
 from . import staging, teams, trainers
@@ -30,8 +33,7 @@ def predict(
     def predicted(team: Team) -> str:
         table, copy = staging.new_name(), staging.new_name()
         copied = not here.runs_functions_in_session  # functions get only rows stored on their segment
-        rows = source.count()  # while the trainers start
-        shares = [source.share_of_copy(copy, key) for key in keys] if copied else source.shares(db, keys, rows)
+        shares = [source.share_of_copy(copy, key) for key in keys] if copied else source.shares(db, keys)
         sessions = [worker.session for worker in team.workers]
         first = sessions[0]
         staging.drop_forgotten(first)
@@ -55,7 +57,12 @@ def predict(
         return table
 
     with teams.team_of(db, keys, trainers.options(db, use_gpus, module, keys)) as team:
-        return teams.again_if_lost(team, lambda: predicted(team))
+        try:
+            return teams.again_if_lost(team, lambda: predicted(team))
+        except (Refused, psycopg2.Error):
+            # Only now, because it takes as long as a good part of predicting: are NULLs to blame?
+            source.count()
+            raise
 
 
 def _begin_with_one_snapshot(sessions: Sequence[Session]) -> None:
