@@ -35,6 +35,8 @@ VIEWS = {
 }
 FUNCTIONS = {
     "Packing tables": [
+        "pack",
+        "prepared_columns",
         "training_preprocessor_dl",
         "validation_preprocessor_dl",
         "convert_array_to_bytea",

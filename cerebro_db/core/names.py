@@ -1,4 +1,4 @@
-"""SQL identifiers: parsing, checking and quoting.  No other module does any of these by itself.
+"""SQL identifiers: parsing, checking and quoting; and texts as constants.  No other module does these by itself.
 
 Users write table names as in SQL: ``iris``, ``my_schema.iris``, ``"My Table"``, ``s."My Table"``.  A name without
 quotes is folded to lower case.  A name in quotes is taken literally.
@@ -21,6 +21,17 @@ def quote(identifier: str) -> str:
     """The identifier as SQL text, with quotes that are safe for any content."""
     check(identifier)
     return '"' + identifier.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """The text as an SQL constant, whatever ``standard_conforming_strings`` says.
+
+    Values are parameters of statements.  This is for expressions that are part of several statements.
+    """
+    if "\0" in text:
+        raise InvalidName("a text must not contain a zero byte")
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'" if "\\" not in text else "E'" + doubled.replace("\\", "\\\\") + "'"
 
 
 def check(identifier: str) -> str:

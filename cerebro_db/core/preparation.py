@@ -2,15 +2,20 @@
 
 Packing, validation packing, evaluation and prediction all apply this document.  The kinds:
 
-| kind    | parameters   | values of the variable                                                             |
-|---------|--------------|------------------------------------------------------------------------------------|
-| as_is   | –            | numbers as they are: small integers stay integers, all others become float32       |
-| divided | by           | the same, divided by a constant: integers when they are read, floats when packed   |
-| one_hot | type, labels | a class label as a vector with a 1 at the place of its class                       |
-| encoded | –            | the user's own vector of integers, a target, as int16                              |
-| real    | –            | numbers to predict, as float32                                                     |
+| kind       | parameters      | values of the variable                                                           |
+|------------|-----------------|----------------------------------------------------------------------------------|
+| as_is      | –               | numbers as they are: small integers stay integers, all others become float32     |
+| divided    | by              | the same, divided by a constant: integers when they are read, floats when packed |
+| one_hot    | type, labels    | a class label as a vector with a 1 at the place of its class                     |
+| encoded    | –               | the user's own vector of integers, a target, as int16                            |
+| real       | –               | numbers to predict, as float32                                                   |
+| measured   | mean, deviation | the same; the parameters tell an architecture how large the numbers are          |
+| numbers    | features        | the numbers that several columns become, side by side, as float32                |
+| categories | features        | a code for each of several columns: uint8, int16 or int32                        |
+| words      | features        | the word ids of one text column, as int32                                        |
 
-A new kind is a class in this module and its SQL expression in cerebro_plpy/data/preparation.py.
+The features of the last three are documents of features.py, one for each column.  A new kind is a class in this module
+and its SQL expression in cerebro_plpy/data/preparation.py.
 """
 
 from __future__ import annotations
@@ -22,7 +27,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from . import features
 from .errors import BadData
+from .features import Category, Date, Feature, Number
+from .features import Words as WordsFeature
 from .packing import INTEGERS, ArrayEncoder, ClassEncoder, Encoder, float32
 
 Json = dict[str, Any]
@@ -38,6 +46,11 @@ class Preparation(abc.ABC):
     target: ClassVar[str | None] = None  # how a loss treats an output: class, encoded or real; None: an input
     # Whether a value that needs a wider integer type makes the whole variable wider; otherwise the value is an error.
     widens: ClassVar[bool] = False
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """One for each column, if the columns are prepared one by one.  Such columns are matched by name."""
+        return ()
 
     @abc.abstractmethod
     def dtype(self, integers: bool) -> str:
@@ -65,6 +78,16 @@ class Preparation(abc.ABC):
 
     def to_json(self) -> Json:
         return {"kind": self.kind, **{name: _plain(value) for name, value in vars(self).items()}}
+
+    @classmethod
+    def of(cls, given: Json) -> Preparation:
+        """ValueError or TypeError if these are no parameters of the kind."""
+        fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # subclasses are dataclasses
+        if set(given) != fields:
+            raise ValueError(f"it takes {sorted(fields)}, not {sorted(given)}")
+        found = cls(**{name: _frozen(value) for name, value in given.items()})
+        found.check()
+        return found
 
 
 KINDS: dict[str, type[Preparation]] = {}
@@ -148,6 +171,92 @@ class Real(Preparation):
         return "float32"
 
 
+@known
+@dataclass(frozen=True)
+class Measured(Real):
+    kind = "measured"
+    mean: float
+    deviation: float
+
+    def check(self) -> None:
+        if not all(type(one) in (int, float) and math.isfinite(one) for one in (self.mean, self.deviation)):
+            raise ValueError("'mean' and 'deviation' must be numbers")
+        if self.deviation <= 0:
+            raise ValueError("'deviation' must be positive")
+
+
+@dataclass(frozen=True)
+class ByColumn(Preparation):
+    """Columns that are prepared one by one.  ``kinds``: what their features may be."""
+
+    prepared: tuple[Feature, ...]
+    kinds: ClassVar[tuple[type[Number | Date | Category | WordsFeature], ...]]
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return self.prepared
+
+    @property
+    def width(self) -> int:
+        return sum(len(feature.names) for feature in self.prepared)
+
+    def check(self) -> None:
+        if not self.prepared or not all(isinstance(feature, self.kinds) for feature in self.prepared):
+            raise ValueError(f"its features must be {' or '.join(kind.prepared_as for kind in self.kinds)}")
+
+    def to_json(self) -> Json:
+        return {"kind": self.kind, "features": [features.to_json(feature) for feature in self.prepared]}
+
+    @classmethod
+    def of(cls, given: Json) -> Preparation:
+        if set(given) != {"features"} or not isinstance(given["features"], list):
+            raise ValueError(f"it takes a list of features, not {sorted(given)}")
+        found = cls(tuple(map(features.from_json, given["features"])))
+        found.check()
+        return found
+
+
+@known
+@dataclass(frozen=True)
+class Numbers(ByColumn):
+    kind = "numbers"
+    kinds = (Number, Date)
+
+    def dtype(self, integers: bool) -> str:
+        return "float32"
+
+
+@known
+@dataclass(frozen=True)
+class Categories(ByColumn):
+    kind = "categories"
+    kinds = (Category,)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of codes of each column."""
+        return [feature.size for feature in self.prepared if isinstance(feature, Category)]
+
+    def dtype(self, integers: bool) -> str:
+        largest = max(self.sizes) - 1
+        return "uint8" if largest < 1 << 8 else "int16" if largest < 1 << 15 else "int32"
+
+
+@known
+@dataclass(frozen=True)
+class Words(ByColumn):
+    kind = "words"
+    kinds = (WordsFeature,)
+
+    def dtype(self, integers: bool) -> str:
+        return "int32"
+
+    def check(self) -> None:
+        super().check()
+        if len(self.prepared) != 1:
+            raise ValueError("words are those of one column")
+
+
 def divided_by(constant: float) -> Preparation:
     return AsIs() if constant == 1.0 else Divided(constant)
 
@@ -157,16 +266,10 @@ def from_json(document: Any, where: str) -> Preparation:
     kind = document.get("kind") if isinstance(document, dict) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise _damaged(where, f"the kind {kind!r} is not one of {', '.join(KINDS)}")
-    given = {name: _frozen(value) for name, value in document.items() if name != "kind"}
-    fields = {field.name for field in dataclasses.fields(KINDS[kind])}
-    if set(given) != fields:
-        raise _damaged(where, f"{kind} takes {sorted(fields)}, not {sorted(given)}")
-    preparation = KINDS[kind](**given)
     try:
-        preparation.check()
+        return KINDS[kind].of({name: value for name, value in document.items() if name != "kind"})
     except (TypeError, ValueError) as error:
         raise _damaged(where, f"{kind}: {error}") from None
-    return preparation
 
 
 def _damaged(where: str, why: str) -> BadData:

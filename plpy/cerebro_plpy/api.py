@@ -13,7 +13,9 @@ from .segment import scratch
 
 FUNCTIONS = {
     "data.convert": ("array_to_bytes", "bytes_to_array"),
+    "data.pack": ("pack",),
     "data.packing": ("training_preprocessor_dl", "validation_preprocessor_dl"),
+    "data.prepared_columns": ("prepared_columns",),
     "database.cancellation": ("hold",),
     "definitions.architectures": ("delete_keras_model", "load_keras_model"),
     "definitions.custom_functions": (

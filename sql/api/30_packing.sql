@@ -59,7 +59,10 @@ COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(text, text, text, text, t
 'Packs a table or view for validation, in the same way as training_preprocessor_table was packed: the same normalizing
 constant, the same classes, the same number of segments. The columns may have other names, but must have the same
 shapes, and every class label must occur in the training table. On PostgreSQL the rows keep their order if they have
-one.';
+one.
+
+- independent_varname: NULL if cerebro.pack has packed the training table. The inputs are then the columns that have the
+  names of the training columns, and are prepared as these were.';
 
 -- MADlib's functions for the bytes of packed tables.
 CREATE OR REPLACE FUNCTION cerebro.convert_array_to_bytea(var real[]) RETURNS bytea

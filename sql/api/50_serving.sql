@@ -71,6 +71,8 @@ COMMENT ON FUNCTION cerebro.madlib_keras_predict(text, text, text, text, text, t
 'Predicts with a trained model for the rows of a table or view, which need not be packed. output_table receives the
 predictions with the values of id_col. A regression model writes one column estimated_<name> per dependent variable.
 
+- independent_varname: the input columns, separated by commas. NULL, for a model trained on what cerebro.pack packed:
+  the columns that have the names of the training columns. They are prepared as in training.
 - pred_type: prob writes all classes of each row, with probability and rank. response writes the most probable class
   only.
 - mst_key: the model to predict with, where model_table contains several.';

@@ -11,9 +11,23 @@ import pytest
 
 from cerebro_db.core import preparation
 from cerebro_db.core.errors import BadData
+from cerebro_db.core.features import Category, Date, Number
+from cerebro_db.core.features import Words as WordsFeature
 from cerebro_db.core.layout import DataSet, Layout, Partition, Variable
 from cerebro_db.core.packing import float32
-from cerebro_db.core.preparation import AsIs, Divided, Encoded, OneHot, Preparation, Real, from_json
+from cerebro_db.core.preparation import (
+    AsIs,
+    Categories,
+    Divided,
+    Encoded,
+    Measured,
+    Numbers,
+    OneHot,
+    Preparation,
+    Real,
+    Words,
+    from_json,
+)
 from cerebro_plpy.data.preparation import EXPRESSIONS, applied, expression, hashed
 from cerebro_plpy.database.relations import Column
 
@@ -111,8 +125,8 @@ def changed(path: str, value: Any) -> Any:
         ("outputs.1.kind", "class", "output 'code' should have kind 'encoded'"),
         ("inputs.0.preparation.kind", "multiplied", "the kind 'multiplied' is not one of as_is, divided"),
         ("inputs.0.preparation.kind", [], "the kind [] is not one of"),
-        ("inputs.0.preparation.by", ..., "divided takes ['by'], not []"),
-        ("inputs.0.preparation.more", 1, "divided takes ['by'], not ['by', 'more']"),
+        ("inputs.0.preparation.by", ..., "divided: it takes ['by'], not []"),
+        ("inputs.0.preparation.more", 1, "divided: it takes ['by'], not ['by', 'more']"),
         ("inputs.0.preparation.by", 0, "'by' must be a positive number"),
         ("inputs.0.preparation.by", "2", "'by' must be a positive number"),
         ("outputs.0.preparation.labels", ["a", "a"], "'labels' must be different texts"),
@@ -205,3 +219,61 @@ def test_every_kind_has_its_expression_and_its_line_in_the_table() -> None:
     assert set(EXPRESSIONS) == set(preparation.KINDS.values())
     assert all(f"| {kind} " in str(preparation.__doc__) for kind in preparation.KINDS)
     assert [from_json(kind().to_json(), "x") for kind in (AsIs, Encoded, Real)] == [AsIs(), Encoded(), Real()]
+
+
+# -- columns that are prepared one by one --------------------------------------------------------------------
+
+NUMBER = Number("number", "real", "standard", 40.0, 12.5, 38.0, True, "error")
+DATE = Date("date", "date", ("year", "week"), 18000.0, 300.0, False)
+CITY = Category("text", "text", ("Rome", "D'Oh"), ("Bonn",), 0, "notice")
+PREPARED = (Numbers((NUMBER, DATE)), Categories((CITY,)), Words((WordsFeature("text", "text", 8, 100),)))
+
+
+@pytest.mark.parametrize("preparation", [*PREPARED, Measured(4.5, 2.0)], ids=lambda one: str(one.kind))
+def test_documents_of_columns_survive_json(preparation: Preparation) -> None:
+    assert from_json(json.loads(json.dumps(preparation.to_json())), "x") == preparation
+
+
+def test_what_columns_become_together() -> None:
+    variable = applied("numbers", [column("age", "real"), column("born", "date")], PREPARED[0])
+    assert (variable.dtype, variable.shape) == ("float32", (2 + 5,))
+    assert NUMBER.names == ["value", "missing"] and DATE.names[-2:] == ["week cosine", "days"]
+    codes = applied("categories", [TEXT], PREPARED[1])
+    assert (codes.dtype, codes.shape, codes.wire_dtype) == ("uint8", (1,), "int32")
+    assert CITY.codes == {"Rome": 1, "D'Oh": 2, "Bonn": 3} and CITY.size == 4
+    assert '\'{"Rome": 1, "D\'\'Oh": 2, "Bonn": 3}\'::pg_catalog.jsonb' in expression(codes, alias)
+    wide = Categories((Category("text", "text", tuple(map(str, range(300))), (), 0, "notice"),))
+    assert applied("categories", [TEXT], wide).dtype == "int16"
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "value", "says"),
+    [
+        (0, "deviation", 0, "'deviation' and 'unit' must be positive"),
+        (0, "transform", "guess", "'transform' must be one of"),
+        (0, "transform", "quantile", "'knots' are missing"),
+        (0, "fill", None, "a parameter is no number"),
+        (0, "prepared_as", "magic", "has no 'prepared_as'"),
+        (0, "prepared_as", "category", "category takes"),
+        (0, "more", 1, "number takes"),
+        (1, "values", ["a", "a"], "a value is listed twice"),
+        (1, "rare", [3], "must be texts"),
+        (1, "buckets", -1, "'buckets' must not be negative"),
+        (2, "length", 0, "'length' must be from 1"),
+        (2, "family", None, "must be texts"),
+    ],
+)
+def test_features_that_make_no_sense_are_refused(place: int, key: str, value: Any, says: str) -> None:
+    document = PREPARED[place].to_json()
+    document["features"][0][key] = value
+    with pytest.raises(BadData, match="x has a preparation that cannot be used") as error:
+        from_json(document, "x")
+    assert says in error.value.message
+
+
+@pytest.mark.parametrize("features", [[], None, [{}], ["number"]])
+def test_lists_of_features_that_are_none_are_refused(features: Any) -> None:
+    with pytest.raises(BadData):
+        from_json({"kind": "numbers", "features": features}, "x")
+    with pytest.raises(BadData, match="its features must be category"):
+        from_json({"kind": "categories", "features": PREPARED[0].to_json()["features"]}, "x")

@@ -14,7 +14,7 @@ from .. import platform
 from ..database import relations
 from ..database.access import Cursor, Database
 from ..database.relations import Relation
-from . import summary, unusable
+from . import summary, surprises, unusable
 from .preparation import SourceVariable, expression, hashed
 from .summary import Packing
 
@@ -22,15 +22,23 @@ BATCH_BYTES = 4 << 20  # of rows fetched at a time
 MOST_PASSES = 8
 
 
+def filled_columns(variables: Sequence[SourceVariable]) -> list[str]:
+    """The columns in which no value may be NULL."""
+    return list({c.name: None for v in variables if not v.preparation.features for c in v.columns})
+
+
 class Restart(Exception):
     """The table is not as it was when packing began.  The text is shown if that happens again and again."""
 
 
 def count(db: Database, source: Relation, variables: Sequence[SourceVariable], module: str) -> int:
-    """The number of rows; an error if one of their values is NULL."""
-    columns = list({column.name: None for variable in variables for column in variable.columns})
+    """The number of rows; an error if one of their values cannot be packed."""
+    columns = filled_columns(variables)
     nulls = [f"count(*) FILTER (WHERE {quote(name)} IS NULL) AS n{i}" for i, name in enumerate(columns)]
-    (found,) = db.scan(f"SELECT count(*) AS rows, {', '.join(nulls)} FROM {source.sql}")
+    news = surprises.of(variables)
+    counted = ", ".join(["count(*) AS rows", *nulls, *surprises.counts(news)])
+    (found,) = db.scan(f"SELECT {counted} FROM {source.rows} AS s")
+    surprises.tell(db, source.text, news, found, module)
     for index, name in enumerate(columns):
         if found[f"n{index}"]:
             raise BadData(
@@ -119,7 +127,7 @@ def _open(db: Database, job: Packing) -> Cursor:
     order = "$1"
     for variable in job.variables:
         order = hashed(variable, lambda c: f"s.{quote(c.name)}", order)
-    return platform.of(db).rows_to_pack(db, job.source.sql, stored, values, order, job.seed)
+    return platform.of(db).rows_to_pack(db, job.source.rows, stored, values, order, job.seed)
 
 
 def _fill(db: Database, job: Packing, cursor: Cursor, encoders: list[packing.Encoder], rows: int, step: int) -> None:

@@ -27,7 +27,7 @@ def find(
             f"""
             SELECT label, pg_catalog.dense_rank() OVER (ORDER BY sample) - 1 AS class
             FROM (SELECT DISTINCT {label_text(column, one_hot.type)} AS label, {column} AS sample
-                  FROM {source.sql}) AS labels
+                  FROM {source.rows} AS s) AS labels
             ORDER BY class, label LIMIT {packing.MOST_CLASSES + 1}
             """
         )
@@ -71,7 +71,7 @@ def match(
             f"""
             SELECT label, pg_catalog.array_position($1::text[]::{kind}[], sample) - 1 AS class
             FROM (SELECT DISTINCT {label_text(column, kind)} AS label, {column}::{kind} AS sample
-                  FROM {source.sql}) AS labels
+                  FROM {source.rows} AS s) AS labels
             ORDER BY sample, label LIMIT {packing.MOST_CLASSES + 1}
             """,
             list(one_hot.labels),

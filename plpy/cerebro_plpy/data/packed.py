@@ -65,3 +65,10 @@ def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed,
                 f" {[s for s, _ in theirs]}, those of '{trained_on}' {[s for s, _ in ours]}.",
                 hint="Pack it with validation_preprocessor_dl(), naming the training table.",
             )
+        for ours_one, theirs_one in zip(trained[side], other.layout[side]):
+            if "features" in ours_one["preparation"] and ours_one["preparation"] != theirs_one["preparation"]:
+                raise BadData(
+                    f"{module} error: the columns of '{other.relation.text}' were prepared otherwise than those of"
+                    f" '{trained_on}' (input {ours_one['name']}).",
+                    hint="Pack it with validation_preprocessor_dl(), naming the training table.",
+                )

@@ -20,7 +20,7 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..platform import Rule
 from ..sessions import warm_up
-from . import agreement, buffers, labels, variables
+from . import agreement, buffers, by_name, labels, variables
 from .preparation import SourceVariable, applied, find_shapes
 from .summary import Packing, read_training
 
@@ -45,8 +45,8 @@ def training_preprocessor_dl(
 ) -> None:
     begun = time.monotonic()
     source = relations.filled(db, source_table, TRAINING)
-    output = _free_output(db, output_table, TRAINING)
-    _check_buffer_size(buffer_size, TRAINING)
+    output = free_output(db, output_table, TRAINING)
+    check_buffer_size(buffer_size, TRAINING)
     constant = _constant(normalizing_const)
     wanted = platform.segments_wanted(db, segments, TRAINING)
     rule = platform.of(db).distribution_rule(db, distribution_rules, TRAINING)
@@ -61,7 +61,7 @@ def training_preprocessor_dl(
     find_shapes(db, source, ins + outs, TRAINING)
     _find_labels(db, source, outs, num_classes)
 
-    count = _segments(db, wanted, rule, rows)
+    count = segments_of(db, wanted, rule, rows)
     if seed is None:
         seed = db.value("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")  # obeys setseed()
     job = Packing(
@@ -75,14 +75,14 @@ def training_preprocessor_dl(
         independents=[column.name for column in independents],
         constant=constant,
         rows=rows,
-        geometry=_geometry(ins + outs, rows, count, buffer_size, TRAINING),
+        geometry=geometry_of(ins + outs, rows, count, buffer_size, TRAINING),
         keys=platform.of(db).distribution_keys(db, count, rule),
         seed=seed,
         num_classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(num_classes)] if num_classes else None,
         rule=rule,
     )
     buffers.write(db, job)
-    _tell(db, job, begun)
+    tell(db, job, begun)
 
 
 @entry
@@ -98,18 +98,26 @@ def validation_preprocessor_dl(
 ) -> None:
     begun = time.monotonic()
     source = relations.filled(db, source_table, VALIDATION)
-    output = _free_output(db, output_table, VALIDATION)
-    _check_buffer_size(buffer_size, VALIDATION)
+    output = free_output(db, output_table, VALIDATION)
+    check_buffer_size(buffer_size, VALIDATION)
     rule = platform.of(db).distribution_rule(db, distribution_rules, VALIDATION)
     training = read_training(db, training_preprocessor_table, VALIDATION)
 
-    dependents, independents = _columns(db, source, dependent_varname, independent_varname, VALIDATION)
-    groups = variables.grouped(independents, VALIDATION)
-    agreement.require_same_number(training, groups, dependents, VALIDATION)
-    ins = [
-        agreement.input_as_trained(name, columns, trained)
-        for (name, columns), trained in zip(groups, training.layout.inputs)
-    ]
+    if by_name.matches(training.layout):
+        present = relations.columns(db, source)
+        names = split_list(dependent_varname, f"{VALIDATION} error: dependent_varname")
+        dependents = variables.pick(present, names, "dependent_varname", source, VALIDATION)
+        by_name.require_all(training.layout, independent_varname, "independent_varname", VALIDATION)
+        ins = by_name.found(training.layout, present, source.text, f"{VALIDATION} error")
+        agreement.require_same_number(training, ins, dependents, VALIDATION)
+    else:
+        dependents, independents = _columns(db, source, dependent_varname, independent_varname, VALIDATION)
+        groups = variables.grouped(independents, VALIDATION)
+        agreement.require_same_number(training, groups, dependents, VALIDATION)
+        ins = [
+            agreement.input_as_trained(name, columns, trained)
+            for (name, columns), trained in zip(groups, training.layout.inputs)
+        ]
     outs = [
         agreement.output_as_trained(column, trained, VALIDATION)
         for column, trained in zip(dependents, training.layout.outputs)
@@ -132,26 +140,26 @@ def validation_preprocessor_dl(
         output_text=output_table or "",
         inputs=ins,
         outputs=outs,
-        independents=[column.name for column in independents],
+        independents=[column.name for variable in ins for column in variable.columns],
         constant=training.constant,
         rows=rows,
-        geometry=_geometry(ins + outs, rows, count, buffer_size, VALIDATION),
+        geometry=geometry_of(ins + outs, rows, count, buffer_size, VALIDATION),
         keys=platform.of(db).distribution_keys(db, count, rule),
         num_classes=training.num_classes,
         rule=rule,
     )
     buffers.write(db, job)
-    _tell(db, job, begun)
+    tell(db, job, begun)
 
 
 # -- arguments -----------------------------------------------------------------------------------------
 
 
-def _free_output(db: Database, text: str | None, module: str) -> Name:
+def free_output(db: Database, text: str | None, module: str) -> Name:
     return relations.new(db, text, module, ("_summary",))
 
 
-def _check_buffer_size(buffer_size: int | None, module: str) -> None:
+def check_buffer_size(buffer_size: int | None, module: str) -> None:
     if buffer_size is not None and buffer_size <= 0:
         raise InvalidArgument(
             f"{module}: The buffer size has to be a positive integer or NULL.",
@@ -187,7 +195,7 @@ def _columns(
     return outputs, inputs
 
 
-def _segments(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:
+def segments_of(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:
     here = platform.of(db)
     if wanted is None:
         count, most = min(here.segments(db, rule, rows), rows), here.segments(db, rule)
@@ -211,7 +219,7 @@ def _segments(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:
     return wanted
 
 
-def _geometry(
+def geometry_of(
     packed: list[SourceVariable], rows: int, segments: int, buffer_size: int | None, module: str
 ) -> packing.Geometry:
     widest = max(variable.bytes_per_row for variable in packed)
@@ -248,7 +256,7 @@ def _find_labels(
 # -- the message at the end ----------------------------------------------------------------------------
 
 
-def _tell(db: Database, job: Packing, begun: float) -> None:
+def tell(db: Database, job: Packing, begun: float) -> None:
     size = sum(partition.bytes for partition in job.partitions)
     buffer_count = sum(partition.buffers for partition in job.partitions)
     db.notice(

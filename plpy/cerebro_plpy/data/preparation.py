@@ -12,10 +12,23 @@ from typing import Any, Callable
 from cerebro_db.core import layout, packing
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.names import quote
-from cerebro_db.core.preparation import AsIs, Divided, Encoded, OneHot, Preparation, Real
+from cerebro_db.core.preparation import (
+    AsIs,
+    ByColumn,
+    Categories,
+    Divided,
+    Encoded,
+    Measured,
+    Numbers,
+    OneHot,
+    Preparation,
+    Real,
+    Words,
+)
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
+from . import features
 
 SMALL = ("smallint", "integer", "boolean")
 REALS = ("real", "double precision", "numeric")
@@ -74,7 +87,8 @@ class SourceVariable:
 def applied(name: str, columns: list[Column], preparation: Preparation) -> SourceVariable:
     """The variable that a preparation makes of these columns."""
     integers = all((column.element or column.type) in SMALL for column in columns)
-    return SourceVariable(name, columns, preparation, preparation.dtype(integers))
+    shape = (preparation.width,) if isinstance(preparation, ByColumn) else ()
+    return SourceVariable(name, columns, preparation, preparation.dtype(integers), shape)
 
 
 # -- the SQL of each kind ------------------------------------------------------------------------------------
@@ -94,6 +108,23 @@ def _numbers(variable: SourceVariable, alias: Alias) -> str:
     return f"cerebro._array_bytes({array})"
 
 
+def _prepared_numbers(variable: SourceVariable, alias: Alias) -> str:
+    pairs = zip(variable.preparation.features, variable.columns)
+    elements = [one for feature, column in pairs for one in features.floats(feature, column, alias(column))]
+    return f"cerebro._array_bytes(ARRAY[{', '.join(elements)}])"
+
+
+def _codes(variable: SourceVariable, alias: Alias) -> str:
+    pairs = zip(variable.preparation.features, variable.columns)
+    codes = [features.code(feature, column, alias(column)) for feature, column in pairs]
+    return f"cerebro._array_bytes(ARRAY[{', '.join(codes)}])"
+
+
+def _words(variable: SourceVariable, alias: Alias) -> str:
+    (feature,), (column,) = variable.preparation.features, variable.columns
+    return f"cerebro._array_bytes({features.word_ids(feature, column, alias(column))})"
+
+
 def _label(variable: SourceVariable, alias: Alias) -> str:
     return label_text(alias(variable.columns[0]), str(variable.preparation.label_type))
 
@@ -104,6 +135,10 @@ EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
     OneHot: _label,
     Encoded: _numbers,
     Real: _numbers,
+    Measured: _numbers,
+    Numbers: _prepared_numbers,
+    Categories: _codes,
+    Words: _words,
 }
 
 
@@ -111,10 +146,26 @@ def hashed(variable: SourceVariable, alias: Alias, seed: str) -> str:
     """A 64-bit number made of a row's values, before any preparation, and of another such number."""
     if variable.preparation.label_type:
         return f"pg_catalog.hashtextextended({_label(variable, alias)}, {seed})"
+    if variable.preparation.features:
+        return _hash_of_any(variable.columns, alias, seed)
     if variable.is_array:
         return f"pg_catalog.hash_array_extended({alias(variable.columns[0])}, {seed})"
     parts = [_number(alias(column), column, "double precision") for column in variable.columns]
     return f"pg_catalog.hash_array_extended(ARRAY[{', '.join(parts)}], {seed})"
+
+
+def _hash_of_any(columns: list[Column], alias: Alias, seed: str) -> str:
+    """The hash of columns of any types, NULL included: of the numbers together, and then of the others as texts."""
+    elements: tuple[list[str], list[str]] = ([], [])
+    for column in columns:
+        if column.type in NUMBERS and column.type != "boolean":
+            elements[0].append(features.number(column, alias(column)))
+        else:
+            elements[1].append(features.text(column, alias(column)))
+    for numbers_or_texts in elements:
+        if numbers_or_texts:
+            seed = f"pg_catalog.hash_array_extended(ARRAY[{', '.join(numbers_or_texts)}], {seed})"
+    return seed
 
 
 def label_text(value: str, label_type: str) -> str:
@@ -133,13 +184,13 @@ def find_shapes(db: Database, source: Relation, variables: list[SourceVariable],
     """Set the shape of every variable but labels; of an array, it is that of some row."""
     arrays = [variable for variable in variables if variable.is_array]
     for variable in variables:
-        if variable not in arrays and not isinstance(variable.preparation, OneHot):
+        if variable not in arrays and not isinstance(variable.preparation, (OneHot, ByColumn)):
             variable.shape = (len(variable.columns),)
     if not arrays:
         return
     sent = [f"cerebro._array_bytes({quote(variable.columns[0].name)})" for variable in arrays]
     picked = ", ".join(f"pg_catalog.encode({value}, 'hex') AS v{index}" for index, value in enumerate(sent))
-    (row,) = db.scan(f"SELECT {picked} FROM {source.sql} LIMIT 1")
+    (row,) = db.scan(f"SELECT {picked} FROM {source.rows} AS s LIMIT 1")
     for index, variable in enumerate(arrays):
         variable.shape = packing.shape_of(bytes.fromhex(row[f"v{index}"]))
         if not variable.shape:

@@ -135,6 +135,18 @@ def read_training(db: Database, text: str | None, module: str) -> Training:
     return Training(table.text, 1.0 if constant is None else constant, layout, row["segment_count"], row["num_classes"])
 
 
+def read_layout(db: Database, text: str | None, module: str) -> Layout:
+    """The layout that the summary of a packed table, or of a model table, has."""
+    table = relations.existing(db, text, module, argument="table", companions=("_summary",))
+    summary = relations.find(db, table.name.suffixed("_summary"))
+    if summary is None or "layout" not in relations.columns(db, summary):
+        raise WrongState(f"{module} error: '{table.text}' is not a packed table.", hint=PLEASE.format(table.text))
+    document = db.value(f"SELECT layout FROM {summary.sql}")
+    if document is None:
+        raise WrongState(f"{module} error: '{summary.text}' has no layout.", hint=PLEASE.format(table.text))
+    return parsed(document, table.text, module)
+
+
 def parsed(layout: str, table: str, module: str) -> Layout:
     return Layout.from_json(json.loads(layout), f"{module} error: the layout of '{table}'")
 

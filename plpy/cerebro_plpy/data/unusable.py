@@ -18,7 +18,7 @@ def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: pa
         "finite": "has values that are NaN or infinite",
     }[wrong.what]
     where = " OR ".join(_condition(variable, column, wrong.what) for column in variable.columns)
-    (found,) = db.scan(f"SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows FROM {source.sql}")
+    (found,) = db.scan(f"SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows FROM {source.rows} AS s")
     return BadData(
         f"{module} error: {_columns_of(variable)} of table {source.text} {problem}.",
         detail=f"{found['bad']} of {found['rows']} rows "

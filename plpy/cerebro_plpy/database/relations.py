@@ -26,7 +26,7 @@ READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materiali
 
 @dataclass(frozen=True)
 class Relation:
-    """A table or view that exists.  ``text`` is what the user wrote."""
+    """A table or view that exists, or those of its rows that fulfil a condition.  ``text`` is what the user wrote."""
 
     oid: int
     schema: str
@@ -34,10 +34,16 @@ class Relation:
     kind: str
     temporary: bool
     text: str
+    condition: str = ""  # SQL over the columns; empty: all rows
 
     @property
     def sql(self) -> str:
         return f"{quote(self.schema)}.{quote(self.table)}"
+
+    @property
+    def rows(self) -> str:
+        """What a query names after FROM, with an alias of its own."""
+        return f"(SELECT * FROM {self.sql} WHERE {self.condition})" if self.condition else self.sql
 
     @property
     def name(self) -> Name:
@@ -221,6 +227,32 @@ def keys(db: Database, relation: Relation) -> set[str]:
         "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_index i"
         " JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]"
         " WHERE i.indrelid = $1::oid AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL",
+        ("bigint",),
+        relation.oid,
+    )
+    return {row["name"] for row in found}
+
+
+def unique_key(db: Database, relation: Relation) -> list[str]:
+    """The columns of the primary key, or of another unique index; none if there is no key."""
+    found = db.rows(
+        "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_attribute a JOIN"
+        " (SELECT i.indrelid, i.indkey::pg_catalog.int2[] AS columns FROM pg_catalog.pg_index i"
+        "   WHERE i.indrelid = $1::oid AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL"
+        "   ORDER BY i.indisprimary DESC, i.indnkeyatts, i.indexrelid LIMIT 1) k"
+        " ON a.attrelid = k.indrelid AND a.attnum = ANY (k.columns) ORDER BY a.attnum",
+        ("bigint",),
+        relation.oid,
+    )
+    return [row["name"] for row in found]
+
+
+def references(db: Database, relation: Relation) -> set[str]:
+    """The names of the columns that refer to another table on their own."""
+    found = db.rows(
+        "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_constraint c"
+        " JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]"
+        " WHERE c.conrelid = $1::oid AND c.contype = 'f' AND pg_catalog.cardinality(c.conkey) = 1",
         ("bigint",),
         relation.oid,
     )

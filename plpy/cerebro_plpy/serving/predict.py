@@ -9,6 +9,8 @@ from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import quote, split_list
 from cerebro_db.core.protocol import BestClasses
 
+from ..data import buffers, by_name, surprises
+from ..data.preparation import SourceVariable
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
@@ -24,7 +26,7 @@ def keras_predict(
     model_table: str,
     test_table: str,
     id_col: str,
-    independent_varname: str,
+    independent_varname: str | None,
     output_table: str,
     pred_type: str | int | float | None,
     use_gpus: bool | None,
@@ -43,9 +45,8 @@ def keras_predict(
         output = relations.new(db, output_table, PREDICT)
         present = relations.columns(db, test)
         identity = id_column(id_col, present, test)
-        columns = input_columns(independent_varname, present, test)
-        inputs = as_trained(db, model.layout, columns, PREDICT)
-        rows = partial(count, db, test, [identity, *columns])
+        inputs = inputs_of(db, model.layout, independent_varname, present, test)
+        rows = partial(count, db, test, identity, inputs)
         source = Source(test, quote(identity.name), inputs, rows, bytes_per_row(model.layout))
         outputs = model.layout.outputs
         values = all(variable.target == "real" for variable in outputs)
@@ -87,7 +88,16 @@ def id_column(text: str, present: dict[str, Column], test: Relation) -> Column:
     return present[names[0]]
 
 
-def input_columns(text: str, present: dict[str, Column], test: Relation) -> list[Column]:
+def inputs_of(
+    db: Database, trained: Layout, named: str | None, present: dict[str, Column], test: Relation
+) -> list[SourceVariable]:
+    if by_name.matches(trained):
+        by_name.require_all(trained, named, "independent_varname", PREDICT)
+        return by_name.found(trained, present, f"'{test.text}'", PREDICT)
+    return as_trained(db, trained, input_columns(named, present, test), PREDICT)
+
+
+def input_columns(text: str | None, present: dict[str, Column], test: Relation) -> list[Column]:
     names = split_list(text, f"{PREDICT} error: independent_varname")
     for name in names:
         if name not in present:
@@ -98,14 +108,17 @@ def input_columns(text: str, present: dict[str, Column], test: Relation) -> list
     return [present[name] for name in names]
 
 
-def count(db: Database, test: Relation, columns: list[Column]) -> int:
-    """The number of rows; an error if one of them has a NULL."""
-    nulls = " OR ".join(f"{quote(column.name)} IS NULL" for column in columns)
-    (found,) = db.scan(f"SELECT count(*) AS rows, count(*) FILTER (WHERE {nulls}) AS nulls FROM {test.sql}")
+def count(db: Database, test: Relation, identity: Column, inputs: list[SourceVariable]) -> int:
+    """The number of rows; an error if one of them cannot be predicted."""
+    names = [identity.name, *buffers.filled_columns(inputs)]
+    nulls = " OR ".join(f"{quote(name)} IS NULL" for name in names)
+    news = surprises.of(inputs)
+    counted = ["count(*) AS rows", f"count(*) FILTER (WHERE {nulls}) AS nulls", *surprises.counts(news)]
+    (found,) = db.scan(f"SELECT {', '.join(counted)} FROM {test.sql}")
+    surprises.tell(db, f"'{test.text}'", news, found, PREDICT)
     if found["nulls"]:
-        names = ", ".join(column.name for column in columns)
         raise BadData(
-            f"{PREDICT}: {found['nulls']} rows of '{test.text}' have a NULL in {names}.",
+            f"{PREDICT}: {found['nulls']} rows of '{test.text}' have a NULL in {', '.join(names)}.",
             hint="Leave them out with a view, or fill them in.",
         )
     return int(found["rows"])

@@ -1,0 +1,331 @@
+"""What each column of a table becomes as an input: by its type, by its values, and by the user's wishes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .distributions import FEW_VALUES, Distribution, chosen, rounded, six_digits
+from .errors import BadData, InvalidArgument
+from .features import CYCLES, TRANSFORMS, Category, Date, Feature, Number, Words
+
+INTEGERS = ("smallint", "integer", "bigint")
+REALS = ("real", "double precision", "numeric")
+DATES = ("date", "timestamp without time zone", "timestamp with time zone")
+OTHER_NUMBERS = {"money": "money", "interval": "interval"}
+LABELS = ("uuid", "inet", "cidr", "macaddr", "macaddr8", "oid", "pg_lsn")
+
+MOST_VALUES = 1000  # of a category; further values share hash buckets
+BUCKETS = 256
+MANY_WORDS = 4  # per row, on average: a text of so many words is no category
+FEWEST_ROWS = 20  # below, nothing is concluded from values being different in every row
+
+CHOICES = ("number", "category", "date", "words", "ignore", *TRANSFORMS)
+ARGUMENTS = {
+    "number": ("transform", "not_finite"),
+    "category": ("values", "least", "buckets", "unknown"),
+    "date": ("cycles",),
+    "words": ("length", "ids"),
+    "ignore": (),
+}
+
+
+def family_of(type: str, category: str, element: str | None) -> str | None:
+    """Types of one family can stand for each other in predictions; None: there is no preparation."""
+    if element is not None:
+        return "array" if element in (*INTEGERS, *REALS, "boolean") else None
+    if type in (*INTEGERS, *REALS):
+        return "number"
+    if type in DATES:
+        return "date"
+    if type == "time without time zone":
+        return "time"
+    if type in OTHER_NUMBERS:
+        return OTHER_NUMBERS[type]
+    if category in "SE":
+        return "text"
+    return type if type in ("boolean", *LABELS) else None
+
+
+POSSIBLE = {  # family -> what its columns can become; the first is usual
+    "number": ("number", "category"),
+    "money": ("number", "category"),
+    "interval": ("number", "category"),
+    "date": ("date", "category"),
+    "time": ("date", "category"),
+    "text": ("category", "words"),
+    "boolean": ("category", "number"),
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the argument ``prepare`` says about a column."""
+
+    choice: str | None = None  # number, category, date, words or ignore
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+NOTHING = Wish()
+
+
+@dataclass
+class Found:
+    """A column and what its rows tell."""
+
+    name: str
+    type: str
+    shown: str
+    family: str
+    is_key: bool
+    refers: bool  # a foreign key
+    nulls: int
+    not_finite: int
+    numbers: Distribution  # of number, date, time
+    with_time: bool  # a date with a time of day
+    values: list[tuple[str, int]]  # of text: the most frequent, with their rows
+    texts: int  # rows of text, also of values that are not listed
+    groups: int  # different values
+    words_in_all: int  # of text
+    look_like_numbers: int  # of text: so many rows
+    numbers_the_rows: bool = False  # 1, 2, 3, … in some order
+
+    @property
+    def may_number_the_rows(self) -> bool:
+        """Whether it may be a part of such numbers: integers that are close together and many."""
+        if self.type not in INTEGERS or self.nulls or self.rows < FEWEST_ROWS or self.numbers.constant:
+            return False
+        return self.rows <= self.numbers.high - self.numbers.low + 1 < 100 * self.rows
+
+    @property
+    def filled(self) -> int:
+        """The rows that are not NULL."""
+        return self.numbers.rows + self.not_finite or self.texts
+
+    @property
+    def rows(self) -> int:
+        return self.filled + self.nulls
+
+    @property
+    def words(self) -> float:
+        """Words per row that is not NULL."""
+        return self.words_in_all / self.filled if self.filled else 0.0
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A column that becomes no input, and why."""
+
+    why: str
+
+
+def wishes(document: Any, columns: dict[str, tuple[str, str | None]], argument: str) -> dict[str, Wish]:
+    """The wish for each column that ``prepare`` names, itself or by its type.
+
+    ``columns``: name -> (type, family).  A column's own wish goes before that of its type.
+    """
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise InvalidArgument(f"{argument} must be a JSON object.", hint=EXAMPLE)
+    families = sorted({family for _, family in columns.values() if family})
+    found: dict[str, Wish] = {}
+    for key, value in sorted(document.items(), key=lambda item: item[0] in columns):
+        named = [key] if key in columns else [n for n, (type, family) in columns.items() if key in (type, family)]
+        if not named:
+            raise InvalidArgument(
+                f"{argument} names {key!r}, which is neither a column nor the type of one.",
+                hint=f"Columns: {', '.join(columns)}. Types: {', '.join(families)}.",
+            )
+        wish = _wish(key, value, argument)
+        found.update(dict.fromkeys(named, wish))
+    return found
+
+
+EXAMPLE = 'For instance {"zip": "category", "income": "log", "text": {"as": "words", "length": 20}, "note": "ignore"}.'
+
+
+def _wish(key: str, value: Any, argument: str) -> Wish:
+    where = f"{argument}: {key!r}"
+    if isinstance(value, str):
+        value = {"as": value}
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{where} must be a text or a JSON object.", hint=EXAMPLE)
+    given = {name: one for name, one in value.items() if name != "as"}
+    choice = value.get("as")
+    if choice is not None and choice not in CHOICES:
+        raise InvalidArgument(f"{where} cannot be {choice!r}.", hint=f"Choices: {', '.join(CHOICES)}.")
+    if choice in TRANSFORMS:
+        choice, given = "number", {"transform": choice, **given}
+    if choice is None:  # the arguments tell, if they are those of one choice
+        fitting = [one for one, names in ARGUMENTS.items() if given and set(given) <= set(names)]
+        choice = fitting[0] if len(fitting) == 1 else None
+        if choice is None:
+            raise InvalidArgument(f"{where} does not say what the column becomes.", hint=EXAMPLE)
+    for name, one in given.items():
+        _check_argument(where, choice, name, one)
+    return Wish(choice, given)
+
+
+def _check_argument(where: str, choice: str, name: str, value: Any) -> None:
+    if name not in ARGUMENTS[choice]:
+        known = ", ".join(ARGUMENTS[choice]) or "no arguments"
+        raise InvalidArgument(f"{where}: {choice} has no argument {name!r}.", hint=f"It takes {known}.")
+    texts = {"transform": TRANSFORMS, "not_finite": ("error", "null"), "unknown": ("notice", "error")}
+    ranges = {"values": (1, 10_000), "least": (1, 10**9), "buckets": (0, 1_000_000), "length": (1, 10_000),
+              "ids": (2, 1_000_000)}  # fmt: skip
+    if name in texts and value not in texts[name]:
+        raise InvalidArgument(f"{where}: {name} cannot be {value!r}.", hint=f"Choices: {', '.join(texts[name])}.")
+    if name in ranges:
+        low, high = ranges[name]
+        if type(value) is not int or not low <= value <= high:
+            raise InvalidArgument(
+                f"{where}: {name} cannot be {value!r}.", hint=f"It must be an integer from {low} to {high}."
+            )
+    if name == "cycles" and not (isinstance(value, list) and all(one in CYCLES for one in value)):
+        raise InvalidArgument(
+            f"{where}: cycles cannot be {value!r}.", hint=f"It must be a list of some of {', '.join(CYCLES)}."
+        )
+
+
+def require_possible(name: str, shown: str, family: str, wish: Wish, where: str) -> None:
+    """An error for a column that cannot become what was asked for."""
+    possible = POSSIBLE.get(family, ("category",) if family != "array" else ())
+    if wish.choice in (None, "ignore", *possible):
+        return
+    as_number = wish.choice == "number" and family == "text"
+    raise InvalidArgument(
+        f"{where}: column '{name}' of type {shown} cannot become {wish.choice}.",
+        hint=f"If it holds numbers, cast it in a view: {name}::double precision."
+        if as_number
+        else f"It can become {', '.join((*possible, 'ignore'))}.",
+    )
+
+
+# -- the decision --------------------------------------------------------------------------------------------
+
+
+def decide(found: Found, wish: Wish, named: bool, where: str) -> Feature | Ignored:
+    """What a column becomes.  ``named``: the user lists it among the inputs, so that it should be one."""
+    if wish.choice == "ignore":
+        return Ignored("as prepare says")
+    if not found.filled:
+        if named:
+            raise BadData(
+                f"{where}: column '{found.name}' is NULL in all {found.rows} rows.", hint="Leave it out of inputs."
+            )
+        return Ignored("it is NULL in all rows")
+    if found.not_finite and wish.arguments.get("not_finite") != "null":
+        raise BadData(
+            f"{where}: column '{found.name}' is NaN or infinite in {found.not_finite} of {found.rows} rows.",
+            hint=f"Leave these rows out with a view, or count them as NULL: prepare => "
+            f'\'{{"{found.name}": {{"not_finite": "null"}}}}\'.',
+        )
+    if wish.choice is None and (reason := _tells_rows_apart(found)):
+        return Ignored(reason)
+    choice = wish.choice or _usual(found)
+    if choice == "number":
+        return _number(found, wish)
+    if choice == "date":
+        return _date(found, wish)
+    if choice == "words":
+        return _words(found, wish)
+    return _category(found, wish)
+
+
+def _tells_rows_apart(found: Found) -> str | None:
+    if found.is_key:
+        return "it is a key: its values tell rows apart and say nothing about other rows"
+    if found.filled < FEWEST_ROWS:
+        return None
+    if found.numbers_the_rows:
+        return "it numbers the rows"
+    if found.family in ("text", *LABELS) and found.groups == found.filled and found.words < MANY_WORDS:
+        return "its value is another one in every row"
+    constant = found.numbers.constant if found.numbers.rows else found.groups == 1
+    return "it has the same value in all rows" if constant and not found.nulls else None
+
+
+def _usual(found: Found) -> str:
+    if found.family == "number" and found.type in INTEGERS:
+        few = found.numbers.values
+        if found.refers or (few is not None and len(few) <= FEW_VALUES):
+            return "category"
+    many = found.groups > min(MOST_VALUES, found.filled / 2)
+    if found.family == "text" and found.words >= MANY_WORDS and many:
+        return "words"
+    return POSSIBLE.get(found.family, ("category",))[0]
+
+
+def _number(found: Found, wish: Wish) -> Number:
+    not_finite = wish.arguments.get("not_finite", "error")
+    missing = found.nulls > 0 or (not_finite == "null" and found.not_finite > 0)
+    if not found.numbers.rows:  # all of them NaN
+        raise BadData(f"column '{found.name}' has no finite value.", hint="Leave it out of inputs.")
+    one = chosen(found.numbers, wish.arguments.get("transform"))
+    fill = rounded(found.numbers.quantile(0.5), found.numbers.moments().deviation)
+    return Number(
+        found.family, found.type, one.transform, one.mean, one.deviation, fill, missing, not_finite,
+        one.unit, one.knots, one.scores,
+    )  # fmt: skip
+
+
+def _date(found: Found, wish: Wish) -> Date:
+    moments = found.numbers.moments()
+    if found.family == "time":
+        return Date(found.family, found.type, ("day",), 0.0, 0.0, found.nulls > 0)
+    usual = [one for one in CYCLES if one != "day" or found.with_time]
+    deviation = six_digits(moments.deviation)
+    mean = rounded(moments.mean, moments.deviation) if deviation else 0.0
+    return Date(
+        found.family, found.type, tuple(wish.arguments.get("cycles", usual)), mean, deviation, found.nulls > 0
+    )  # fmt: skip
+
+
+def _category(found: Found, wish: Wish) -> Category:
+    counted = _counted(found)
+    most = wish.arguments.get("values", MOST_VALUES)
+    least = wish.arguments.get("least", max(2, min(5, found.filled // 100)))
+    groups = max(found.groups, len(counted))
+    buckets = wish.arguments.get("buckets", BUCKETS if groups > most else 0)
+    values = [value for value, rows in counted if rows >= least or found.family == "boolean"][:most]
+    rest = [value for value, _ in counted if value not in set(values)]
+    # Hashed values need not be listed.  Without buckets, the rare values that are not listed are unknown.
+    return Category(
+        found.family, found.type, tuple(values), () if buckets else tuple(rest), buckets,
+        wish.arguments.get("unknown", "notice"),
+    )  # fmt: skip
+
+
+def _counted(found: Found) -> list[tuple[str, int]]:
+    """The values with their rows, the most frequent first."""
+    if found.values:
+        return found.values
+    numbers = [(str(int(one.low)), one.rows) for one in found.numbers.bins]
+    return sorted(numbers, key=lambda one: (-one[1], one[0]))
+
+
+def _words(found: Found, wish: Wish) -> Words:
+    twice = 8 * math.ceil(2 * found.words / 8)  # the words of nearly all rows
+    length = wish.arguments.get("length", max(8, min(64, twice)))
+    ids = wish.arguments.get("ids", max(1000, min(10_000, found.filled // 10)))
+    return Words(found.family, found.type, length, ids)
+
+
+def inputs_of(decided: Sequence[tuple[str, Feature]]) -> list[tuple[str, list[tuple[str, Feature]]]]:
+    """The variables that prepared columns make: all numbers together, all codes together, the words of each text."""
+    groups: dict[str, list[tuple[str, Feature]]] = {}
+    for name, feature in decided:
+        if isinstance(feature, Words):
+            groups[name] = [(name, feature)]
+        else:
+            groups.setdefault(NUMBERS if isinstance(feature, (Number, Date)) else CATEGORIES, []).append(
+                (name, feature)
+            )
+    first = [name for name in (NUMBERS, CATEGORIES) if name in groups]
+    return [(name, groups[name]) for name in [*first, *(name for name in groups if name not in first)]]
+
+
+NUMBERS, CATEGORIES = "numbers", "categories"

@@ -1,0 +1,124 @@
+"""What a user asks ``cerebro.pack`` for: the columns, the wishes for them, and the division of the rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from cerebro_db.core import columns as deciding
+from cerebro_db.core.columns import NOTHING, Wish
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.names import split_list
+
+from ..database import relations
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from . import variables
+from .splits import Split
+
+PACK = "cerebro.pack"
+
+
+@dataclass
+class Asked:
+    """The columns that the arguments name."""
+
+    targets: list[Column]
+    inputs: list[Column]
+    named: bool  # the user listed the inputs
+    wishes: dict[str, Wish]
+    keys: set[str]
+    references: set[str]
+
+    def wish(self, column: Column) -> Wish:
+        return self.wishes.get(column.name, NOTHING)
+
+
+def split_of(
+    present: dict[str, Column],
+    source: Relation,
+    target: str | None,
+    share: float | None,
+    validation_table: str | None,
+    split_by: str | None,
+    split_at: str | None,
+    stratify: bool | None,
+) -> Split | None:
+    """How the rows are divided; None: they are not."""
+    share = 0.0 if validation_table is not None else share or 0.0
+    if not 0.0 <= share < 1.0:
+        raise InvalidArgument(
+            f"{PACK}: validation must be a share from 0 to 1, not {share!r}.",
+            hint="0.2 keeps a fifth of the rows for validation; validation_table names a table of its own.",
+        )
+    used = [name for name, given in (("split_by", split_by), ("split_at", split_at), ("stratify", stratify)) if given]
+    if len(used) > 1:
+        raise InvalidArgument(f"{PACK}: {' and '.join(used)} cannot be used together.", hint="Choose one of them.")
+    if used and not share:
+        raise InvalidArgument(
+            f"{PACK}: {used[0]} needs a share for validation.", hint="For instance validation => 0.2."
+        )
+    if not share:
+        return None
+
+    def column(text: str | None, argument: str) -> Column | None:
+        if not text:
+            return None
+        (found,) = variables.pick(present, split_list(text, f"{PACK}: {argument}")[:1], argument, source, PACK)
+        return found
+
+    return Split(share, column(split_by, "split_by"), column(split_at, "split_at"),
+                 column(target, "target") if stratify else None)  # fmt: skip
+
+
+def asked_for(
+    db: Database,
+    source: Relation,
+    present: dict[str, Column],
+    target: str | None,
+    inputs: str | None,
+    prepare: str | None,
+    split: Split | None,
+) -> Asked:
+    wanted = variables.pick(present, split_list(target, f"{PACK}: target"), "target", source, PACK)
+    if inputs is not None:
+        chosen = variables.pick(present, split_list(inputs, f"{PACK}: inputs"), "inputs", source, PACK)
+        for column in chosen:
+            if column in wanted:
+                raise InvalidArgument(
+                    f"{PACK}: the target '{column.name}' is among the inputs.", hint="Leave it out of inputs."
+                )
+    else:
+        chosen = [one for one in present.values() if one not in wanted and (split is None or one != split.by)]
+    families = {name: (one.type, family_of(one)) for name, one in present.items()}
+    wishes = deciding.wishes(json.loads(prepare) if prepare is not None else None, families, f"{PACK}: prepare")
+    return Asked(
+        wanted, chosen, inputs is not None, wishes, relations.keys(db, source), relations.references(db, source)
+    )  # fmt: skip
+
+
+def family_of(column: Column) -> str | None:
+    return deciding.family_of(column.type, column.category, column.element)
+
+
+def sides(
+    db: Database, source: Relation, asked: Asked, split: Split | None, validation_table: str | None
+) -> tuple[Relation, Relation | None]:
+    """The rows for training, and those for validation."""
+    if validation_table is not None:
+        return source, relations.filled(db, validation_table, PACK, argument="validation_table")
+    if split is None:
+        return source, None
+    present = relations.columns(db, source)
+    key = [present[name] for name in relations.unique_key(db, source)] or [
+        column for column in (*asked.inputs, *asked.targets) if column.element is None
+    ]
+    condition = split.condition(db, source, key, PACK)
+    both = replace(source, condition=f"NOT ({condition})"), replace(source, condition=condition)
+    for side, what in zip(both, ("training", "validation")):
+        if not db.scan(f"SELECT 1 AS one FROM {side.rows} AS s LIMIT 1"):
+            raise BadData(
+                f"{PACK}: no row of {source.text} is left for {what}.",
+                hint="Choose another share or column to divide by, or validation => 0 to keep all rows for training.",
+            )
+    return both

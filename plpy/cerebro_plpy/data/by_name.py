@@ -1,0 +1,59 @@
+"""The inputs that a model was trained on, found in another table by the names of their columns."""
+
+from __future__ import annotations
+
+from cerebro_db.core.columns import family_of
+from cerebro_db.core.errors import BadData
+from cerebro_db.core.layout import Layout
+from cerebro_db.core.names import split_list
+
+from ..database.relations import Column
+from .preparation import SourceVariable, applied
+
+
+def matches(trained: Layout) -> bool:
+    """Whether columns were prepared one by one; then their order is not the user's."""
+    return any(variable.preparation.features for variable in trained.inputs)
+
+
+def require_all(trained: Layout, named: str | None, argument: str, where: str) -> None:
+    """An error unless a list names the training columns, in any order.  NULL names them all."""
+    if named is None:
+        return
+    names = split_list(named, f"{where}: {argument}")
+    known = [name for variable in trained.inputs for name in variable.columns]
+    if set(names) != set(known):
+        raise BadData(
+            f"{where}: {argument} names {', '.join(names)}, but the model was trained on {', '.join(known)}.",
+            hint=f"{argument} => NULL takes the columns of these names.",
+        )
+
+
+def found(trained: Layout, present: dict[str, Column], table: str, where: str) -> list[SourceVariable]:
+    """The inputs, made of the columns of these names; an error if one is not there or has another type."""
+    missing = [name for variable in trained.inputs for name in variable.columns if name not in present]
+    if missing:
+        raise BadData(
+            f"{where}: {table} does not have the input{'s' if len(missing) > 1 else ''} {', '.join(missing)}.",
+            hint="The model was trained with these columns. A view can add them, as NULL if they are not known.",
+        )
+    changed = []
+    for variable in trained.inputs:
+        for feature, name in zip(variable.preparation.features, variable.columns):
+            column = present[name]
+            if family_of(column.type, column.category, column.element) != feature.family:
+                changed.append(f"{name} ({column.shown} now, {feature.type} in training)")
+        if not variable.preparation.features and present[variable.columns[0]].element is None:
+            changed.append(f"{variable.columns[0]} ({present[variable.columns[0]].shown} now, an array in training)")
+    if changed:
+        raise BadData(
+            f"{where}: columns of {table} have another type than in training: {', '.join(changed)}.",
+            hint="Cast them in a view.",
+        )
+    inputs = []
+    for variable in trained.inputs:
+        source = applied(variable.name, [present[name] for name in variable.columns], variable.preparation)
+        source.shape = variable.shape
+        source.dtype = variable.dtype if variable.preparation.features else source.dtype
+        inputs.append(source)
+    return inputs

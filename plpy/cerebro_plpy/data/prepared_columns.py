@@ -1,0 +1,40 @@
+"""``cerebro.prepared_columns``: what the columns of a packed table became."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..database.access import Database
+from ..database.entry import entry
+from .summary import read_layout
+
+
+@entry
+def prepared_columns(db: Database, table: str | None) -> list[dict[str, Any]]:
+    """A row for each column of a packed table's or a model's summary."""
+    found = []
+    layout = read_layout(db, table, "cerebro.prepared_columns")
+    for variable in (*layout.inputs, *layout.outputs):
+        place = 1
+        for number, column in enumerate(variable.columns):
+            document = variable.preparation.to_json()
+            features = variable.preparation.features
+            width = len(features[number].names) if features else variable.elements // len(variable.columns)
+            if features:
+                document = document["features"][number]
+            what = document.pop("prepared_as", None) or document.pop("kind")
+            found.append(
+                {
+                    "variable": variable.name,
+                    "is_target": variable.target is not None,
+                    "column_name": column,
+                    "column_type": document.pop("type", None),
+                    "prepared_as": what,
+                    "place": place,
+                    "width": width,
+                    "parameters": json.dumps({name: one for name, one in document.items() if name != "family"}),
+                }
+            )
+            place += width
+    return found

@@ -1,0 +1,78 @@
+"""Which rows are for training and which for validation, as conditions on the columns of the source.
+
+A row is on its side because of a hash of its key, so it stays there when rows are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.names import literal, quote
+
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from . import features
+
+STEPS = 1 << 30  # values of the hash
+
+
+@dataclass(frozen=True)
+class Split:
+    """How to divide the rows.  ``by``, ``at``: the columns of split_by and split_at."""
+
+    share: float
+    by: Column | None
+    at: Column | None
+    stratify: Column | None
+
+    def condition(self, db: Database, source: Relation, key: Sequence[Column], module: str) -> str:
+        """The condition of the rows for validation; it is never NULL."""
+        if self.at is not None:
+            return self._latest(db, source, self.at, module)
+        divided = [self.by] if self.by is not None else list(key)
+        # Texts of several columns: the length of each tells them apart.
+        texts = [features.text(column, quote(column.name)) for column in divided]
+        spelled = " || ".join(f"COALESCE(length({one}) || ':' || {one}, '-')" for one in texts)
+        hashed = f"(pg_catalog.hashtextextended({spelled}, 17) & {STEPS - 1})"
+        if self.stratify is None:
+            return f"{hashed} < {int(self.share * STEPS)}"
+        return self._of_each_class(db, source, self.stratify, hashed)
+
+    def _latest(self, db: Database, source: Relation, column: Column, module: str) -> str:
+        """The rows after the moment that divides them.  Rows of the same moment stay together."""
+        name = quote(column.name)
+        (found,) = db.scan(
+            f"SELECT percentile_disc({1 - self.share!r}) WITHIN GROUP (ORDER BY {name})::text AS moment"
+            f" FROM {source.rows} AS s"
+        )
+        if found["moment"] is None:
+            raise BadData(
+                f"{module}: the column '{column.name}' of split_at is NULL in all rows.", hint="Choose another column."
+            )
+        return f"COALESCE({name} > {literal(found['moment'])}::{column.type}, false)"
+
+    def _of_each_class(self, db: Database, source: Relation, column: Column, hashed: str) -> str:
+        """Of each class the rows with the lowest hashes."""
+        label = f"COALESCE({features.text(column, quote(column.name))}, '')"
+        rows = db.scan(
+            f"""
+            SELECT label, max(h) AS last
+              FROM (SELECT label, h, row_number() OVER (PARTITION BY label ORDER BY h) AS place,
+                           count(*) OVER (PARTITION BY label) AS n
+                      FROM (SELECT {label} AS label, {hashed} AS h FROM {source.rows} AS s) c) d
+             WHERE place <= n * {self.share!r}::double precision
+             GROUP BY label
+            """
+        )
+        if len(rows) > MOST_STRATA:
+            raise InvalidArgument(
+                f"stratify: column '{column.name}' has more than {MOST_STRATA} different values.",
+                hint="Stratify by a column with few values, or leave stratify out.",
+            )
+        cases = " ".join(f"WHEN {literal(row['label'])} THEN {row['last']}" for row in rows)
+        return f"{hashed} <= CASE {label} {cases} ELSE -1 END" if cases else "false"
+
+
+MOST_STRATA = 1000

@@ -1,0 +1,66 @@
+"""Values that the training rows did not have: categories that become unknown, NULLs, numbers that are not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_db.core.errors import BadData
+from cerebro_db.core.features import Category, Date, Number
+from cerebro_db.core.names import quote
+
+from ..database.access import Database
+from . import features
+from .preparation import SourceVariable
+
+
+@dataclass(frozen=True)
+class Surprise:
+    column: str
+    condition: str
+    is_error: bool
+    what: str  # after "N rows …"
+    hint: str
+
+
+def of(variables: Sequence[SourceVariable]) -> list[Surprise]:
+    """What has to be looked for in the columns of these variables."""
+    found = []
+    for variable in variables:
+        for feature, column in zip(variable.preparation.features, variable.columns):
+            name = quote(column.name)
+            if condition := features.is_unknown(feature, column, name):
+                assert isinstance(feature, Category)
+                found.append(
+                    Surprise(column.name, condition, feature.unknown == "error",
+                             "have a value that training has not seen; it counts as unknown",
+                             "Leave these rows out, or train again with rows that have these values.")
+                )  # fmt: skip
+            if condition := features.is_not_finite(feature, column, name):
+                found.append(
+                    Surprise(column.name, condition, True, "are NaN or infinite",
+                             "Leave these rows out, or pack the training table with prepare =>"
+                             f' \'{{"{column.name}": {{"not_finite": "null"}}}}\'.')
+                )  # fmt: skip
+            if isinstance(feature, (Number, Date)) and not feature.missing:
+                found.append(
+                    Surprise(column.name, f"{name} IS NULL", False,
+                             "are NULL, which training has not seen; they count as usual values", "")
+                )  # fmt: skip
+    return found
+
+
+def counts(surprises: Sequence[Surprise]) -> list[str]:
+    """The aggregates that count them: columns s0, s1, …"""
+    return [f"count(*) FILTER (WHERE {one.condition}) AS s{place}" for place, one in enumerate(surprises)]
+
+
+def tell(db: Database, table: str, surprises: Sequence[Surprise], found: dict[str, Any], module: str) -> None:
+    """A notice for each column with such values, or an error."""
+    there = [(one, found[f"s{place}"]) for place, one in enumerate(surprises) if found[f"s{place}"]]
+    for one, rows in sorted(there, key=lambda pair: not pair[0].is_error):
+        said = f"column '{one.column}' of {table}: {rows} of {found['rows']} rows {one.what}"
+        if one.is_error:
+            raise BadData(f"{module} error: {said}.", hint=one.hint)
+        db.notice(f"{module}: {said}")

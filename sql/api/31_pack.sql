@@ -1,0 +1,71 @@
+-- Packing a table as it is: names, dates, gaps and texts become numbers. docs/tables.md describes what becomes what.
+
+-- Splits a text into words. The ids of words are hashes, so no list of words is kept.
+CREATE OR REPLACE FUNCTION cerebro._word_ids(value text, length integer, ids integer) RETURNS integer[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $sql$
+SELECT ARRAY(SELECT COALESCE(1 + ((h.id % (ids - 1)) + (ids - 1)) % (ids - 1), 0)::integer
+               FROM (SELECT place, pg_catalog.hashtextextended(w.words[place] COLLATE "C", 0) AS id
+                       FROM (SELECT pg_catalog.array_remove(pg_catalog.regexp_split_to_array(
+                                      pg_catalog.lower(value COLLATE "default"), '[[:space:][:punct:]]+'), '') AS words) w,
+                            pg_catalog.generate_series(1, length) AS place) h
+              ORDER BY place)
+$sql$;
+COMMENT ON FUNCTION cerebro._word_ids(text, integer, integer) IS
+'The ids of the first words of a text, from 1 to ids - 1; 0 where there are no more words.';
+
+CREATE OR REPLACE FUNCTION cerebro.pack(
+    source text,
+    output text,
+    target text,
+    inputs text DEFAULT NULL,
+    prepare json DEFAULT NULL,
+    validation double precision DEFAULT 0.2,
+    validation_table text DEFAULT NULL,
+    split_by text DEFAULT NULL,
+    split_at text DEFAULT NULL,
+    stratify boolean DEFAULT false,
+    buffer_size integer DEFAULT NULL,
+    segments integer DEFAULT NULL,
+    distribution_rules text DEFAULT NULL,
+    seed bigint DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off SET extra_float_digits = 1
+SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
+@cerebro@
+return api.pack(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.pack(
+    text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint) IS
+'Packs a table or view for training, whatever the types of its columns. output receives the rows for training,
+output_validation those for validation; output_summary and output_validation_summary describe them. Each column becomes
+an input by its type and its values, which docs/tables.md explains and cerebro.prepared_columns shows. Predictions
+prepare rows in the same way.
+
+- target: the columns to predict, separated by commas. real, double precision and numeric are numbers to predict, and so
+  are integers with many different values. Other columns are class labels.
+- inputs: the input columns, separated by commas. NULL: all others. Keys, columns that number the rows and columns with
+  one value are ignored, with a notice.
+- prepare: what columns become, by name or by type, for instance {"zip": "category", "date": "ignore"}.
+- validation: the share of the rows for validation, chosen by a hash of the key, so that rows stay where they are when
+  others are added. 0: none.
+- validation_table: a table with the rows for validation, instead of a share.
+- split_by: a column, such as patient, whose equal values stay on one side.
+- split_at: a column, such as a time; the rows with its largest values are for validation.
+- stratify: each class has the same share of its rows on both sides.
+- buffer_size, distribution_rules, segments, seed: as of training_preprocessor_dl.';
+
+CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
+RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, place integer,
+               width integer, parameters jsonb)
+LANGUAGE plpython3u STABLE AS $py$
+@cerebro@
+return api.prepared_columns(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.prepared_columns(text) IS
+'Returns what the columns of a packed table have become: a row for each column. It also takes the table of trained
+models.
+
+- variable: the input or output of the model that the column belongs to; place and width tell which of its elements.
+- prepared_as: number, date, category, words, or how the column was packed otherwise.
+- parameters: what packing has found in the rows, for instance mean and deviation, or the values that have codes.';

@@ -1,0 +1,170 @@
+"""What a column becomes, by its type and its values; and which transform a distribution asks for."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from cerebro_db.core.columns import Found, Ignored, Wish, decide, family_of, inputs_of, wishes
+from cerebro_db.core.distributions import Bin, Distribution, chosen
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.features import Category, Date, Number, Words
+from cerebro_db.core.names import literal
+
+
+def distribution(values: list[float]) -> Distribution:
+    counted = {value: values.count(value) for value in set(values)} if len(values) < 2000 else dict.fromkeys(values, 1)
+    return Distribution(Bin(rows, value, 0.0, value, value) for value, rows in counted.items())
+
+
+def found(
+    type: str = "integer", numbers: list[float] | None = None, texts: list[str] | None = None, **more: Any
+) -> Found:
+    family = family_of(type, "S" if texts is not None else "N", None) or ""
+    counted = sorted(((t, (texts or []).count(t)) for t in set(texts or [])), key=lambda one: (-one[1], one[0]))
+    given: dict[str, Any] = {
+        "name": "x", "type": type, "shown": type, "family": family, "is_key": False, "refers": False, "nulls": 0,
+        "not_finite": 0, "numbers": distribution(numbers or []), "with_time": False, "values": counted[:1000],
+        "texts": len(texts or []), "groups": len(set(texts or numbers or [])),
+        "words_in_all": sum(len(text.split()) for text in texts or []), "look_like_numbers": 0,
+    }  # fmt: skip
+    return Found(**{**given, **more})
+
+
+def became(column: Found, wish: Wish | None = None, named: bool = False) -> Any:
+    return decide(column, wish or Wish(), named, "test")
+
+
+# -- transforms ----------------------------------------------------------------------------------------------
+
+
+def test_a_transform_is_chosen_by_the_tails() -> None:
+    draw = random.Random(1)
+    normal = [draw.gauss(50, 9) for _ in range(3000)]
+    plain = chosen(distribution(normal))
+    assert plain.transform == "standard"
+    assert plain.mean == pytest.approx(sum(normal) / 3000, abs=1e-2) and plain.deviation == pytest.approx(9, rel=0.05)
+    prices = [math.exp(draw.gauss(3, 1.5)) for _ in range(3000)]
+    logarithmic = chosen(distribution(prices))
+    scaled = [(math.log1p(x / logarithmic.unit) - logarithmic.mean) / logarithmic.deviation for x in prices]
+    assert logarithmic.transform == "log" and max(map(abs, scaled)) < 8
+    wild = [math.copysign(math.exp(draw.gauss(0, 30) ** 2 / 200), draw.gauss(0, 1)) for _ in range(3000)]
+    quantile = chosen(distribution(wild))
+    assert quantile.transform == "quantile" and -2.6 < quantile.scores[0] < -2.4 < 2.4 < quantile.scores[-1] < 2.6
+    assert list(quantile.scores) == sorted(quantile.scores)
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0], [5.0] * 50 + [1e140], [-1e-300, 1e-300], [7.0], [1e9, 1e9 + 1]])
+@pytest.mark.parametrize("wanted", [None, "standard", "log", "quantile"])
+def test_odd_distributions_have_a_transform(values: list[float], wanted: str | None) -> None:
+    one = chosen(distribution(values), wanted)
+    Number("number", "real", one.transform, one.mean, one.deviation, 0.0, False, "error", one.unit, one.knots,
+           one.scores).check()  # fmt: skip
+
+
+def test_quantiles_within_bins() -> None:
+    bins = Distribution([Bin(10, 5.0, 8.0, 0.0, 10.0), Bin(10, 20.0, 0.0, 20.0, 20.0)])
+    assert [bins.quantile(share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)] == [0.0, 5.0, 10.0, 20.0, 20.0]
+    assert bins.moments().mean == 12.5 and bins.moments().deviation == pytest.approx(math.sqrt(4 + 7.5**2))
+
+
+# -- decisions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (found("real", [1.0, 2.5, 3.0]), Number),
+        (found("integer", [float(i % 50) for i in range(500)]), Number),
+        (found("integer", [float(i % 3) for i in range(500)]), Category),
+        (found("integer", [float(i % 50) for i in range(500)], refers=True), Category),
+        (found("real", [float(i % 3) for i in range(500)]), Number),
+        (found("text", texts=["a", "b"] * 40), Category),
+        (found("text", texts=[f"this is the text number {i}" for i in range(90)]), Words),
+        (found("text", texts=["one of a few long texts"] * 50 + ["and one more of them"] * 50), Category),
+        (found("date", [float(i) for i in range(90)]), Date),
+        (found("interval", [1.0, 2.0]), Number),
+        (found("uuid", texts=["a", "b"] * 30), Category),
+        (found("text", texts=[f"u{i}" for i in range(90)]), Ignored),
+        (found("integer", [float(i % 50) for i in range(500)], is_key=True), Ignored),
+        (found("integer", [float(i) for i in range(500)], numbers_the_rows=True), Ignored),
+        (found("text", texts=["same"] * 90), Ignored),
+        (found("text", texts=["same"] * 90, nulls=10), Category),
+        (found("real", [], nulls=10), Ignored),
+    ],
+)  # fmt: skip
+def test_columns_become_what_suits_them(column: Found, expected: type) -> None:
+    assert type(became(column)) is expected
+
+
+def test_a_wish_goes_before_what_is_usual() -> None:
+    assert isinstance(became(found("integer", [1.0, 2.0] * 50), Wish("number")), Number)
+    assert isinstance(became(found("integer", [1.0, 2.0], is_key=True), Wish("number")), Number)
+    assert isinstance(became(found("text", texts=["a"] * 30), Wish("words", {"length": 3})), Words)
+    assert became(found("real", [1.0]), Wish("ignore")) == Ignored("as prepare says")
+    assert became(found("real", [1.0, 2.0]), Wish("number", {"transform": "log"})).transform == "log"
+
+
+def test_rare_values_share_a_code_and_long_tails_are_hashed() -> None:
+    few = became(found("text", texts=["a"] * 300 + ["b"] * 290 + ["c", "d"]))
+    assert (few.values, few.rare, few.buckets, few.size) == (("a", "b"), ("c", "d"), 0, 4)
+    tail = became(found("text", texts=["a"] * 300 + [f"v{i % 1500}" for i in range(3000)]))
+    assert tail.values == ("a",) and tail.rare == () and (tail.first_bucket, tail.size) == (2, 258)
+    numbers = became(found("integer", [3.0] * 40 + [-1.0] * 60))
+    assert numbers.values == ("-1", "3")
+
+
+def test_numbers_that_are_not_finite_are_refused_or_count_as_null() -> None:
+    odd = found("real", [1.0, 2.0], not_finite=3)
+    with pytest.raises(BadData, match="'x' is NaN or infinite in 3 of 5 rows"):
+        became(odd)
+    assert became(odd, Wish("number", {"not_finite": "null"})).missing
+    with pytest.raises(BadData, match="no finite value"):
+        became(found("real", [], not_finite=3), Wish("number", {"not_finite": "null"}))
+    with pytest.raises(BadData, match="NULL in all 10 rows"):
+        became(found("real", [], nulls=10), named=True)
+
+
+def test_inputs_are_grouped() -> None:
+    number, code, words = (
+        became(found("real", [1.0, 2.0])), became(found("text", texts=["a", "b"] * 30)), Words("text", "text", 8, 100)
+    )  # fmt: skip
+    groups = inputs_of([("t", words), ("c", code), ("n", number), ("m", number)])
+    assert [(name, [one for one, _ in pairs]) for name, pairs in groups] == [
+        ("numbers", ["n", "m"]), ("categories", ["c"]), ("t", ["t"])
+    ]  # fmt: skip
+
+
+# -- wishes --------------------------------------------------------------------------------------------------
+
+COLUMNS: dict[str, tuple[str, str | None]] = {
+    "zip": ("text", "text"),
+    "city": ("text", "text"),
+    "number": ("json", None),
+}
+
+
+def test_a_wish_names_a_column_or_a_type() -> None:
+    found = wishes({"zip": {"buckets": 9}, "text": {"as": "words", "length": 5}}, COLUMNS, "prepare")
+    assert found == {"zip": Wish("category", {"buckets": 9}), "city": Wish("words", {"length": 5})}
+    assert wishes({"number": "ignore"}, COLUMNS, "prepare") == {"number": Wish("ignore")}
+    assert wishes(None, COLUMNS, "prepare") == {}
+
+
+@pytest.mark.parametrize(
+    "document", [[], {"x": "words"}, {"zip": None}, {"zip": {}}, {"zip": {"as": 3}}, {"zip": {"length": "8"}},
+                 {"zip": {"as": "category", "length": 8}}, {"zip": {"unknown": "maybe"}}, {"zip": {"values": True}},
+                 {"zip": {"cycles": ["century"]}}, {"zip": {"cycles": "day"}}]
+)  # fmt: skip
+def test_wishes_that_make_no_sense_are_refused(document: Any) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        wishes(document, COLUMNS, "prepare")
+    assert error.value.hint
+
+
+def test_texts_as_constants() -> None:
+    assert literal("it's") == "'it''s'"
+    assert literal("a\\b'c") == "E'a\\\\b''c'"

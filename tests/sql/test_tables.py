@@ -1,0 +1,438 @@
+"""Tables as people have them: cerebro.pack, and evaluating and predicting with what it packed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+from tests.nn import configurations as c
+from tests.sql.lab import Lab
+
+ROWS = 600
+PEOPLE = f"""
+CREATE TYPE size AS ENUM ('small', 'medium', 'large');
+CREATE DOMAIN euro AS numeric CHECK (VALUE >= 0);
+CREATE TABLE city_names (city_id integer PRIMARY KEY);
+INSERT INTO city_names SELECT 1 + i * 7 FROM generate_series(0, 19) i;
+CREATE TABLE people AS SELECT i AS id, i * 7919 % 1000003 AS ssn,
+  CASE WHEN i % 11 = 0 THEN NULL ELSE 20 + i * 37 % 50 END AS age,
+  exp((i * 7919 % 600) / 60.0 - 2)::euro AS "Net Income",
+  (i % 13)::real / 3 AS height, CASE WHEN i % 50 = 0 THEN 'NaN' ELSE i / 10.0 END::double precision AS odd,
+  CASE WHEN i % 9 = 0 THEN NULL ELSE (ARRAY['Rome', 'Paris', 'D''Oh "x" \\b', 'Ωmega'])[1 + i % 4] END AS city,
+  CASE WHEN i < 8 THEN 'only ' || i ELSE 'common' END AS rarely,
+  'user' || i % 400 AS login, (ARRAY['small', 'large', 'medium'])[1 + i % 3]::size AS size,
+  i % 5 = 0 AS member, 1 + (i % 20) * 7 AS city_id, i % 4 AS rooms,
+  date '2020-02-28' + i AS born, timestamptz '2021-03-01 10:00+02' + i * interval '7 hours 13 min' AS seen,
+  CASE WHEN i % 10 <> 0 THEN time '08:00' + i * interval '1 min' END AS wakes, i * interval '1 hour' AS slept,
+  repeat('good food and ', 1 + i % 3) || (ARRAY['bad wine', 'fine Wine!', 'Übles Bier'])[1 + i % 3] || i AS review,
+  ARRAY[i, i % 7]::real[] AS sensors, '7'::text AS fixed, NULL::text AS nothing, (i % 97)::text AS digits,
+  '{{}}'::json AS extra, point(1, i) AS place, i % 60 AS patient,
+  (ARRAY['no', 'yes', 'maybe'])[1 + (i * 7 % 11) % 3] AS answer, (i * 13 % 101) * 1000 AS price
+FROM generate_series(1, {ROWS}) i;
+ALTER TABLE people ADD PRIMARY KEY (ssn);
+ALTER TABLE people ADD FOREIGN KEY (city_id) REFERENCES city_names;
+"""
+WISHES = {"odd": {"not_finite": "null"}, "height": "quantile", "review": {"length": 12}}
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab) -> Lab:
+    lab(PEOPLE)
+    return lab
+
+
+def packed(place: Lab, output: str, target: str = "answer", source: str = "people", **more: Any) -> list[str]:
+    """Pack; return the notices."""
+    if isinstance(more.get("prepare"), dict):
+        more["prepare"] = json.dumps(more["prepare"])
+    named = "".join(f", {name} => %s" for name in more)
+    place.told()
+    place(f"SELECT pack(%s, %s, %s{named})", source, output, target, *more.values())
+    return [line.removeprefix("NOTICE:  ") for line in place.told()]
+
+
+def refused(place: Lab, output: str = "refused", **more: Any) -> psycopg2.Error:
+    before = place.tables()
+    with pytest.raises(psycopg2.Error) as error:
+        packed(place, output, **more)
+    assert error.value.diag.message_hint, error.value
+    assert place.tables() == before
+    return error.value
+
+
+def values(place: Lab, table: str, variable: str) -> np.ndarray:
+    """What a packed table holds of a variable, row by row."""
+    layout = place.value(f"SELECT layout FROM {table}_summary")
+    (entry,) = [v for v in layout["inputs"] + layout["outputs"] if v["name"] == variable]
+    buffers = place(f'SELECT "{variable}" FROM {table} ORDER BY buffer_id')
+    joined = b"".join(bytes(payload) for (payload,) in buffers)
+    return np.frombuffer(joined, entry["dtype"]).reshape(-1, *entry["shape"])
+
+
+def columns_of(place: Lab, table: str) -> dict[str, Any]:
+    rows = place(
+        "SELECT column_name, variable, prepared_as, place, width, parameters, is_target FROM prepared_columns(%s)",
+        table,
+    )
+    return {name: dict(zip(("variable", "as", "place", "width", "parameters", "target"), row)) for name, *row in rows}
+
+
+def test_every_column_becomes_what_suits_it(place: Lab) -> None:
+    said = packed(place, "all_packed", prepare=WISHES, seed=1, segments=2)
+    became = columns_of(place, "all_packed")
+    assert {name: one["as"] for name, one in became.items()} == {
+        "age": "number", "Net Income": "number", "height": "number", "odd": "number", "slept": "number",
+        "city": "category", "rarely": "category", "login": "category", "size": "category", "member": "category",
+        "city_id": "category", "rooms": "category", "digits": "category", "born": "date", "seen": "date",
+        "wakes": "date", "review": "words", "sensors": "as_is", "patient": "number", "price": "number",
+        "answer": "one_hot",
+    }  # fmt: skip
+    transforms = {name: one["parameters"].get("transform") for name, one in became.items() if one["as"] == "number"}
+    assert transforms == {"age": "standard", "Net Income": "log", "height": "quantile", "odd": "standard",
+                          "slept": "standard", "patient": "standard", "price": "standard"}  # fmt: skip
+    ignored = {line.split("'")[1]: line.split("ignored: ")[1] for line in said if "ignored" in line}
+    assert set(ignored) == {"id", "ssn", "fixed", "nothing", "extra", "place"}
+    assert "numbers the rows" in ignored["id"] and "key" in ignored["ssn"] and "same value" in ignored["fixed"]
+    assert any("'digits'" in line and "digits::double precision" in line for line in said)
+    layout = place.value("SELECT layout FROM all_packed_summary")
+    assert [v["name"] for v in layout["inputs"]] == ["numbers", "categories", "review", "sensors"]
+    rest = place.value("SELECT layout FROM all_packed_validation_summary")
+    assert rest["inputs"] == layout["inputs"] and layout["rows"] + rest["rows"] == ROWS
+    assert 0.14 * ROWS < rest["rows"] < 0.26 * ROWS
+
+
+def test_numbers_are_what_the_documents_say(place: Lab) -> None:
+    """The training rows of a packed table against the same arithmetic in NumPy."""
+    packed(place, "nums_packed", "price", inputs='age, "Net Income", height, odd', prepare=WISHES, seed=1, validation=0)
+    became = columns_of(place, "nums_packed")
+    rows = place('SELECT age, "Net Income"::float8, height::float8, odd, price::float8 FROM people')
+    got = np.hstack([values(place, "nums_packed", "numbers"), values(place, "nums_packed", "price")])
+    wanted = []
+    for age, income, height, odd, price in rows:
+        p = became["age"]["parameters"]
+        row = [((p["fill"] if age is None else age) - p["mean"]) / p["deviation"], float(age is None)]
+        p = became["Net Income"]["parameters"]
+        row.append((math.log1p(income / p["unit"]) - p["mean"]) / p["deviation"])
+        p = became["height"]["parameters"]
+        row.append(float(np.interp(height, p["knots"], p["scores"])))
+        p = became["odd"]["parameters"]
+        row += [((p["fill"] if math.isnan(odd) else odd) - p["mean"]) / p["deviation"], float(math.isnan(odd))]
+        wanted.append([*row, price])
+    wanted_rows = np.array(sorted(wanted, key=lambda row: [round(x, 4) for x in row]))
+    got_rows = np.array(sorted(got.tolist(), key=lambda row: [round(x, 4) for x in row]))
+    np.testing.assert_allclose(got_rows, wanted_rows, atol=3e-6)
+    ages = [age for age, *_ in rows if age is not None]
+    p = became["age"]["parameters"]
+    assert p["mean"] == pytest.approx(np.mean(ages), abs=2e-3) and p["deviation"] == pytest.approx(
+        np.std(ages), rel=1e-5
+    )
+    assert p["fill"] == np.median(ages)
+    target = became["price"]["parameters"]
+    assert target["mean"] == pytest.approx(np.mean([row[-1] for row in rows]), rel=1e-4)
+
+
+def test_codes_words_and_dates(place: Lab) -> None:
+    wishes = {
+        "login": {"as": "category", "values": 3, "least": 1, "buckets": 8},
+        "review": {"ids": 500, "length": 4},
+    }
+    inputs = "city, rarely, login, size, born, wakes, review"
+    packed(place, "codes_packed", "price", inputs=inputs, seed=1, prepare=wishes, validation=0)
+    became = columns_of(place, "codes_packed")
+    city = became["city"]["parameters"]
+    assert set(city["values"]) == {"Rome", "Paris", 'D\'Oh "x" \\b', "Ωmega"}
+    codes = values(place, "codes_packed", "categories")
+    counted = Counter(codes[:, 0].tolist())
+    for code, name in enumerate([None, *city["values"]]):
+        assert counted[code] == place.value("SELECT count(*) FROM people WHERE city IS NOT DISTINCT FROM %s", name)
+    rarely = became["rarely"]["parameters"]
+    assert rarely["values"] == ["common"] and len(rarely["rare"]) == 7
+    assert Counter(codes[:, 1].tolist()) == {1: ROWS - 7, 2: 7}
+    login = codes[:, 2]
+    assert (
+        became["login"]["parameters"]["buckets"] == 8 and login.min() >= 1 and set(range(4, 12)) <= set(login.tolist())
+    )
+    words = values(place, "codes_packed", "review")
+    assert words.shape == (ROWS, 4) and words.min() >= 0 and words.max() < 500
+    (first,) = {row[0] for row in words.tolist()}
+    assert [first] == place.value("SELECT _word_ids('  GOOD!', 1, 500)")
+    assert place.value("SELECT _word_ids('a b', 4, 500)")[2:] == [0, 0] and place.value(
+        "SELECT _word_ids(NULL, 2, 9)"
+    ) == [0, 0]
+    numbers = values(place, "codes_packed", "numbers")
+    born = became["born"]["parameters"]
+    assert born["cycles"] == ["year", "month", "week"] and became["wakes"]["parameters"]["cycles"] == ["day"]
+    days = numbers[:, 6] * born["deviation"] + born["mean"]
+    first_day = place.value("SELECT min(born) - date '1970-01-01' FROM people")
+    assert sorted(np.round(days).astype(int).tolist()) == list(range(first_day, first_day + ROWS))
+    assert Counter(numbers[:, -1].tolist()) == {0.0: ROWS - ROWS // 10, 1.0: ROWS // 10}
+    np.testing.assert_allclose(numbers[:, 0] ** 2 + numbers[:, 1] ** 2, 1, atol=1e-5)
+
+
+# -- no skew -------------------------------------------------------------------------------------------------
+
+STILL = "optimizer='SGD(lr=0.0)', loss='mse'"  # training leaves the weights as they are
+
+
+@pytest.fixture(scope="module")
+def mirror(place: Lab) -> Lab:
+    """A model that predicts its own inputs: the table of models is ``mirror``, its packed table mirror_packed."""
+    width = 200
+    place(f"CREATE TABLE mirrored AS SELECT *, array_fill(0::real, ARRAY[{width}]) AS y FROM people")
+    place("ALTER TABLE mirrored DROP COLUMN ssn")
+    packed(place, "probe", "y", "mirrored", validation=0, prepare=WISHES)
+    inputs = [(v["name"], v["shape"][0]) for v in place.value("SELECT layout FROM probe_summary")["inputs"]]
+    total = sum(size for _, size in inputs)
+    place(f"UPDATE mirrored SET y = array_fill(0::real, ARRAY[{total}])")
+    packed(place, "mirror_packed", "y", "mirrored", validation=0.2, prepare=WISHES, seed=1, segments=1)
+    layers = [(c.input_layer([size], name=name), []) for name, size in inputs]
+    layers.append((c.layer("Concatenate", "all"), [name for name, _ in inputs]))
+    layers.append((c.layer("Dense", "out", units=total), ["all"]))
+    weights = np.concatenate([np.eye(total).ravel(), np.zeros(total)]).astype("f4").tobytes()
+    model = place.architecture(c.functional(layers, [name for name, _ in inputs], ["out"]), weights)
+    place.selection("mirror_mst", [(model, STILL, "batch_size=64")])
+    place.fit("mirror_packed", "mirror", "mirror_mst", 1)
+    return place
+
+
+def prepared_rows(place: Lab, table: str) -> list[tuple[float, ...]]:
+    """All inputs of a packed table, row by row, sorted."""
+    layout = place.value(f"SELECT layout FROM {table}_summary")
+    found = np.hstack([values(place, table, v["name"]).astype("f4") for v in layout["inputs"]])
+    return sorted(map(tuple, found.tolist()))
+
+
+def said_rows(place: Lab, test: str = "mirrored", inputs: str | None = None) -> list[tuple[float, ...]]:
+    place("DROP TABLE IF EXISTS said")
+    place("SELECT madlib_keras_predict('mirror', %s, 'id', %s, 'said', 'prob', false, 1)", test, inputs)
+    place("SET extra_float_digits = 1")  # to read what was predicted
+    return sorted(tuple(value) for (value,) in place("SELECT estimated_y FROM said"))
+
+
+def test_prediction_prepares_the_very_values_of_packing(mirror: Lab) -> None:
+    """For every type of column, whatever the settings of the session that predicts."""
+    expected = sorted(prepared_rows(mirror, "mirror_packed") + prepared_rows(mirror, "mirror_packed_validation"))
+    assert len(expected) == ROWS and said_rows(mirror) == expected
+    mirror(
+        "SET timezone = 'Pacific/Chatham'; SET datestyle = 'German'; SET intervalstyle = 'iso_8601';"
+        " SET extra_float_digits = -15; SET standard_conforming_strings = off; SET bytea_output = 'escape'"
+    )
+    try:
+        assert said_rows(mirror) == expected
+    finally:
+        mirror("RESET ALL")
+        mirror(f"SET search_path = {mirror.schema}, public, cerebro")
+
+
+def test_rows_are_prepared_in_the_same_way_from_a_view_with_other_types(mirror: Lab) -> None:
+    """smallint for integer, real for numeric, varchar for text, a timestamp for a date: the same values."""
+    mirror(
+        "CREATE VIEW others AS SELECT id, y, review::varchar, city::varchar(40), size::text, age::smallint,"
+        ' "Net Income"::numeric, height, odd, rarely, login, member, city_id::bigint, rooms::smallint, born::timestamp,'
+        " seen, wakes, slept, sensors, digits, patient::bigint, price, answer FROM mirrored"
+    )
+    expected = sorted(prepared_rows(mirror, "mirror_packed") + prepared_rows(mirror, "mirror_packed_validation"))
+    assert said_rows(mirror, "others") == expected
+    mirror("SELECT validation_preprocessor_dl('others', 'again', 'y', NULL, 'mirror_packed')")
+    assert prepared_rows(mirror, "again") == expected
+    mirror("SELECT madlib_keras_evaluate('mirror', 'again', 'judged', mst_key => 1)")
+    wanted = float(np.mean(np.square(np.array(expected, "f4"))))
+    assert mirror.value("SELECT loss FROM judged") == pytest.approx(wanted, rel=1e-4)
+
+
+def test_what_training_has_not_seen(mirror: Lab) -> None:
+    mirror(
+        "CREATE TABLE news AS SELECT * FROM mirrored LIMIT 3; UPDATE news SET city = 'Oslo', height = NULL, age = 1e9,"
+        " born = 'infinity', seen = NULL, login = 'nobody', size = NULL WHERE id IN (SELECT id FROM news LIMIT 2)"
+    )
+    mirror.told()
+    rows = said_rows(mirror, "news")
+    said = mirror.told()
+    assert any("'city' of 'news': 2 of 3 rows have a value that training has not seen" in line for line in said), said
+    assert any("'height'" in line and "NULL" in line for line in said)
+    became = columns_of(mirror, "mirror_packed")
+    assert np.isfinite(rows).all()
+    place = became["age"]["place"] - 1
+    assert {row[place] for row in rows} >= {100.0}  # as far from the mean as a number can be
+    width = sum(one["width"] for one in became.values() if one["variable"] == "numbers")
+    assert Counter(row[width + became["city"]["place"] - 1] for row in rows)[0.0] >= 2
+    mirror("DROP TABLE news")
+
+
+# -- splits --------------------------------------------------------------------------------------------------
+
+
+def sides(place: Lab, name: str, column: str = "n") -> tuple[list[float], list[float]]:
+    """The values of a number that is an input as it is (mean 0, deviation 1), on both sides."""
+    parameters = columns_of(place, name)[column]["parameters"]
+    both = []
+    for table in (name, f"{name}_validation"):
+        scaled = values(place, table, "numbers")[:, 0].astype(float)
+        both.append(sorted((scaled * parameters["deviation"] + parameters["mean"]).round().astype(int).tolist()))
+    return both[0], both[1]
+
+
+@pytest.fixture(scope="module")
+def visits(place: Lab) -> Lab:
+    place(
+        "CREATE TABLE visits AS SELECT i AS n, i % 40 AS patient,"
+        " timestamp '2024-01-01' + i % 90 * interval '1 day' AS at,"
+        " CASE WHEN i % 20 = 0 THEN 'rare' ELSE 'usual' END AS kind FROM generate_series(1, 400) i"
+    )
+    return place
+
+
+def test_rows_stay_on_their_side_when_rows_are_added(visits: Lab) -> None:
+    wishes = {"n": "standard"}
+    packed(visits, "before", "kind", "visits", prepare=wishes, inputs="n")
+    visits("CREATE TABLE grown AS SELECT * FROM visits UNION ALL SELECT n + 400, patient, at, kind FROM visits")
+    packed(visits, "after", "kind", "grown", prepare=wishes, inputs="n")
+    (training, validation), (more_training, more_validation) = sides(visits, "before"), sides(visits, "after")
+    assert sorted(training + validation) == list(range(1, 401)) and 50 < len(validation) < 115
+    assert set(training) <= set(more_training) and set(validation) <= set(more_validation)
+
+
+def test_split_by_keeps_rows_together(visits: Lab) -> None:
+    packed(
+        visits,
+        "by_patient",
+        "kind",
+        "visits",
+        split_by="patient",
+        prepare={"n": "standard"},
+        inputs="n",
+        validation=0.3,
+    )
+    training, validation = sides(visits, "by_patient")
+    assert not {n % 40 for n in training} & {n % 40 for n in validation} and validation
+    packed(visits, "without", "kind", "visits", split_by="patient")
+    assert "patient" not in columns_of(visits, "without")  # it would tell the rows apart
+
+
+def test_split_at_takes_the_latest(visits: Lab) -> None:
+    packed(visits, "latest", "kind", "visits", split_at="at", prepare={"n": "standard"}, inputs="n", validation=0.25)
+    training, validation = sides(visits, "latest")
+    assert max(n % 90 for n in training) < min(n % 90 for n in validation)
+    assert 60 < len(validation) <= 100
+
+
+def test_stratified_classes_have_the_same_share(visits: Lab) -> None:
+    packed(visits, "strata", "kind", "visits", stratify=True, prepare={"n": "standard"}, inputs="n", validation=0.25)
+    counts = [Counter(n % 20 == 0 for n in side) for side in sides(visits, "strata")]
+    assert counts == [{False: 285, True: 15}, {False: 95, True: 5}]
+
+
+def test_a_table_of_its_own_for_validation(visits: Lab) -> None:
+    visits("CREATE VIEW few AS SELECT n::bigint, kind::varchar FROM visits WHERE n < 11")
+    packed(visits, "own", "kind", "visits", inputs="n", prepare={"n": "standard"}, validation_table="few")
+    assert sides(visits, "own") == (list(range(1, 401)), list(range(1, 11)))
+    visits("CREATE VIEW fewer AS SELECT kind FROM few")
+    error = refused(visits, target="kind", source="visits", inputs="n, patient", validation_table="few")
+    assert "few does not have the input patient" in str(error)
+
+
+def test_the_same_seed_gives_the_same_tables(visits: Lab) -> None:
+    visits("CREATE TABLE reversed AS SELECT * FROM visits ORDER BY n DESC")
+    for name, source in (("one", "visits"), ("two", "reversed")):
+        packed(visits, name, "kind", source, seed=3, segments=2)
+    one, two = (visits.value(f"SELECT layout FROM {name}_summary") for name in ("one", "two"))
+    assert one == two
+
+
+# -- sources -------------------------------------------------------------------------------------------------
+
+
+def test_partitions_views_and_odd_names(visits: Lab) -> None:
+    visits(
+        'CREATE TABLE "My Table" ("It\'s" real, "a.b" text, "select" text, y text) PARTITION BY LIST (y);'
+        "CREATE TABLE parts_1 PARTITION OF \"My Table\" FOR VALUES IN ('u');"
+        "CREATE TABLE parts_2 PARTITION OF \"My Table\" FOR VALUES IN ('v');"
+        "INSERT INTO \"My Table\" SELECT i / 7.0, 'x' || i % 3, NULLIF(i % 4, 0), chr(117 + i % 2)"
+        " FROM generate_series(1, 100) i;"
+        'CREATE VIEW "v W" AS SELECT * FROM "My Table"'
+    )
+    for name, source in (("parted", '"My Table"'), ("seen", '"v W"')):
+        packed(visits, f'"{name} P"', "y", source, seed=1, validation=0.3)
+    assert set(columns_of(visits, '"seen P"')) == {"It's", "a.b", "select", "y"}
+    layouts = [visits.value(f'SELECT layout FROM "{name} P_summary"') for name in ("parted", "seen")]
+    assert layouts[0]["inputs"] == layouts[1]["inputs"] and layouts[0]["outputs"] == layouts[1]["outputs"]
+
+
+# -- bad input -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"inputs": "age, answer"}, "the target 'answer' is among the inputs"),
+        ({"target": "fixed"}, "the target 'fixed' has the same value in all rows"),
+        ({"target": "ssn", "prepare": {"ssn": "category"}}, "different values in"),
+        ({"target": "review"}, "the target 'review' has"),
+        ({"target": "nothing"}, "NULL in"),
+        ({"target": "age"}, "column 'age' of table people is NULL in"),
+        ({"target": "odd", "validation": 0}, "the target 'odd' is NaN or infinite in 12 of 600 rows"),
+        ({"inputs": "age, nothing"}, "column 'nothing' is NULL in all"),
+        ({"inputs": "age, odd"}, "column 'odd' is NaN or infinite in"),
+        ({"inputs": "age, extra"}, "the input 'extra' has the type json"),
+        ({"inputs": "nobody"}, "invalid inputs ('nobody')"),
+        ({"inputs": "ssn"}, "no column that can be an input"),
+        ({"prepare": {"digits": "number"}}, "column 'digits' of type text cannot become number"),
+        ({"prepare": {"nobody": "number"}}, "'nobody', which is neither a column nor the type of one"),
+        ({"prepare": {"age": "guess"}}, "'age' cannot be 'guess'"),
+        ({"prepare": {"age": {"as": "number", "speed": 1}}}, "number has no argument 'speed'"),
+        ({"prepare": {"age": {"values": 0}}}, "values cannot be 0"),
+        ({"prepare": {"age": 3}}, "'age' must be a text or a JSON object"),
+        ({"prepare": {"answer": "words"}}, "the target 'answer' cannot become"),
+        ({"prepare": "[1]"}, "must be a JSON object"),
+        ({"validation": 1.5}, "validation must be a share from 0 to 1"),
+        ({"validation": 0, "stratify": True}, "stratify needs a share"),
+        ({"split_by": "patient", "split_at": "born"}, "split_by and split_at cannot be used together"),
+        ({"split_by": "nobody"}, "invalid split_by ('nobody')"),
+        ({"split_at": "nothing"}, "is NULL in all rows"),
+        ({"validation": 1e-9}, "no row of people is left for validation"),
+        ({"output": "people"}, "already exists"),
+        ({"output": "blocked"}, "Output table 'blocked_validation_summary' already exists"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_packed_is_refused_and_leaves_nothing(place: Lab, more: dict[str, Any], says: str) -> None:
+    place("CREATE TABLE IF NOT EXISTS blocked_validation_summary (x int)")
+    given = {"prepare": {"odd": "ignore"}, **more}
+    if "odd" in str(given.get("inputs")) or given.get("target") == "odd":
+        del given["prepare"]
+    assert says in str(refused(place, **given))
+
+
+def test_an_empty_table_is_refused(place: Lab) -> None:
+    place("CREATE TABLE nobody AS SELECT * FROM people WHERE false")
+    assert "is empty" in str(refused(place, source="nobody"))
+
+
+def test_prediction_names_the_inputs_that_are_missing_or_changed(mirror: Lab) -> None:
+    mirror("CREATE VIEW lacking AS SELECT id, age, review, city FROM mirrored")
+    mirror("CREATE VIEW changed AS SELECT m.*, x.* FROM (SELECT * FROM mirrored) m, (SELECT 1 AS one) x")
+    for test, inputs, says in (
+        ("lacking", None, "does not have the inputs "),
+        ("mirrored", "age, city", "independent_varname names age, city, but the model was trained on"),
+    ):
+        with pytest.raises(psycopg2.Error, match=says) as error:
+            said_rows(mirror, test, inputs)
+        assert error.value.diag.message_hint
+    mirror("CREATE TABLE retyped AS SELECT * FROM mirrored; ALTER TABLE retyped ALTER age TYPE text")
+    with pytest.raises(psycopg2.Error, match=r"another type than in training: age \(text now, integer in training\)"):
+        said_rows(mirror, "retyped")
+
+
+def test_unknown_categories_are_an_error_on_request(place: Lab) -> None:
+    place("CREATE TABLE strict AS SELECT city, answer FROM people WHERE city IS NOT NULL")
+    packed(place, "strict_packed", source="strict", prepare={"city": {"unknown": "error"}}, validation=0)
+    place("UPDATE strict SET city = 'Oslo' WHERE ctid = (SELECT min(ctid) FROM strict)")
+    with pytest.raises(psycopg2.Error, match="'city' of strict: 1 of .* have a value that training has not seen"):
+        place("SELECT validation_preprocessor_dl('strict', 'strict_val', 'answer', NULL, 'strict_packed')")
+    error = pytest.raises(psycopg2.Error, place, "SELECT * FROM prepared_columns('strict')").value
+    assert "not a packed table" in str(error)
