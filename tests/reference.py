@@ -44,6 +44,8 @@ FUNCTIONS = {
         "convert_bytea_to_smallint_array",
     ],
     "Architectures and configurations": [
+        "architecture",
+        "default_compile_params",
         "load_keras_model",
         "delete_keras_model",
         "generate_model_configs",

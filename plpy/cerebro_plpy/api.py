@@ -12,6 +12,7 @@ from typing import Any
 from .segment import scratch
 
 FUNCTIONS = {
+    "data.architecture": ("architecture", "default_compile_params"),
     "data.convert": ("array_to_bytes", "bytes_to_array"),
     "data.pack": ("pack",),
     "data.packing": ("training_preprocessor_dl", "validation_preprocessor_dl"),

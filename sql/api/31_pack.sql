@@ -69,3 +69,27 @@ models.
 - variable: the input or output of the model that the column belongs to; place and width tell which of its elements.
 - prepared_as: number, date, category, words, or how the column was packed otherwise.
 - parameters: what packing has found in the rows, for instance mean and deviation, or the values that have codes.';
+
+CREATE OR REPLACE FUNCTION cerebro.architecture(kind text, packed_table text, parameters json DEFAULT NULL) RETURNS json
+LANGUAGE plpython3u STABLE AS $py$
+@cerebro@
+return api.architecture(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.architecture(text, text, json) IS
+'Returns an architecture that fits the inputs and the target of a packed table: JSON of Keras, for
+cerebro.load_keras_model. docs/tables.md says what is in it.
+
+- kind: mlp or resnet.
+- parameters: a JSON object. mlp has layers, units, embedding and dropout; resnet has blocks, units, hidden, embedding
+  and dropout. A text such as "$units" is left in its place, to be filled in later; layers, blocks and embedding must be
+  numbers.';
+
+CREATE OR REPLACE FUNCTION cerebro.default_compile_params(packed_table text, optimizer text DEFAULT NULL) RETURNS text
+LANGUAGE plpython3u STABLE AS $py$
+@cerebro@
+return api.default_compile_params(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.default_compile_params(text, text) IS
+'Returns compile parameters for a model selection table: the loss and the metric that suit the target of a packed table.
+
+- optimizer: for instance SGD(learning_rate=0.01). NULL: AdamW(learning_rate=0.001, weight_decay=0.0001).';

@@ -436,3 +436,51 @@ def test_unknown_categories_are_an_error_on_request(place: Lab) -> None:
         place("SELECT validation_preprocessor_dl('strict', 'strict_val', 'answer', NULL, 'strict_packed')")
     error = pytest.raises(psycopg2.Error, place, "SELECT * FROM prepared_columns('strict')").value
     assert "not a packed table" in str(error)
+
+
+# -- architectures -------------------------------------------------------------------------------------------
+
+HOUSES = """
+CREATE TABLE houses AS SELECT i AS id, size, city, garden, built, note, sensors,
+  round((30000 + 2000 * size * CASE city WHEN 'Rome' THEN 2 ELSE 1 END + CASE WHEN garden THEN 40000 ELSE 0 END
+   + 500 * (built - date '1950-01-01') / 365.25)::numeric, 2) AS price,
+  CASE WHEN note LIKE '%ruin%' THEN 'cheap' WHEN size > 110 THEN 'grand' ELSE 'plain' END AS class
+ FROM (SELECT i, (20 + i * 7919 % 160)::real AS size, (ARRAY['Rome', 'Bonn', 'Lyon'])[1 + i * 31 % 3] AS city,
+              i * 17 % 5 < 2 AS garden, date '1950-01-01' + i * 6007 % 25000 AS built,
+              'house ' || (ARRAY['of stone', 'of wood', 'in ruins'])[1 + i * 13 % 7 % 3] || ' number ' || i AS note,
+              ARRAY[i % 5, i % 3]::smallint[] AS sensors
+         FROM generate_series(1, 1200) i) h;
+"""
+
+
+@pytest.fixture(scope="module")
+def houses(place: Lab) -> Lab:
+    place(HOUSES)
+    return place
+
+
+@pytest.mark.parametrize(("target", "kind"), [("price", "mlp"), ("class", "resnet")])
+def test_an_architecture_that_fits_a_table_learns_it(houses: Lab, target: str, kind: str) -> None:
+    left_out = {"class": "price", "price": "class"}[target]
+    wishes = {left_out: "ignore", "id": "ignore"}
+    packed(houses, f"{target}_packed", target, "houses", seed=1, segments=1, prepare=wishes)
+    layout = houses.value(f"SELECT layout FROM {target}_packed_summary")
+    assert [v["name"] for v in layout["inputs"]] == ["numbers", "categories", "note", "sensors"]
+    units = '{"units": 64}'
+    houses(f"SELECT load_keras_model('{target}_arch', architecture('{kind}', '{target}_packed', '{units}'))")
+    compiled = houses.value(f"SELECT default_compile_params('{target}_packed', 'Adam(learning_rate=0.003)')")
+    houses.selection(f"{target}_mst", [(1, compiled, "batch_size=32")], arch=f"{target}_arch")
+    others = f"{target}_packed_validation"
+    houses.fit(f"{target}_packed", f"{target}_models", f"{target}_mst", 12, validation_table=others)
+    ((status, metric),) = houses(
+        f"SELECT status, validation_metric FROM leaderboard WHERE model_table LIKE '%.{target}_models'"
+    )
+    assert status == "finished"
+    houses("DROP TABLE IF EXISTS told")
+    houses(f"SELECT madlib_keras_predict('{target}_models', 'houses', 'id', NULL, 'told', 'response', mst_key => 1)")
+    if target == "class":
+        right = houses.value("SELECT avg((class = class_value)::int) FROM told JOIN houses USING (id)")
+        assert metric > 0.95 and right > 0.95
+    else:  # the mean absolute deviation of the prices is above 100,000
+        off = houses.value("SELECT avg(abs(price - estimated_price)) FROM told JOIN houses USING (id)")
+        assert metric < 25_000 and off < 25_000

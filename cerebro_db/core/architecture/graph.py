@@ -1,0 +1,88 @@
+"""Writes the JSON of a functional Keras model, layer by layer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Graph:
+    """The layers so far.  Each method adds layers and returns the name of the last, as input for others."""
+
+    taken: set[str]  # names that no inner layer may have: those of the inputs and outputs
+    layers: list[Json] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> str:
+        config = {"name": name, "batch_shape": [None, *shape], "dtype": dtype}
+        self.layers.append(_node("keras.layers", "InputLayer", config, []))
+        self.inputs.append(name)
+        return name
+
+    def layer(self, class_name: str, inputs: str | Sequence[str], name: str = "", **config: Any) -> str:
+        """A layer that is called on one tensor, or on a list of tensors."""
+        name = name or self._free(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower())
+        called = _tensor(inputs) if isinstance(inputs, str) else [_tensor(one) for one in inputs]
+        node = _node("keras.layers", class_name, {"name": name, **config}, [{"args": [called], "kwargs": {}}])
+        self.layers.append(node)
+        return name
+
+    def element(self, tensor: str, place: int) -> str:
+        """``tensor[:, place]``"""
+        name = self._free("get_item")
+        every = {"class_name": "__slice__", "config": {"start": None, "stop": None, "step": None}}
+        called = [{"args": [_tensor(tensor), [every, place]], "kwargs": {}}]
+        self.layers.append(_node("keras.src.ops.numpy", "GetItem", {"name": name}, called))
+        return name
+
+    def joined(self, tensors: Sequence[str]) -> str:
+        return self.layer("Concatenate", tensors) if len(tensors) > 1 else tensors[0]
+
+    def output(self, name: str) -> None:
+        self.outputs.append(name)
+
+    def model(self, name: str, compiled: Json) -> Json:
+        """What ``to_json()`` of the compiled model would return."""
+        ends = {
+            "input_layers": [[one, 0, 0] for one in self.inputs],
+            "output_layers": [[one, 0, 0] for one in self.outputs],
+        }
+        return {
+            "module": "keras.src.models.functional",
+            "class_name": "Functional",
+            "config": {"name": name, "trainable": True, "layers": self.layers, **ends},
+            "registered_name": "Functional",
+            "compile_config": compiled,
+        }
+
+    def _free(self, name: str) -> str:
+        number = 1
+        while f"{name}_{number}" in self.taken:
+            number += 1
+        self.taken.add(f"{name}_{number}")
+        return f"{name}_{number}"
+
+
+def _node(module: str, class_name: str, config: Json, called: list[Json]) -> Json:
+    return {
+        "module": module,
+        "class_name": class_name,
+        "config": config,
+        "registered_name": class_name if module != "keras.layers" else None,
+        "name": config["name"],
+        "inbound_nodes": called,
+    }
+
+
+def _tensor(name: str) -> Json:
+    """A reference to the output of a layer.  Keras reads the shape from the layer, not from here."""
+    return {
+        "class_name": "__keras_tensor__",
+        "config": {"shape": [None, None], "dtype": "float32", "keras_history": [name, 0, 0]},
+    }

@@ -1,0 +1,116 @@
+"""Architectures for packed tables: the allow-list takes them, and parameters are checked.  tests/sql trains them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cerebro_db.core.architecture import building, reading
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.features import Category, Date, Number, Words
+from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.parameters import params
+from cerebro_db.core.preparation import AsIs, Categories, Encoded, Measured, Numbers, OneHot, Preparation, Real
+from cerebro_db.core.preparation import Words as WordInput
+
+AGE = Number("number", "real", "standard", 40.0, 12.5, 38.0, True, "error")
+BORN = Date("date", "date", ("year",), 18000.0, 300.0, False)
+CITY = Category("text", "text", ("Rome", "Bonn"), (), 0, "notice")
+LOGIN = Category("text", "text", (), (), 256, "notice")
+
+
+def variable(name: str, preparation: Preparation, shape: tuple[int, ...], dtype: str = "float32") -> Variable:
+    columns = tuple(f"c{place}" for place, _ in enumerate(preparation.features)) or (name,)
+    return Variable(name, dtype, shape, columns, preparation)
+
+
+NUMBERS = variable("numbers", Numbers((AGE, BORN)), (5,))
+CODES = variable("categories", Categories((CITY, LOGIN)), (2,), "int16")
+TEXT = variable("review", WordInput((Words("text", "text", 8, 100),)), (8,), "int32")
+IMAGE = variable("Das Bild", AsIs(), (4, 4), "uint8")
+KIND = variable("kind", OneHot("text", ("a", "b", "c")), (3,), "int16")
+PRICE = variable("price", Measured(4000.0, 1500.0), (1,))
+VECTOR = variable("vector", Real(), (2, 3))
+
+
+def layout(inputs: list[Variable], *outputs: Variable) -> Layout:
+    return Layout(tuple(inputs), outputs, 0, ())
+
+
+ALL = layout([NUMBERS, CODES, TEXT, IMAGE], KIND, PRICE, VECTOR)
+
+
+@pytest.mark.parametrize("kind", building.PARAMETERS)
+@pytest.mark.parametrize("inputs", [[NUMBERS], [CODES], [TEXT], [IMAGE], [NUMBERS, CODES, TEXT, IMAGE]], ids=len)
+@pytest.mark.parametrize("output", [KIND, PRICE, VECTOR], ids=lambda one: one.name)
+def test_the_allow_list_takes_them(kind: str, inputs: list[Variable], output: Variable) -> None:
+    built = building.architecture(kind, layout(inputs, output), None, "test")
+    read = reading.architecture(json.dumps(built))
+    names = [name for name, _, _ in read["config"]["input_layers"]]
+    assert names == [one.name if one.name != "Das Bild" else f"input_{len(inputs)}" for one in inputs]
+    assert reading.outputs(read) == [output.name]
+    assert built["compile_config"]["loss"] == ("categorical_crossentropy" if output is KIND else "mse")
+
+
+def test_the_text_for_a_model_selection_table() -> None:
+    text = building.compile_params(layout([NUMBERS], KIND), building.OPTIMIZER)
+    read = params.compile_params(text)
+    assert (read["loss"], read["metrics"]) == ("categorical_crossentropy", ["accuracy"])
+    assert read["optimizer"]["config"]["weight_decay"] == 0.0001
+    several = params.compile_params(building.compile_params(ALL, "SGD()"))
+    assert several["loss"] == ["categorical_crossentropy", "mse", "mse"]
+    assert several["metrics"] == [["accuracy"], ["mae"], ["mae"]]
+
+
+def test_inner_layers_have_names_of_their_own() -> None:
+    clash = variable("dense_1", OneHot("text", ("a", "b")), (2,), "int16")
+    built = building.architecture("mlp", layout([NUMBERS], clash), None, "test")
+    names = [layer["name"] for layer in built["config"]["layers"]]
+    assert len(set(names)) == len(names) and built["config"]["output_layers"] == [["dense_1", 0, 0]]
+
+
+def test_many_numbers_are_taken_as_they_are() -> None:
+    many = variable("numbers", Numbers((AGE,) * 600), (1200,))
+    assert "EinsumDense" not in json.dumps(building.architecture("mlp", layout([many], KIND), None, "test"))
+    few = building.architecture("mlp", layout([NUMBERS], KIND), {"embedding": 0}, "test")
+    assert "EinsumDense" not in json.dumps(few)
+
+
+def test_parameters_change_the_model_and_names_stay_to_be_filled_in() -> None:
+    built = building.architecture(
+        "mlp", layout([NUMBERS], KIND), {"layers": 2, "units": "$units", "dropout": 0}, "test"
+    )
+    dense = [layer["config"]["units"] for layer in built["config"]["layers"] if layer["class_name"] == "Dense"]
+    assert dense == ["$units", "$units", 3] and "Dropout" not in json.dumps(built)
+    wide = building.architecture("resnet", layout([NUMBERS], KIND), {"blocks": 1, "hidden": 7, "dropout": "$d"}, "test")
+    assert [layer["config"].get("rate") for layer in wide["config"]["layers"] if "rate" in layer["config"]] == [
+        "$d"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "says"),
+    [
+        ("forest", None, "there is no kind 'forest'"),
+        ("mlp", [], "parameters must be a JSON object"),
+        ("mlp", {"blocks": 2}, "mlp has no parameter 'blocks'"),
+        ("mlp", {"layers": "$layers"}, "layers cannot be '$layers'"),
+        ("mlp", {"units": 0}, "units cannot be 0"),
+        ("mlp", {"units": 1.5}, "units cannot be 1.5"),
+        ("mlp", {"units": True}, "units cannot be True"),
+        ("mlp", {"dropout": 1}, "dropout cannot be 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(kind: str, parameters: Any, says: str) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        building.architecture(kind, ALL, parameters, "test")
+    assert says in error.value.message and error.value.hint
+
+
+def test_a_target_of_several_dimensions_is_refused() -> None:
+    grid = variable("grid", Encoded(), (4, 4), "int16")
+    with pytest.raises(BadData, match="the target grid has the shape") as error:
+        building.architecture("mlp", layout([NUMBERS], grid), None, "test")
+    assert error.value.hint
