@@ -52,7 +52,7 @@ FUNCTIONS = {
         "load_model_selection_table",
     ],
     "Runs": ["fit", "madlib_fit_multiple_model", "submit", "wait", "cancel", "resume", "materialize", "forget"],
-    "Trained models": ["madlib_keras_evaluate", "madlib_keras_predict"],
+    "Trained models": ["predict", "create_predictor", "madlib_keras_evaluate", "madlib_keras_predict"],
     "Custom losses and metrics": [
         "load_custom_function",
         "delete_custom_function",

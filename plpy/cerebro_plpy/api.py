@@ -42,6 +42,8 @@ FUNCTIONS = {
     ),
     "serving.evaluate": ("keras_evaluate",),
     "serving.predict": ("keras_predict",),
+    "serving.predictor": ("create_predictor",),
+    "serving.streaming": ("predict_rows",),
     "sessions.logins": ("setup_logins",),
     "sessions.warm_up": ("warm_up", "warm_up_here"),
 }

@@ -110,3 +110,58 @@ return api.keras_predict(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(text, text, text, text, text, double precision, boolean, integer) IS
 'As madlib_keras_predict with pred_type prob, but only the classes whose probability is above pred_type (0.0 to 1.0).';
+
+-- One row for each chunk of rows, so that the rows themselves are made by the server and not by Python.
+CREATE OR REPLACE FUNCTION cerebro._predict_rows(model text, query text, key text, mst_key integer, top integer)
+RETURNS TABLE (ids text[], outputs jsonb, answers cerebro._prediction[])
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.predict_rows(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._predict_rows(text, text, text, integer, integer) IS
+'The predictions for the rows of a query: a row for each chunk of them.';
+
+CREATE OR REPLACE FUNCTION cerebro.predict(
+    model   text,
+    query   text,
+    key     text    DEFAULT NULL,
+    mst_key integer DEFAULT NULL,
+    top     integer DEFAULT 1
+) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
+                 rank integer)
+LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $sql$
+SELECT p.id, o.name, CASE WHEN o.labels IS NULL THEN p.number::double precision END, o.labels[1 + p.class::integer],
+       CASE WHEN o.labels IS NOT NULL THEN p.number::double precision END, a.rank
+  FROM cerebro._predict_rows($1, $2, $3, $4, $5) s
+ CROSS JOIN LATERAL unnest(s.answers) AS a
+ CROSS JOIN LATERAL jsonb_to_recordset(s.outputs) AS o (output integer, name text, labels text[])
+ CROSS JOIN LATERAL ROWS FROM (unnest(s.ids), unnest(cerebro._reals(a.classes)), unnest(cerebro._reals(a.numbers)))
+       AS p (id, class, number)
+ WHERE o.output = a.output
+$sql$;
+COMMENT ON FUNCTION cerebro.predict(text, text, text, integer, integer) IS
+'Returns the predictions of a trained model for the rows of a query, in the caller''s session. It writes no table: it
+works in read-only transactions, and sees rows that the caller has not committed. The inputs are the columns of the
+query with the names of the training columns; they are prepared as in training.
+
+- model: the table of trained models.
+- query: a query that returns the rows, for instance SELECT * FROM new_rows.
+- key: the column that key_value returns, as text. NULL: the first column that the model does not use; if there is
+  none, the number of the row.
+- mst_key: the model to predict with. NULL: the model with the lowest loss, on the validation table if there was one.
+- top: how many classes of each row, the most probable first.
+
+A number to predict is in value. A class is in class, with its probability.';
+
+CREATE OR REPLACE FUNCTION cerebro.create_predictor(model text, name text, mst_key integer DEFAULT NULL) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.create_predictor(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.create_predictor(text, text, integer) IS
+'Creates a SQL function that predicts one row: its arguments are the input columns of a trained model, its result is the
+number or the class. Returns how to call it. Each call predicts on its own; for many rows use cerebro.predict.
+
+- model: the table of trained models.
+- name: of the new function, with or without a schema.
+- mst_key: the model to predict with. NULL: the model with the lowest loss, on the validation table if there was one.';

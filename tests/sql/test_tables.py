@@ -459,28 +459,134 @@ def houses(place: Lab) -> Lab:
     return place
 
 
-@pytest.mark.parametrize(("target", "kind"), [("price", "mlp"), ("class", "resnet")])
-def test_an_architecture_that_fits_a_table_learns_it(houses: Lab, target: str, kind: str) -> None:
-    left_out = {"class": "price", "price": "class"}[target]
-    wishes = {left_out: "ignore", "id": "ignore"}
-    packed(houses, f"{target}_packed", target, "houses", seed=1, segments=1, prepare=wishes)
-    layout = houses.value(f"SELECT layout FROM {target}_packed_summary")
-    assert [v["name"] for v in layout["inputs"]] == ["numbers", "categories", "note", "sensors"]
-    units = '{"units": 64}'
-    houses(f"SELECT load_keras_model('{target}_arch', architecture('{kind}', '{target}_packed', '{units}'))")
-    compiled = houses.value(f"SELECT default_compile_params('{target}_packed', 'Adam(learning_rate=0.003)')")
-    houses.selection(f"{target}_mst", [(1, compiled, "batch_size=32")], arch=f"{target}_arch")
-    others = f"{target}_packed_validation"
-    houses.fit(f"{target}_packed", f"{target}_models", f"{target}_mst", 12, validation_table=others)
-    ((status, metric),) = houses(
-        f"SELECT status, validation_metric FROM leaderboard WHERE model_table LIKE '%.{target}_models'"
+@pytest.fixture(scope="module")
+def trained(houses: Lab) -> Lab:
+    """price_models: an mlp for the price; class_models: a residual network for the class."""
+    for target, kind, left_out in (("price", "mlp", "class"), ("class", "resnet", "price")):
+        wishes = {left_out: "ignore", "id": "ignore"}
+        packed(houses, f"{target}_packed", target, "houses", seed=1, segments=1, prepare=wishes)
+        layout = houses.value(f"SELECT layout FROM {target}_packed_summary")
+        assert [v["name"] for v in layout["inputs"]] == ["numbers", "categories", "note", "sensors"]
+        units = '{"units": 64}'
+        houses(f"SELECT load_keras_model('{target}_arch', architecture('{kind}', '{target}_packed', '{units}'))")
+        compiled = houses.value(f"SELECT default_compile_params('{target}_packed', 'Adam(learning_rate=0.003)')")
+        houses.selection(f"{target}_mst", [(1, compiled, "batch_size=32")], arch=f"{target}_arch")
+        others = f"{target}_packed_validation"
+        houses.fit(f"{target}_packed", f"{target}_models", f"{target}_mst", 12, validation_table=others)
+        houses(f"SELECT madlib_keras_predict('{target}_models', 'houses', 'id', NULL, '{target}_told', 'response',"
+               " mst_key => 1)")  # fmt: skip
+    return houses
+
+
+def final_metric(place: Lab, table: str) -> float:
+    return place.value(f"SELECT validation_metrics_final FROM {table}_info")
+
+
+def test_architectures_that_fit_a_table_learn_it(trained: Lab) -> None:
+    right = trained.value("SELECT avg((class = class_value)::int) FROM class_told JOIN houses USING (id)")
+    assert final_metric(trained, "class_models") > 0.9 and right > 0.95
+    # the mean absolute deviation of the prices is above 100,000
+    off = trained.value("SELECT avg(abs(price - estimated_price)) FROM price_told JOIN houses USING (id)")
+    assert final_metric(trained, "price_models") < 25_000 and off < 25_000
+
+
+# -- predictions in a query ----------------------------------------------------------------------------------
+
+
+def test_a_query_predicts_what_the_table_of_predictions_has(trained: Lab) -> None:
+    ours = trained("SELECT key_value::int, value FROM predict('price_models', 'SELECT * FROM houses') ORDER BY 1")
+    assert ours == trained("SELECT id, estimated_price FROM price_told ORDER BY 1")
+    classes = trained(
+        "SELECT key_value::int, target, class, value FROM predict('class_models', 'TABLE houses;') ORDER BY 1"
     )
-    assert status == "finished"
-    houses("DROP TABLE IF EXISTS told")
-    houses(f"SELECT madlib_keras_predict('{target}_models', 'houses', 'id', NULL, 'told', 'response', mst_key => 1)")
-    if target == "class":
-        right = houses.value("SELECT avg((class = class_value)::int) FROM told JOIN houses USING (id)")
-        assert metric > 0.95 and right > 0.95
-    else:  # the mean absolute deviation of the prices is above 100,000
-        off = houses.value("SELECT avg(abs(price - estimated_price)) FROM told JOIN houses USING (id)")
-        assert metric < 25_000 and off < 25_000
+    assert classes == trained("SELECT id, class_name, class_value, NULL::float8 FROM class_told ORDER BY 1")
+    top = trained("SELECT key_value, count(*), sum(probability), max(rank) FROM predict('class_models',"
+                  " 'SELECT * FROM houses WHERE id < 9 -- a few', top => 3) GROUP BY 1")  # fmt: skip
+    assert len(top) == 8 and all(count == 3 and abs(whole - 1) < 1e-5 and rank == 3 for _, count, whole, rank in top)
+    joined = "SELECT count(*) FROM houses h JOIN predict('class_models', 'TABLE houses') p ON p.key_value = h.id::text"
+    assert trained.value(f"{joined} WHERE p.class = h.class") > 1100
+
+
+def test_prediction_writes_nothing_and_sees_the_callers_rows(trained: Lab) -> None:
+    connection = trained.connect()
+    connection.autocommit = False
+    with connection, connection.cursor() as cursor:
+        cursor.execute("UPDATE houses SET size = NULL, city = NULL, built = NULL WHERE id = 7")
+        cursor.execute("SET TRANSACTION READ ONLY")
+        cursor.execute("SELECT value FROM predict('price_models', 'SELECT * FROM houses WHERE id = 7')")
+        ((changed,),) = cursor.fetchall()
+        cursor.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL")  # by the UPDATE
+        connection.rollback()
+        cursor.execute("SET TRANSACTION READ ONLY")
+        cursor.execute("SELECT value FROM predict('price_models', 'SELECT * FROM houses WHERE id = 7')")
+        ((before,),) = cursor.fetchall()
+        cursor.execute("SELECT pg_current_xact_id_if_assigned()")
+        assert cursor.fetchall() == [(None,)]
+    connection.close()
+    told = trained.value("SELECT estimated_price FROM price_told WHERE id = 7")
+    assert before == pytest.approx(told, rel=1e-6) and abs(changed - told) > 1
+
+
+def test_keys(trained: Lab) -> None:
+    few = "SELECT * FROM houses WHERE id < 4"
+    for key, expected in (("city", {"Bonn", "Lyon", "Rome"}), ("ID", {"1", "2", "3"}), (None, {"1", "2", "3"})):
+        assert {k for (k,) in trained("SELECT key_value FROM predict('price_models', %s, %s)", few, key)} == expected
+    inputs = "SELECT size, city, garden, built, note, sensors FROM houses LIMIT 5"
+    rows = trained("SELECT key_value FROM predict('price_models', %s)", inputs)
+    assert sorted(rows) == [(str(number),) for number in range(1, 6)]
+    assert trained("SELECT * FROM predict('price_models', %s)", f"{inputs} OFFSET 9999") == []
+
+
+@pytest.mark.parametrize(
+    ("model", "query", "more", "says"),
+    [
+        ("price_models", "SELECT id, city, size FROM houses", "", "the query does not have the inputs built, garden"),
+        ("price_models", "SELECT id, size::text, city, garden, built, note, sensors FROM houses", "", "size (text now"),
+        ("price_models", "SELECT NULL::int AS id, h.* FROM houses h", ", key => 'nobody'", "key must be one column"),
+        ("price_models", "SELECT NULL::int AS no, h.* FROM houses h", "", "1200 rows have a NULL in the key"),
+        ("price_models", "", "", "query must not be empty"),
+        ("price_models", "SELECT * FROM nowhere", "", 'relation "nowhere" does not exist'),
+        ("price_models", "DELETE FROM houses", "", "syntax error"),
+        ("price_models", "TABLE houses", ", mst_key => 9", "mst_key 9 does not exist"),
+        ("class_models", "TABLE houses", ", top => 0", "top cannot be 0"),
+        ("mirror", "TABLE mirrored", "", "the model predicts arrays"),
+        ("price_models", "SELECT h.* FROM houses h, predict('price_models', 'TABLE houses') p", "",
+         "the query of a prediction cannot predict itself"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_predicted_is_refused(
+    trained: Lab, mirror: Lab, model: str, query: str, more: str, says: str
+) -> None:
+    with pytest.raises(psycopg2.Error) as error:
+        trained(f"SELECT * FROM predict(%s, %s{more})", model, query)
+    assert says in error.value.diag.message_primary
+    assert trained.value("SELECT count(*) FROM predict('price_models', 'SELECT * FROM houses LIMIT 3')") == 3
+
+
+def test_a_prediction_that_is_given_up_leaves_the_session_usable(trained: Lab) -> None:
+    for _ in range(2):
+        rows = trained("SELECT (_predict_rows('price_models', 'TABLE houses', NULL, NULL, 1)).ids[1] LIMIT 1")
+        assert len(rows) == 1
+        with pytest.raises(psycopg2.Error, match="division by zero"):
+            trained(
+                "SELECT 1 / (cardinality(ids) * 0)"
+                " FROM (SELECT (_predict_rows('price_models', 'TABLE houses', NULL, NULL, 1)).ids) c"
+            )
+    assert trained.value("SELECT count(*) FROM predict('price_models', 'TABLE houses')") == 1200
+
+
+def test_a_function_predicts_a_row(trained: Lab) -> None:
+    called = trained.value("SELECT create_predictor('price_models', 'price_of')")
+    assert called == f"{trained.schema}.price_of(size, built, city, garden, note, sensors)"
+    ours = trained("SELECT id, price_of(size, built, city, garden, note, sensors) FROM houses WHERE id < 6 ORDER BY 1")
+    told = trained("SELECT id, estimated_price FROM price_told WHERE id < 6 ORDER BY 1")
+    assert np.array(ours) == pytest.approx(np.array(told), rel=1e-6)  # sums of one row may be rounded otherwise
+    unknown = "size => NULL, built => NULL, city => 'O''slo \\', garden => true, note => '', sensors => '{1,1}'"
+    assert math.isfinite(trained.value(f"SELECT price_of({unknown})"))  # also for a text without words
+    trained("SELECT create_predictor('class_models', '\"the class\"')")
+    said = trained(
+        'SELECT id, "the class"(size, built, city, garden, note, sensors) FROM houses WHERE id < 6 ORDER BY 1'
+    )
+    assert said == trained("SELECT id, class_value FROM class_told WHERE id < 6 ORDER BY 1")
+    with pytest.raises(psycopg2.Error, match="already exists with same argument types"):
+        trained("SELECT create_predictor('price_models', 'price_of')")

@@ -126,7 +126,8 @@ def _begin(graph: Graph, variable: Variable, name: str, embedding: int, where: s
     if variable.preparation.kind == "words":
         (words,) = [feature for feature in features if isinstance(feature, Words)]
         tensor = graph.input(name, variable.shape, "int32")
-        found = graph.layer("Embedding", tensor, input_dim=words.ids, output_dim=WIDEST_LOOKUP, mask_zero=True)
+        # Without a mask: the mean of a text without words would be NaN.
+        found = graph.layer("Embedding", tensor, input_dim=words.ids, output_dim=WIDEST_LOOKUP)
         return [graph.layer("GlobalAveragePooling1D", found)]
     tensor = graph.input(name, variable.shape, "float32")
     if variable.preparation.kind == "numbers":

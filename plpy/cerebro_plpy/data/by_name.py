@@ -29,14 +29,18 @@ def require_all(trained: Layout, named: str | None, argument: str, where: str) -
         )
 
 
+def lacks(table: str, missing: list[str], where: str) -> BadData:
+    return BadData(
+        f"{where}: {table} does not have the input{'s' if len(missing) > 1 else ''} {', '.join(missing)}.",
+        hint="The model was trained with these columns. A view can add them, as NULL if they are not known.",
+    )
+
+
 def found(trained: Layout, present: dict[str, Column], table: str, where: str) -> list[SourceVariable]:
     """The inputs, made of the columns of these names; an error if one is not there or has another type."""
     missing = [name for variable in trained.inputs for name in variable.columns if name not in present]
     if missing:
-        raise BadData(
-            f"{where}: {table} does not have the input{'s' if len(missing) > 1 else ''} {', '.join(missing)}.",
-            hint="The model was trained with these columns. A view can add them, as NULL if they are not known.",
-        )
+        raise lacks(table, missing, where)
     changed = []
     for variable in trained.inputs:
         for feature, name in zip(variable.preparation.features, variable.columns):

@@ -12,7 +12,7 @@ from cerebro_db.core.names import quote
 
 from ..database.access import Database
 from . import features
-from .preparation import SourceVariable
+from .preparation import Alias, SourceVariable
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Surprise:
     hint: str
 
 
-def of(variables: Sequence[SourceVariable]) -> list[Surprise]:
+def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: quote(column.name)) -> list[Surprise]:
     """What has to be looked for in the columns of these variables."""
     found = []
     for variable in variables:
         for feature, column in zip(variable.preparation.features, variable.columns):
-            name = quote(column.name)
+            name = alias(column)
             if condition := features.is_unknown(feature, column, name):
                 assert isinstance(feature, Category)
                 found.append(
@@ -56,11 +56,20 @@ def counts(surprises: Sequence[Surprise]) -> list[str]:
     return [f"count(*) FILTER (WHERE {one.condition}) AS s{place}" for place, one in enumerate(surprises)]
 
 
+def require_none(surprises: Sequence[Surprise], found: dict[str, Any], table: str, module: str) -> None:
+    """An error if there is a value that must not be."""
+    for place, one in enumerate(surprises):
+        if one.is_error and found[f"s{place}"]:
+            raise BadData(f"{module} error: {_said(one, place, found, table)}.", hint=one.hint)
+
+
+def _said(one: Surprise, place: int, found: dict[str, Any], table: str) -> str:
+    return f"column '{one.column}' of {table}: {found[f's{place}']} of {found['rows']} rows {one.what}"
+
+
 def tell(db: Database, table: str, surprises: Sequence[Surprise], found: dict[str, Any], module: str) -> None:
     """A notice for each column with such values, or an error."""
-    there = [(one, found[f"s{place}"]) for place, one in enumerate(surprises) if found[f"s{place}"]]
-    for one, rows in sorted(there, key=lambda pair: not pair[0].is_error):
-        said = f"column '{one.column}' of {table}: {rows} of {found['rows']} rows {one.what}"
-        if one.is_error:
-            raise BadData(f"{module} error: {said}.", hint=one.hint)
-        db.notice(f"{module}: {said}")
+    require_none(surprises, found, table, module)
+    for place, one in enumerate(surprises):
+        if found[f"s{place}"]:
+            db.notice(f"{module}: {_said(one, place, found, table)}")

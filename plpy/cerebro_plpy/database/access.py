@@ -35,6 +35,11 @@ class Database:
         """The number of rows that the statement touched."""
         return int(self._run(sql, types, values).nrows())
 
+    def columns_of(self, sql: str) -> list[tuple[str, int]]:
+        """The names of a query's columns, and the OIDs of their types."""
+        result = self._run(sql, (), ())
+        return list(zip(result.colnames(), result.coltypes()))
+
     def scan(self, sql: str, *labels: list[str]) -> list[Row]:
         """As ``rows``, for a query that may take long and returns numbers and texts.  Parameters are arrays of text."""
         return cancellation.scan(self.plpy, self._plan, sql, labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import wraps
 from typing import Any, Callable
 
@@ -20,26 +21,55 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            with cancellation.held_back(plpy):
-                return function(Database(plpy), *args, **kwargs)
-        except CerebroError as error:
-            failure = _postgres_error(plpy, error.message, error.sqlstate, error.detail, error.hint)
-        except plpy.SPIError as error:
-            _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
-            failure = _postgres_error(plpy, str(error), error.sqlstate, detail, hint)
-            if not error.sqlstate.startswith("57"):  # a cancel is no defect; anything else may be one of our SQL
-                failure = failure.with_traceback(error.__traceback__)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            failure = _postgres_error(plpy, str(error), DiskFull.sqlstate, None, MAKE_ROOM)
-        except KeyboardInterrupt as interrupt:
-            # Greenplum raises this for a cancel, here as soon as the signal is no longer held back.
-            failure = _postgres_error(plpy, str(interrupt) or cancellation.CANCELLED, "57014", None, None)
-        raise failure
+        return _as_postgres(plpy, lambda: function(Database(plpy), *args, **kwargs))
 
     return call
+
+
+def entry_of_rows(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """As ``entry``, for a generator: the SQL function returns its rows one after the other.
+
+    The first row is made at once: PL/Python puts a message of its own before the errors of later rows.  It gives up a
+    generator whose rows are not all wanted, or whose query failed; the generator must not run SQL then.
+    """
+
+    @wraps(function)
+    def call(plpy: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        rows = function(Database(plpy), *args, **kwargs)
+        end = object()
+        first = _as_postgres(plpy, lambda: next(rows, end))
+
+        def all_rows() -> Iterator[Any]:
+            row = first
+            while row is not end:
+                yield row
+                row = _as_postgres(plpy, lambda: next(rows, end))
+
+        return all_rows()
+
+    return call
+
+
+def _as_postgres(plpy: Any, action: Callable[[], Any]) -> Any:
+    """What the action returns; its errors become PostgreSQL errors."""
+    try:
+        with cancellation.held_back(plpy):
+            return action()
+    except CerebroError as error:
+        failure = _postgres_error(plpy, error.message, error.sqlstate, error.detail, error.hint)
+    except plpy.SPIError as error:
+        _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
+        failure = _postgres_error(plpy, str(error), error.sqlstate, detail, hint)
+        if not error.sqlstate.startswith("57"):  # a cancel is no defect; anything else may be one of our SQL
+            failure = failure.with_traceback(error.__traceback__)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        failure = _postgres_error(plpy, str(error), DiskFull.sqlstate, None, MAKE_ROOM)
+    except KeyboardInterrupt as interrupt:
+        # Greenplum raises this for a cancel, here as soon as the signal is no longer held back.
+        failure = _postgres_error(plpy, str(interrupt) or cancellation.CANCELLED, "57014", None, None)
+    raise failure
 
 
 def _postgres_error(plpy: Any, message: str, sqlstate: str, detail: str | None, hint: str | None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cerebro_db.core.errors import (
     BadData,
@@ -35,6 +36,7 @@ class Relation:
     temporary: bool
     text: str
     condition: str = ""  # SQL over the columns; empty: all rows
+    query: str = ""  # the rows of a query, which is in no catalog: it has no oid and no name
 
     @property
     def sql(self) -> str:
@@ -43,6 +45,8 @@ class Relation:
     @property
     def rows(self) -> str:
         """What a query names after FROM, with an alias of its own."""
+        if self.query:
+            return f"({self.query}\n)"  # its last line may be a comment
         return f"(SELECT * FROM {self.sql} WHERE {self.condition})" if self.condition else self.sql
 
     @property
@@ -194,13 +198,32 @@ def qualified(db: Database, name: Name, module: str) -> Name:
     return name
 
 
+def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
+    """The rows of a query and their columns; an error if this is no query that returns rows."""
+    relation = Relation(0, "", "", "", False, "the query", query=query.rstrip(" \t\r\n;"))
+    described = db.columns_of(f"SELECT * FROM {relation.rows} AS q LIMIT 0")
+    names, types = [name for name, _ in described], [type for _, type in described]
+    return relation, _columns(
+        db, "SELECT c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown FROM ROWS FROM"
+        " (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)",
+        ("text[]", "bigint[]"), names, types,
+    )  # fmt: skip
+
+
 def columns(db: Database, relation: Relation) -> dict[str, Column]:
+    return _columns(
+        db, "SELECT a.attname::text AS name, a.attnum::bigint AS attnum, a.atttypid AS type, a.atttypid AS shown"
+        " FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped",
+        ("bigint",), relation.oid,
+    )  # fmt: skip
+
+
+def _columns(db: Database, listed: str, types: tuple[str, ...], *values: Any) -> dict[str, Column]:
+    """The columns that a query lists: name, attnum, type and shown (a type, too)."""
     found = db.rows(
-        """
+        f"""
         WITH RECURSIVE base AS (
-            SELECT a.attname::text AS name, a.attnum, a.atttypid AS type, a.atttypid AS shown
-            FROM pg_catalog.pg_attribute a
-            WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+            {listed}
             UNION ALL
             SELECT b.name, b.attnum, t.typbasetype, b.shown
             FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd'
@@ -215,8 +238,8 @@ def columns(db: Database, relation: Relation) -> dict[str, Column]:
         WHERE t.typtype <> 'd'
         ORDER BY b.attnum
         """,
-        ("bigint",),
-        relation.oid,
+        types,
+        *values,
     )
     return {row["name"]: Column(**row) for row in found}
 

@@ -34,7 +34,7 @@ class Source:
 
     @property
     def at_a_time(self) -> int:
-        return max(1, min(CHUNK_ROWS, CHUNK_BYTES // self.row_bytes))
+        return at_a_time(self.row_bytes)
 
     def shares(self, db: Database, keys: Sequence[int], rows: int | None = None) -> list[str]:
         """One query per key: the chunks of its session's share (columns __dist_key__, rows, ids, variables).
@@ -127,6 +127,11 @@ class Source:
             f" FROM (SELECT __dist_key__, id, {', '.join(columns)}, {turn} FROM {table}"
             f" WHERE __dist_key__ = {int(key)} ORDER BY __dist_key__, turn) r GROUP BY __dist_key__, turn"
         )
+
+
+def at_a_time(row_bytes: int) -> int:
+    """The rows of a chunk."""
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // row_bytes))
 
 
 def gathered(identity: str, arrays: Sequence[str]) -> str:

@@ -37,7 +37,8 @@ class Model:
         return weights.pieces(db, self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key)
 
 
-def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
+def read_model(db: Database, text: str, key: int | None, module: str, *, best: bool = False) -> Model:
+    """``best``: without a key, the model with the lowest final loss is read, that on the validation table if known."""
     table = relations.existing(db, text, module, argument="model_table", companions=COMPANIONS)
     relations.require_columns(db, table, ["model_weights", "model_arch"], module)
     info = relations.find(db, table.name.suffixed("_info"))
@@ -47,6 +48,16 @@ def read_model(db: Database, text: str, key: int | None, module: str) -> Model:
             f"{module}: Missing summary and/or info tables for {table.text}",
             hint="madlib_fit_multiple_model() and cerebro.materialize() make them; keep the three together.",
         )
+    if key is None and best:
+        key = db.value(
+            f"SELECT i.mst_key FROM {info.sql} i JOIN {table.sql} m USING (mst_key)"
+            " ORDER BY i.validation_loss_final NULLS LAST, i.training_loss_final NULLS LAST, i.mst_key LIMIT 1"
+        )
+        if key is None:
+            raise WrongState(
+                f"{module}: {table.text} has no model",
+                hint=f"SELECT mst_key, status, reason FROM {info.name}; says why.",
+            )
     if key is None:
         raise InvalidArgument(
             f"{module}: Multi-model needs to pass mst_key", hint=f"SELECT mst_key, * FROM {info.name} lists the models."

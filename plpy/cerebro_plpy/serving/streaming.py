@@ -1,0 +1,134 @@
+"""``cerebro.predict``: the predictions for the rows of a query, as rows, in the caller's session.
+
+No table is written, so this works in a read-only transaction and on a standby, and it sees what the caller's
+transaction has not committed.  Memory holds one chunk of rows at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from cerebro_db.core.errors import BadData, InUse, InvalidArgument, UndefinedColumn, Unsupported
+from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.names import quote, split_list
+from cerebro_db.core.protocol import BestClasses
+
+from .. import platform
+from ..data import buffers, by_name, surprises
+from ..data.preparation import SourceVariable, expression
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry_of_rows
+from ..database.relations import Column, Relation
+from ..segment import current
+from . import trainers
+from .chunks import at_a_time, gathered
+from .inputs import as_trained
+from .predict import bytes_per_row
+from .trained import class_values, read_model
+
+MODULE = "cerebro.predict"
+
+
+@entry_of_rows
+def predict_rows(
+    db: Database, model_text: str | None, query: str | None, key: str | None, mst_key: int | None, top: int | None
+) -> Iterator[dict[str, Any]]:
+    """A row for each chunk: the ids, the labels of each output, and the answers."""
+    if current.mine(db).prediction is not None:
+        raise InUse(
+            f"{MODULE}: the query of a prediction cannot predict itself.",
+            hint="Put the inner predictions into a table first.",
+        )
+    if top is not None and top < 1:
+        raise InvalidArgument(f"{MODULE}: top cannot be {top}.", hint="1 returns the most probable class of each row.")
+    if query is None or not query.strip():
+        raise InvalidArgument(f"{MODULE}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
+    model = read_model(db, model_text or "", mst_key, MODULE, best=True)
+    source, present = relations.of_query(db, query)
+    inputs = _inputs(db, model.layout, present)
+    identity = _identity(key, present, model.layout)
+    best = _best_classes(model.layout.outputs, top or 1)
+    outputs = json.dumps(
+        [
+            {"output": place, "name": variable.name, "labels": class_values(variable) if best else None}
+            for place, variable in enumerate(model.layout.outputs)
+        ]
+    )
+    chosen = trainers.options(db, False, MODULE, platform.of(db).distribution_keys(db, 1))
+    with trainers.own_segment(db, chosen) as mine:
+        order = trainers.prediction_order(model, inputs, best)
+        with trainers.predicting(db, mine, model, order) as prediction:
+            for rows, ids, variables in _chunks(db, source, identity, inputs, bytes_per_row(model.layout)):
+                yield {"ids": ids, "outputs": outputs, "answers": prediction.predict(rows, variables)}
+
+
+def _inputs(db: Database, trained: Layout, present: dict[str, Column]) -> list[SourceVariable]:
+    """The model's inputs, found by their names."""
+    if by_name.matches(trained):
+        return by_name.found(trained, present, "the query", MODULE)
+    known = [name for variable in trained.inputs for name in variable.columns]
+    if missing := [name for name in known if name not in present]:
+        raise by_name.lacks("the query", missing, MODULE)
+    return as_trained(db, trained, [present[name] for name in known], MODULE)
+
+
+def _identity(key: str | None, present: dict[str, Column], trained: Layout) -> str:
+    """The key of a row, as text: a column, by default the first that is no input; without one, the row's number."""
+    if key is not None:
+        (name, *more) = split_list(key, f"{MODULE}: key")
+        if more or name not in present:
+            raise UndefinedColumn(
+                f"{MODULE}: key must be one column of the query, not {key}.", hint=relations.has_columns(present)
+            )
+        return f"{quote(name)}::text"
+    used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
+    others = [name for name in present if name not in used]
+    return f"{quote(others[0])}::text" if others else "(row_number() OVER ())::text"
+
+
+def _best_classes(outputs: tuple[Variable, ...], ranks: int) -> BestClasses | None:
+    """None: the outputs are numbers."""
+    numbers = [variable.target == "real" for variable in outputs]
+    wide = [variable.name for variable in outputs if variable.target == "real" and variable.elements > 1]
+    if wide or any(numbers) != all(numbers):
+        raise Unsupported(
+            f"{MODULE}: the model predicts {'arrays' if wide else 'classes and numbers at once'}.",
+            hint="cerebro.madlib_keras_predict() writes a table of such predictions.",
+        )
+    return None if all(numbers) else BestClasses([len(class_values(variable)) for variable in outputs], ranks)
+
+
+def _chunks(
+    db: Database, source: Relation, identity: str, inputs: list[SourceVariable], row_bytes: int
+) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
+    """The rows, chunk by chunk; an error if one of them cannot be predicted."""
+    names = list({column.name: None for variable in inputs for column in variable.columns})
+    alias = {name: f"c{place}" for place, name in enumerate(names)}
+    stored = "".join(f", {quote(name)} AS {alias[name]}" for name in names)
+    arrays = [expression(variable, lambda column: alias[column.name]) for variable in inputs]
+    filled = ["id", *(alias[name] for name in buffers.filled_columns(inputs))]
+    nulls = " OR ".join(f"{name} IS NULL" for name in filled)
+    news = surprises.of(inputs, lambda column: alias[column.name])
+    counted = ", ".join([f"count(*) FILTER (WHERE {nulls}) AS nulls", *surprises.counts(news)])
+    cursor = db.cursor(
+        f"SELECT {gathered('id', arrays)}, {counted}"
+        f" FROM (SELECT {identity} AS id{stored}, (row_number() OVER () - 1) / {at_a_time(row_bytes)} AS turn"
+        f" FROM {source.rows} AS s ORDER BY turn) r GROUP BY turn"
+    )
+    found = {"rows": 0, **{f"s{place}": 0 for place in range(len(news))}}
+    while batch := cursor.fetch(1):
+        chunk = batch[0]
+        found = {name: before + chunk[name] for name, before in found.items()}
+        surprises.require_none(news, chunk, source.text, MODULE)
+        if chunk["nulls"]:
+            raise BadData(
+                f"{MODULE}: {chunk['nulls']} rows have a NULL in the key or in one of"
+                f" {', '.join(buffers.filled_columns(inputs))}.",
+                hint="Leave them out of the query, or fill them in.",
+            )
+        yield chunk["rows"], chunk["ids"], chunk["variables"]
+    cursor.close()
+    surprises.tell(db, source.text, news, found, MODULE)
