@@ -31,6 +31,8 @@ CREATE TABLE people AS SELECT i AS id, i * 7919 % 1000003 AS ssn,
   date '2020-02-28' + i AS born, timestamptz '2021-03-01 10:00+02' + i * interval '7 hours 13 min' AS seen,
   CASE WHEN i % 10 <> 0 THEN time '08:00' + i * interval '1 min' END AS wakes, i * interval '1 hour' AS slept,
   repeat('good food and ', 1 + i % 3) || (ARRAY['bad wine', 'fine Wine!', 'Übles Bier'])[1 + i % 3] || i AS review,
+  CASE WHEN i % 12 <> 0 THEN i / 7.0::numeric END AS gaps,
+  CASE WHEN i % 15 <> 0 THEN date '2001-01-01' + i END AS left_on,
   ARRAY[i, i % 7]::real[] AS sensors, '7'::text AS fixed, NULL::text AS nothing, (i % 97)::text AS digits,
   '{{}}'::json AS extra, point(1, i) AS place, i % 60 AS patient,
   (ARRAY['no', 'yes', 'maybe'])[1 + (i * 7 % 11) % 3] AS answer, (i * 13 % 101) * 1000 AS price
@@ -91,11 +93,13 @@ def test_every_column_becomes_what_suits_it(place: Lab) -> None:
         "city": "category", "rarely": "category", "login": "category", "size": "category", "member": "category",
         "city_id": "category", "rooms": "category", "digits": "category", "born": "date", "seen": "date",
         "wakes": "date", "review": "words", "sensors": "as_is", "patient": "number", "price": "number",
+        "gaps": "number", "left_on": "date",
         "answer": "one_hot",
     }  # fmt: skip
     transforms = {name: one["parameters"].get("transform") for name, one in became.items() if one["as"] == "number"}
     assert transforms == {"age": "standard", "Net Income": "log", "height": "quantile", "odd": "standard",
-                          "slept": "standard", "patient": "standard", "price": "standard"}  # fmt: skip
+                          "slept": "standard", "gaps": "standard", "patient": "standard",
+                          "price": "standard"}  # fmt: skip
     ignored = {line.split("'")[1]: line.split("ignored: ")[1] for line in said if "ignored" in line}
     assert set(ignored) == {"id", "ssn", "fixed", "nothing", "extra", "place"}
     assert "numbers the rows" in ignored["id"] and "key" in ignored["ssn"] and "same value" in ignored["fixed"]
@@ -135,6 +139,18 @@ def test_numbers_are_what_the_documents_say(place: Lab) -> None:
     assert p["fill"] == np.median(ages)
     target = became["price"]["parameters"]
     assert target["mean"] == pytest.approx(np.mean([row[-1] for row in rows]), rel=1e-4)
+
+
+def test_a_null_counts_as_the_median_or_the_mean_day(place: Lab) -> None:
+    packed(place, "gaps_packed", "price", inputs="gaps, left_on", seed=1, validation=0)
+    became, numbers = columns_of(place, "gaps_packed"), values(place, "gaps_packed", "numbers")
+    gaps = became["gaps"]["parameters"]
+    without = numbers[numbers[:, 1] == 1]
+    assert len(without) == ROWS // 12 and gaps["fill"] == pytest.approx(ROWS / 14, rel=0.01)
+    np.testing.assert_allclose(without[:, 0], (gaps["fill"] - gaps["mean"]) / gaps["deviation"], atol=1e-6)
+    no_date = numbers[numbers[:, -1] == 1]
+    assert len(no_date) == ROWS // 15
+    np.testing.assert_allclose(no_date[:, 2:-1], 0, atol=1e-12)
 
 
 def test_codes_words_and_dates(place: Lab) -> None:
@@ -235,7 +251,8 @@ def test_rows_are_prepared_in_the_same_way_from_a_view_with_other_types(mirror: 
     mirror(
         "CREATE VIEW others AS SELECT id, y, review::varchar, city::varchar(40), size::text, age::smallint,"
         ' "Net Income"::numeric, height, odd, rarely, login, member, city_id::bigint, rooms::smallint, born::timestamp,'
-        " seen, wakes, slept, sensors, digits, patient::bigint, price, answer FROM mirrored"
+        " seen, wakes, slept, gaps, left_on::timestamp, sensors, digits, patient::bigint,"
+        " price, answer FROM mirrored"
     )
     expected = sorted(prepared_rows(mirror, "mirror_packed") + prepared_rows(mirror, "mirror_packed_validation"))
     assert said_rows(mirror, "others") == expected

@@ -129,8 +129,8 @@ def _date(feature: Date, column: Column, value: str) -> list[str]:
     if feature.deviation:
         low, high = limits(feature.mean, feature.deviation)
         start = feature.mean - feature.deviation
-        days = f"LEAST(GREATEST({number(column, value)}, {low!r}), {high!r})"
-        elements.append(f"COALESCE(({days} - {start!r}) / {feature.deviation!r} - 1, 0)::real")
+        days = f"LEAST(GREATEST(COALESCE({number(column, value)}, {feature.mean!r}), {low!r}), {high!r})"
+        elements.append(f"(({days} - {start!r}) / {feature.deviation!r} - 1)::real")
     return [*elements, f"({when} IS NULL)::integer::real"] if feature.missing else elements
 
 

@@ -37,20 +37,21 @@ class Looked:
     refers: bool = False
 
     @property
-    def values(self) -> str:
+    def values(self) -> tuple[str, str, str]:
         """Its text and its number, one of which is NULL, and 1 for a date with a time of day."""
         name = quote(self.column.name)
         if self.as_text:
-            return f"{features.text(self.column, name)}, NULL::double precision, 0"
+            return features.text(self.column, name), "NULL", "0"
         number = features.number(self.column, name)
         if self.family == "date":
             time = f"pg_catalog.date_part('epoch', ({features.moment(self.column, name)})::time)"
-            return f"NULL::text, {number}, ({time} > 0)::integer"
+            return "NULL", number, f"({time} > 0)::integer"
         if self.column.type not in features.REALS:
-            return f"NULL::text, {number}, 0"
+            return "NULL", number, "0"
         odd = f"{number} IN {features.NOT_FINITE}"
+        # GREATEST and LEAST leave NULL out.
         clipped = f"LEAST(GREATEST({number}, {-LARGEST!r}), {LARGEST!r})"
-        return f"CASE WHEN {odd} THEN 'odd' END, CASE WHEN {odd} THEN NULL ELSE {clipped} END, 0"
+        return f"CASE WHEN {odd} THEN 'odd' END", f"CASE WHEN {odd} OR {name} IS NULL THEN NULL ELSE {clipped} END", "0"
 
 
 def as_text(family: str, wish: Wish) -> bool:
@@ -63,7 +64,8 @@ def of(db: Database, source: Relation, columns: Sequence[Looked], most: int = MO
     """What the rows tell about each column; of a text the most frequent values, at least so many if there are."""
     if not columns:
         return []
-    values = ", ".join(f"({place}, {one.values})" for place, one in enumerate(columns))
+    texts, numbers, timed = (", ".join(part) for part in zip(*(one.values for one in columns)))
+    places = ", ".join(map(str, range(len(columns))))
     rows = db.scan(
         f"""
         SELECT c, v, n, mean, variance, low, high, timed, texts, filled, words, look
@@ -74,7 +76,10 @@ def of(db: Database, source: Relation, columns: Sequence[Looked], most: int = MO
                        sum(CASE WHEN v ~ '{A_NUMBER}' THEN n END) OVER (PARTITION BY c) AS look
                   FROM (SELECT u.c, {BIN} AS b, u.v, count(*) AS n, avg(u.x) AS mean, var_pop(u.x) AS variance,
                                min(u.x) AS low, max(u.x) AS high, sum(u.t) AS timed
-                          FROM {source.rows} AS s CROSS JOIN LATERAL (VALUES {values}) AS u (c, v, x, t)
+                          FROM (SELECT unnest(ARRAY[{places}]) AS c, unnest(ARRAY[{texts}]::text[]) AS v,
+                                       unnest(ARRAY[{numbers}]::double precision[]) AS x,
+                                       unnest(ARRAY[{timed}]::integer[]) AS t
+                                  FROM {source.rows} AS s) u
                          GROUP BY 1, 2, 3) g) r
          WHERE v IS NULL OR place <= {most + 2}
         """
