@@ -349,6 +349,10 @@ def test_a_table_of_its_own_for_validation(visits: Lab) -> None:
     visits("CREATE VIEW few AS SELECT n::bigint, kind::varchar FROM visits WHERE n < 11")
     packed(visits, "own", "kind", "visits", inputs="n", prepare={"n": "standard"}, validation_table="few")
     assert sides(visits, "own") == (list(range(1, 401)), list(range(1, 11)))
+    visits("CREATE VIEW texts AS SELECT n, kind || patient AS patient FROM visits")
+    wishes = {"patient": "number", "n": "standard"}
+    error = refused(visits, target="patient", source="visits", inputs="n", validation_table="texts", prepare=wishes)
+    assert "'patient' of type text does not fit the training table's 'patient' (real)" in str(error)
     visits("CREATE VIEW fewer AS SELECT kind FROM few")
     error = refused(visits, target="kind", source="visits", inputs="n, patient", validation_table="few")
     assert "few does not have the input patient" in str(error)

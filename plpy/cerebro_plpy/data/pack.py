@@ -18,10 +18,10 @@ from ..database.entry import entry
 from ..database.relations import Relation
 from ..platform import Rule
 from ..sessions import warm_up
-from . import buffers, by_name, labels, packing, variables
+from . import agreement, buffers, by_name, labels, packing, variables
 from .asked import PACK, asked_for, sides, split_of
 from .choosing import prepared
-from .preparation import SourceVariable, applied, find_shapes
+from .preparation import SourceVariable, find_shapes
 from .summary import Packing
 
 VALIDATION = "_validation"  # ending of the packed table with the rows for validation
@@ -117,7 +117,10 @@ def _pack_validation(db: Database, trained: Packing, source: Relation, output: N
         variable.dtype = like.dtype
     names = [variable.columns[0].name for variable in trained.outputs]
     columns = variables.pick(present, names, "target", source, PACK)
-    outs = [applied(column.name, [column], variable.preparation) for column, variable in zip(columns, trained.outputs)]
+    outs = [
+        agreement.output_as_trained(column, variable.documented(), PACK)
+        for column, variable in zip(columns, trained.outputs)
+    ]
     rows = buffers.count(db, source, ins + outs, PACK)
     find_shapes(db, source, ins + outs, PACK)
     for variable, like in zip(outs, trained.outputs):
