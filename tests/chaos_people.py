@@ -125,7 +125,10 @@ class People:
 
     def _require_nothing_of(self, number: int, storage: str) -> None:
         """No row of the log, and no state table, is left of a run that was forgotten."""
-        tables = ("run", "event", "model", "configuration", "attempt", "hop", "evaluation", "decision", "heartbeat")
+        tables = (
+            "run", "event", "model", "configuration", "attempt", "hop", "evaluation", "decision", "heartbeat",
+            "request",
+        )  # fmt: skip
         rows = " UNION ALL ".join(f"SELECT '{table}' FROM {table} WHERE run = {number}" for table in tables)
         with contextlib.suppress(psycopg2.OperationalError), contextlib.closing(self.lab.connect()) as connection:
             left = run(connection, f"{rows} UNION ALL SELECT relname FROM pg_class WHERE starts_with(relname::text, %s)"

@@ -30,6 +30,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 VIEWS = {
     "Runs": ["runs", "run_plan", "run_progress"],
     "Models": ["leaderboard", "learning_curve", "metric"],
+    "Decisions and requests": ["decisions", "requests"],
     "Segments": ["segments_now", "hop_timeline", "run_time"],
     "Server": ["limits", "custom_functions"],
 }
@@ -51,7 +52,18 @@ FUNCTIONS = {
         "generate_model_configs",
         "load_model_selection_table",
     ],
-    "Runs": ["fit", "madlib_fit_multiple_model", "submit", "wait", "cancel", "resume", "materialize", "forget"],
+    "Runs": [
+        "fit",
+        "search",
+        "madlib_fit_multiple_model",
+        "submit",
+        "wait",
+        "cancel",
+        "resume",
+        "materialize",
+        "forget",
+    ],
+    "Steering a run": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
     "Trained models": ["predict", "create_predictor", "madlib_keras_evaluate", "madlib_keras_predict"],
     "Custom losses and metrics": [
         "load_custom_function",

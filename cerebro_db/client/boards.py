@@ -11,12 +11,13 @@ from rich.text import Text
 
 from . import drawing
 from .differences import differences
-from .orm import LeaderboardEntry, LearningCurvePoint, RunTime, SegmentActivity
+from .orm import Decision, LeaderboardEntry, LearningCurvePoint, Request, RunTime, SegmentActivity
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red", "bright_cyan", "bright_magenta", "bright_yellow",
            "bright_green", "bright_blue", "bright_red")  # fmt: skip
 STATES = {"finished": "green", "running": "cyan", "created": "dim", "failed": "red", "cancelled": "yellow",
           "interrupted": "yellow", "stopped": "yellow", "training": "cyan", "waiting": "dim"}  # fmt: skip
+DECISIONS = {"stop": "yellow", "refuse": "red", "add": "green", "go on": "green"}
 ENDED_EARLY = {"failed": "failed", "stopped": "was stopped"}
 NARROW = 100  # columns; narrower terminals get tables with fewer columns
 
@@ -49,7 +50,10 @@ def state(word: str) -> Text:
 def leaderboard(
     entries: Sequence[LeaderboardEntry], width: int, curves: Sequence[LearningCurvePoint] = (), top: int | None = None
 ) -> RenderableType:
-    """The models, the best first, each with a sparkline of its loss by epoch."""
+    """The models, the best first, each with a sparkline of its loss by epoch.
+
+    An objective that is no loss has a column of its own. ``best`` is the epoch with the best value of the objective.
+    """
     if not entries:
         return Text("No models.", style="dim")
     marks = Marks([entry.model for entry in entries])
@@ -61,12 +65,16 @@ def leaderboard(
     for heading in ("#", "", "key" if narrow else "mst_key"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
+    optimised = None if entries[0].by_loss else entries[0].objective
+    if optimised:
+        table.add_column(optimised if len(optimised) <= 16 else "objective", justify="right", no_wrap=True)
     table.add_column("validation loss" if validated and not narrow else "loss", justify="right", no_wrap=True)
     if metric:
         table.add_column(metric if len(metric) <= 12 else "metric", justify="right", no_wrap=True)
     with_epochs = not (narrow and curves)
     if with_epochs:
         table.add_column("epochs", justify="right", no_wrap=True)
+        table.add_column("best", justify="right", no_wrap=True)
     if curves:
         table.add_column("loss by epoch", no_wrap=True)
     losses = {entry.model: [point.loss for point in curves if point.model == entry.model] for entry in entries}
@@ -74,24 +82,64 @@ def leaderboard(
         failed = entry.status == "failed"
         cells: list[RenderableType] = [
             str(entry.rank), marks.text(entry.model), str(entry.mst_key), Text(words[entry.mst_key]),
-            Text("failed", style="red") if failed else drawing.number(entry.loss),
         ]  # fmt: skip
+        if optimised:
+            cells.append(drawing.number(entry.objective_value))
+        cells.append(Text("failed", style="red") if failed else drawing.number(entry.loss))
         if metric:
             cells.append(drawing.number(entry.metric))
         if with_epochs:
-            cells.append(str(entry.epochs_done))
+            cells += [str(entry.epochs_done), "–" if entry.best_epoch is None else str(entry.best_epoch)]
         if curves:
             room = 12 if narrow else 16
             cells.append(Text(drawing.sparkline(losses[entry.model], room), style=marks.colour(entry.model)))
         table.add_row(*cells)
     notes = [
-        Text(f"mst_key {entry.mst_key} {ENDED_EARLY[entry.status]}: {entry.reason}", style=STATES[entry.status])
+        Text(
+            f"mst_key {entry.mst_key} {ENDED_EARLY[entry.status]}"
+            f"{f' by {entry.stopped_by}' if entry.status == 'stopped' else ''}: {entry.reason}",
+            style=STATES[entry.status],
+        )
         for entry in entries
         if entry.status in ENDED_EARLY
     ]
     if top is not None and len(entries) > top:
         notes.insert(0, Text(f"… and {len(entries) - top} more", style="dim"))
     return Group(table, *notes)
+
+
+def decisions(made: Sequence[Decision], requests: Sequence[Request], last: int | None = None) -> RenderableType:
+    """A line for each decision, and for each request that waits."""
+    lines = [decision(one) for one in made]
+    left_out = 0 if last is None else max(0, len(lines) - last)
+    lines = lines[left_out:] + [waiting(one) for one in requests if one.status == "waiting"]
+    if left_out:
+        lines.insert(0, Text(f"… and {left_out} before", style="dim"))
+    return Group(*lines) if lines else Text("None.", style="dim")
+
+
+def decision(one: Decision) -> Text:
+    """For instance: 17:03:12 model 3 (mst_key 3), epoch 4: stop, worse than the median (rule)"""
+    who = one.requested_by or one.decided_by
+    told = {"added": one.added, "going on": one.gone_on}
+    models = "".join(f", {what} {numbers}" for what, numbers in told.items() if numbers)
+    text = Text(f"{one.at.astimezone():%H:%M:%S} ", style="dim")
+    text.append(_about(one.model, one.mst_key, one.epoch), style="default not dim")
+    text.append(one.decision, style=DECISIONS.get(one.decision, "default not dim"))
+    return text.append(f"{models}{f', {one.reason}' if one.reason else ''} ({who})", style="default not dim")
+
+
+def waiting(one: Request) -> Text:
+    told = ", ".join(part for part in (one.parameters, one.reason) if part)
+    text = Text(f"{one.at.astimezone():%H:%M:%S} ", style="dim")
+    text.append(_about(one.model, one.mst_key, None), style="default not dim")
+    return text.append(f"{one.action}{f', {told}' if told else ''} ({one.by}; waiting)", style="dim")
+
+
+def _about(model: int | None, mst_key: int | None, epoch: int | None) -> str:
+    if model is None:
+        return "the run: "
+    return f"model {model} (mst_key {mst_key}){f', epoch {epoch}' if epoch is not None else ''}: "
 
 
 def where_time_went(parts: Sequence[RunTime], width: int) -> RenderableType:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from psycopg2 import sql
@@ -13,12 +14,13 @@ from sqlalchemy import select
 from cerebro_db.core.names import Name
 
 from . import interrupts, keras_models
-from .database import Database
 from .errors import CannotConnect, ClientError, NoSuchRun
 from .orm import (
+    Decision,
     LeaderboardEntry,
     LearningCurvePoint,
     Metric,
+    Request,
     Run,
     RunProgress,
     RunTime,
@@ -27,6 +29,7 @@ from .orm import (
     View,
 )
 from .run_handle import AnyRun, RunHandle, number_of, owner_of
+from .steering import Steering
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,6 +51,25 @@ class FitArguments(TypedDict, total=False):
     options: dict[str, Any]
 
 
+class SearchArguments(TypedDict, total=False):
+    """The optional arguments of ``cerebro.search``. An argument that is left out has the default of the function."""
+
+    method: str | Mapping[str, Any]
+    configurations: int
+    objective: str
+    direction: str
+    budget: Mapping[str, Any]
+    at_once: int
+    start_from: str
+    validation_table: str
+    evaluate_every: int
+    use_gpus: bool
+    name: str
+    description: str
+    options: dict[str, Any]
+    stop_when: str
+
+
 def connect(target: Any = None) -> Cerebro:
     """A client of the database that ``target`` names.
 
@@ -64,7 +86,7 @@ def connect(target: Any = None) -> Cerebro:
     return cerebro
 
 
-class Cerebro(Database):
+class Cerebro(Steering):
     """A run is given by its number, by its row, or by the handle that ``submit`` and ``handle`` return.
 
     Several users can have a run of one number. A number then means your own run. For an administrator or a monitor, a
@@ -125,6 +147,33 @@ class Cerebro(Database):
         )
         return RunHandle(self, self.rows(sql.SQL("SELECT cerebro.submit({})").format(named), values)[0][0])
 
+    def search(
+        self,
+        source_table: str,
+        model_table: str,
+        arch_table: str,
+        space: Mapping[str, Any],
+        epochs: int,
+        **arguments: Unpack[SearchArguments],
+    ) -> RunHandle:
+        """Starts a search in a space and returns its handle; docs/search.md describes spaces and methods."""
+        if unknown := set(arguments) - set(SearchArguments.__annotations__):
+            raise TypeError(f"there is no argument {', '.join(sorted(unknown))}")
+        given: dict[str, Any] = {**arguments, "wait": False}
+        for name in ("budget", "options"):
+            if given.get(name) is not None:
+                given[name] = Json(given[name])
+        if isinstance(given.get("method"), Mapping):
+            given["method"] = json.dumps(given["method"])
+        named = sql.SQL("").join(
+            sql.SQL(", {} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in given
+        )
+        first = {"source": source_table, "output": model_table, "arch": arch_table, "space": Json(dict(space))}
+        call = sql.SQL("SELECT cerebro.search(%(source)s, %(output)s, %(arch)s, %(space)s, %(planned)s{})").format(
+            named
+        )
+        return RunHandle(self, self.rows(call, {**given, **first, "planned": epochs})[0][0])
+
     def handle(self, run: AnyRun) -> RunHandle:
         """The handle of a run that any session has started."""
         return RunHandle(self, self.run(run).run)
@@ -146,9 +195,12 @@ class Cerebro(Database):
         """Asks a run to end, which takes about a second. Returns False if the run was not under way."""
         return self.rows("SELECT cerebro.cancel(%s, %s)", (number_of(run), owner_of(run, owner)))[0][0]
 
-    def materialize(self, run: AnyRun, model_output_table: str) -> None:
-        """Makes the model tables of a run from its last states. The run need not have finished."""
-        self.rows("SELECT cerebro.materialize(%s, %s)", (number_of(run), model_output_table))
+    def materialize(self, run: AnyRun, model_output_table: str, which: str | None = None) -> None:
+        """Makes the model tables of a run from its states. The run need not have finished.
+
+        ``which`` states: ``best`` or ``last``. Without it the best ones, if the run keeps them.
+        """
+        self.rows("SELECT cerebro.materialize(%s, %s, %s)", (number_of(run), model_output_table, which))
 
     def forget(self, run: AnyRun, owner: str | None = None) -> None:
         """Removes a run's log and states. Its model tables stay."""
@@ -191,6 +243,20 @@ class Cerebro(Database):
         """The loss and all metrics by model, epoch and data set."""
         order = (Metric.model, Metric.epoch, Metric.dataset, Metric.metric)
         return self._of_run(select(Metric).order_by(*order), Metric, run)
+
+    def decisions(self, run: AnyRun, after: int = 0, changes_only: bool = False) -> list[Decision]:
+        """What was decided about a run and its models, in order; only decisions with numbers above ``after``.
+
+        With ``changes_only`` the decisions that a model trains on are left out.
+        """
+        query = select(Decision).where(Decision.decision_id > after).order_by(Decision.decision_id)
+        if changes_only:
+            query = query.where(Decision.decision != "continue")
+        return self._of_run(query, Decision, run)
+
+    def requests(self, run: AnyRun) -> list[Request]:
+        """What people asked of a run, in order, and what became of it."""
+        return self._of_run(select(Request).order_by(Request.request_id), Request, run)
 
     def timeline(self, run: AnyRun) -> list[SegmentActivity]:
         """The hops and evaluations of all segments, in order of time."""

@@ -1,4 +1,4 @@
-"""The ``cerebro`` command. Its subcommands are in embedded/commands.py, client/commands.py and client/doctor.py."""
+"""The ``cerebro`` command. Its subcommands are in modules of their own, which ``app`` is made of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from ..embedded import commands as cluster_commands
 from ..embedded.errors import ClusterError
 from . import commands as run_commands
-from . import doctor
+from . import doctor, steering_commands
 
 app = typer.Typer(
     help="Deep-learning model selection inside PostgreSQL.",
@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (cluster_commands, run_commands, doctor):
+for module in (cluster_commands, run_commands, steering_commands, doctor):
     module.register(app)
 
 

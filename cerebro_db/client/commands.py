@@ -47,7 +47,7 @@ def at(dsn: str | None) -> Iterator[Cerebro]:
         raise typer.Exit(1) from None
 
 
-def _console() -> Console:
+def terminal() -> Console:
     return Console(highlight=False)
 
 
@@ -62,7 +62,7 @@ def _chosen(cerebro: Cerebro, run: int | None) -> int:
 
 def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How many runs to list.")] = 30) -> None:
     """List your runs, the latest first."""
-    console = _console()
+    console = terminal()
     with at(dsn) as cerebro:
         known = cerebro.runs()
         if not known:
@@ -99,7 +99,7 @@ def watch(
     top: Annotated[int, typer.Option(min=1, help="How many models of the leaderboard to show.")] = TOP,
 ) -> None:
     """Watch a run until it ends. Ctrl-C stops watching, not the run."""
-    console = _console()
+    console = terminal()
     with at(dsn) as cerebro:
         _follow(cerebro, _chosen(cerebro, run), console, top)
 
@@ -124,7 +124,7 @@ def _follow(cerebro: Cerebro, number: int, console: Console, top: int) -> None:
 def show(run: RunNumber = None, dsn: Dsn = None) -> None:
     """Show a run: leaderboard with learning curves, time by activity, and a time line of the segments."""
     with at(dsn) as cerebro:
-        show_run(cerebro, _chosen(cerebro, run), _console())
+        show_run(cerebro, _chosen(cerebro, run), terminal())
 
 
 def cancel(
@@ -135,7 +135,7 @@ def cancel(
     ] = None,
 ) -> None:
     """Cancel a run that is under way. Its committed hops stay."""
-    console = _console()
+    console = terminal()
     with at(dsn) as cerebro:
         if not cerebro.cancel(cerebro.run(run, owner)):
             console.print(f"Run {run} is not under way: it is {cerebro.run(run, owner).status}.")
@@ -159,4 +159,4 @@ def resume(
 ) -> None:
     """Continue a run that has ended, and watch it. Ctrl-C stops watching, not the run."""
     with at(dsn) as cerebro:
-        _follow(cerebro, cerebro.resume(run, epochs, retry_failed).run, _console(), TOP)
+        _follow(cerebro, cerebro.resume(run, epochs, retry_failed).run, terminal(), TOP)

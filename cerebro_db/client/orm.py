@@ -18,6 +18,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from .errors import ReadOnly
 
+LOSSES = ("loss", "val_loss")  # the objectives of runs that name none
+
 
 class View(DeclarativeBase):
     """A row of one of the views in the schema cerebro."""
@@ -129,11 +131,24 @@ class LeaderboardEntry(View):
     owner: Mapped[str] = mapped_column(primary_key=True)
     engine: Mapped[str | None]
     model: Mapped[int] = mapped_column(Integer, primary_key=True)
+    objective: Mapped[str]
+    objective_value: Mapped[float | None]
+    best_epoch: Mapped[int | None] = mapped_column(Integer)
+    best_value: Mapped[float | None]
+    parent: Mapped[int | None] = mapped_column(Integer)
+    stopped_by: Mapped[str | None]
+    rung: Mapped[int | None] = mapped_column(Integer)
+    chosen: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
 
     @property
     def loss(self) -> float | None:
-        """The loss that the rank is computed from: the validation loss, or else the training loss."""
+        """The latest validation loss, or else the training loss. Without an objective the rank is computed from it."""
         return self.training_loss if self.validation_loss is None else self.validation_loss
+
+    @property
+    def by_loss(self) -> bool:
+        """Whether the objective is a loss."""
+        return self.objective in LOSSES
 
     @property
     def metric(self) -> float | None:
@@ -163,6 +178,8 @@ class RunProgress(View):
     seen_at: Mapped[datetime | None]
     owner: Mapped[str] = mapped_column(primary_key=True)
     message: Mapped[str | None]
+    objective: Mapped[str | None]
+    best_value: Mapped[float | None]
 
     @property
     def ended(self) -> bool:
@@ -206,6 +223,48 @@ class Metric(View):
     dataset: Mapped[str] = mapped_column(primary_key=True)  # training or validation
     metric: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[float | None]
+    owner: Mapped[str] = mapped_column(primary_key=True)
+
+
+class Decision(View):
+    """A decision about a run or one of its models. ``added`` and ``gone_on`` are numbers of models, with commas."""
+
+    __tablename__ = "decisions"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    decision_id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    decision: Mapped[str]
+    model: Mapped[int | None] = mapped_column(Integer)
+    mst_key: Mapped[int | None] = mapped_column(Integer)
+    epoch: Mapped[int | None] = mapped_column(Integer)
+    decided_by: Mapped[str]
+    reason: Mapped[str | None]
+    added: Mapped[str | None]
+    gone_on: Mapped[str | None]
+    request_id: Mapped[int | None]
+    requested_by: Mapped[str | None]
+    owner: Mapped[str] = mapped_column(primary_key=True)
+
+
+class Request(View):
+    """What somebody asked of a run. ``status`` is waiting, done or refused."""
+
+    __tablename__ = "requests"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    request_id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    by: Mapped[str]
+    action: Mapped[str]
+    model: Mapped[int | None] = mapped_column(Integer)
+    mst_key: Mapped[int | None] = mapped_column(Integer)
+    parameters: Mapped[str | None]
+    reason: Mapped[str | None]
+    status: Mapped[str]
+    answered_at: Mapped[datetime | None]
+    refusal: Mapped[str | None]
+    decision_id: Mapped[int | None]
     owner: Mapped[str] = mapped_column(primary_key=True)
 
 

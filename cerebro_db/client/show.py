@@ -24,6 +24,10 @@ def show(cerebro: Cerebro, number: int, console: Console) -> None:
     summary(run, progress, console)
     console.print(boards.heading("Leaderboard"))
     console.print(boards.leaderboard(cerebro.leaderboard(number), width, cerebro.learning_curve(number)))
+    made, requests = cerebro.decisions(number, changes_only=True), cerebro.requests(number)
+    if made or requests:
+        console.print(boards.heading("Decisions"))
+        console.print(boards.decisions(made, requests))
     console.print(boards.heading("Where the time went"))
     console.print(boards.where_time_went(cerebro.run_time(number), width))
     console.print(boards.heading("What each segment did"))

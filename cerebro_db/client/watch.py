@@ -15,11 +15,12 @@ from rich.text import Text
 
 from . import boards, drawing
 from .cerebro import Cerebro
-from .orm import LeaderboardEntry, Run, RunProgress, SegmentNow
+from .orm import LOSSES, Decision, LeaderboardEntry, Request, Run, RunProgress, SegmentNow
 
 EVERY = 0.5  # seconds between two queries
 LINE_EVERY = 5.0  # seconds between two lines of text
 TOP = 5
+DECISIONS = 5  # of which the last are shown
 STARTING = "trainers start and build their first models"
 
 
@@ -31,6 +32,8 @@ class Snapshot:
     progress: RunProgress
     leaderboard: list[LeaderboardEntry]
     segments: list[SegmentNow]
+    decisions: list[Decision]
+    requests: list[Request]
 
 
 def watch(cerebro: Cerebro, run: int, console: Console, top: int = TOP) -> RunProgress:
@@ -39,7 +42,9 @@ def watch(cerebro: Cerebro, run: int, console: Console, top: int = TOP) -> RunPr
 
 
 def snapshot(cerebro: Cerebro, run: Run, progress: RunProgress) -> Snapshot:
-    return Snapshot(run, progress, cerebro.leaderboard(run), [] if progress.ended else cerebro.segments_now(run))
+    segments = [] if progress.ended else cerebro.segments_now(run)
+    decisions, requests = cerebro.decisions(run, changes_only=True), cerebro.requests(run)
+    return Snapshot(run, progress, cerebro.leaderboard(run), segments, decisions, requests)
 
 
 def _live(cerebro: Cerebro, number: int, console: Console, top: int) -> RunProgress:
@@ -52,9 +57,12 @@ def _live(cerebro: Cerebro, number: int, console: Console, top: int) -> RunProgr
 
 
 def _lines(cerebro: Cerebro, number: int, console: Console) -> RunProgress:
-    printed = 0.0
+    printed, told = 0.0, 0
     for progress in cerebro.follow(number, EVERY):
         now = time.monotonic()
+        for one in cerebro.decisions(number, told, changes_only=True):
+            told = one.decision_id
+            console.print(boards.decision(one), soft_wrap=True)
         if progress.ended or now - printed >= LINE_EVERY:
             printed = now
             console.print(line(progress), soft_wrap=True)
@@ -73,7 +81,12 @@ def line(progress: RunProgress) -> Text:
     ]
     if progress.best_loss is not None:
         metric = f" metric {drawing.number(progress.best_metric)}" if progress.best_metric is not None else ""
-        parts.append(f"best mst_key {progress.best_mst_key}: loss {drawing.number(progress.best_loss)}{metric}")
+        optimised = (
+            "" if progress.objective in LOSSES else f" {progress.objective} {drawing.number(progress.best_value)}"
+        )
+        parts.append(
+            f"best mst_key {progress.best_mst_key}:{optimised} loss {drawing.number(progress.best_loss)}{metric}"
+        )
     return Text(", ".join(parts))
 
 
@@ -94,6 +107,8 @@ def picture(seen: Snapshot, width: int, top: int) -> RenderableType:
         parts += [Text(), boards.leaderboard(seen.leaderboard, width, top=top)]
     if seen.segments:
         parts += [Text(), _segments(seen)]
+    if seen.decisions or any(one.status == "waiting" for one in seen.requests):
+        parts += [Text(), boards.decisions(seen.decisions, seen.requests, DECISIONS)]
     return Group(*parts)
 
 

@@ -18,6 +18,9 @@ DEFAULT = "tensorflow"
 # larger than all other packages together.
 OPTIONAL_PACKAGES = {"torch": "torch==2.13.0"}
 
+# What the search method tpe runs in, in the trainer's environment. docker/install.sh installs it.
+OPTUNA = "optuna==5.0.0"
+
 # The value of the option ``engine`` that leaves the choice to cerebro_db, and the engines among which it chooses.
 # PyTorch is not among them, because Keras runs its steps from Python, and a trial costs 1.8 s of CPU to start it.  One
 # step on a CPU took 1160 µs for a 64-128-64-2 MLP with batches of 32 (TensorFlow 170, JAX 30), 1480 µs with batches of

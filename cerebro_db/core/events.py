@@ -68,8 +68,31 @@ class DataSetName(Word):
 
 
 class Verdict(Word):
-    """What a search policy says after an epoch of a model."""
+    """What is decided about a model after an epoch, or about a run as a whole."""
 
     CONTINUE = "continue"
     STOP = "stop"
     ADD = "add"
+    GO_ON = "go on"
+    EXTEND = "extend"
+    BUDGET = "budget"
+    REFUSE = "refuse"
+
+
+class Decider(Word):
+    """Who has decided: the search policy, a rule of the user in SQL, a person's request, or the end of the budget."""
+
+    POLICY = "policy"
+    RULE = "rule"
+    REQUEST = "request"
+    BUDGET = "budget"
+
+
+class Action(Word):
+    """What a person may ask of a run. A clone is an ADD with a parent."""
+
+    STOP = "stop"
+    GO_ON = "go on"
+    ADD = "add"
+    EXTEND = "extend"
+    BUDGET = "budget"

@@ -13,10 +13,12 @@ from typing import Any
 from .architecture.precision import PRECISIONS
 from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, MOST_THREADS
 from .errors import CerebroError, InvalidArgument, Unsupported
+from .metrics import MAX, MIN
 
 MODULE = "madlib_fit_multiple_model"  # the function that error messages name, unless the caller gives another
-TYPES = {int: "a whole number", bool: "true or false", str: "a text"}
+TYPES = {int: "a whole number", bool: "true or false", str: "a text", dict: "a JSON object"}
 STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
+LAST, BEST = "last", "best"  # which state of a model is kept beside its last one, and which the model tables get
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Option:
     unset: str = ""  # what happens without the option, where that is no fixed default
     choices: tuple[str, ...] = ()
     bounds: tuple[int, int] | None = None  # the smallest and the largest number that it takes
+    object: bool = False  # whether it takes a JSON object as well
 
     @property
     def values(self) -> str:
@@ -38,16 +41,22 @@ class Option:
         if self.choices:
             return ", ".join(self.choices)
         if self.bounds is None or self.bounds[0] < 0:
-            return TYPES[self.type]
+            return self._takes
         if self.bounds[1] >= 2**31 - 1:
             return f"{TYPES[self.type]} from {self.bounds[0]} on"
         return f"{TYPES[self.type]} from {self.bounds[0]} to {self.bounds[1]}"
 
+    @property
+    def _takes(self) -> str:
+        return TYPES[self.type] + (" or an object" if self.object else "")
+
     def check(self, value: Any, module: str) -> None:
         """Raises an error if the option does not take the value."""
         found = type(value)  # not isinstance(): to Python, true is a number, too
+        if self.object and found is dict:
+            return
         if found is not self.type:
-            raise self._refused(value, module, f"It takes {TYPES[self.type]}.")
+            raise self._refused(value, module, f"It takes {self._takes}.")
         if self.choices and value not in self.choices:
             raise self._refused(value, module, f"It is one of {', '.join(self.choices)}{self._without()}.")
         if self.bounds and not self.bounds[0] <= value <= self.bounds[1]:
@@ -174,6 +183,70 @@ _TABLE = (
         bounds=(0, 2**31 - 1),
     ),
     Option(
+        name="objective",
+        type=str,
+        what="""The metric that says which model is best, and in which epoch: loss or a metric that all configurations
+        compile, as cerebro.metric names it. With val_ before the name it is measured on the validation table after the
+        epoch, without it on the training rows while the model trains. An objective on the validation table is compared
+        for the epochs that are evaluated: all epochs, unless the argument evaluate_every (metrics_compute_frequency)
+        says otherwise. A metric with a value for each class counts with their mean. Values that are not finite numbers
+        are never best.""",
+        when="When something else than the loss decides, such as val_auc. cerebro.leaderboard ranks by it.",
+        unset="val_loss with a validation table, else loss, by the latest epoch",
+    ),
+    Option(
+        name="direction",
+        type=str,
+        what="Whether a small (min) or a large (max) value of the objective is better.",
+        when="For metrics that an administrator has registered: it is not known which of their values are good.",
+        unset="min for losses and errors, max for accuracy, auc, precision, recall, f1_score, r2_score and the like",
+        choices=(MIN, MAX),
+    ),
+    Option(
+        name="keep",
+        type=str,
+        what="""best keeps the state of the epoch with the best objective of each model, beside its last state. The
+        model tables of the fit get the best one; cerebro.materialize makes tables of either. Of equal values the
+        earlier epoch is best. Each model takes up to half as much disk space more.""",
+        when="best, when models may overfit: the last epoch need not be the best.",
+        default=LAST,
+        choices=(LAST, BEST),
+    ),
+    Option(
+        name="stop_when",
+        type=str,
+        what="""A query that stops models: its rows name models by mst_key or model, with the reason as the other
+        column, and $1 is the number of the run. It is evaluated whenever a model has completed an epoch; that model
+        stops if it is named. It runs with your rights in a session of its own, which only reads, and for at most
+        5 seconds. A query that fails stops nothing and is told once for each cause. cerebro.decisions shows what
+        the rule has stopped.""",
+        when="""To end early what a look at the metrics would end, by conditions of your own. cerebro.fit takes it as an
+        argument, too, which is easier to write than JSON. docs/steering.md has examples.""",
+        unset="no rule stops models",
+    ),
+    Option(
+        name="search",
+        type=str,
+        object=True,
+        what="""The method that stops models which are not worth their time, or an object with its name and parameters:
+        asha, halving, hyperband, median, patience or threshold. docs/search.md describes them. It compares models by
+        the objective, so with a validation table the models are evaluated after every epoch unless the argument
+        evaluate_every says otherwise.""",
+        when="""If most configurations are expected to be bad and time is short. To try configurations that are not in a
+        table yet, use cerebro.search.""",
+        unset="every model trains all its epochs",
+    ),
+    Option(
+        name="budget",
+        type=dict,
+        what="""How much the run may use: an object with one or more of seconds (while the run is driven), unit_hours
+        (of computation, summed over the segments), hops and configurations (how many models there are in all). At
+        its end nothing new begins. Models that would train on are stopped with the reason budget as soon as their visit
+        is committed, and the run is finished: the models can be used as they are.""",
+        when="""To get the best models that can be had for a given time. A resumed run goes on counting.""",
+        unset="the run ends when all models have trained all epochs",
+    ),
+    Option(
         name="replay",
         type=int,
         what="""Number of an earlier run of yours. The new run takes its options, seed, engines and order of visits from
@@ -185,6 +258,7 @@ _TABLE = (
         bounds=(1, 2**63 - 1),
     ),
 )
+DECIDING = ("budget", "search", "stop_when")
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
 
 
@@ -208,5 +282,9 @@ def check(given: object, module: str = MODULE) -> dict[str, Any]:
 
 
 def replayable(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Those entries of an earlier run's record that are options and were not left open."""
-    return {name: value for name, value in recorded.items() if name in OPTIONS and value is not None}
+    """Those entries of an earlier run's record that are options and were not left open.
+
+    Without those that have led to decisions: a replay repeats the decisions themselves.
+    """
+    options = {name: value for name, value in recorded.items() if name in OPTIONS and value is not None}
+    return {name: value for name, value in options.items() if name not in DECIDING}

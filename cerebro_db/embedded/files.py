@@ -183,7 +183,9 @@ class ClusterFiles:
         folder = self.socket
         if folder.parent != self.path and folder.parent == Path("/tmp") and folder.name.startswith("cerebro-"):
             shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(self.path)
+        while self.path.exists():
+            with contextlib.suppress(FileNotFoundError):  # a trainer that ends removes its own files meanwhile
+                shutil.rmtree(self.path)
 
     def size(self) -> int:
         """Bytes on disk."""

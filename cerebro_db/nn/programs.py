@@ -117,15 +117,19 @@ class Programs:
             if ready.token != state.token:
                 raise WrongState("that state is in the memory of another program", hint="Send the whole state.")
             return
-        if state.origin is Origin.FULL and ready.sha256 is not None and ready.sha256 == state.sha256:
+        known = ready.sha256 is not None and ready.sha256 == state.sha256
+        if state.origin is Origin.FULL and known and not state.adopted:
             return  # it is in the variables already
         if state.origin is Origin.WEIGHTS and ready.weights is not None and ready.weights == (state.name, seed):
             return
         ready.forget_state()
         if state.origin is Origin.FULL:
             assert state.sha256 is not None
-            state_file.read(ready.program, _path(state), state.sha256)
-            ready.sha256 = state.sha256
+            state_file.read(ready.program, _path(state), state.sha256, adopted=state.adopted)
+            if state.adopted:
+                ready.program.put_learning_rate(configuration)
+            else:
+                ready.sha256 = state.sha256
             return
         weights = state_file.read_weights(ready.program, _path(state)) if state.origin is Origin.WEIGHTS else None
         with self.configuration_errors():

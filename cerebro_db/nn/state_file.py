@@ -19,6 +19,7 @@ from cerebro_db.nn.engines.base import Program
 from cerebro_db.nn.models import dtypes
 
 COUNTERS = {"I32", "U32", "I64"}
+LEARNING_RATE = "/learning_rate"  # the end of the name of an optimizer's variable; with a schedule it has none
 
 PART = 256 << 10  # bytes that are copied and hashed at a time: as much as the caches of a processor hold
 SMALL = 16 << 20  # bytes of a state
@@ -75,30 +76,34 @@ def write(program: Program, path: str, index: int, token: str | None) -> Outgoin
     return OutgoingState(index, written, digest.hexdigest(), offset, length, token)
 
 
-def read(program: Program, path: str, sha256: str) -> None:
+def read(program: Program, path: str, sha256: str, *, adopted: bool = False) -> None:
     """Put a state that ``write`` wrote, in any process, into the program's variables.
 
+    ``adopted``: all but the learning rate, which the state of another configuration may have or not have.
     The file is read and not mapped: mapped memory would count as memory of this process.  If this raises an error, the
     variables of a large program have undefined values.
     """
-    values: list[np.ndarray] = []
+    values: dict[int, np.ndarray] = {}
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
             raise CorruptState("the model state is empty")
         hashed = _Hashed(file)
         try:
-            for number, array in enumerate(_arrays(program, hashed, size)):
+            for number, array in _arrays(program, hashed, size, adopted):
                 if small(program):
-                    values.append(array)
+                    values[number] = array
                 else:
                     program.set(number, array)
         except CorruptState:
             hashed.require(sha256)  # the reason for any other damage
             raise
         hashed.require(sha256)
-    if values:
-        program.set_all(values)
+    if len(values) == len(program.variables):
+        program.set_all(list(values.values()))
+    else:
+        for number, array in values.items():
+            program.set(number, array)
 
 
 class _Hashed:
@@ -111,6 +116,11 @@ class _Hashed:
     def seek(self, start: int) -> None:
         if start != self._file.tell():
             raise ValueError(f"byte {start} is not the next one of a file that is read from its beginning to its end")
+
+    def skip_to(self, start: int) -> None:
+        while (left := start - self._file.tell()) > 0 and self.read(min(left, PART)):
+            pass
+        self.seek(start)
 
     def read(self, size: int) -> bytes:
         data: bytes = self._file.read(size)
@@ -137,28 +147,33 @@ def _parts(whole: memoryview) -> Iterator[memoryview]:
     return (whole[start : start + PART] for start in range(0, len(whole), PART))
 
 
-def _arrays(program: Program, file: _Hashed, size: int) -> Iterator[np.ndarray]:
-    """The values of each variable."""
-    for tensor, (name, dtype, _), array in _tensors(program, file, size):
-        yield array if tensor.dtype == dtypes.SAFETENSORS[dtype] else _converted(array, dtype, name)
+def _arrays(program: Program, file: _Hashed, size: int, adopted: bool) -> Iterator[tuple[int, np.ndarray]]:
+    """The place of each variable that gets a value, and the value."""
+    for place, tensor, array in _tensors(program, file, size, adopted):
+        name, dtype, _ = program.variables[place]
+        yield place, array if tensor.dtype == dtypes.SAFETENSORS[dtype] else _converted(array, dtype, name)
 
 
 def _tensors(
-    program: Program, file: _Hashed, size: int
-) -> Iterator[tuple[state.Tensor, tuple[str, str, tuple[int, ...]], np.ndarray]]:
-    """Each tensor of a state with its variable and its values."""
+    program: Program, file: _Hashed, size: int, adopted: bool
+) -> Iterator[tuple[int, state.Tensor, np.ndarray]]:
+    """Each tensor of a state with the place of its variable, and its values."""
     found = state.read_header(file, size)
     tensors = found.tensors[:-1] if not _plain_weights(program) else found.tensors
-    # By position: equal configurations have equal variables in equal order. Names are for people only.
-    if len(tensors) != len(program.variables) or not all(map(_fits, tensors, program.variables)):
+    places = list(range(len(program.variables)))
+    if adopted:
+        tensors = [tensor for tensor in tensors if not tensor.name.endswith(LEARNING_RATE)]
+        places = [place for place in places if not program.variables[place][0].endswith(LEARNING_RATE)]
+    # By position: equal configurations have equal variables in equal order. Other names are for people only.
+    if len(tensors) != len(places) or not all(_fits(each, program.variables[at]) for each, at in zip(tensors, places)):
         raise CorruptState(
             "the model state belongs to another model: its tensors have other shapes or types",
             detail=_difference(tensors, program),
         )
-    for tensor, variable in zip(tensors, program.variables):
-        file.seek(tensor.start)
-        name, _, shape = variable
-        yield tensor, variable, _array(file, (name, dtypes.KERAS[tensor.dtype], shape))
+    for tensor, place in zip(tensors, places):
+        file.skip_to(tensor.start)
+        name, _, shape = program.variables[place]
+        yield place, tensor, _array(file, (name, dtypes.KERAS[tensor.dtype], shape))
 
 
 def small(program: Program) -> bool:

@@ -40,13 +40,15 @@ from cerebro_db.core.protocol import (
     Rest,
     RowsLoaded,
     StartEngine,
+    Suggest,
+    Suggested,
     Train,
     Trained,
     TrainedGroup,
     TryEngine,
     Wake,
 )
-from cerebro_db.nn import metric_states, predictions, training, trials
+from cerebro_db.nn import metric_states, predictions, suggestions, training, trials
 from cerebro_db.nn.clocks import Clock, Pace
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.explain import as_error
@@ -83,6 +85,7 @@ class Trainer:
             Evaluate: self.evaluate,
             MergeMetrics: self.merge_metrics,
             Predict: self.predict,
+            Suggest: self.suggest,
             Rest: self.rest,
             Wake: self.wake,
         }
@@ -148,6 +151,11 @@ class Trainer:
     def drop_rows(self, order: DropRows) -> Done:
         self._datasets.pop(order.handle, None)
         return Done()
+
+    # -- search ------------------------------------------------------------------------------------
+
+    def suggest(self, order: Suggest) -> Suggested:
+        return suggestions.suggested(order)
 
     # -- before training ---------------------------------------------------------------------------
 

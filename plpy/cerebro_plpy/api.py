@@ -31,6 +31,8 @@ FUNCTIONS = {
     "runs.fit": ("drive", "fit_multiple_model", "resume", "submit"),
     "runs.lifecycle": ("cancel", "to_forget", "wait"),
     "runs.model_tables": ("materialize_run",),
+    "runs.steering": ("add_configuration", "clone_model", "extend", "go_on", "set_budget", "stop_model"),
+    "runs.search": ("search",),
     "segment.functions": (
         "data_in",
         "predict_chunk",

@@ -21,7 +21,7 @@ WITH unit AS (
            (max(training_metric))[2] AS training_metric, max(metric_name) AS metric_name,
            sum(seconds) AS seconds, max(finished_at) AS finished_at,
            sum(validated) AS validated, sum(validation_loss) / NULLIF(sum(validated), 0) AS validation_loss,
-           max(validation_metric) AS validation_metric
+           max(validation_metric) AS validation_metric, count(trained) AS visits
       FROM unit
      GROUP BY run, owner, model, epoch
     HAVING sum(trained) > 0
@@ -35,7 +35,7 @@ SELECT t.run, t.owner, m.mst_key, t.epoch,
            AS validation_metric,
        t.metric_name,
        LEAST(t.trained, 1e18)::bigint AS rows, t.seconds AS training_seconds, t.finished_at AS trained_at,
-       t.model
+       t.model, t.visits >= COALESCE(cardinality(m.visits), r.segments) AS complete
   FROM epoch t
   LEFT JOIN cerebro.run r ON r.run = t.run AND r.owner = t.owner
   LEFT JOIN cerebro.model m ON m.run = t.run AND m.owner = t.owner AND m.model = t.model
@@ -75,89 +75,140 @@ COMMENT ON COLUMN cerebro.learning_curve.model IS 'Number of the model within th
 
 CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
 WITH fact AS (
-    SELECT run, owner, model, mst_key, cardinality(visits) AS visits, NULL::integer AS hops,
+    SELECT run, owner, model, mst_key, cardinality(visits) AS visits, parent, NULL::integer AS hops,
            NULL::double precision[] AS trained, NULL::double precision[] AS validated,
+           NULL::double precision[] AS least_trained, NULL::double precision[] AS least_validated,
+           NULL::double precision[] AS latest, NULL::double precision[] AS least, NULL::double precision[] AS most,
+           NULL::double precision[] AS kept,
            NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS parameters, NULL::text AS engine,
-           NULL::text AS metric_name
+           NULL::text AS metric_name, NULL::integer AS rung
       FROM cerebro.model
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    SELECT run, owner, model, NULL, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL
       FROM cerebro.hop
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, NULL, ARRAY[epoch, training_loss, training_metric],
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, ARRAY[epoch, training_loss, training_metric],
            CASE WHEN validation_loss IS NOT NULL THEN ARRAY[epoch, validation_loss, validation_metric] END,
-           NULL, NULL, NULL, NULL, metric_name
+           -- NaN is larger than all other numbers.
+           CASE WHEN complete AND training_loss > '-Infinity' AND training_loss < 'Infinity'
+                THEN ARRAY[training_loss, epoch] END,
+           CASE WHEN validation_loss > '-Infinity' AND validation_loss < 'Infinity' THEN ARRAY[validation_loss, epoch] END,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, metric_name, NULL
       FROM cerebro._learning_curve
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL,
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           ARRAY[epoch, value], ARRAY[value, epoch], ARRAY[value, -epoch], CASE WHEN kept THEN ARRAY[epoch, value] END,
+           NULL, NULL, NULL, NULL, NULL, NULL
+      FROM cerebro.objective
+     UNION ALL
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN event <> 'built'
                 THEN ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'reason'] COLLATE "C" END,
            NULL,
            CASE WHEN event = 'built' THEN (detail ->> 'parameters')::bigint END,
-           CASE WHEN event = 'built' THEN detail ->> 'engine' END, NULL
+           CASE WHEN event = 'built' THEN detail ->> 'engine' END, NULL, NULL
       FROM cerebro.event
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL,
-           ARRAY[lpad(epoch::text, 20, '0'), reason] COLLATE "C", NULL, NULL, NULL
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           ARRAY[lpad(decision_id::text, 20, '0'), decision, reason, policy] COLLATE "C", NULL, NULL, NULL,
+           -- Policies with rungs give such reasons.
+           CASE WHEN decision = 'stop' THEN substring(reason FROM '^waits at rung ([0-9]{1,9})')::integer END
       FROM cerebro.decision
-     WHERE decision = 'stop'
+     WHERE decision IN ('stop', 'go on') AND model IS NOT NULL
 ), model AS (
-    -- The greatest array is that of the latest epoch or event: the number comes first in it.
-    SELECT run, owner, model, max(mst_key) AS mst_key, max(visits) AS visits, COALESCE(sum(hops), 0) AS hops,
-           max(trained) AS trained, max(validated) AS validated, max(trouble) AS trouble, min(stop) AS stop,
+    -- The greatest array is that of the latest epoch, event or decision: the number comes first in it. Of equal values of the
+    -- objective the one of the earlier epoch is best.
+    SELECT run, owner, model, max(mst_key) AS mst_key, max(visits) AS visits, max(parent) AS parent,
+           COALESCE(sum(hops), 0) AS hops,
+           max(trained) AS trained, max(validated) AS validated,
+           min(least_trained) AS least_trained, min(least_validated) AS least_validated,
+           max(latest) AS latest, min(least) AS least, max(most) AS most, max(kept) AS kept,
+           max(trouble) AS trouble, CASE WHEN (max(stop))[2] = 'stop' THEN max(stop) END AS stop,
            max(parameters) AS parameters, max(engine) AS engine, max(metric_name) AS metric_name,
+           max(rung) AS rung,
            COALESCE((max(trouble))[2] = 'model failed', false) AS has_failed
       FROM fact
      GROUP BY run, owner, model
     HAVING max(mst_key) IS NOT NULL  -- users can write rows about models that do not exist
+), told AS (
+    SELECT m.run, m.owner, m.model, m.mst_key, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
+           m.parameters, m.engine, m.metric_name, m.rung, m.has_failed, c.model_id, c.compile_params, c.fit_params, c.chosen,
+           r.epochs, r.segments, r.source_table, r.model_table, r.name AS run_name,
+           r.options ->> 'objective' AS asked,
+           COALESCE(r.options ->> 'objective', CASE WHEN r.validation_table IS NULL THEN 'loss' ELSE 'val_loss' END)
+               AS objective,
+           CASE WHEN r.options ->> 'direction' = 'max' THEN -1 ELSE 1 END AS sign,
+           CASE WHEN r.options ->> 'objective' IS NULL
+                THEN CASE WHEN r.validation_table IS NULL THEN m.trained[2] ELSE m.validated[2] END
+                WHEN r.options ->> 'keep' = 'best' THEN m.kept[2]
+                ELSE m.latest[2]
+           END AS objective_value,
+           CASE WHEN r.options ->> 'objective' IS NULL
+                THEN CASE WHEN r.validation_table IS NULL THEN m.least_trained ELSE m.least_validated END
+                WHEN r.options ->> 'direction' = 'max' THEN ARRAY[m.most[1], -m.most[2]]
+                ELSE m.least
+           END AS best
+      FROM model m
+      LEFT JOIN cerebro.run r ON r.run = m.run AND r.owner = m.owner
+      LEFT JOIN cerebro.configuration c ON c.run = m.run AND c.owner = m.owner AND c.mst_key = m.mst_key
+     WHERE num_nonnulls(r.run, c.run) = 2
+       AND (m.owner = (SELECT quote_ident(current_user)::regrole)
+            OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE')))
 )
-SELECT m.run,
-       rank() OVER (PARTITION BY m.run, m.owner
-                    ORDER BY m.has_failed, COALESCE(m.validated[2], m.trained[2]) NULLS LAST) AS rank,
-       m.mst_key,
-       c.model_id,
+SELECT t.run,
+       rank() OVER (PARTITION BY t.run, t.owner
+                    ORDER BY t.has_failed,
+                             CASE WHEN t.asked IS NULL THEN COALESCE(t.validated[2], t.trained[2])
+                                  ELSE t.sign * t.objective_value
+                             END NULLS LAST) AS rank,
+       t.mst_key,
+       t.model_id,
        (SELECT a.name
           FROM cerebro.architecture a
-         WHERE a.run = m.run AND a.owner = m.owner AND a.model_id = c.model_id) AS model_name,
-       c.compile_params,
-       c.fit_params,
-       CASE WHEN m.has_failed THEN 'failed'
-            WHEN m.stop IS NOT NULL THEN 'stopped'
-            WHEN m.hops >= COALESCE((SELECT max((e.detail ->> 'epochs')::integer)
+         WHERE a.run = t.run AND a.owner = t.owner AND a.model_id = t.model_id) AS model_name,
+       t.compile_params,
+       t.fit_params,
+       CASE WHEN t.has_failed THEN 'failed'
+            WHEN t.stop IS NOT NULL THEN 'stopped'
+            WHEN t.hops >= COALESCE((SELECT max((e.detail ->> 'epochs')::integer)
                                        FROM cerebro.event e
-                                      WHERE e.run = m.run AND e.owner = m.owner AND e.event = 'extended'),
-                                    r.epochs)::bigint * COALESCE(m.visits, r.segments)
+                                      WHERE e.run = t.run AND e.owner = t.owner AND e.event = 'extended'),
+                                    t.epochs)::bigint * COALESCE(t.visits, t.segments)
             THEN 'finished'
-            WHEN m.hops > 0 THEN 'training'
+            WHEN t.hops > 0 THEN 'training'
             ELSE 'waiting'
        END AS status,
-       m.hops / COALESCE(m.visits, r.segments) AS epochs_done,
-       m.trained[2] AS training_loss,
-       m.trained[3] AS training_metric,
-       m.validated[2] AS validation_loss,
-       m.validated[3] AS validation_metric,
-       m.metric_name,
-       m.parameters,
-       CASE WHEN m.has_failed THEN m.trouble[3] ELSE m.stop[2] END AS reason,
-       r.source_table,
-       r.model_table,
-       r.name AS run_name,
-       pg_get_userbyid(m.owner) AS owner,
-       m.engine,
-       m.model
-  FROM model m
-  LEFT JOIN cerebro.run r ON r.run = m.run AND r.owner = m.owner
-  LEFT JOIN cerebro.configuration c ON c.run = m.run AND c.owner = m.owner AND c.mst_key = m.mst_key
- WHERE num_nonnulls(r.run, c.run) = 2
-   AND (m.owner = (SELECT quote_ident(current_user)::regrole)
-        OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE')));
+       t.hops / COALESCE(t.visits, t.segments) AS epochs_done,
+       t.trained[2] AS training_loss,
+       t.trained[3] AS training_metric,
+       t.validated[2] AS validation_loss,
+       t.validated[3] AS validation_metric,
+       t.metric_name,
+       t.parameters,
+       CASE WHEN t.has_failed THEN t.trouble[3] ELSE t.stop[3] END AS reason,
+       t.source_table,
+       t.model_table,
+       t.run_name,
+       pg_get_userbyid(t.owner) AS owner,
+       t.engine,
+       t.model,
+       t.objective,
+       t.objective_value,
+       t.best[2]::integer AS best_epoch,
+       t.best[1] AS best_value,
+       t.parent,
+       t.stop[4] AS stopped_by,
+       t.rung,
+       t.chosen
+  FROM told t;
 COMMENT ON VIEW cerebro.leaderboard IS
 'The models of each run with their latest losses and metrics. Rank 1 is the best model.';
 COMMENT ON COLUMN cerebro.leaderboard.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.leaderboard.rank IS
-'Rank within the run by loss, lowest first: the validation loss if there is one, else the training loss. Failed '
-'models come last.';
+'Rank within the run by objective_value, the best first. In runs without the option objective by the latest loss: the '
+'validation loss if there is one, else the training loss. Failed models come last.';
 COMMENT ON COLUMN cerebro.leaderboard.mst_key IS 'Configuration: key of its row in the model selection table.';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture: key of its row in the table of architectures.';
 COMMENT ON COLUMN cerebro.leaderboard.model_name IS 'Name of the architecture.';
@@ -166,7 +217,7 @@ COMMENT ON COLUMN cerebro.leaderboard.compile_params IS
 COMMENT ON COLUMN cerebro.leaderboard.fit_params IS
 'Fit parameters of the configuration, as in the model selection table.';
 COMMENT ON COLUMN cerebro.leaderboard.status IS
-'waiting (no visit committed yet), training, finished (all epochs done), stopped (the search policy ended it early)'
+'waiting (no visit committed yet), training, finished (all epochs done), stopped (a decision ended it early; it may go on)'
 ' or failed.';
 COMMENT ON COLUMN cerebro.leaderboard.epochs_done IS 'Number of completed epochs.';
 COMMENT ON COLUMN cerebro.leaderboard.training_loss IS 'Training loss of the latest epoch, measured while training.';
@@ -186,6 +237,22 @@ COMMENT ON COLUMN cerebro.leaderboard.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.leaderboard.engine IS
 'Engine that trains the model: tensorflow, jax or torch; NULL until the model is built.';
 COMMENT ON COLUMN cerebro.leaderboard.model IS 'Number of the model within the run, from 1.';
+COMMENT ON COLUMN cerebro.leaderboard.objective IS
+'Name of the metric that says which model is best: the option objective, else val_loss (with a validation table) or loss.';
+COMMENT ON COLUMN cerebro.leaderboard.objective_value IS
+'Value of the objective in the epoch whose state the model tables get: the latest one, or with the option keep => best the '
+'best one. NULL: no epoch has a value yet.';
+COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS
+'Epoch with the best value of the objective so far; of equal values the earlier epoch.';
+COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'Value of the objective in best_epoch.';
+COMMENT ON COLUMN cerebro.leaderboard.parent IS
+'Number of the model from whose state the model began; NULL: it began from a state of its own.';
+COMMENT ON COLUMN cerebro.leaderboard.rung IS
+'Last rung at which the model has waited, from 1, in a search with rungs (asha, halving, hyperband); NULL: it never waited.';
+COMMENT ON COLUMN cerebro.leaderboard.chosen IS
+'Point of the search space that the configuration was made from (JSON); NULL: a row of the model selection table.';
+COMMENT ON COLUMN cerebro.leaderboard.stopped_by IS
+'Who stopped the model: the name of the search policy, or who else decided; NULL: it was not stopped.';
 
 CREATE OR REPLACE VIEW cerebro.metric WITH (security_barrier) AS
 WITH figures AS (

@@ -31,7 +31,9 @@ SELECT r.run,
        board.best_metric,
        beat.at AS seen_at,
        runs.owner,
-       runs.message
+       runs.message,
+       board.objective,
+       board.best_value
   FROM cerebro.runs
   JOIN cerebro.run r ON r.run = runs.run AND pg_get_userbyid(r.owner) = runs.owner
   LEFT JOIN LATERAL (
@@ -47,12 +49,23 @@ SELECT r.run,
           FROM cerebro.heartbeat h
          WHERE h.run = r.run AND h.owner = r.owner AND h.at >= beat.at - interval '30 seconds') recent ON true
   LEFT JOIN LATERAL (
-        -- A stopped model has no visits after the epoch of its decision.
-        SELECT LEAST(COALESCE(sum(LEAST(runs.epochs, (SELECT min(d.epoch)
-                                               FROM cerebro.decision d
-                                              WHERE d.run = m.run AND d.owner = m.owner AND d.model = m.model
-                                                    AND d.decision = 'stop'))::numeric
-                         * COALESCE(cardinality(m.visits), r.segments)), 0), 1e18)::bigint AS hops_total,
+        -- A stopped model has no visits after its decision, which may have come within an epoch.
+        SELECT LEAST(COALESCE(sum(COALESCE(
+                   (SELECT max((d.detail ->> 'hop')::bigint)
+                      FROM cerebro.decision d
+                     WHERE d.run = m.run AND d.owner = m.owner AND d.model = m.model AND d.decision = 'stop'
+                           AND NOT EXISTS (SELECT FROM cerebro.decision g
+                                            WHERE g.run = d.run AND g.owner = d.owner AND g.model = d.model
+                                                  AND g.decision = 'go on' AND g.decision_id > d.decision_id)),
+                   LEAST(runs.epochs, (SELECT min(d.epoch)
+                                         FROM cerebro.decision d
+                                        WHERE d.run = m.run AND d.owner = m.owner AND d.model = m.model
+                                              AND d.decision = 'stop'
+                                              AND NOT EXISTS (SELECT FROM cerebro.decision g
+                                                               WHERE g.run = d.run AND g.owner = d.owner
+                                                                     AND g.model = d.model AND g.decision = 'go on'
+                                                                     AND g.decision_id > d.decision_id)))::numeric
+                       * COALESCE(cardinality(m.visits), r.segments))), 0), 1e18)::bigint AS hops_total,
                sum(COALESCE(cardinality(m.visits), r.segments)) AS first_visits,
                LEAST(count(*), r.segments) AS parallel
           FROM cerebro.model m
@@ -80,7 +93,9 @@ SELECT r.run,
                count(*) FILTER (WHERE b.status = 'failed') AS failed,
                min(b.mst_key) FILTER (WHERE b.rank = 1 AND b.status <> 'waiting') AS best_mst_key,
                min(COALESCE(b.validation_loss, b.training_loss)) FILTER (WHERE b.rank = 1) AS best_loss,
-               min(COALESCE(b.validation_metric, b.training_metric)) FILTER (WHERE b.rank = 1) AS best_metric
+               min(COALESCE(b.validation_metric, b.training_metric)) FILTER (WHERE b.rank = 1) AS best_metric,
+               min(b.objective) AS objective,
+               min(b.objective_value) FILTER (WHERE b.rank = 1) AS best_value
           FROM cerebro.leaderboard b
          WHERE b.run = runs.run AND b.owner = runs.owner) board ON true
  WHERE r.owner = (SELECT quote_ident(current_user)::regrole)
@@ -118,3 +133,6 @@ COMMENT ON COLUMN cerebro.run_progress.best_metric IS
 COMMENT ON COLUMN cerebro.run_progress.seen_at IS 'When the run last reported its progress.';
 COMMENT ON COLUMN cerebro.run_progress.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.run_progress.message IS 'As in cerebro.runs.';
+COMMENT ON COLUMN cerebro.run_progress.objective IS 'Name of the run''s objective, as in cerebro.leaderboard.';
+COMMENT ON COLUMN cerebro.run_progress.best_value IS
+'Value of the objective of the model that ranks first: objective_value in cerebro.leaderboard.';

@@ -14,7 +14,9 @@ $py$;
 COMMENT ON FUNCTION cerebro.load_keras_model(text, json, bytea, text, text) IS
 'Adds an architecture to a table of architectures, and creates the table if it does not exist. model_arch is what
 model.to_json() returns in Keras 2 or Keras 3. Architectures with layers that can execute code (Lambda and others) are
-refused.
+refused. An architecture can have parameters: "units": "$width" stands for a value, and in the list of layers of a
+Sequential model {"repeat": "$depth", "layers": [...]} stands for layers that are repeated. generate_model_configs and
+cerebro.search give them values.
 
 - model_weights: the arrays of model.get_weights(), flattened and concatenated, as float32. Training starts from them.
   NULL: training starts from random weights.';
@@ -52,14 +54,15 @@ CREATE OR REPLACE FUNCTION cerebro.generate_model_configs(
     search_type           text    DEFAULT 'grid',
     num_configs           integer DEFAULT NULL,
     random_state          integer DEFAULT NULL,
-    object_table          text    DEFAULT NULL
+    object_table          text    DEFAULT NULL,
+    arch_params_grid      text    DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.generate_model_configs(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.generate_model_configs(
-    text, text, integer[], text, text, text, integer, integer, text) IS
+    text, text, integer[], text, text, text, integer, integer, text, text) IS
 'Creates a model selection table from grids of parameters, or adds configurations to an existing one. Configurations
 that the table already contains are not added again.
 
@@ -68,4 +71,6 @@ that the table already contains are not added again.
   ''optimizer_params_list'': [{''optimizer'': [''Adam''], ''lr'': [0.01, 0.001]}]}$$ and
   $${''batch_size'': [32], ''epochs'': [1]}$$. In a random search a list [low, high, ''linear''] is a distribution to draw
   from; instead of ''linear'' it may say ''log'' or ''log_near_one''.
-- random_state: seed of the random search. The same seed draws the same configurations.';
+- random_state: seed of the random search. The same seed draws the same configurations.
+- arch_params_grid: values of the parameters of architectures ("units": "$width"), for instance
+  $${''width'': [16, 64], ''depth'': [1, 2, 3]}$$. Each architecture with values becomes a row of model_arch_table.';

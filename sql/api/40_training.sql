@@ -11,14 +11,17 @@ CREATE OR REPLACE FUNCTION cerebro.fit(
     warm_start       boolean DEFAULT false,
     name             text    DEFAULT NULL,
     description      text    DEFAULT NULL,
-    options          jsonb   DEFAULT NULL
+    options          jsonb   DEFAULT NULL,
+    stop_when        text    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.fit_multiple_model(plpy, source_table, model_table, selection_table, epochs, use_gpus, validation_table,
-                              evaluate_every, warm_start, name, description, True, options)
+                              evaluate_every, warm_start, name, description, True, options, stop_when)
 $py$;
-COMMENT ON FUNCTION cerebro.fit(text, text, text, integer, text, integer, boolean, boolean, text, text, jsonb) IS
+COMMENT ON FUNCTION cerebro.fit(
+    text, text, text, integer, text, integer, boolean, boolean, text, text, jsonb, text
+) IS
 'Trains every configuration of a model selection table on a packed table by model hopping, and returns the number of the
 run. In each epoch every model visits every segment once, and its whole training state moves with it.
 
@@ -27,7 +30,8 @@ model_table_summary. Models too large for one value have their weights in model_
 SELECT * FROM cerebro.run_progress shows how far the run is.
 
 - validation_table: packed table to evaluate the models on.
-- evaluate_every: number of epochs between two evaluations. NULL: the models are evaluated after the last epoch only.
+- evaluate_every: number of epochs between two evaluations. NULL: the models are evaluated after the last epoch only, and
+  after every epoch if the objective is measured on the validation table.
 - use_gpus: true trains on GPUs.
 - warm_start: true starts from the models that an earlier run has left in model_table; the new models replace them.
 - name, description: texts that the views show with the run.
@@ -42,8 +46,16 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   fuse (whether similar models train together in one pass; jax only),
   read_ahead (whether segments fetch the next state while they train),
   synchronous_commit (whether the commit of a visit waits for the disk),
-  hang_after (seconds without progress after which a trainer is ended) and
-  replay (number of an earlier run whose options, seed and order of visits are used again).';
+  hang_after (seconds without progress after which a trainer is ended),
+  objective (the metric that says which model and which epoch is best),
+  direction (min or max: which values of the objective are better),
+  keep (best: the state of each model''s best epoch is kept, and the model tables get it),
+  budget (how many seconds, unit_hours, hops or configurations the run may use),
+  stop_when (as the argument),
+  search (the method that stops models which are not worth their time: docs/search.md) and
+  replay (number of an earlier run whose options, seed and order of visits are used again).
+- stop_when: a query that stops models, such as $$SELECT mst_key, ''no better than chance'' FROM cerebro.learning_curve
+  WHERE run = $1 AND epoch >= 3 AND training_loss > 1.1$$. $1 is the number of the run.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_fit_multiple_model(
     source_table              text,
@@ -172,11 +184,15 @@ Users can forget their own runs, members of cerebro_admin any run.
 
 - owner: as in cerebro.cancel.';
 
-CREATE OR REPLACE FUNCTION cerebro.materialize(run bigint, model_output_table text) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro.materialize(run bigint, model_output_table text, which text DEFAULT NULL) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.materialize_run(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.materialize(bigint, text) IS
-'Makes the model tables of a run from its latest states. The run need not have finished. cerebro.runs says in the column
-message if a finished run has none: its session ended too early, or its caller rolled back.';
+COMMENT ON FUNCTION cerebro.materialize(bigint, text, text) IS
+'Makes the model tables of a run from its states on record. The run need not have finished. cerebro.runs says in the
+column message if a finished run has none: its session ended too early, or its caller rolled back.
+
+- which: best (the states of the best epochs, of a run with the option keep => best) or last (the latest states). NULL:
+  best if the run keeps best states, else last. The columns which and epoch of the _info table say which state each model
+  has.';

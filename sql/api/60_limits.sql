@@ -155,12 +155,12 @@ BEGIN
           JOIN pg_class c ON c.relowner = r.owner AND c.relkind IN ('r', 'p')
           JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
          WHERE r.run = forgotten AND pg_get_userbyid(r.owner) = whose AND r.storage ~ '^run_[0-9a-f]{12}$'
-           AND c.relname ~ ('^' || r.storage || '_[0-9]+_[01]$')
+           AND c.relname ~ ('^' || r.storage || '_[0-9]+_([01]|best)$')
     LOOP
         EXECUTE format('DROP TABLE cerebro_state.%I', state_table);
     END LOOP;
-    FOREACH named IN ARRAY ARRAY['heartbeat', 'decision', 'attempt', 'evaluation', 'hop', 'event', 'model', 'configuration',
-                                 'architecture', 'run']
+    FOREACH named IN ARRAY ARRAY['request', 'heartbeat', 'decision', 'objective', 'attempt', 'evaluation', 'hop', 'event',
+                                 'model', 'configuration', 'architecture', 'run']
     LOOP
         EXECUTE format('DELETE FROM cerebro.%I WHERE run = $1 AND pg_get_userbyid(owner) = $2', named)
           USING forgotten, whose;

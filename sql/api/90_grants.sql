@@ -10,14 +10,14 @@ REVOKE ALL ON TYPE cerebro._chunk, cerebro._prediction FROM PUBLIC;
 -- and only cerebro._forget() needs DELETE.
 GRANT SELECT, INSERT
    ON cerebro.run, cerebro.architecture, cerebro.configuration, cerebro.model, cerebro.event, cerebro.attempt,
-      cerebro.hop, cerebro.evaluation, cerebro.decision, cerebro.heartbeat
+      cerebro.hop, cerebro.evaluation, cerebro.objective, cerebro.decision, cerebro.heartbeat, cerebro.request
    TO cerebro_user;
-GRANT USAGE ON SEQUENCE cerebro.run_id, cerebro.event_id TO cerebro_user;
+GRANT USAGE ON SEQUENCE cerebro.run_id, cerebro.event_id, cerebro.decision_id, cerebro.request_id TO cerebro_user;
 GRANT USAGE ON TYPE cerebro._chunk, cerebro._prediction TO cerebro_user;
 
 GRANT SELECT
    ON cerebro.run_plan, cerebro.runs, cerebro.learning_curve, cerebro.leaderboard, cerebro.metric, cerebro.run_progress,
-      cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time, cerebro.custom_functions, cerebro.custom_function
+      cerebro.decisions, cerebro.requests, cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time, cerebro.custom_functions, cerebro.custom_function
    TO cerebro_user, cerebro_monitor;
 GRANT SELECT ON cerebro.limits TO cerebro_user;
 

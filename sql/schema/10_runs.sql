@@ -14,9 +14,12 @@
 --   queries of a monitor with an error.
 -- * Constraints named ..._is_known list the words of an enum in cerebro_db/core/events.py. A test compares them.
 
--- CACHE 1: run and event numbers then are in the order of the inserts. Greenplum's default is a larger cache.
+-- CACHE 1: the numbers of runs, events, decisions and requests then are in the order of the inserts. Greenplum's default
+-- is a larger cache.
 CREATE SEQUENCE cerebro.run_id CACHE 1;
 CREATE SEQUENCE cerebro.event_id CACHE 1;
+CREATE SEQUENCE cerebro.decision_id CACHE 1;
+CREATE SEQUENCE cerebro.request_id CACHE 1;
 
 CREATE TABLE cerebro.run (
     run               bigint      NOT NULL DEFAULT nextval('cerebro.run_id'),
@@ -78,12 +81,13 @@ CREATE TABLE cerebro.configuration (
     fit_params     text    NOT NULL,
     compile        jsonb   NOT NULL,
     fit            jsonb   NOT NULL,
+    chosen         jsonb,  -- the point of the search space; NULL: a row of the model selection table
     CHECK (octet_length(compile_params) <= 1e8 AND octet_length(fit_params) <= 1e8
-           AND octet_length(compile::text) <= 1e8),
+           AND octet_length(compile::text) <= 1e8 AND COALESCE(octet_length(chosen::text), 0) <= 1e7),
     PRIMARY KEY (run, owner, mst_key)
 );
 COMMENT ON TABLE cerebro.configuration IS
-'The configurations of a run: the rows of its model selection table, as text and parsed.';
+'The configurations of a run, as text and parsed: the rows of its model selection table, and those that were added.';
 
 CREATE TABLE cerebro.model (
     run            bigint  NOT NULL,

@@ -97,24 +97,67 @@ CREATE TABLE cerebro.evaluation (
 COMMENT ON TABLE cerebro.evaluation IS
 'Every evaluation of a model on one part of a data set.';
 
-CREATE TABLE cerebro.decision (
-    run      bigint      NOT NULL,
-    owner    regrole     NOT NULL DEFAULT quote_ident(current_user)::regrole,
-    model    integer     NOT NULL,
-    epoch    integer     NOT NULL,
-    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-    decision text        NOT NULL,
-    reason   text,
-    policy   text        NOT NULL,
-    detail   jsonb       NOT NULL DEFAULT '{}',
-    CONSTRAINT decision_is_known CHECK (decision IN ('continue', 'stop', 'add')),
-    CHECK (epoch > 0 AND at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
-    CHECK (COALESCE(octet_length(reason), 0) <= 1e7),
+CREATE TABLE cerebro.objective (
+    run   bigint           NOT NULL,
+    owner regrole          NOT NULL DEFAULT quote_ident(current_user)::regrole,
+    model integer          NOT NULL,
+    epoch integer          NOT NULL,
+    hop   integer          NOT NULL, -- the last one of the epoch
+    at    timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    value double precision NOT NULL,
+    kept  boolean          NOT NULL, -- whether the state is kept because no epoch before was as good
+    CHECK (epoch > 0 AND hop > 0 AND at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+    CHECK (value = 0 OR abs(value) BETWEEN 1e-100 AND 1e100),
     PRIMARY KEY (run, owner, model, epoch)
 );
+COMMENT ON TABLE cerebro.objective IS
+'The value of the run''s objective after each complete epoch of a model, if the run has the option objective or keeps '
+'best states. Committed with the hop or the evaluation that completes the epoch.';
+
+CREATE TABLE cerebro.decision (
+    decision_id bigint      NOT NULL DEFAULT nextval('cerebro.decision_id'),
+    run         bigint      NOT NULL,
+    owner       regrole     NOT NULL DEFAULT quote_ident(current_user)::regrole,
+    model       integer,    -- NULL: the decision concerns the whole run
+    epoch       integer,    -- how many epochs of the model were complete
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    decision    text        NOT NULL,
+    reason      text,
+    policy      text        NOT NULL, -- the name of the search policy, or the word for somebody else
+    request     bigint,     -- the person's request that the decision answers
+    detail      jsonb       NOT NULL DEFAULT '{}',
+    CONSTRAINT decision_is_known CHECK (decision IN ('continue', 'stop', 'add', 'go on', 'extend', 'budget', 'refuse')),
+    CHECK (epoch >= 0 AND at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+    CHECK ((model IS NULL) = (epoch IS NULL)),
+    CHECK (COALESCE((detail ->> 'hop')::integer, 0) >= 0),
+    CHECK (COALESCE(octet_length(reason), 0) <= 1e7 AND octet_length(detail::text) <= 1e8),
+    PRIMARY KEY (run, owner, decision_id)
+);
+CREATE INDEX decision_of_model ON cerebro.decision (run, owner, model) WHERE model IS NOT NULL;
 COMMENT ON TABLE cerebro.decision IS
-'What the search policy decided after an epoch of a model, committed before it takes effect. Resume and replay read'
-' the decisions instead of asking the policy again.';
+'What was decided about a run or one of its models: by the search policy, by a rule of the user, at the request of a '
+'person, or because the budget was spent. Committed before it takes effect. Resume and replay read the decisions '
+'instead of asking again.';
+
+CREATE TABLE cerebro.request (
+    request_id bigint      NOT NULL DEFAULT nextval('cerebro.request_id'),
+    run        bigint      NOT NULL,
+    owner      regrole     NOT NULL DEFAULT quote_ident(current_user)::regrole,
+    by         name        NOT NULL DEFAULT current_user, -- an administrator may steer the runs of others
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    action     text        NOT NULL,
+    reason     text,
+    detail     jsonb       NOT NULL DEFAULT '{}',
+    CONSTRAINT action_is_known CHECK (action IN ('stop', 'go on', 'add', 'extend', 'budget')),
+    CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+    CHECK (COALESCE(octet_length(reason), 0) <= 1e6 AND octet_length(detail::text) <= 1e8),
+    CHECK (COALESCE((detail ->> 'model')::integer, 1) > 0 AND COALESCE((detail #>> '{new,parent}')::integer, 1) > 0
+           AND COALESCE((detail ->> 'epochs')::integer, 1) > 0),
+    PRIMARY KEY (run, owner, request_id)
+);
+COMMENT ON TABLE cerebro.request IS
+'What people ask of a run while it is there: stop a model, add one and so on. The session that drives the run carries'
+' each request out and records that in cerebro.decision.';
 
 -- The views add up durations, losses and rows, and divide them: the bounds keep the results in range, however many rows
 -- there are. cerebro_db/core/metrics.py keeps what trainers measure within the same bounds.

@@ -12,7 +12,7 @@ BEGIN
             pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text), 1, 12);
     END IF;
     FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'model', 'event', 'attempt', 'hop', 'evaluation',
-                                 'decision', 'heartbeat']
+                                 'objective', 'decision', 'heartbeat', 'request']
     LOOP
         EXECUTE format('ALTER TABLE cerebro.%I ENABLE ROW LEVEL SECURITY', named);
         EXECUTE format(
@@ -28,8 +28,19 @@ BEGIN
         CREATE POLICY %I ON cerebro.event FOR INSERT
             WITH CHECK (event = 'cancel requested' AND pg_has_role(current_user, 'cerebro_admin', 'USAGE'))
     $policy$, 'admin_cancels' || mark);
+
+    -- An administrator may steer the run of any user. Whoever asks is named in the request.
+    EXECUTE format($policy$
+        CREATE POLICY %I ON cerebro.request FOR INSERT
+            WITH CHECK (pg_has_role(current_user, 'cerebro_admin', 'USAGE'))
+    $policy$, 'admin_steers' || mark);
+    EXECUTE format($policy$
+        CREATE POLICY %I ON cerebro.request AS RESTRICTIVE FOR INSERT WITH CHECK (by = current_user)
+    $policy$, 'own_name' || mark);
 END
 $security$;
 
 SELECT pg_catalog.pg_extension_config_dump('cerebro.run_id', '');
 SELECT pg_catalog.pg_extension_config_dump('cerebro.event_id', '');
+SELECT pg_catalog.pg_extension_config_dump('cerebro.decision_id', '');
+SELECT pg_catalog.pg_extension_config_dump('cerebro.request_id', '');

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.bench import growth, hops, meter, other_work, report
+from tests.bench import growth, hops, meter, other_work, report, search
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
@@ -31,6 +31,7 @@ CONTENDERS_OF = {
     "singles": other_work.SINGLE,
     "W5": other_work.BOUNDED,
     **{work.name: hops.CONTENDERS for work in WORKS["hops"]},
+    **{work.name: search.CONTENDERS for work in WORKS["search"]},
 }
 
 
@@ -99,18 +100,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with open(path, "w") as record, database() as served:
         print(json.dumps({"machine": machine()}), file=record, flush=True)
         growing: growth.Figures = []
+        searched: search.Figures = []
         for work in asked.works:
             known = CONTENDERS_OF.get(work.name, CONTENDERS)
             named = asked.contenders or work.contenders or known
             with staged(work, served) as stage:
                 repeats = compare(stage, [known[name] for name in named if name in known], asked.repeats, record)
             print(f"\n## {work.name}: {work.about}\n")
-            print("\n\n".join(filter(None, [*report.about(repeats), hops.table(repeats)])), flush=True)
+            tables = [*report.about(repeats), hops.table(repeats), search.table(repeats)]
+            print("\n\n".join(filter(None, tables)), flush=True)
+            if known is search.CONTENDERS:
+                searched.append((work, repeats))
             if work.name in GROWING:
                 growing.append((work, repeats))
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
             growth.draw(growing, path.with_suffix(".png"))
+        if searched:
+            search.draw(searched, path.with_name(f"{path.stem}-search.png"))
     say(f"every measurement is in {path}")
 
 

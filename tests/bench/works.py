@@ -79,6 +79,25 @@ def digits(rows: int) -> Rows:
     return Rows(x[order].reshape(-1, 28, 28, 1).astype("int16"), y[order].astype("int32"))
 
 
+def small_digits(rows: int) -> Rows:
+    """The 8 x 8 digits of scikit-learn, in random order."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    order = np.random.default_rng(1).permutation(len(found.target))[:rows]
+    return Rows((found.data[order] / 16).astype("float32"), found.target[order].astype("int32"))
+
+
+def tumours(rows: int) -> Rows:
+    """The breast-cancer table of scikit-learn: 30 measurements, each with mean 0 and variance 1; in random order."""
+    from sklearn.datasets import load_breast_cancer
+
+    found = load_breast_cancer()
+    x = (found.data - found.data.mean(axis=0)) / found.data.std(axis=0)
+    order = np.random.default_rng(1).permutation(len(found.target))[:rows]
+    return Rows(x[order].astype("float32"), found.target[order].astype("int32"))
+
+
 # --- architectures ---------------------------------------------------------------------------------------
 
 
@@ -232,9 +251,55 @@ GROWTH = tuple(
     )
 )  # fmt: skip
 
+# The grid of the searches.  Other methods draw the learning rate from the whole range.
+RATES = (1e-4, 1.0)
+RATE_POINTS, BATCHES, OPTIMIZERS = 8, (16, 32, 64, 128), ("Adam", "SGD")
+SEARCHED = tuple(
+    Configuration(0, RATES[0] * (RATES[1] / RATES[0]) ** (place / (RATE_POINTS - 1)), batch, optimizer)
+    for place, batch, optimizer in itertools.product(range(RATE_POINTS), BATCHES, OPTIMIZERS)
+)
+ASKED = "learning rate from 0.0001 to 1, batch 16 to 128, Adam or SGD; 64 configurations"
+SEARCHES = (
+    Work(
+        name="search_digits",
+        about=f"1,437 digits of 8 x 8 pixels (360 more to validate), MLP 64-64-32-10, {ASKED}, up to 27 epochs",
+        table=small_digits,
+        rows=1437,
+        validation_rows=360,
+        classes=10,
+        architectures=(mlp(64, (64, 32), 10),),
+        configurations=SEARCHED,
+        epochs=27,
+    ),
+    Work(
+        name="search_mnist",
+        about=f"4,500 MNIST images (500 more to validate), a small CNN, {ASKED}, up to 9 epochs",
+        table=digits,
+        rows=4500,
+        validation_rows=500,
+        classes=10,
+        architectures=(cnn((8, 16), 32),),
+        configurations=SEARCHED,
+        epochs=9,
+        scale=255.0,
+    ),
+    Work(
+        name="search_table",
+        about=f"455 rows of the breast-cancer table (114 more to validate), MLP 30-32-2, {ASKED}, up to 27 epochs",
+        table=tumours,
+        rows=455,
+        validation_rows=114,
+        classes=2,
+        architectures=(mlp(30, (32,), 2),),
+        configurations=SEARCHED,
+        epochs=27,
+    ),
+)
+
 WORKS = {
     **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PREDICT, SINGLES)},
     "W4": [W4, W4_ONE],
     "growth": list(GROWTH),
     "hops": list(HOPS),
+    "search": list(SEARCHES),
 }

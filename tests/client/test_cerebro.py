@@ -141,6 +141,23 @@ def test_arguments_that_are_not_there(trained: Trained) -> None:
         trained.cerebro.submit("packed", "other", "mst", 1, validationtable="x")  # type: ignore[call-arg]
 
 
+def test_a_search_is_a_run_whose_models_say_what_was_chosen(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    space = {
+        "compile": {"loss": "categorical_crossentropy", "learning_rate": {"log_uniform": [0.001, 0.1]}},
+        "fit": {"batch_size": {"choice": [8, 16]}},
+    }
+    found = trained.cerebro.search(
+        "packed", fresh_output(), "arch", space, 1, method={"name": "random"}, configurations=2, options={"seed": 1}
+    )
+    found.wait()
+    points = [one.chosen or {} for one in trained.cerebro.leaderboard(found)]
+    assert len(points) == 2 and all(set(point) == {"learning_rate", "batch_size"} for point in points)
+    with pytest.raises(TypeError, match="there is no argument methods"):
+        trained.cerebro.search("packed", "other", "arch", space, 1, methods="asha")  # type: ignore[call-arg]
+    with pytest.raises(client.ServerError, match="there is no search method 'ash'"):
+        trained.cerebro.search("packed", fresh_output(), "arch", space, 1, method="ash", configurations=2)
+
+
 def test_what_the_server_refuses_comes_with_its_hint(trained: Trained) -> None:
     with pytest.raises(client.ServerError, match="already exists") as caught:
         trained.cerebro.fit("packed", "models", "mst", 1)

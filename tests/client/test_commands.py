@@ -15,7 +15,7 @@ from rich.console import Console
 from small_run import NAME, Trained
 from typer.testing import CliRunner, Result
 
-from cerebro_db.client import commands
+from cerebro_db.client import commands, steering_commands
 from cerebro_db.client import show as shows
 from cerebro_db.client import watch as watches
 from cerebro_db.client.cerebro import Cerebro
@@ -25,7 +25,8 @@ NONE = 987654
 
 def cerebro(trained: Trained, *arguments: object, columns: int = 80) -> Result:
     app = typer.Typer()
-    commands.register(app)
+    for module in (commands, steering_commands):
+        module.register(app)
     words = [str(one) for one in arguments]
     return CliRunner().invoke(app, words, env={"CEREBRO_DSN": trained.dsn, "COLUMNS": str(columns)})
 
@@ -192,3 +193,59 @@ def test_cancelling(trained: Trained, long_run: Any) -> None:
     assert shown.output == f"Run {long_run.run} is cancelled.\nTo continue it: cerebro resume {long_run.run}\n"
     again = cerebro(trained, "cancel", long_run.run)
     assert (again.exit_code, again.output) == (1, f"Run {long_run.run} is not under way: it is cancelled.\n")
+
+
+def test_steering_a_run_under_way(trained: Trained, long_run: Any) -> None:
+    run, client = long_run.run, trained.cerebro
+
+    def done(request: int) -> str:
+        deadline = time.monotonic() + 60
+        while (status := {one.request_id: one.status for one in client.requests(run)}[request]) == "waiting":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        return status
+
+    def asked(*words: object) -> int:
+        shown = cerebro(trained, *words)
+        assert shown.exit_code == 0, shown.output
+        return int(re.search(r"Request (\d+): ", shown.output)[1])
+
+    assert done(asked("stop", run, 2, "--reason", "too slow")) == "done"
+    assert done(asked("clone", run, 3, "learning_rate=0.02", "batch_size=16")) == "done"
+    assert done(asked("add", run, 1, "optimizer='SGD(lr=0.1)',loss='categorical_crossentropy',metrics=['accuracy']",
+                      "batch_size=8")) == "done"  # fmt: skip
+    assert done(asked("go-on", run, "--model", 2)) == "done"
+    assert done(asked("extend", run, 100_007)) == "done"
+    assert done(asked("budget", run, "seconds=100000")) == "done"
+    assert client.run(run).epochs == 100_007
+    models = {entry.model: entry for entry in client.leaderboard(run)}
+    assert len(models) == 5 and models[4].fit_params == "batch_size=16"
+    shown = cerebro(trained, "show", run, columns=200).output
+    for line in (
+        "model 2 (mst_key 2), epoch",
+        "stop, too slow",
+        "add, added 4",
+        "add, added 5",
+        "go on",
+        "extend",
+        "budget",
+    ):
+        assert line in shown, line
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("stop", 7), 1, "run {run} has no configuration with mst_key 7."),
+        (("stop",), 1, "which model of run {run} is meant?"),
+        (("clone", 1, "learning_rate"), 2, "learning_rate is not of the form NAME=VALUE"),
+        (("clone", 1, "optimizer=SGD"), 1, "a clone cannot change its optimizer from Adam to SGD"),
+        (("extend", 1), 1, "run {run} is planned for 2 epochs"),
+        (("budget", "seconds=0"), 1, "the limit 'seconds' of a budget must be a number above 0"),
+    ],
+)
+def test_what_cannot_be_asked(trained: Trained, words: tuple[Any, ...], code: int, said: str) -> None:
+    shown = cerebro(trained, words[0], trained.run, *words[1:], columns=200)
+    assert shown.exit_code == code, shown.output
+    assert said.format(run=trained.run) in shown.output and "Traceback" not in shown.output
+    assert trained.cerebro.requests(trained.run) == []

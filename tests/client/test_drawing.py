@@ -74,11 +74,12 @@ def test_a_state_stored_behind_takes_none_of_the_next_ones_time() -> None:
 
 
 def test_the_leaderboard_says_why_a_model_ended_early() -> None:
-    def entry(model: int, status: str, reason: str | None) -> Any:
+    def entry(model: int, status: str, reason: str | None, objective: str | None = None) -> Any:
         made = configuration(10 * model, 1, "loss='mse'", f"batch_size={model}")
         for name, value in {
             "model": model, "rank": model, "status": status, "reason": reason, "validation_loss": None, "loss": 0.5,
-            "metric": None, "metric_name": None, "epochs_done": 3,
+            "metric": None, "metric_name": None, "epochs_done": 3, "by_loss": not objective, "objective": objective,
+            "objective_value": 0.75, "best_epoch": 2, "stopped_by": "patience",
         }.items():  # fmt: skip
             setattr(made, name, value)
         return made
@@ -88,8 +89,14 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
     with console.capture() as captured:
         console.print(boards.leaderboard(entries, 100))
     lines = captured.get().splitlines()
-    assert lines[-2:] == ["mst_key 20 was stopped: no better for 2 epochs", "mst_key 30 failed: NaN"]
+    assert lines[-2:] == ["mst_key 20 was stopped by patience: no better for 2 epochs", "mst_key 30 failed: NaN"]
     assert "0.5000" in lines[2] and "failed" in lines[3]
+    assert lines[0].split()[-3:] == ["loss", "epochs", "best"] and lines[1].split()[-3:] == ["0.5000", "3", "2"]
+    with console.capture() as captured:
+        console.print(boards.leaderboard([entry(1, "finished", None, "val_auc")], 100))
+    lines = captured.get().splitlines()
+    assert lines[0].split()[-4:] == ["val_auc", "loss", "epochs", "best"]
+    assert lines[1].split()[-4:] == ["0.7500", "0.5000", "3", "2"]
 
 
 def test_more_models_than_letters() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg2
@@ -60,10 +61,26 @@ def test_every_view_of_runs_has_a_model(server: str) -> None:
     assert {view.__tablename__ for view in VIEWS} == there
 
 
+@pytest.fixture(scope="module")
+def steered(trained: Any) -> Iterator[Any]:
+    """The run, with two requests and an answer to one, which are written by hand and removed afterwards."""
+    run, ask = trained.run, "INSERT INTO cerebro.request (run, request_id, action, detail, reason) VALUES"
+    trained.cerebro.rows(
+        f"{ask} (%s, 1, 'stop', '{{\"model\": 1}}', 'why'), (%s, 2, 'budget', '{{}}', NULL)", (run, run)
+    )
+    trained.cerebro.rows(
+        "INSERT INTO cerebro.decision (run, model, epoch, decision, policy, request, reason)"
+        " VALUES (%s, 1, 1, 'stop', 'request', 1, 'why')", (run,)
+    )  # fmt: skip
+    yield trained
+    trained.cerebro.rows("DELETE FROM cerebro.request WHERE run = %s", (run,))
+    trained.cerebro.rows("DELETE FROM cerebro.decision WHERE run = %s", (run,))
+
+
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__tablename__)
-def test_the_keys_tell_the_rows_of_a_real_run_apart(trained: Any, view: Any) -> None:
+def test_the_keys_tell_the_rows_of_a_real_run_apart(steered: Any, view: Any) -> None:
     keys = [column.name for column in view.__table__.primary_key]
-    rows = trained.cerebro.rows(f"SELECT {', '.join(keys)} FROM cerebro.{view.__tablename__}")
+    rows = steered.cerebro.rows(f"SELECT {', '.join(keys)} FROM cerebro.{view.__tablename__}")
     assert rows
     assert max(Counter(rows).values()) == 1
 
@@ -73,9 +90,9 @@ def kind(column: Any) -> type:
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__tablename__)
-def test_rows_come_with_the_declared_python_types(trained: Any, view: Any) -> None:
-    with Session(trained.cerebro.engine) as session:
-        row = session.scalars(select(view).where(view.run == trained.run)).first()
+def test_rows_come_with_the_declared_python_types(steered: Any, view: Any) -> None:
+    with Session(steered.cerebro.engine) as session:
+        row = session.scalars(select(view).where(view.run == steered.run)).first()
         for column in view.__table__.columns:
             value = getattr(row, column.name)
             assert value is None or isinstance(value, kind(column)), column.name

@@ -1,11 +1,19 @@
-"""The time that is left, as the terminal shows it."""
+"""The time that is left, and what was decided, as the terminal shows it."""
 
 from __future__ import annotations
 
-import pytest
+import io
+from datetime import datetime, timezone
+from typing import Any
 
-from cerebro_db.client.orm import RunProgress
+import pytest
+from rich.console import Console
+
+from cerebro_db.client import boards
+from cerebro_db.client.orm import Decision, Request, RunProgress
 from cerebro_db.client.watch import STARTING, line
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(
@@ -18,3 +26,36 @@ def test_no_estimate_is_said_to_be_none(hops: int, left: float | None, shown: st
         configurations_failed=0, rows_per_second=None,
     )  # fmt: skip
     assert shown in line(progress).plain and hidden not in line(progress).plain
+
+
+def decision(**values: Any) -> Decision:
+    nothing = dict.fromkeys(("model", "mst_key", "epoch", "reason", "added", "gone_on", "request_id", "requested_by"))
+    return Decision(run=1, decision_id=1, at=NOON, owner="ann", **{"decided_by": "request", **nothing, **values})
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        (decision(decision="stop", model=3, mst_key=7, epoch=4, reason="worse [than] the median", decided_by="rule"),
+         "model 3 (mst_key 7), epoch 4: stop, worse [than] the median (rule)"),
+        (decision(decision="add", added="5, 6", requested_by="ann"), "the run: add, added 5, 6 (ann)"),
+        (decision(decision="budget", gone_on="2", requested_by="ann"), "the run: budget, going on 2 (ann)"),
+    ],
+)  # fmt: skip
+def test_a_decision_in_one_line(made: Decision, shown: str) -> None:
+    assert boards.decision(made).plain == f"{NOON.astimezone():%H:%M:%S} {shown}"
+
+
+def test_the_last_decisions_and_the_requests_that_wait() -> None:
+    made = [decision(decision="stop", model=number, mst_key=1, epoch=1, reason="r") for number in range(1, 5)]
+    asked = [
+        Request(run=1, request_id=number, at=NOON, by="bob", action="clone", model=2, mst_key=2, parameters="lr=1",
+                reason="why", status=status)
+        for number, status in enumerate(("done", "waiting"))
+    ]  # fmt: skip
+    console = Console(file=io.StringIO(), width=100)
+    console.print(boards.decisions(made, asked, last=2))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[0] == "… and 2 before" and len(lines) == 4
+    assert lines[1].endswith("model 3 (mst_key 1), epoch 1: stop, r (request)")
+    assert lines[3].endswith("model 2 (mst_key 2): clone, lr=1, why (bob; waiting)")

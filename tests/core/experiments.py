@@ -140,7 +140,9 @@ EvaluatesAfter = Callable[[Lineage], Collection[int]]  # the epochs of a model
 
 def lives_on_record(plan: Plan, log: Log, faults: Faults, evaluates_after: EvaluatesAfter, decides: bool) -> None:
     """Check that all models of a log have become what they become alone, with the decisions on record."""
-    added = {new.model: (decision, new) for decision in log.decisions.values() for new in decision.added}
+    added = {new.model: (decision, new) for decision in log.decisions for new in decision.added}
+    on_record = {(decision.model, decision.epoch): decision for decision in log.decisions}
+    assert len(on_record) == len(log.decisions), "decided twice"
     lives: dict[int, Life] = {}
     names = lineages(log)
     assert set(log.models) == set(numbers_of(plan)) | set(added) == set(log.states)
@@ -153,13 +155,13 @@ def lives_on_record(plan: Plan, log: Log, faults: Faults, evaluates_after: Evalu
                 start = initial_added(lives[decision.model].states[at], new.mst_key)
             else:
                 start = lives[new.parent].states[new.parent_hop]
-        decide = (lambda epoch, life, model=model: log.decisions[model, epoch]) if decides else None
+        decide = (lambda epoch, life, model=model: on_record[model, epoch]) if decides else None
         life = lives[model] = live(plan, mine, start, faults, evaluates_after(names[model]), decide)
         assert log.states[model] == life.states, f"model {model} did not train as it would alone"
         assert (model in log.failed) == life.failed, f"model {model}: {log.failed.get(model)}"
         mine_on_record = {(e, d, p): state for (m, e, d, p), state in log.evaluations.items() if m == model}
         assert mine_on_record == life.evaluations, f"the evaluations of model {model}"
-        decisions = [decision for (other, _), decision in log.decisions.items() if other == model]
+        decisions = [decision for decision in log.decisions if decision.model == model]
         assert decisions == life.decisions, f"the decisions about model {model}"
 
 
@@ -198,7 +200,7 @@ def lives_of(plan: Plan, policy: Any, faults: Faults, evaluates_after: Evaluates
 
 def lineages(log: Log) -> dict[int, Lineage]:
     found: dict[int, Lineage] = {}
-    added = {new.model: (one, nth) for one in log.decisions.values() for nth, new in enumerate(one.added, 1)}
+    added = {new.model: (one, nth) for one in log.decisions for nth, new in enumerate(one.added, 1)}
     for model in log.models:
         if model in added:
             decision, nth = added[model]
@@ -212,7 +214,8 @@ def nameless(decision: Decision) -> tuple[Any, ...]:
     """A decision without the numbers of models, which depend on the timing."""
 
     def one(new: NewModel) -> tuple[Any, ...]:
-        return new.mst_key, dict(new.changes), new.visits, new.parent == decision.model
+        key = new.mst_key if new.configuration is None else None
+        return key, new.configuration, new.visits, new.parent == decision.model
 
     return decision.epoch, decision.verdict, decision.reason, [one(new) for new in decision.added]
 
@@ -265,13 +268,16 @@ class Experiment:
         self._check(plan, log, faults, lambda lineage: at_first, policy)
         self.failures = len(log.failed)
         self.decisions = len(log.decisions)
-        self.added = sum(len(one.added) for one in log.decisions.values())
-        self.stopped = sum(one.verdict is Verdict.STOP for one in log.decisions.values())
+        self.added = sum(len(one.added) for one in log.decisions)
+        self.stopped = sum(one.verdict is Verdict.STOP for one in log.decisions)
         if policy is not None and chance.random() < (0.3 if policy.own_history_only else 0.9):
             self.replays += 1
-            again = self._through_crashes(plan, faults, chance, MustNotBeAsked(), log.decisions.values())
+            again = self._through_crashes(plan, faults, chance, MustNotBeAsked(), log.decisions)
             assert again.states == log.states and again.models == log.models
-            assert again.decisions == log.decisions and again.evaluations == log.evaluations
+            assert (
+                sorted(again.decisions, key=str) == sorted(log.decisions, key=str)
+                and again.evaluations == log.evaluations
+            )
             assert again.failed == log.failed
         if chance.random() < 0.1:
             # A finished run is given more epochs.
@@ -328,7 +334,7 @@ class Experiment:
             self.most_fused = max(self.most_fused, ports.most_fused)
             self.longest_order = max(self.longest_order, ports.longest_order)
             self.most_evaluations = max(self.most_evaluations, ports.most_evaluations)
-        stops = {model: one.reason for (model, _), one in log.decisions.items() if one.verdict is Verdict.STOP}
+        stops = {one.model: one.reason for one in log.decisions if one.verdict is Verdict.STOP}
         for model, mine in schedule.progress.items():
             status, reason = Status.FINISHED, None
             if model in log.failed:
@@ -351,5 +357,5 @@ class Experiment:
             assert set(names.values()) == set(lives), "other models were added than in an undisturbed run"
             for model, lineage in names.items():
                 assert log.states[model] == lives[lineage].states, f"model {model}: {lineage}"
-                decided = [one for (other, _), one in log.decisions.items() if other == model]
+                decided = [one for one in log.decisions if one.model == model]
                 assert list(map(nameless, decided)) == list(map(nameless, lives[lineage].decisions))

@@ -23,9 +23,12 @@ from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions, visit_order
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Train, Unit
+from cerebro_db.core.search.budget import Used
 from cerebro_db.core.search.policy import Decision, History
+from cerebro_db.core.search.request import Request
 
 MOST_TRIES = 3
+STOPS = (Verdict.STOP, Verdict.GO_ON)
 
 
 def trained(state: int, epoch: int, segment: int) -> int:
@@ -101,7 +104,7 @@ class Log:
     models: dict[int, ModelPlan]
     states: dict[int, list[int]]  # model -> its state before and after each hop
     evaluations: dict[tuple[int, int, str, int], int] = field(default_factory=dict)  # … -> the state it saw
-    decisions: dict[tuple[int, int], Decision] = field(default_factory=dict)  # in the order of their commits
+    decisions: list[Decision] = field(default_factory=list)  # in the order of their commits
     configurations: dict[int, dict[str, int]] = field(default_factory=dict)  # what policies may know of a model
     failed: dict[int, str] = field(default_factory=dict)
 
@@ -125,8 +128,12 @@ class Log:
         evaluated, decided = defaultdict(list), defaultdict(list)
         for model, epoch, dataset, part in self.evaluations:
             evaluated[model].append((epoch, dataset, part))
-        for (model, _), decision in self.decisions.items():
-            decided[model].append(Decision.from_json(json.loads(json.dumps(decision.to_json()))))
+        for one in self.decisions:
+            decision = Decision.from_json(json.loads(json.dumps(one.to_json())))
+            assert decision == one
+            if decision.model is None:
+                schedule.recall(decision)
+            decided[decision.model].append(decision)
         for model, states in self.states.items():
             schedule.restore(model, len(states) - 1, evaluated[model], decided[model])
         for model, reason in self.failed.items():
@@ -147,6 +154,14 @@ class Log:
             unit = Evaluate(model, 0, epoch, 0, dataset, part)
             history.evaluated(model, epoch, dataset, part, *self._figures(unit, state))
         return history
+
+    def decided(self, model: int, epoch: int) -> bool:
+        return any((one.model, one.epoch) == (model, epoch) for one in reversed(self.decisions))
+
+    def stopped(self, model: int) -> Decision | None:
+        """The decision that has stopped a model for good, or for now."""
+        last = next((one for one in reversed(self.decisions) if one.model == model and one.verdict in STOPS), None)
+        return last if last is not None and last.verdict is Verdict.STOP else None
 
     def _figures(self, unit: Unit, state: int) -> tuple[int, float, dict[str, float | None]]:
         rows, loss, metrics = figures_of(unit, state)
@@ -199,6 +214,7 @@ class FakePorts:
         self.trace: list[tuple[float, Unit]] = []
         self.attempts: dict[Unit, int] = {}
         self.gone: set[int] = set()  # models that these ports have seen fail for good
+        self.unruled: set[int] = set()  # models about which a rule has not answered yet
         self.most_fused = 0  # the largest number of members in one pass
         self.longest_order = 0  # the largest number of visits in one order
         self.most_evaluations = 0  # in one order
@@ -253,10 +269,10 @@ class FakePorts:
             assert not self.due(model), f"{unit} before {self.due(model)}"
             epoch, step = divmod(unit.hop - 1, len(self._orders[model]))
             assert unit.epoch == epoch + 1 and unit.segment == self._orders[model][step], f"{unit} is not next"
-            undecided = self.decides and step == 0 and epoch > 0 and (model, epoch) not in self.log.decisions
+            undecided = self.decides and step == 0 and epoch > 0 and not self.log.decided(model, epoch)
             assert not undecided, f"{unit} before the decision about epoch {epoch}"
         else:
-            assert unit in self.due(model), f"{unit} is not due"
+            assert self._is_due(unit), f"{unit} is not due"
             assert unit not in mine, f"{unit} twice"
         self.attempts[unit] = self.attempts.get(unit, 0) + 1
         assert self.attempts[unit] <= MOST_TRIES, f"{unit} is tried for ever"
@@ -288,11 +304,13 @@ class FakePorts:
         self._event()
         assert self.attempts[unit] < MOST_TRIES
 
-    def decided(self, decision: Decision) -> list[ModelPlan]:
+    def decided(self, decisions: Sequence[Decision]) -> list[ModelPlan]:
         self._event()  # a crash here: nothing is committed
+        (decision,) = decisions
         model, epoch, log = decision.model, decision.epoch, self.log
+        assert model is not None and epoch is not None
         order, states = self._orders[model], log.states[model]
-        assert self.decides and (model, epoch) not in log.decisions, f"asked again: {decision}"
+        assert self.decides and not log.decided(model, epoch), f"asked again: {decision}"
         assert len(states) - 1 == epoch * len(order) and not self._under_way[model], f"{decision} within an epoch"
         assert not self.due(model), f"{decision} before {self.due(model)}"
         assert model not in self.gone and model not in log.failed and not self._stopped(model)
@@ -320,12 +338,21 @@ class FakePorts:
             self._orders[new.model] = visits_of(self.plan, plans[-1])
             self._under_way[new.model] = set()
             log.configurations[new.model] = generation_after(log.configurations.get(model, {}))
-        log.decisions[model, epoch] = decision
+        log.decisions.append(decision)
         self._event()  # a crash here: the decision is committed, but has had no effect
         return plans
 
     def configuration(self, model: int) -> Mapping[str, Any]:
         return self.log.configurations[model]
+
+    def requests(self) -> list[Request]:
+        return []
+
+    def ruled(self, model: int, epoch: int) -> str | None:
+        return None
+
+    def used(self) -> Used:
+        return Used(self.now)
 
     # -- the world ----------------------------------------------------------------------------------
 
@@ -342,10 +369,11 @@ class FakePorts:
             if (model, epoch, dataset, part) not in self.log.evaluations
         }
 
+    def _is_due(self, unit: Evaluate) -> bool:
+        return unit in self.due(unit.model)
+
     def _stopped(self, model: int) -> bool:
-        epoch = (len(self.log.states[model]) - 1) // len(self._orders[model])
-        decision = self.log.decisions.get((model, epoch))
-        return decision is not None and decision.verdict is Verdict.STOP
+        return self.log.stopped(model) is not None
 
     def _event(self) -> None:
         self.events += 1
@@ -413,7 +441,7 @@ class FakePorts:
     def _no_segment_idles(self) -> None:
         """No segment is idle while there is a unit that could run on it."""
         for model, mine in self._under_way.items():
-            if model in self.gone or model in self.log.failed or self._stopped(model):
+            if model in self.gone or model in self.log.failed or self._stopped(model) or model in self.unruled:
                 continue
             if any(isinstance(unit, Train) for unit in mine):
                 continue
@@ -559,11 +587,20 @@ class Clock:
 
     def trying_again(self, unit: Unit, reason: str) -> None: ...
 
-    def decided(self, decision: Decision) -> list[ModelPlan]:
+    def decided(self, decisions: Sequence[Decision]) -> list[ModelPlan]:
         return []
 
     def configuration(self, model: int) -> Mapping[str, Any]:
         return {}
+
+    def requests(self) -> list[Request]:
+        return []
+
+    def ruled(self, model: int, epoch: int) -> str | None:
+        return None
+
+    def used(self) -> Used:
+        return Used(self.now)
 
 
 WORKLOADS: dict[str, Callable[[random.Random, int], list[float]]] = {

@@ -7,12 +7,18 @@ that it is asked about, so its decisions cannot depend on the timing.
 from __future__ import annotations
 
 from cerebro_db.core.events import Verdict
-from cerebro_db.core.search.policy import Decision, History, NewModel
+from cerebro_db.core.search.policy import Decision, History, NewConfiguration, NewModel, Policy
+
+
+def with_rate(rate: float, **more: int) -> NewConfiguration:
+    """Parameters with a learning rate of their own."""
+    return NewConfiguration(f"optimizer='SGD(lr={rate})'", "batch_size=8", chosen={"lr": rate}, **more)
+
 
 GENERATIONS = 2  # an added model may add models; those may not
 
 
-class StopAfter:
+class StopAfter(Policy):
     """Stops every model after some epochs."""
 
     asks, own_history_only = True, True
@@ -27,7 +33,7 @@ class StopAfter:
         return Decision(model, epoch, Verdict.STOP, f"it has trained {epoch} epochs")
 
 
-class Branching:
+class Branching(Policy):
     """Does one thing or another, as the digits of the model's own loss have it."""
 
     name, asks, own_history_only = "branching", True, True
@@ -43,7 +49,7 @@ class Branching:
             verdict, reason = Verdict.STOP, f"its loss is {digits} millionths"
         if history.configuration(model).get("generation", 0) < GENERATIONS:
             if digits % 4 == 1:
-                added.append(NewModel(parent=model, changes={"lr": digits}))
+                added.append(NewModel(parent=model, configuration=with_rate(digits)))
             if digits % 6 == 5:
                 added.append(NewModel(mst_key=digits))
             if digits % 7 == 5:
@@ -53,7 +59,7 @@ class Branching:
         return Decision(model, epoch, verdict, reason, tuple(added))
 
 
-class StopWorseHalf:
+class StopWorseHalf(Policy):
     """Stops a model that is worse than half of those that have been there before it."""
 
     name, asks, own_history_only = "stop the worse half", True, False
@@ -67,7 +73,7 @@ class StopWorseHalf:
         return Decision(model, epoch, Verdict.STOP, f"loss {mine} is worse than that of half of {len(known)} others")
 
 
-class CopyTheBest:
+class CopyTheBest(Policy):
     """Replaces a model that is not the best by a changed copy of the best, as long as there are few models."""
 
     name, asks, own_history_only = "copy the best", True, False
@@ -87,13 +93,13 @@ class CopyTheBest:
         best = min(known, key=lambda other: (known[other], other))
         if best == model:
             return Decision(model, epoch, Verdict.CONTINUE)
-        copy = NewModel(parent=best, changes={"lr": 0.8})
+        copy = NewModel(parent=best, configuration=with_rate(0.8))
         if len(known) % 2:
             return Decision(model, epoch, Verdict.ADD, "one more like the best", (copy,))
         return Decision(model, epoch, Verdict.STOP, f"model {best} is better", (copy,))
 
 
-class MustNotBeAsked:
+class MustNotBeAsked(Policy):
     """All decisions are on record."""
 
     name, asks, own_history_only = "must not be asked", True, False

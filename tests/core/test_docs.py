@@ -22,7 +22,7 @@ TOPS = ("cerebro_db", "docker", "docs", "migrations", "plpy", "sql", "tests")
 ENDINGS = (".md", ".py", ".sql", ".toml", ".txt", ".yaml")
 ELSEWHERE = ("cerebro_db/secret", "cerebro_db--")  # in a server's folder, or a name with a version to fill in
 EXAMPLES = {  # files that the worked examples of extending.md make
-    "cerebro_db/core/search/median_stop.py",
+    "cerebro_db/core/search/far_behind.py",
     "cerebro_db/nn/engines/eager.py",
     "tests/nn/test_eager.py",
 }
@@ -194,7 +194,8 @@ def test_every_function_of_the_api_is_there() -> None:
 
 def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
     """Those of other calls are named here."""
-    others = {"runs.background", "runs.lifecycle", "segment.inspection", "segment.prediction"}
+    runs = {"runs.background", "runs.lifecycle", "runs.past", "runs.search", "runs.steering"}
+    others = {*runs, "segment.inspection", "segment.prediction"}
     named = {module for step in steps("The walk of one fit") for module in step} | used_throughout()
     there = {
         name.removeprefix("cerebro_plpy.")

@@ -6,15 +6,19 @@ from pathlib import Path
 
 from cerebro_db.core.engines import (
     OPTIONAL_PACKAGES,
+    OPTUNA,
     estimated_seconds,
     expected_faster,
     gpu_of_each_segment,
     known_faster,
 )
 
+PROJECT = Path(__file__).resolve().parents[2]
+
 
 def test_optional_packages_have_the_versions_of_pyproject():
-    pinned = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text()
+    pinned = (PROJECT / "pyproject.toml").read_text()
+    assert f'"{OPTUNA}"' in pinned and f"\n{OPTUNA}\n" in (PROJECT / "requirements.txt").read_text()
     assert all(f'{engine} = ["{package}"]' in pinned for engine, package in OPTIONAL_PACKAGES.items())
 
 

@@ -21,6 +21,12 @@ GOOD: dict[str, list[Any]] = {
     "read_ahead": [True, False],
     "synchronous_commit": [True, False],
     "hang_after": [0, 300, 2**31 - 1],
+    "objective": ["loss", "val_auc"],
+    "direction": ["min", "max"],
+    "keep": ["last", "best"],
+    "stop_when": ["SELECT model, 'why' FROM t WHERE run = $1"],
+    "search": ["asha", {"name": "asha", "reduction": 4}],
+    "budget": [{}, {"seconds": 60.5, "hops": 7}],
     "replay": [1, 12],
 }
 BAD: dict[str, list[Any]] = {
@@ -35,6 +41,12 @@ BAD: dict[str, list[Any]] = {
     "read_ahead": [0, None],
     "synchronous_commit": ["off", None],
     "hang_after": [-1, 1.5, "long", 2**31],
+    "objective": [1, None, ["loss"]],
+    "direction": ["up", 1],
+    "keep": ["all", True],
+    "stop_when": [1, None, ["SELECT 1"]],
+    "search": [1, None, ["asha"]],
+    "budget": [60, "60", [60], None],
     "replay": [0, "12", True, 2**63],
 }
 
@@ -97,4 +109,5 @@ def test_a_default_is_a_value_that_the_option_takes() -> None:
 
 def test_what_a_replay_takes_over() -> None:
     recorded = {"seed": 3, "engine": "auto", "among": ["jax"], "fuse": None, "gpus": [], "threads": 2}
+    recorded["budget"] = {"hops": 7}  # the stops that it has led to are repeated
     assert options.replayable(recorded) == {"seed": 3, "engine": "auto", "threads": 2}

@@ -310,7 +310,7 @@ def test_every_epoch_has_one_decision_that_holds_from_any_prefix_of_the_log(plan
         walk.go(walk.restored(), most=int(cut * hops))
         walk.tries.clear()
     schedule = walk.go(walk.restored())
-    assert schedule.finished and schedule.decisions == walk.decisions
+    assert schedule.finished and sorted(schedule.decisions, key=str) == sorted(walk.decisions.values(), key=str)
     walk.check_all_done()
     assert set(schedule.progress) == set(numbers_of(walk.plan))
     for key, mine in schedule.progress.items():
@@ -702,15 +702,15 @@ def test_a_replayed_copy_waits_for_the_recorded_hop_and_the_parent_waits_for_the
     assert fast.awaiting() == [], "model 2 has no hop yet"
     fast.succeeded(two)
     assert fast.awaiting() == [(1, 1), (2, 1)]
-    assert fast.prepared(fast.replayed(1, 1)) == replayed[0]
+    assert fast.prepared(fast.replayed(1)) == replayed[0]
     slow = deciding(count=2, epochs=2, replayed=replayed)
     one, two = slow.take(0), slow.take(0)
     slow.succeeded(two)
-    slow.decide(slow.replayed(2, 1))
+    slow.decide(slow.replayed(2))
     assert slow.take(0) is None, "model 2 trained beyond the hop that is to be copied"
     slow.succeeded(one)
-    slow.decide(slow.prepared(slow.replayed(1, 1)), models((3,)))
-    assert slow.replayed(1, 1) is None
+    slow.decide(slow.prepared(slow.replayed(1)), models((3,)))
+    assert slow.replayed(1) is None
     assert {slow.take(0), slow.take(0), slow.take(0)} == {Train(1, 2, 2, 0), Train(2, 2, 2, 0), Train(3, 1, 1, 0)}
 
 
@@ -741,7 +741,7 @@ def test_a_copy_of_a_parent_that_has_failed_too_early_is_an_error():
     schedule.failed(two, "bad", try_again=False)
     assert schedule.awaiting() == [(1, 1)]
     with pytest.raises(ValueError, match="model 2 cannot be copied after hop 1: it has 0 hops"):
-        schedule.prepared(schedule.replayed(1, 1))
+        schedule.prepared(schedule.replayed(1))
 
 
 def test_new_decisions_of_a_replay_leave_the_recorded_numbers_free():

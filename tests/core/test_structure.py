@@ -12,7 +12,7 @@ from cerebro_db.core.protocol import ORDERS
 SERVER = Path(__file__).parents[2] / "plpy" / "cerebro_plpy"
 MAY_BRANCH = {"database/cancellation.py"}  # and all of platform/
 LOG = SERVER / "runs" / "log.py"
-LOG_TABLES = "architecture|attempt|configuration|decision|evaluation|event|heartbeat|hop|model|run"
+LOG_TABLES = "architecture|attempt|configuration|decision|evaluation|event|heartbeat|hop|model|request|run"
 
 
 def branches_on_the_database(tree: ast.AST) -> bool:

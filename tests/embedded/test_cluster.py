@@ -71,6 +71,24 @@ def test_destroy_leaves_alone_what_is_not_ours(tmp_path: Path) -> None:
     assert cluster.data.exists()
 
 
+def test_files_that_vanish_while_a_cluster_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that ends removes its own files meanwhile."""
+    of_cluster = files.ClusterFiles("brief", tmp_path)
+    of_cluster.data.mkdir(parents=True)
+    monkeypatch.setattr(files.ClusterFiles, "socket", of_cluster.path / "socket")
+    removed, calls = shutil.rmtree, []
+
+    def vanishing(path: Path, **more: object) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            raise FileNotFoundError(path)
+        removed(path)
+
+    monkeypatch.setattr(files.shutil, "rmtree", vanishing)
+    of_cluster.remove()
+    assert len(calls) == 2 and not of_cluster.path.exists()
+
+
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PG_CONFIG", str(tmp_path / "pg_config"))
     with pytest.raises(ClusterError, match="PG_CONFIG"):

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from cerebro_db.core import state
+from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.protocol import CustomFunction, Describe, StateRef
 
 from . import configurations as c
@@ -55,6 +57,40 @@ WITHOUT_CHANCE = {
     ),
     **{name: case for name, case in CASES.items() if "weights" in name or name.startswith("CNN") or "two" in name},
 }
+
+
+# What another configuration has left, the configuration that takes it over, and the learning rate of that.
+FAST, SLOW = (c.configuration(c.mlp(), CATEGORICAL, learning_rate=rate) for rate in (0.01, 0.003))
+SCHEDULE = c.configuration(c.mlp(), CATEGORICAL, learning_rate=c.cosine(0.01, 40))
+HALF, HALF_SLOW = (
+    c.configuration(computed_in(c.mlp(), "mixed_float16"), CATEGORICAL, learning_rate=rate) for rate in (0.01, 0.003)
+)
+ADOPTED: dict[str, tuple[c.Json, c.Json, float | None]] = {
+    "another rate": (FAST, SLOW, 0.003),
+    "the default rate": (FAST, c.configuration(c.mlp(), CATEGORICAL), 0.001),
+    "to a schedule": (FAST, SCHEDULE, None),
+    "from a schedule": (SCHEDULE, FAST, 0.01),
+    "another schedule": (SCHEDULE, c.configuration(c.mlp(), CATEGORICAL, learning_rate=c.cosine(0.02, 9)), None),
+    "with loss scaling": (HALF, HALF_SLOW, 0.003),
+}
+
+
+def is_rate(name: str) -> bool:
+    return name.endswith("/learning_rate")
+
+
+def with_rate(left: StateRef, like: StateRef, rate: float | None) -> StateRef:
+    """The state ``left`` with the variables that ``like`` has; of these only the learning rate may be another."""
+    raw, shape = (Path(one.path).read_bytes() for one in (left, like))
+    values = [raw[one.start : one.end] for one in state.read_header(raw).tensors if not is_rate(one.name)]
+    tensors = state.read_header(shape).tensors
+    assert len(values) == sum(not is_rate(one.name) for one in tensors)
+    header = state.header_bytes([one[:3] for one in tensors], state.read_header(shape).metadata)
+    rest = iter(values)
+    made = header + b"".join(np.float32(rate).tobytes() if is_rate(one.name) else next(rest) for one in tensors)
+    path = Path(f"{left.path}.by_hand")
+    path.write_bytes(made)
+    return replace(left, path=str(path), sha256=hashlib.sha256(made).hexdigest())
 
 
 def engines_of(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[list[Trainer]]:
@@ -163,6 +199,24 @@ class OtherEngine:
         assert answers[0].loss == pytest.approx(answers[1].loss, rel=2e-3)
         assert answers[0].metrics == pytest.approx(answers[1].metrics, rel=2e-3)
         assert outputs[0] == pytest.approx(outputs[1], abs=1e-4)
+
+    @pytest.mark.parametrize("place", [0, 2])
+    @pytest.mark.parametrize("kind", ADOPTED)
+    def test_the_state_of_another_configuration_but_its_learning_rate(
+        self, engines: list[Trainer], place: int, kind: str
+    ) -> None:
+        """As from a state that was put together by hand; the states of either may lack the rate, for a schedule."""
+        before, after, rate = ADOPTED[kind]
+        trainer, outs = engines[place], (str(engines[place].folder / f"adopted.{next(NUMBERS)}") for _ in range(4))
+        left = full(trainer.train(before, "digits", out=next(outs)))
+        like = full(trainer.train(after, "digits", out=next(outs)))
+        by_hand = with_rate(left, like, rate)
+        expected = full(trainer.train(after, "digits", by_hand, seed=3, out=next(outs)))
+        found = full(trainer.train(after, "digits", replace(left, adopted=True), seed=3, out=next(outs)))
+        assert found.sha256 == expected.sha256 != like.sha256
+        if (rate is None) == (not any(map(is_rate, safetensors.numpy.load_file(left.path)))):
+            as_it_is = full(trainer.train(after, "digits", left, seed=3, out=str(trainer.folder / "as_it_is")))
+            assert (as_it_is.sha256 == found.sha256) == (rate is None), "the rate is the parent's unless it is adopted"
 
     def test_slabs_have_no_influence(self, engines: list[Trainer]) -> None:
         """The second time the trainer knows its speed, and its slabs have more batches."""

@@ -38,6 +38,7 @@ TABLES = [
     "evaluation",
     "decision",
     "heartbeat",
+    "request",
 ]
 
 

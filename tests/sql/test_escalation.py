@@ -527,6 +527,7 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
         "hop",
         "evaluation",
         "heartbeat",
+        "request",
     ]
     counts = {
         table: root(f"SELECT count(*) FROM cerebro.{table} WHERE pg_get_userbyid(owner) = %s", bob.name)
@@ -563,7 +564,8 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
         table: root(f"SELECT count(*) FROM cerebro.{table} WHERE pg_get_userbyid(owner) = %s", bob.name)
         for table in tables
     }
-    for call in ("cancel(%s)", "wait(%s, 0)", "forget(%s)", "resume(%s, 5)", "materialize(%s, 'stolen')"):
+    for call in ("cancel(%s)", "wait(%s, 0)", "forget(%s)", "resume(%s, 5)", "materialize(%s, 'stolen')",
+                 "stop_model(%s, 1)", "extend(%s, 9)", "set_budget(%s, '{}')", "clone_model(%s, 1)"):  # fmt: skip
         error = alice.refused(f"SELECT cerebro.{call}", bobs, why=psycopg2.Error)
         assert bob.name not in str(error)
     for view in (
@@ -575,6 +577,8 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
         "run_progress",
         "hop_timeline",
         "run_time",
+        "decisions",
+        "requests",
     ):
         assert set(alice(f"SELECT owner::text FROM cerebro.{view}")) <= {alice.name}
 

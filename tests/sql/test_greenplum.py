@@ -626,6 +626,7 @@ def test_the_log_of_a_run_lies_on_one_segment(sql: Any) -> None:
         "evaluation",
         "decision",
         "heartbeat",
+        "request",
     ):
         assert sql(
             "SELECT attname::text FROM gp_distribution_policy p JOIN pg_attribute a"

@@ -172,6 +172,7 @@ def test_one_after_the_other(town: Town, ann: User, limited: Any) -> None:
         "heartbeat",
         "evaluation",
         "decision",
+        "request",
     ]:
         assert town(f"SELECT count(*) FROM cerebro.{table} WHERE run IN (%s, 900001)", long) == [0], table
     assert ann("SELECT run FROM cerebro.runs") == [other]

@@ -21,6 +21,8 @@ VIEWS = (
     "hop_timeline",
     "run_time",
     "segments_now",
+    "decisions",
+    "requests",
 )
 RUN = """
 INSERT INTO cerebro.run (run, source_table, model_table, selection_table, arch_table, epochs, evaluate_every, seed,
@@ -55,10 +57,31 @@ INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, start
 SELECT n, m, e, 'validation', p, p, now(), 10, 1.0 / (m + e), 0.5, '{{}}', '{{"evaluate": 1}}'
   FROM generate_series(1, {runs}) n, generate_series(1, {models}) m, generate_series(1, {epochs}) e,
        generate_series(0, 1) p;
+INSERT INTO cerebro.objective (run, model, epoch, hop, value, kept)
+SELECT n, m, e, e * {segments}, 1.0 / (m + e), true
+  FROM generate_series(1, {runs}) n, generate_series(1, {models}) m, generate_series(1, {epochs}) e;
+INSERT INTO cerebro.decision (run, model, epoch, decision, policy, request, detail)
+SELECT n, m, e, 'add', 'p', 3 * n + m, '{{"added": [{{"model": 51}}]}}'
+  FROM generate_series(1, {runs}) n, generate_series(1, {models}) m, generate_series(1, {epochs}) e;
+INSERT INTO cerebro.request (request_id, run, action, detail)
+SELECT 3 * n + m, n, 'stop', jsonb_build_object('model', m)
+  FROM generate_series(1, {runs}) n, generate_series(1, {models}) m;
 INSERT INTO cerebro.heartbeat (run, rows_done, rows_total)
 SELECT n, beat, 60 FROM generate_series(1, {runs}) n, generate_series(1, 60) beat;
 """
-LOG = ("run", "configuration", "model", "event", "hop", "evaluation", "attempt", "heartbeat")
+LOG = (
+    "run",
+    "configuration",
+    "model",
+    "event",
+    "hop",
+    "evaluation",
+    "objective",
+    "attempt",
+    "decision",
+    "request",
+    "heartbeat",
+)
 
 
 @pytest.fixture(scope="module")

@@ -539,6 +539,7 @@ def test_a_submitted_run_needs_nobody_and_can_be_forgotten(place: Lab, calm: Cal
         "evaluation",
         "decision",
         "heartbeat",
+        "request",
     ):
         assert place.value(f"SELECT count(*) FROM cerebro.{table} WHERE run = %s", run_id) == 0
     assert place.weights("alone") == calm.weights, "the model tables are the user's and stay"

@@ -10,7 +10,8 @@ from tests.sql import users
 from tests.sql.users import Town
 
 TABLES = (
-    "heartbeat", "decision", "attempt", "evaluation", "hop", "event", "model", "configuration", "architecture", "run",
+    "request", "heartbeat", "decision", "attempt", "evaluation", "hop", "event", "model", "configuration",
+    "architecture", "run",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ WORDS: dict[tuple[str, str], type[Enum]] = {
     ("model", "initial_is_known"): events.Initial,
     ("evaluation", "dataset_is_known"): events.DataSetName,
     ("decision", "decision_is_known"): events.Verdict,
+    ("request", "action_is_known"): events.Action,
 }
 SEGMENTS, EPOCHS = 2, 3
 SECONDS = '{"train": 1}'
@@ -268,6 +269,8 @@ VIEWS = (
     "hop_timeline",
     "segments_now",
     "run_time",
+    "decisions",
+    "requests",
 )
 
 
@@ -284,16 +287,20 @@ SOUND: dict[str, dict[str, Any]] = {
     "event": {"run": 1, "event": "failed"},
     "attempt": {"run": 1, "model": 1, "hop": 1, "segment": 0},
     "hop": HOP,
+    "objective": {"run": 1, "model": 1, "epoch": 1, "hop": 1, "value": 0.0, "kept": True},
     "decision": {"run": 1, "model": 1, "epoch": 1, "decision": "stop", "policy": "p"},
     "heartbeat": {"run": 1, "rows_done": 1, "rows_total": 1},
+    "request": {"run": 1, "action": "stop"},
 }  # fmt: skip
 MOMENTS = {
     "run": ("created_at",),
     "event": ("at",),
     "attempt": ("started_at",),
     "hop": ("started_at", "finished_at"),
+    "objective": ("at",),
     "decision": ("at",),
     "heartbeat": ("at",),
+    "request": ("at",),
 }
 POISON: list[tuple[str, str, Any]] = [
     *(
@@ -311,8 +318,15 @@ POISON: list[tuple[str, str, Any]] = [
     ("heartbeat", "rows_done", 2**63 - 1),
     ("heartbeat", "rows_total", -1),
     ("event", "detail", json.dumps({"message": "x" * 10_000_001})),
+    *(("objective", "value", value) for value in (1e290, -5e-324, float("nan"), float("inf"), float("-inf"))),
+    ("objective", "epoch", 0),
+    ("objective", "hop", 0),
     ("decision", "reason", "x" * 10_000_001),
-    ("decision", "epoch", 0),
+    ("decision", "epoch", -1),
+    ("request", "reason", "x" * 1_000_001),
+    ("request", "detail", '{"model": 0}'),
+    ("request", "detail", '{"epochs": -1}'),
+    ("request", "detail", '{"new": {"parent": 0}}'),
     ("run", "name", "x" * 1_000_001),
     ("run", "description", "x" * 1_000_001),
     ("run", "options", json.dumps({"x": "x" * 1_000_000})),
@@ -358,6 +372,11 @@ def test_rows_at_the_bounds_break_no_view(log: Log) -> None:
         LATEST,
     )
     log("UPDATE cerebro.run SET validation_layout = '{\"rows\": 9223372036854775807}'")
+    for epoch, value in ((1, 1e100), (2, -1e100), (2**31 - 1, 1e-100)):
+        write(log, "objective", {**SOUND["objective"], "epoch": epoch, "value": value})
+    for options in ('{"objective": "x", "direction": "max", "keep": "best"}', '{"objective": [1], "direction": {}}'):
+        log("UPDATE cerebro.run SET options = %s", options)
+        assert log("SELECT * FROM cerebro.leaderboard")
     for at in (EARLIEST, LATEST):
         for done, total in ((0, 10**18), (10**18, 0)):
             log(
@@ -372,6 +391,60 @@ def test_rows_at_the_bounds_break_no_view(log: Log) -> None:
         "INSERT INTO cerebro.event (run, event, at, detail) VALUES (1, 'extended', %s, %s), (1, 'built', %s, %s)",
         *(LATEST, json.dumps({"epochs": 2**31 - 1}), EARLIEST, json.dumps({"parameters": 2**63 - 1})),
     )
+    for number, detail in enumerate(
+        ["[]", "1", "{}", '{"added": 1, "gone_on": {}}', '{"added": [1, [], {"model": {}}, {"model": [2]}, null]}',
+         '{"gone_on": [[], {}, null, "x"], "new": 7}', '{"new": {"configuration": []}}', '{"model": 2147483647}']
+    ):  # fmt: skip
+        for place, action in enumerate(events.Action):
+            request = {"run": 1, "request_id": 10 * number + place, "action": action.value, "detail": detail}
+            write(log, "request", request)
+            write(log, "decision", {**SOUND["decision"], "request": 10 * number + place, "detail": detail})
     for view in VIEWS:
         assert log(f"SELECT * FROM cerebro.{view}"), view
     assert log("SELECT * FROM cerebro.limits")
+
+
+def test_the_leaderboard_by_an_objective(log: Log) -> None:
+    """By the latest value, or by the best with the option keep; of equal values the earlier epoch is best."""
+    log.run(1, 4)
+    curves = {1: (0.5, 0.9, 0.6), 2: (0.7, 0.7, 0.7), 3: (0.2, 0.8)}
+    for model, curve in curves.items():
+        for epoch, value in enumerate(curve, 1):
+            kept = all(earlier < value for earlier in curve[: epoch - 1])
+            row = {"run": 1, "model": model, "epoch": epoch, "hop": 2 * epoch, "value": value, "kept": kept}
+            write(log, "objective", row)
+    log.hops(1, 4, 1, 4, loss=0.1)
+
+    def board(direction: str, keep: str) -> list[tuple[Any, ...]]:
+        options = {"objective": "auc", "direction": direction, "keep": keep}
+        log("UPDATE cerebro.run SET options = %s", json.dumps(options))
+        return log(
+            "SELECT model, rank, objective_value, best_epoch, best_value FROM cerebro.leaderboard"
+            " WHERE objective = 'auc' ORDER BY rank"
+        )
+
+    assert board("max", "last") == [(3, 1, 0.8, 2, 0.8), (2, 2, 0.7, 1, 0.7), (1, 3, 0.6, 2, 0.9), (4, 4, *[None] * 3)]
+    assert board("max", "best") == [(1, 1, 0.9, 2, 0.9), (3, 2, 0.8, 2, 0.8), (2, 3, 0.7, 1, 0.7), (4, 4, *[None] * 3)]
+    assert board("min", "last") == [(1, 1, 0.6, 1, 0.5), (2, 2, 0.7, 1, 0.7), (3, 3, 0.8, 1, 0.2), (4, 4, *[None] * 3)]
+    log("UPDATE cerebro.run SET options = '{}'")
+    # Of epochs by loss only complete ones count.
+    log.hops(1, 1, 1, 4, loss=0.5)
+    log.hops(1, 1, 5, 5, loss=0.1)
+    assert log(
+        "SELECT model, rank, objective, objective_value, best_epoch, best_value FROM cerebro.leaderboard"
+        " WHERE model < 3"
+    ) == [(1, 1, "loss", 0.1, 1, 0.5), (2, 3, "loss", None, None, None)]
+
+
+def test_who_stopped_a_model(log: Log) -> None:
+    """Until a later decision lets it go on."""
+    log.run(1, 2)
+    log.hops(1, 1, 1, 2)
+    shown = "SELECT model, status, reason, stopped_by, rung FROM cerebro.leaderboard ORDER BY model"
+    log.decide(1, 1, 1, "stop", "waits at rung 2: for others")
+    assert log(shown) == [(1, "stopped", "waits at rung 2: for others", "p", 2), (2, "waiting", None, None, None)]
+    log.decide(1, 1, 1, "go on")
+    assert log(shown)[0] == (1, "training", None, None, 2)
+    log.decide(1, 1, 1, "stop", "waits at rung 99999999999999999999: a text that a user wrote")
+    log.decide(1, 1, 1, "stop", "again")
+    assert log(shown)[0] == (1, "stopped", "again", "p", 999999999)

@@ -87,6 +87,7 @@ class Town:
         for role in self.roles:
             worker = self("SELECT rolname FROM pg_roles WHERE rolname = 'cerebro_w_' || %s::regrole::oid", role)
             for table in (
+                "request",
                 "heartbeat",
                 "decision",
                 "attempt",

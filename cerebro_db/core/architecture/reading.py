@@ -6,7 +6,7 @@ import json
 from typing import Any, NoReturn
 
 from ..errors import InvalidArgument, InvalidSyntax
-from . import allowlist, keras2
+from . import allowlist, keras2, placeholders
 from .limits import MOST_BYTES, check_limits, too_deep
 from .tables import MODELS
 
@@ -22,9 +22,20 @@ def architecture(text: str | dict[str, Any]) -> dict[str, Any]:
             "a model architecture must be a JSON object", hint="Use the text that model.to_json() returns."
         )
     check_limits(given)
+    if placeholders.has_parameters(given):
+        given = placeholders.filled(given, {})
     translated = _architecture_only(keras2.to_keras3(given))
     allowlist.check(translated)
     return translated
+
+
+def parameters(text: str) -> list[str] | None:
+    """The parameters of an architecture that ``placeholders.filled`` has to fill; None if it has none."""
+    given = _parse(text)
+    if not isinstance(given, dict) or not placeholders.has_parameters(given):
+        return None
+    check_limits(given)
+    return sorted(placeholders.names(given)) or None
 
 
 def for_outputs(compile: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:

@@ -21,11 +21,12 @@ def read_call(value: Any, parameter: str) -> tuple[str, dict[str | int, Any]]:
     if isinstance(value, Call):
         return value.name, value.arguments
     if isinstance(value, dict):
-        return _read_object(value, parameter)
+        name, arguments = read_object(value, parameter)
+        return name, {key: given for key, given in arguments.items()}
     refuse(parameter, value, "it must be a name, with arguments in round brackets if it has any")
 
 
-def _read_object(value: dict[str, Any], parameter: str) -> tuple[str, dict[str | int, Any]]:
+def read_object(value: dict[str, Any], parameter: str) -> tuple[str, dict[str, Any]]:
     """The name and arguments of a serialized Keras object.  Its module is checked here and never used."""
     name, arguments = value.get("class_name"), value.get("config") or {}
     if not isinstance(name, str) or not isinstance(arguments, dict):

@@ -5,7 +5,9 @@ A dimension has either a list of values or a distribution between two bounds.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,27 +35,45 @@ class Dimension:
     values: tuple[Any, ...] = ()  # the values to choose from, or the two bounds of the distribution
     distribution: str | None = None
     stream: str = ""  # names the dimension's random stream; a parameter that has several dimensions needs several
+    whole: bool = False  # whether the distribution is of whole numbers
 
     def draw(self, uniform: float) -> Any:
         """The value that belongs to a uniform random number in [0, 1)."""
         if self.distribution is None:
             return self.values[int(uniform * len(self.values))]
         low, high = self.values
-        if self.name in _WHOLE_NUMBERS:
-            if self.distribution == "linear":
-                return low + int(uniform * (high - low + 1))
-            return min(high, max(low, round(10 ** _between(math.log10(low), math.log10(high), uniform))))
-        if self.distribution == "linear":
-            value = _between(low, high, uniform)
-        elif self.distribution == "log":
-            value = 10 ** _between(math.log10(low), math.log10(high), uniform)
-        else:
-            value = 1 - 10 ** _between(math.log10(1 - high), math.log10(1 - low), uniform)
-        return float(min(high, max(low, value)))
+        if self.distribution == "log_near_one":
+            return min(high, max(low, 1 - between(1 - high, 1 - low, uniform, log=True)))
+        log = self.distribution == "log"
+        if self.whole:
+            return whole_between(low, high, uniform, log)
+        return between(low, high, uniform, log)
 
 
-def _between(low: float, high: float, uniform: float) -> float:
-    return low + uniform * (high - low)
+def between(low: float, high: float, uniform: float, log: bool) -> float:
+    """The number between two bounds that belongs to a uniform random number in [0, 1).
+
+    With ``log`` the number's logarithm is uniform between the logarithms of the bounds: every order of magnitude is
+    equally likely.
+    """
+    if not log:
+        return float(min(high, max(low, low + uniform * (high - low))))
+    value = math.exp(math.log(low) + uniform * (math.log(high) - math.log(low)))
+    return float(min(high, max(low, value)))
+
+
+def whole_between(low: int, high: int, uniform: float, log: bool) -> int:
+    """As ``between``, for whole numbers, both bounds included: a number k has the interval from k - 1/2 to k + 1/2.
+
+    So without ``log`` all numbers are equally likely, and with ``log`` k is about twice as likely as 2 * k.
+    """
+    return min(high, max(low, math.floor(between(low - 0.5, high + 0.5, uniform, log) + 0.5)))
+
+
+def random_stream(seed: int, name: str) -> random.Random:
+    """Random numbers that depend on the seed and the name, and on nothing else."""
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return random.Random(int.from_bytes(digest, "big"))
 
 
 def compile_spaces(grid: str | None, argument: str) -> list[list[Dimension]]:
@@ -84,6 +104,11 @@ def compile_spaces(grid: str | None, argument: str) -> list[list[Dimension]]:
 def fit_space(grid: str | None, argument: str) -> list[Dimension]:
     """The dimensions of the fit parameters."""
     return [_dimension(key, value, "fit") for key, value in _literal(grid, argument).items()]
+
+
+def arch_space(grid: str | None, argument: str) -> list[Dimension]:
+    """The dimensions of the parameters of architectures.  Between two whole numbers there are only whole numbers."""
+    return [_dimension(key, value, "arch") for key, value in _literal(grid, argument).items()]
 
 
 def _literal(text: str | None, argument: str) -> dict[str, Any]:
@@ -138,13 +163,14 @@ def _dimension(name: str, values: Any, grid: str, stream: str = "") -> Dimension
         raise InvalidArgument(f"DL: '{name}': the bounds of a log distribution must be above 0")
     if distribution == "log_near_one" and high >= 1:
         raise InvalidArgument(f"DL: '{name}': the bounds of a log_near_one distribution must be below 1")
-    if name not in _WHOLE_NUMBERS:
+    whole = isinstance(low, int) and isinstance(high, int) and distribution != "log_near_one"
+    if not (whole if grid == "arch" else name in _WHOLE_NUMBERS):
         return Dimension(name, (low, high), distribution, stream)
     if low != int(low) or high != int(high) or low < 0 or distribution == "log_near_one":
         raise InvalidArgument(
             f"DL: '{name}': the bounds must be whole numbers of at least 0, and the distribution linear or log"
         )
-    return Dimension(name, (int(low), int(high)), distribution, stream)
+    return Dimension(name, (int(low), int(high)), distribution, stream, whole=True)
 
 
 def _is_distribution(values: list[Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InvalidArgument
@@ -11,6 +12,13 @@ from .vocabulary import DEFAULT_RATE, OPTIMIZERS, SCHEDULES, Entry
 
 _SCHEDULES_MODULE = "keras.optimizers.schedules"
 _IGNORED = {"jit_compile", "is_legacy_optimizer"}  # Keras 2 saved them with an optimizer; they do not affect training
+_WITH_SLOTS = (
+    "momentum",
+    "amsgrad",
+    "centered",
+    "gradient_accumulation_steps",
+    "use_ema",
+)  # with them there are more variables
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
@@ -35,6 +43,12 @@ def canonical_optimizer(value: Any) -> dict[str, Any]:
     if len(clipping) > 1:
         raise InvalidArgument(f"optimizer {entry.class_name}: only one of {' and '.join(clipping)} can be given")
     return {"class_name": entry.class_name, "config": config}
+
+
+def slots(optimizer: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Equal for optimizers whose states have the same variables, but for the learning rate, which may have none."""
+    config = optimizer.get("config") or {}
+    return optimizer["class_name"], *(bool(config.get(name)) for name in _WITH_SLOTS)
 
 
 def _translate_keras2_arguments(entry: Entry, given: dict[str, Any]) -> float:

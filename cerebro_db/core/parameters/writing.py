@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InvalidArgument
+from .calls import read_object
 from .params import COMPILE_KEYS
 from .vocabulary import OPTIMIZERS
 
 DEFAULT_OPTIMIZER = "RMSprop"  # MADlib's default
+_INNER = '"'  # the quote within the quotes of an optimizer
 
 
 def compile_text(point: dict[str, Any]) -> str:
     """``optimizer='Adam(lr=0.1)',loss='mse',metrics=['mae']``: parameters of other names go to the optimizer."""
-    name = str(point.get("optimizer", DEFAULT_OPTIMIZER))
+    name, own = _optimizer(point.get("optimizer", DEFAULT_OPTIMIZER))
     entry = OPTIMIZERS.find(name.partition("(")[0].strip())
-    arguments = [f"{key}={_optimizer_argument(value)}" for key, value in point.items() if key not in COMPILE_KEYS]
+    shared = {key: value for key, value in point.items() if key not in COMPILE_KEYS}
+    twice = sorted(set(own) & set(shared))
+    if twice:
+        raise InvalidArgument(f"{twice[0]} is given both inside and outside of the optimizer {name}")
+    arguments = [f"{key}={_optimizer_argument(value)}" for key, value in {**own, **shared}.items()]
     if "(" in name and arguments:
         raise InvalidArgument(
             f"DL: optimizer {name} already has arguments, and the grid has more of them: {', '.join(arguments)}",
@@ -69,11 +75,21 @@ def _function(value: Any) -> str:
     return f"{value['class_name']}({arguments})"
 
 
+def _optimizer(value: Any) -> tuple[str, dict[str, Any]]:
+    """The name of an optimizer, and its arguments if it is an object such as Keras writes it."""
+    if isinstance(value, dict):
+        return read_object(value, "optimizer")
+    return str(value), {}
+
+
 def _optimizer_argument(value: Any) -> str:
-    """An argument within the quotes of the optimizer.  A call, such as a learning-rate schedule, stays a call."""
+    """An argument within the quotes of the optimizer.  A learning-rate schedule becomes a call."""
     if isinstance(value, str) and value.endswith(")"):
         return value
-    return _literal(value, '"')
+    if isinstance(value, dict) and "class_name" in value:
+        name, arguments = read_object(value, "learning_rate")
+        return f"{name}({','.join(f'{key}={_literal(one, _INNER)}' for key, one in arguments.items())})"
+    return _literal(value, _INNER)
 
 
 def _literal(value: Any, quote: str = "'") -> str:

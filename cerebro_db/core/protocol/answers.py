@@ -72,6 +72,14 @@ class RowsLoaded:
 
 
 @dataclass(frozen=True)
+class Suggested:
+    """Points of a search space that are worth trying."""
+
+    points: list[Json]  # by name of the dimension, its value
+    version: str  # of Optuna
+
+
+@dataclass(frozen=True)
 class Described:
     """What a configuration needs."""
 

@@ -26,6 +26,7 @@ from .answers import (
     MetricStates,
     Predicted,
     RowsLoaded,
+    Suggested,
     Trained,
 )
 from .parts import (
@@ -43,6 +44,7 @@ from .parts import (
 
 A = TypeVar("A")  # an answer
 LONGEST_REST = 86400  # seconds
+MOST_SUGGESTIONS = 10_000
 
 
 class Route(Enum):
@@ -236,6 +238,20 @@ class Predict(Order[Predicted], route=Route.TO_TRAINER):
     def __post_init__(self) -> None:
         given = self.inputs is not None and self.files is not None
         require(given != (self.handle is not None), "a prediction needs a handle, or inputs and files")
+
+
+@dataclass(frozen=True)
+class Suggest(Order[Suggested], route=Route.THROUGH):
+    """Suggest points of a search space with Optuna's TPE, as a function of the fields of this order."""
+
+    dimensions: list[Json]  # as Dimension.described of core/search gives them, each after those that it depends on
+    seed: int  # of the run
+    number: int  # number of the first suggestion
+    trials: list[Json]  # the points that were tried, as Trial.to_json of core/search gives them
+    count: int = 1  # number of suggestions; 0: only find out whether Optuna is installed
+
+    def __post_init__(self) -> None:
+        require(0 <= self.count <= MOST_SUGGESTIONS, f"there cannot be {self.count} suggestions")
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ class StateRef:
     sha256: Optional[str] = None  # checksum of the whole state (full)
     token: Optional[str] = None  # token of the resident state, from the answer of its visit (resident)
     left: Optional[str] = None  # where a segment of this host keeps the state's file; then no rows are received (full)
+    adopted: bool = False  # whether another configuration left it: the learning rate is not taken from it (full)
     path: Optional[str] = by_segment()  # path of the file with the received state
 
     def __post_init__(self) -> None:
@@ -84,6 +85,8 @@ class StateRef:
                 raise InvalidArgument(f"a state from {self.origin.value} {'needs a' if wanted else 'has no'} {name}")
         if self.left is not None and self.origin is not Origin.FULL:
             raise InvalidArgument(f"a state from {self.origin.value} has no left")
+        if self.adopted and self.origin is not Origin.FULL:
+            raise InvalidArgument(f"a state from {self.origin.value} is not adopted")
 
     @classmethod
     def seed(cls) -> StateRef:
@@ -94,8 +97,8 @@ class StateRef:
         return cls(Origin.WEIGHTS, name=name)
 
     @classmethod
-    def full(cls, name: str, sha256: str, left: str | None = None) -> StateRef:
-        return cls(Origin.FULL, name=name, sha256=sha256, left=left)
+    def full(cls, name: str, sha256: str, left: str | None = None, *, adopted: bool = False) -> StateRef:
+        return cls(Origin.FULL, name=name, sha256=sha256, left=left, adopted=adopted)
 
     @classmethod
     def resident(cls, token: str) -> StateRef:

@@ -7,6 +7,8 @@ from typing import Union
 
 from .ring import visit_order
 
+MOST_HOPS = 2**31 - 1  # of one model
+
 
 @dataclass(frozen=True)
 class ModelPlan:
@@ -18,6 +20,7 @@ class ModelPlan:
     group: str | None = None  # its fusion group: models of one group may train fused; None: it trains alone
     # Models of one series may train, or be evaluated, one after the other in one order; None: one order per unit.
     series: str | None = None
+    refused: str | None = None  # why it cannot train at all
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from ..events import Verdict
 from ..search.policy import Decision
 from .plan import ModelPlan, Unit
+from .replay import point
 
 
 class Status(str, Enum):
@@ -45,23 +46,40 @@ class Progress:
     epochs: int = 0  # trained and evaluated
     status: Status = Status.ACTIVE
     reason: str | None = None
-    decided: int = 0  # the last epoch that has a decision on record
+    decided: int = 0  # the last epoch that the policy or a rule has decided about
     waiting: set[Unit] = field(default_factory=set)  # may begin as soon as their segments are idle
     under_way: set[Unit] = field(default_factory=set)
     tries: dict[Unit, int] = field(default_factory=dict)  # failed attempts at units that are not done
     visits: Spent = field(default_factory=Spent)  # for the estimate of what remains
     evaluations: Spent = field(default_factory=Spent)
 
-    def require_fits(self, hops: int, decision: Decision, models: Container[int | None]) -> None:
-        """Refuse a decision on record that no schedule would have left there, if the model has so many hops."""
-        done, step = divmod(hops, len(self.order))
-        what = f"the decision about epoch {decision.epoch} of model {decision.model}"
-        if decision.model != self.plan.model:
-            raise ValueError(f"{what} is given for model {self.plan.model}")
-        if not 1 <= decision.epoch <= done:
-            raise ValueError(f"{what} is on record, but the model has trained only {done} epochs")
-        if decision.verdict is Verdict.STOP and (done, step) != (decision.epoch, 0):
-            raise ValueError(f"{what} has stopped it after {decision.epoch} epochs, but it has {hops} hops")
-        for new in decision.added:
-            if new.model not in models:
-                raise ValueError(f"{what} has added model {new.model}, which the plan does not have")
+    @property
+    def at_epoch_end(self) -> bool:
+        """Whether it has trained no part of its next epoch."""
+        return self.hops % len(self.order) == 0
+
+    def require_fits(self, hops: int, decisions: Sequence[Decision], models: Container[int | None]) -> None:
+        """Refuse decisions on record that no schedule would have left there, if the model has so many hops."""
+        done, stopped = hops // len(self.order), None
+        for decision in decisions:
+            what = f"the decision about epoch {decision.epoch} of model {decision.model}"
+            if decision.model != self.plan.model:
+                raise ValueError(f"{what} is given for model {self.plan.model}")
+            assert decision.epoch is not None
+            earliest = 0 if decision.verdict is Verdict.STOP or not decision.concludes else 1
+            if decision.verdict is not Verdict.GO_ON and not earliest <= decision.epoch <= done:
+                raise ValueError(f"{what} is on record, but the model has trained only {done} epochs")
+            for new in decision.added:
+                if new.model not in models:
+                    raise ValueError(f"{what} has added model {new.model}, which the plan does not have")
+            if decision.verdict is Verdict.STOP:
+                stopped = decision
+            elif decision.verdict is Verdict.GO_ON:
+                if stopped is None:
+                    raise ValueError(f"{what} lets it go on, but it was not stopped")
+                stopped = None
+        if stopped is not None and point(stopped, len(self.order)) != hops:
+            raise ValueError(
+                f"the decision about epoch {stopped.epoch} of model {stopped.model} has stopped it after"
+                f" {stopped.epoch} epochs, but it has {hops} hops"
+            )

@@ -22,12 +22,12 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ..events import Verdict
+from ..events import Decider, Verdict
 from ..search.policy import Decision, NewModel
 from . import companions
 from .plan import Evaluate, ModelPlan, Plan, Train, Unit
 from .progress import Progress, Spent, Status
-from .replay import Replay, copies
+from .replay import Replay, copies, keys, point
 
 MOST_TRIES = 3  # of a unit
 
@@ -38,17 +38,24 @@ class Schedule:
     """The state machine of a run: what is done, what is under way, and what an idle segment does next.
 
     ``decides``: after each epoch of a model, the last one too, nothing of the model begins until ``decide``.
-    ``replayed``: the decisions of an earlier run that this run repeats.
+    ``replayed``: the decisions of an earlier run that this run repeats. ``highest_key``: the highest mst_key so far.
     """
 
-    def __init__(self, plan: Plan, decides: bool = False, replayed: Iterable[Decision] = ()) -> None:
+    def __init__(
+        self, plan: Plan, decides: bool = False, replayed: Iterable[Decision] = (), highest_key: int = 0
+    ) -> None:
         self.plan, self.decides = plan, decides
-        self._replay = Replay(replayed)
+        self._replay, self._highest_key = Replay(replayed), highest_key
         self.progress: dict[int, Progress] = {}
         self.busy: dict[int, set[Unit]] = {}
-        self.decisions: dict[tuple[int, int], Decision] = {}  # (model, epoch) -> what is on record
+        self.decisions: list[Decision] = []  # on record
+        self.hops = 0  # of all models, committed or under way
+        self.failures = 0  # models that have failed
         self._active: set[int] = set()
         self._awaiting: dict[int, int] = {}  # model -> the epoch that awaits its decision
+        self._asked: set[int] = (
+            set()
+        )  # models that await a decision at the end of their epoch, whether or not others do
         self._held: set[int] = set()  # models whose next visit waits until a replayed decision has copied their state
         # The same units as in Progress.waiting, by segment: 1,000 models are not searched for each hop.
         self._waiting: list[dict[Unit, None]] = [{} for _ in range(plan.segments)]
@@ -68,21 +75,26 @@ class Schedule:
         """Take a model up where its log ends.
 
         ``hops``: how many are committed. ``evaluated``: the (epoch, dataset, part) on record. ``decided``: the
-        decisions on record, which are not asked for again. The plan must have the models that they added.
+        decisions on record about this model, in their order, which are not asked for again. The plan must have the
+        models that they added.
         """
         mine = self.progress[model]
         if not 0 <= hops <= mine.total:
             raise ValueError(f"model {model} has {hops} hops on record, of {mine.total}")
         if mine.under_way:
             raise RuntimeError(f"model {model} is under way")
-        on_record = sorted(decided, key=lambda decision: decision.epoch)
-        for decision in on_record:
-            mine.require_fits(hops, decision, self.progress)
+        on_record = list(decided)
+        mine.require_fits(hops, on_record, self.progress)
         self._withdraw(model)
+        self.hops += hops - mine.hops
         mine.hops = hops
         for decision in on_record:
             self._decided(decision)
         self._hopped(model, set(evaluated))
+
+    def recall(self, decision: Decision) -> None:
+        """Take up a decision on record about the run as a whole. The plan has its effects already."""
+        self._decided(decision)
 
     def give_up(self, model: int, reason: str) -> None:
         """Nothing of this model begins any more. Its units under way may still end."""
@@ -93,6 +105,24 @@ class Schedule:
     @property
     def finished(self) -> bool:
         return not self.busy and not self._active
+
+    @property
+    def active(self) -> int:
+        """How many models train or wait."""
+        return len(self._active)
+
+    def is_active(self, model: int) -> bool:
+        return model in self._active
+
+    def idle(self) -> list[int]:
+        """The active models that would train on, and of which nothing is under way, nor an evaluation still to come."""
+        return [
+            model
+            for model in sorted(self._active)
+            if not (mine := self.progress[model]).under_way
+            and mine.hops < mine.total
+            and not any(isinstance(unit, Evaluate) for unit in mine.waiting)
+        ]
 
     def hops_of(self, model: int) -> int:
         """How many hops a model has in all epochs."""
@@ -117,11 +147,26 @@ class Schedule:
         """
         if not self._awaiting:
             return []
-        return [one for one in sorted(self._awaiting.items()) if self._may_decide(*one)]
+        return [one for one in sorted(self._awaiting.items()) if self._may_decide(one[0])]
 
-    def replayed(self, model: int, epoch: int) -> Decision | None:
-        """What the earlier run that is replayed has decided, if it has."""
-        return self._replay.decision(model, epoch)
+    def undecided(self, model: int) -> bool:
+        """Whether the policy has not decided about the last epoch of a model."""
+        return self.decides and self.progress[model].decided < self.progress[model].epochs
+
+    def replayed(self, model: int) -> Decision | None:
+        """What the earlier run that is replayed has decided at this point of a model's training, if it has."""
+        mine = self.progress[model]
+        return self._replay.due(model, mine.hops, len(mine.order))
+
+    def replayed_at_once(self) -> Decision | None:
+        """A decision of the earlier run that waits for the end of no epoch and can be repeated now."""
+        for decision in self._replay.about_the_run():
+            if self._may_repeat(decision):
+                return decision
+        for decision in self._replay.going_on():
+            if decision.model in self.progress and self.progress[decision.model].status is Status.STOPPED:
+                return decision
+        return None
 
     # -- moves -----------------------------------------------------------------------------------
 
@@ -133,26 +178,30 @@ class Schedule:
         self._begin(unit)
         return unit
 
-    def fuse(self, unit: Unit) -> list[Train]:
-        """Begin, with a unit that was just taken, the visits that train fused with it in one pass."""
+    def fuse(self, unit: Unit, most: int | None = None) -> list[Train]:
+        """Begin, with a unit that was just taken, the visits that train fused with it in one pass: at most so many."""
         beside = [other for other in self._beside(unit, "group") if isinstance(other, Train)]
         if not beside:
             return []
         room = self._share_of_work() - self.remaining(unit.model)
-        return self._begin_all(companions.fused(beside, self.remaining, room, self.plan.most_fused))
+        members = self.plan.most_fused if most is None else min(self.plan.most_fused, most + 1)
+        return self._begin_all(companions.fused(beside, self.remaining, room, members))
 
-    def follow_ups(self, unit: Unit) -> list[Unit]:
+    def follow_ups(self, unit: Unit, most: int | None = None) -> list[Unit]:
         """Begin, with a unit that was just taken, those that a trainer does after it in the same order.
 
-        After a visit these are visits, and after an evaluation those of other models on the same rows.
+        After a visit these are visits, at most so many, and after an evaluation those of other models on the same rows.
         """
-        pace = self._visit_pace if isinstance(unit, Train) else self._evaluation_pace
+        visits = isinstance(unit, Train)
+        pace = self._visit_pace if visits else self._evaluation_pace
         left = self.plan.series_seconds - pace(unit.model)
         beside = self._beside(unit, "series") if 0 < left < self.plan.series_seconds else []
         if not beside:
             return []
         room = self._share_of_work() / 2 - self.remaining(unit.model)
-        return self._begin_all(companions.in_series(beside, self.remaining, room, pace, left))
+        return self._begin_all(
+            companions.in_series(beside, self.remaining, room, pace, left)[: most if visits else None]
+        )
 
     def succeeded(self, unit: Unit, seconds: float = 0.0) -> None:
         mine = self._release(unit)
@@ -171,6 +220,7 @@ class Schedule:
     def failed(self, unit: Unit, reason: str, *, try_again: bool, most_tries: int = MOST_TRIES) -> bool:
         """A unit did not succeed. Returns whether it will be tried again."""
         mine = self._release(unit)
+        self.hops -= isinstance(unit, Train)
         if mine.status is not Status.ACTIVE:
             return False
         tries = mine.tries[unit] = mine.tries.get(unit, 0) + 1
@@ -180,15 +230,33 @@ class Schedule:
         self.give_up(unit.model, f"gave up after {tries} attempts: {reason}" if try_again else reason)
         return False
 
+    def ask_about(self, model: int) -> None:
+        """A model awaits a decision at the end of its epoch: at once, if it has not begun the next one."""
+        mine = self.progress[model]
+        self._asked.add(model)
+        if mine.at_epoch_end and not mine.under_way and mine.waiting == {self.next_visit(model)}:
+            self._take_back(model)
+            self._go_on(model)
+
+    def go_on(self, model: int) -> None:
+        """A model that awaits a decision goes on without."""
+        del self._awaiting[model]
+        self._asked.discard(model)
+        self._go_on(model)
+
     def prepared(self, decision: Decision) -> Decision:
-        """The decision as it is to be committed: each new model has its number, and its parent's hop."""
+        """The decision as it is to be committed: each new model has its number and its key, and its parent's hop."""
         self._require_awaited(decision)
-        number = max([*self.progress, *self._replay.numbers])
+        number = max([0, *self.progress, *self._replay.numbers])
+        key = max([self._highest_key, *self._replay.keys])
         added: list[NewModel] = []
         for new in decision.added:
             if new.model is None:
                 number += 1
                 new = replace(new, model=number)
+            if new.mst_key is None and new.configuration is not None:
+                key += 1
+                new = replace(new, mst_key=key)
             if new.parent is not None:
                 new = replace(new, parent_hop=self._hop_to_copy(new.parent, new.parent_hop))
             added.append(new)
@@ -201,9 +269,18 @@ class Schedule:
             raise ValueError(f"the plans of the added models do not fit the decision about model {decision.model}")
         for one in added:
             self._add(one)
-        del self._awaiting[decision.model]
+        if decision.verdict is Verdict.EXTEND:
+            self._extend(int(decision.detail["epochs"]))
+        if decision.model is not None and decision.concludes:
+            self._awaiting.pop(decision.model, None)
+            self._asked.discard(decision.model)
         self._decided(decision)
-        self._go_on(decision.model)
+        if decision.model is None:
+            return
+        if decision.verdict is Verdict.GO_ON and self.progress[decision.model].at_epoch_end:
+            self._epoch_ended(decision.model)  # perhaps the policy was not asked before it was stopped
+        elif decision.concludes or decision.verdict is Verdict.GO_ON:
+            self._go_on(decision.model)
 
     # -- within ----------------------------------------------------------------------------------
 
@@ -212,9 +289,23 @@ class Schedule:
             raise ValueError(f"there is a model {one.model} already")
         self.plan.require_visits(one)
         order = self.plan.order_of(one)
-        self.progress[one.model] = Progress(one, order, self.plan.epochs * len(order))
+        mine = self.progress[one.model] = Progress(one, order, self.plan.epochs * len(order))
+        if one.refused is not None:
+            mine.status, mine.reason = Status.FAILED, one.refused
+            self.failures += 1
+            return
         self._active.add(one.model)
         self._go_on(one.model)
+
+    def _extend(self, epochs: int) -> None:
+        """All models that have neither failed nor been stopped train on until they have so many epochs."""
+        self.plan = replace(self.plan, epochs=epochs)
+        for model, mine in self.progress.items():
+            mine.total = epochs * len(mine.order)
+            if mine.status is Status.FINISHED:
+                mine.status = Status.ACTIVE
+                self._active.add(model)
+                self._epoch_ended(model)
 
     def _hopped(self, model: int, evaluated: Container[tuple[int, str, int]] = ()) -> None:
         """After the last hop of an epoch the model is evaluated, if the plan says so. Otherwise it goes on."""
@@ -238,26 +329,38 @@ class Schedule:
         mine = self.progress[model]
         if mine.status is not Status.FAILED:  # else an evaluation may be missing
             mine.epochs = mine.hops // len(mine.order)
-        if self.decides and mine.decided < mine.epochs and mine.status is Status.ACTIVE:
+        if mine.status is Status.ACTIVE and self.undecided(model):
             self._awaiting[model] = mine.epochs
         else:
             self._go_on(model)
 
     def _decided(self, decision: Decision) -> None:
-        self.decisions[decision.model, decision.epoch] = decision
-        self.progress[decision.model].decided = decision.epoch
-        self._replay.drop(decision)
-        if decision.verdict is Verdict.STOP:
-            self._end(decision.model, Status.STOPPED, decision.reason)
+        self.decisions.append(decision)
+        repeated = self._replay.drop(decision)
+        self._highest_key = max([self._highest_key, *keys(decision)])
+        model = decision.model
+        if model is not None:
+            mine = self.progress[model]
+            if decision.by in (Decider.POLICY, Decider.RULE) and decision.verdict is not Verdict.GO_ON:
+                mine.decided = max(mine.decided, decision.epoch or 0)
+            if decision.verdict is Verdict.STOP:
+                self._end(model, Status.STOPPED, decision.reason, forget=not repeated)
+            elif decision.verdict is Verdict.GO_ON:
+                mine.status, mine.reason = Status.ACTIVE, None
+                self._active.add(model)
         self._let_go()
 
     def _go_on(self, model: int) -> None:
         mine = self.progress[model]
         if mine.status is not Status.ACTIVE:
             return
-        if mine.hops == mine.total:
+        if self._replay.due(model, mine.hops, len(mine.order)) or (model in self._asked and mine.at_epoch_end):
+            self._awaiting[model] = mine.hops // len(mine.order)
+        elif mine.hops >= mine.total:
             mine.status = Status.FINISHED
             self._active.discard(model)
+            self._replay.forget(model)
+            self._let_go()
         elif self._replay.holds(model, mine.hops):
             self._held.add(model)
         else:
@@ -271,22 +374,29 @@ class Schedule:
         for model in sorted(held):
             self._go_on(model)
 
-    def _end(self, model: int, status: Status, reason: str) -> None:
+    def _end(self, model: int, status: Status, reason: str, *, forget: bool = True) -> None:
         self._withdraw(model)
         mine = self.progress[model]
+        self.failures += status is Status.FAILED and mine.status is not status
         mine.status, mine.reason = status, reason
         self._active.discard(model)
-        self._replay.forget(model)
+        if forget:
+            self._replay.forget(model)
         self._let_go()
 
-    def _may_decide(self, model: int, epoch: int) -> bool:
+    def _may_decide(self, model: int) -> bool:
+        decision = self.replayed(model)
+        return decision is None or self._may_repeat(decision)
+
+    def _may_repeat(self, decision: Decision) -> bool:
         """Whether the states that a replayed decision copies are there, or never will be."""
-        decision = self.replayed(model, epoch)
-        for parent, hop in copies(decision) if decision else ():
+        for parent, hop in copies(decision):
             theirs = self.progress.get(parent)
             if theirs is None and parent in self._replay.numbers:
                 return False
-            if theirs is not None and theirs.status is Status.ACTIVE and theirs.hops < hop:
+            if theirs is None or theirs.hops >= hop:
+                continue
+            if theirs.status is Status.ACTIVE or (theirs.status is Status.STOPPED and self._replay.expects(parent)):
                 return False
         return True
 
@@ -300,14 +410,30 @@ class Schedule:
         return hops
 
     def _require_awaited(self, decision: Decision) -> None:
-        if self._awaiting.get(decision.model) != decision.epoch:
-            raise RuntimeError(f"model {decision.model} does not await a decision about epoch {decision.epoch}")
+        model = decision.model
+        if model is None:
+            return
+        mine = self.progress.get(model)
+        if decision.verdict is Verdict.GO_ON:
+            if mine is None or mine.status is not Status.STOPPED:
+                raise RuntimeError(f"model {model} cannot go on: it was not stopped")
+        elif decision.by is Decider.BUDGET:
+            if (
+                mine is None
+                or model not in self._active
+                or mine.under_way
+                or point(decision, len(mine.order)) != mine.hops
+            ):
+                raise RuntimeError(f"model {model} cannot be stopped at this point: {decision}")
+        elif self._awaiting.get(model) != decision.epoch:
+            raise RuntimeError(f"model {model} does not await a decision about epoch {decision.epoch}")
 
     def _begin(self, unit: Unit) -> None:
         mine = self.progress[unit.model]
         del self._waiting[unit.segment][unit]
         mine.waiting.remove(unit)
         mine.under_way.add(unit)
+        self.hops += isinstance(unit, Train)
         self.busy.setdefault(unit.segment, set()).add(unit)
 
     def _beside(self, unit: Unit, word: str) -> list[Unit]:
@@ -352,11 +478,16 @@ class Schedule:
         self._waiting[unit.segment][unit] = None
 
     def _withdraw(self, model: int) -> None:
+        """Nothing of a model waits any more."""
+        self._take_back(model)
+        self._awaiting.pop(model, None)
+        self._asked.discard(model)
+
+    def _take_back(self, model: int) -> None:
         mine = self.progress[model]
         for unit in mine.waiting:
             del self._waiting[unit.segment][unit]
         mine.waiting.clear()
-        self._awaiting.pop(model, None)
         self._held.discard(model)
 
     def _release(self, unit: Unit) -> Progress:

@@ -64,6 +64,9 @@ class Program(Protocol):
     def set_weights(self, weights: Iterable[np.ndarray]) -> None:
         """Put these weights into the variables, and leave all other variables as they are."""
 
+    def put_learning_rate(self, configuration: dict[str, Any]) -> None:
+        """After the state of another configuration was read: give its variable this configuration's learning rate."""
+
     def average(self) -> None:
         """Before evaluating: if the optimizer keeps moving averages of the weights, they replace the weights."""
 

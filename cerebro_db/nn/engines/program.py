@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.core.parameters.vocabulary import DEFAULT_RATE
 from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.texts import counted
 from cerebro_db.nn import metric_states
@@ -144,6 +145,15 @@ class KerasProgram(abc.ABC):
         rate: Any = (configuration["compile"]["optimizer"].get("config") or {}).get("learning_rate")
         places = [place for place, one in enumerate(self._state) if one is optimizer._learning_rate]
         return (places[0], float(rate)) if places and build.is_number(rate) else None
+
+    def put_learning_rate(self, configuration: dict[str, Any]) -> None:
+        """Put the learning rate of the configuration into its variable; a schedule has none."""
+        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        given = configuration["compile"]["optimizer"]
+        rate = (given.get("config") or {}).get("learning_rate", DEFAULT_RATE.get(given["class_name"], 0.001))
+        for place, one in enumerate(self._state):
+            if one is optimizer._learning_rate:
+                self.set(place, np.asarray(rate, one.dtype))
 
     def recipe_was_right_before(self) -> bool:
         """Whether another trainer has found out that the recipe of this program is right."""

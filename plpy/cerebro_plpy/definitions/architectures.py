@@ -31,18 +31,34 @@ def load_keras_model(
         raise InvalidArgument(
             f"{MODULE} error: model_arch must not be NULL.", hint="model.to_json() of Keras gives it."
         )
-    reading.architecture(model_arch)  # refuses now, not in a run, text that is no architecture and code that would run
-    for warning in keras2.warnings(json.loads(model_arch)):
-        db.warning(f"{MODULE}: {warning}")
+    parameters = reading.parameters(model_arch)
+    if parameters is None:
+        reading.architecture(model_arch)  # refuses now, not in a run, what is no architecture and code that would run
+        for warning in keras2.warnings(json.loads(model_arch)):
+            db.warning(f"{MODULE}: {warning}")
+    elif model_weights is not None:
+        raise InvalidArgument(
+            f"{MODULE} error: an architecture with parameters ({', '.join(parameters)}) cannot have model_weights.",
+            hint="The sizes of the weights depend on the values of the parameters.",
+        )
     if model_weights is not None and len(model_weights) % 4:
         raise BadData(
             f"{MODULE} error: model_weights has {len(model_weights)} bytes, which is not a multiple of 4.",
             hint="Weights are float32: np.concatenate([w.flatten() for w in model.get_weights()]).tobytes().",
         )
     table = _arch_table(db, parsed, (keras_model_arch_table or "").strip())
-    # The next id is the largest one plus 1.  The lock keeps two sessions from taking the same id.
+    model_id = added(db, table, model_arch, model_weights, name, description)
+    db.info(f"{MODULE}: Added model id {model_id} to {table.text} table")
+    if parameters is not None:
+        db.info(f"{MODULE}: its parameters are {', '.join(parameters)}; each gets values with arch_params_grid")
+
+
+def added(
+    db: Database, table: Relation, model_arch: str, weights: bytes | None, name: str | None, description: str | None
+) -> int:
+    """Add a row; returns its model_id: the largest one plus 1.  The lock keeps two sessions from taking the same."""
     db.patiently(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
-    model_id = db.value(f"SELECT coalesce(max(model_id), 0) + 1 FROM {table.sql}")
+    model_id: int = db.value(f"SELECT coalesce(max(model_id), 0) + 1 FROM {table.sql}")
     db.execute(
         f"""
         INSERT INTO {table.sql} (model_id, model_arch, model_weights, name, description, __internal_madlib_id__)
@@ -50,15 +66,15 @@ def load_keras_model(
                 pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text))
         """,
         ("integer", "text", "bytea", "text", "text"),
-        model_id, model_arch, model_weights, name, description,
+        model_id, model_arch, weights, name, description,
     )  # fmt: skip
-    db.info(f"{MODULE}: Added model id {model_id} to {table.text} table")
+    return model_id
 
 
 @entry
 def delete_keras_model(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> None:
     table = relations.filled(db, keras_model_arch_table, MODULE, argument="keras_model_arch_table")
-    _require_columns(db, table)
+    require_columns(db, table)
     if not db.execute(f"DELETE FROM {table.sql} WHERE model_id = $1", ("integer",), model_id):
         raise UndefinedObject(
             f"{MODULE}: Model id {'NULL' if model_id is None else model_id} not found",
@@ -76,7 +92,7 @@ def _arch_table(db: Database, parsed: Name, shown: str) -> Relation:
             db.info(f"{MODULE}: Created new keras model architecture table {shown}.")
         found = relations.find(db, name, shown)
         assert found is not None
-    _require_columns(db, found)
+    require_columns(db, found)
     return found
 
 
@@ -103,7 +119,7 @@ def _create(db: Database, name: Name) -> bool:
     return True
 
 
-def _require_columns(db: Database, table: Relation) -> None:
+def require_columns(db: Database, table: Relation) -> None:
     present = relations.columns(db, table)
     missing = [column for column in COLUMNS if column not in present]
     if missing:

@@ -7,6 +7,7 @@ that gives a trainer the configuration reads the source from the table, so no JS
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedObject, Unsupported
@@ -17,6 +18,10 @@ from ..database.access import Database
 from ..database.entry import entry
 
 TABLE = "cerebro.custom_function"
+LATEST = (
+    "SELECT name, version, kind FROM (SELECT DISTINCT ON (name) name, version, kind, source"
+    " FROM cerebro.custom_function ORDER BY name, version DESC) newest WHERE source IS NOT NULL"
+)
 LOAD, DELETE = "load_custom_function", "delete_custom_function"
 POWER = "It runs in trainer processes, with the rights of the server's operating-system account, for all who name it."
 
@@ -127,19 +132,21 @@ def known(db: Database, pinned: str = "") -> custom.Known:
 
     A name means its latest version.  ``name@version`` in the text ``pinned`` stays known in that version.
     """
-    found: dict[str, dict[str, str]] = {}
-    for row in db.rows(
-        "SELECT DISTINCT ON (name) name, version, kind, source IS NULL AS retired FROM cerebro.custom_function"
-        " ORDER BY name, version DESC"
-    ):
-        if not row["retired"]:
-            reference = custom.reference(row["name"], row["version"])
-            found.setdefault(row["kind"], {}).update({row["name"]: reference, reference: reference})
+    found = latest(row.values() for row in db.rows(LATEST))
     for name, number in re.findall(r"\b([A-Za-z_]\w*)@(\d{1,9})\b", pinned, re.ASCII):
         pin = fetched(db, name, int(number))
         if pin is not None:
             reference = custom.reference(name, int(number))
             found.setdefault(pin["kind"], {}).update({name: reference, reference: reference})
+    return found
+
+
+def latest(rows: Iterable[Iterable[Any]]) -> dict[str, dict[str, str]]:
+    """What the rows of LATEST say: by kind, what each name and reference means."""
+    found: dict[str, dict[str, str]] = {}
+    for name, version, kind in rows:
+        reference = custom.reference(name, version)
+        found.setdefault(kind, {}).update({name: reference, reference: reference})
     return found
 
 

@@ -14,7 +14,7 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..database.entry import entry
 from ..database.relations import Relation
-from . import custom_functions
+from . import custom_functions, templates
 
 LOAD, GENERATE = "load_model_selection_table", "generate_model_configs"
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
@@ -55,6 +55,7 @@ def generate_model_configs(
     num_configs: int | None = None,
     random_state: int | None = None,
     object_table: str | None = None,
+    arch_params_grid: str | None = None,
 ) -> None:
     arch = relations.filled(db, model_arch_table, GENERATE, argument="model_arch_table")
     objects = custom_functions.require_table(object_table, GENERATE)
@@ -76,6 +77,11 @@ def generate_model_configs(
         existing=known,
         known=custom_functions.known(db),
         listen=listener(db.plpy),
+        arch_grid=arch_params_grid,
+        templates=templates.of_table(db, arch, ids),
+    )
+    rows = templates.with_rows(
+        db, arch, rows, lambda new: db.notice(f"{GENERATE}: {counted(new, 'architecture')} added to {arch.text}")
     )
     name = table.name if table else relations.new(db, model_selection_table, GENERATE, ("_summary",))
     if table is None:

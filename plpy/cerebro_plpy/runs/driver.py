@@ -16,7 +16,9 @@ from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, RowsLost, 
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
-from cerebro_db.core.search.policy import Decision, Policy
+from cerebro_db.core.search.budget import Used
+from cerebro_db.core.search.policy import Decision
+from cerebro_db.core.search.request import Request
 
 from ..database.access import Database
 from ..database.polling import LISTEN_EVERY
@@ -26,7 +28,8 @@ from ..sessions.failures import Refused, failure_of, first_line, session_was_los
 from ..sessions.overlap import Task
 from ..sessions.session import Session, wait_any
 from ..sessions.team import Team, Worker
-from . import additions, evaluation, visit
+from . import evaluation, visit
+from .decisions import Decisions
 from .log import RunLog
 from .run import MOST_FUSED, Run
 from .unit import Result, Units
@@ -47,16 +50,23 @@ class Driver:
     """Runs the units that the orchestrator chooses, and keeps the record of them."""
 
     def __init__(
-        self, db: Database, run: Run, schedule: Schedule, team: Team, recorder: Session, policy: Policy
+        self,
+        db: Database,
+        run: Run,
+        schedule: Schedule,
+        team: Team,
+        recorder: Session,
+        decisions: Decisions,
+        keep_two: bool,
     ) -> None:
         self.db = db
         self.run = run
         self.schedule = schedule
         self.team = team
         self.recorder = recorder
-        self.policy = policy
+        self.decisions = decisions
         self.log = RunLog.of(recorder, run.id)
-        self.units = Units(run, self.log, team, keep_two=schedule.decides)
+        self.units = Units(run, self.log, team, keep_two=keep_two)
         self.units.evaluated = self.log.counted_by_part()
         self.units.rows_done = self.done_before = sum(
             run.rows_of(model) * model.hops // len(run.segments_of(model)) for model in run.models.values()
@@ -65,10 +75,10 @@ class Driver:
         self.told_tenth = -1
         self.started = self.told_at = time.monotonic()
         self.most_seconds, _ = limits.of_session(recorder)["run_seconds"]
-        largest = max(model.state_bytes * (MOST_FUSED if model.group else 1) for model in run.models.values())
+        sizes = [model.state_bytes * (MOST_FUSED if model.group else 1) for model in run.models.values()]
         # Trainers that keep all processors busy are only slowed down by work beside them.
         spare = run.options["threads"] > 1 or cores() > run.segments or bool(run.options.get("gpus"))
-        self.may_read_ahead = spare and AHEAD_FROM <= largest <= AHEAD_TO
+        self.may_read_ahead = spare and AHEAD_FROM <= max(sizes, default=0) <= AHEAD_TO
 
     # -- ports ------------------------------------------------------------------------------------
 
@@ -109,8 +119,12 @@ class Driver:
 
     def wait(self) -> list[Outcome]:
         busy = [worker for worker in self.team.workers if worker.tasks.under_way]
-        wait_any([worker.session for worker in busy], LISTEN_EVERY)
+        rule = self.decisions.rule
+        heard = [] if rule is None else rule.begin()
+        wait_any([*(worker.session for worker in busy), *heard], LISTEN_EVERY)
         self.team.listen()
+        if rule is not None:
+            rule.advance()
         outcomes = [outcome for worker in busy for outcome in self._look(worker)]
         self.beat()
         return outcomes
@@ -124,13 +138,20 @@ class Driver:
         key = self.run.models[unit.model].mst_key
         self.db.notice(f"mst_key {key} on segment {unit.segment}: {reason}; trying again")
 
-    def decided(self, decision: Decision) -> list[ModelPlan]:
-        """Commit a decision, with the models that it adds and their initial states."""
-        added = additions.commit(self.run, self.idle_log(), self.recorder, self.team.platform, decision, self.policy)
-        return [self.run.plan_of(model) for model in added]
+    def decided(self, decisions: Sequence[Decision]) -> list[ModelPlan]:
+        return self.decisions.decided(decisions)
 
     def configuration(self, model: int) -> dict[str, Any]:
-        return self.run.configuration_of(self.run.models[model])
+        return self.decisions.configuration(model)
+
+    def requests(self) -> Sequence[Request]:
+        return self.decisions.requests()
+
+    def ruled(self, model: int, epoch: int) -> str | None:
+        return self.decisions.ruled(model, epoch)
+
+    def used(self) -> Used:
+        return self.decisions.used()
 
     # -- units ------------------------------------------------------------------------------------
 
@@ -159,6 +180,7 @@ class Driver:
 
     def _settled(self, worker: Worker, task: Task) -> list[Outcome]:
         seconds = (time.monotonic() - task.started) / len(task.units)
+        self.decisions.unit_seconds += seconds * len(task.units)
         refused = [(unit, result.error) for unit, result in zip(task.units, task.result) if result.error is not None]
         if len(refused) < len(task.units):
             worker.failing.clear()
@@ -212,6 +234,7 @@ class Driver:
     def on_record(self, worker: Worker, unit: Unit, seconds: float) -> Outcome | None:
         """The outcome of a unit whose session was lost, if the log has it: perhaps on the way back from its COMMIT."""
         log = self.idle_log()
+        self.units.objectives.look_up(unit)
         if isinstance(unit, Evaluate):
             evaluated = log.evaluation_on_record(unit)
             return None if evaluated is None else Outcome(unit, seconds, None, False, *evaluated)

@@ -62,6 +62,13 @@ def settle_convolutions(run: Run, undecided: Sequence[Model]) -> None:
             model.trial = {"untried": {other: "on processors it takes longer for convolutions" for other in others}}
 
 
+def of_added(run: Run, model: Model) -> str:
+    """The engine of a model that is added while the run goes on, and is like no other: nothing is tried any more."""
+    if run.options["engine"] != AUTO:
+        return str(run.options["engine"])
+    return expected_faster([model.definition["architecture"]], bool(run.options.get("gpus")))
+
+
 def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
     """Choose by what trials of the same user's earlier runs found."""
     forms: dict[str, list[Model]] = {}

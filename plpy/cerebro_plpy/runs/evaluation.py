@@ -69,9 +69,12 @@ async def _evaluated(
                 seconds=seconds,
             )
         )
+        records += units.objectives.after_evaluation(unit, mine.rows, mine.loss, metrics)
     if records:
         await Statement.joined(records if len(records) == 1 else [Statement("BEGIN"), *records, Statement("COMMIT")])
     for unit, result in results.items():
+        if result.error is None:
+            units.objectives.committed(unit)
         if result.metrics:  # they are on record now
             units.evaluated.pop((unit.model, unit.epoch, unit.dataset), None)
     return results

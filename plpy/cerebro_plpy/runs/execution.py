@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import time
+from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import Cancelled, CerebroError, ConfigurationFailed
+from cerebro_db.core.errors import CerebroError, ConfigurationFailed
 from cerebro_db.core.events import Event
-from cerebro_db.core.scheduling import orchestrator
+from cerebro_db.core.scheduling.deciding import SPENT
 from cerebro_db.core.scheduling.schedule import Schedule, Status
-from cerebro_db.core.search.never_stop import NeverStop
-from cerebro_db.core.search.policy import History, Policy
 
 from ..database import locks
 from ..database.access import Database
-from ..database.cancellation import Listen
 from ..sessions import kept_teams
 from ..sessions.failures import CANCELLED, first_line
 from ..sessions.session import Session
 from ..sessions.team import Team
 from . import engine_choice, fusion, preflight, state_tables
-from .driver import Driver
+from .attention import Attention
 from .log import RunLog
 from .run import Run
-
-CANCEL_EVERY = 1.0  # seconds between two questions whether another session has requested a cancel
+from .searching import Search
 
 
 def carry_out(
@@ -46,65 +42,39 @@ def carry_out(
             if retry_failed:
                 log.revive_failed()
             run = log.load()
+            attention = Attention(recorder.listen, recorder, log)
+            search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
+            search.begin()
             engine_choice.choose(run, log)
-            listen = until_cancelled(recorder.listen, recorder, log)
-            team = call.enter_context(kept_teams.team_for(db, run.dist_keys, run.options, listen))
+            team = call.enter_context(kept_teams.team_for(db, run.dist_keys, run.options, attention))
         except BaseException as error:
             record_end(recorder, log, error)
             raise
-        drive(db, run, team, recorder, log)
+        drive(db, run, team, recorder, log, search)
     return run
 
 
-def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog) -> None:
+def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, search: Search) -> None:
     """Take a claimed run to its end; whatever stops it is on record before it is raised."""
-    policy: Policy = NeverStop()
     try:
-        preflight.build_models(db, run, team, recorder, log)
+        preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.proposes)
         fusion.settle(db, run, team, log)
-        schedule = schedule_of(log, run, policy)
-        driver = Driver(db, run, schedule, team, recorder, policy)
-        orchestrator.run(schedule, driver, policy, history_of(run, log) if schedule.decides else None)
-        driver.beat(last=True)
-        recorder.finish()
+        spent, schedule = search.drive(team)
         free_old_states(recorder, run)
         require_success(run, schedule)
-        log.note(Event.FINISHED)
+        detail: dict[str, Any] = {"reason": SPENT} if spent else {}
+        log.note(Event.FINISHED, **detail)
     except BaseException as error:
         team.abandon()
         record_end(recorder, log, error)
         raise
 
 
-def schedule_of(log: RunLog, run: Run, policy: Policy) -> Schedule:
-    """The schedule with everything that the log says is done and decided."""
-    # A replay repeats the decisions of the earlier run, also under a policy that is never asked.
-    replayed = RunLog(log.ask, run.options["replay"]).decisions() if "replay" in run.options else []
-    schedule = Schedule(run.plan(), policy.asks or bool(replayed), replayed)
-    evaluated, decisions = log.evaluated(), log.decisions()
-    for number, model in run.models.items():
-        mine = [decision for decision in decisions if decision.model == number]
-        schedule.restore(number, model.hops, evaluated.get(number, ()), mine)
-    for number, reason in log.failed().items():
-        schedule.give_up(number, reason)
-    return schedule
-
-
-def history_of(run: Run, log: RunLog) -> History:
-    """What the log has for a policy."""
-    history = History()
-    for model in run.models.values():
-        history.begins(model.number, run.configuration_of(model))
-    for model, epoch, hop, *figures in log.hops():
-        history.trained(model, epoch, hop, *figures)
-    for model, epoch, dataset, part, *figures in log.evaluations():
-        history.evaluated(model, epoch, dataset, part, *figures)
-    return history
-
-
 def require_success(run: Run, schedule: Schedule) -> None:
     if any(mine.status in (Status.FINISHED, Status.STOPPED) for mine in schedule.progress.values()):
         return
+    if not schedule.progress:
+        raise ConfigurationFailed(f"run {run.id}: the search proposed no configuration")
     reason = next(iter(schedule.progress.values())).reason
     raise ConfigurationFailed(
         f"run {run.id}: every configuration failed; the first because {reason}",
@@ -134,31 +104,3 @@ def record_end(recorder: Session, log: RunLog, error: BaseException) -> None:
             another = recorder.another(lambda: None)
             log.note_end(another, event, message)
             another.close()
-
-
-def until_cancelled(own: Listen, recorder: Session, log: RunLog) -> Listen:
-    """Listens to the session it runs in and, once a second, for ``cerebro.cancel()``.  Raises for a cancel once.
-
-    The recorder session asks, when it has nothing else to do: on Greenplum the caller's own session may have lost its
-    segments while the run goes on.
-    """
-    asked_at, requested, raised = time.monotonic(), False, False
-
-    async def ask() -> None:
-        nonlocal requested
-        rows = await log.cancel_requested()
-        requested = bool(rows and rows[0][0])
-
-    def listen() -> None:
-        nonlocal asked_at, raised
-        own()
-        if recorder.work is not None:
-            recorder.attend()
-        elif not raised and not recorder.busy and time.monotonic() - asked_at >= CANCEL_EVERY:
-            asked_at = time.monotonic()
-            recorder.begin(ask())
-        if requested and not raised:
-            raised = True
-            raise Cancelled(f"run {log.run} was cancelled", hint=f"SELECT cerebro.resume({log.run}) goes on.")
-
-    return listen

@@ -10,6 +10,7 @@ import psycopg2
 from cerebro_db.core.errors import CerebroError, SegmentLost
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import Name
+from cerebro_db.core.options import BEST
 
 from ..data import visibility
 from ..database import locks
@@ -17,20 +18,24 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..sessions import recorder
 from ..sessions.session import Session
-from . import background, model_tables, output
+from . import background, model_tables, output, rules
 from .execution import carry_out
 from .log import RunLog
 from .new_run import put_on_record
 from .options import MODULE
-from .request import check
+from .request import Request, check
 from .run import Run
 
 
 @entry
 def fit_multiple_model(db: Database, *arguments: Any) -> int:
     """Train and wait: the model tables are there when it returns."""
-    request = check(db, *arguments)
+    return run_request(db, check(db, *arguments))
+
+
+def run_request(db: Database, request: Request) -> int:
     with recorder.opened(db) as session:
+        require_rule(session, request)
         run_id = put_on_record(db, session, request)
         run = carry_out(db, session, run_id)
         hand_out(db, session, run, request.output, replace=request.warm_start)
@@ -41,8 +46,12 @@ def fit_multiple_model(db: Database, *arguments: Any) -> int:
 def submit(db: Database, *arguments: Any) -> int:
     """Train without waiting: the run goes on in a session of its own."""
     background.require_statements(db)
-    request = check(db, *arguments)
+    return submit_request(db, check(db, *arguments))
+
+
+def submit_request(db: Database, request: Request) -> int:
     with recorder.opened(db) as session:
+        require_rule(session, request)
         run_id = put_on_record(db, session, request)
         RunLog.of(session, run_id).note(Event.SUBMITTED)
     background.start(db, run_id)
@@ -68,6 +77,12 @@ def drive(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> 
     """Drive a run for which nobody waits.  Its output table may be in the way: the models can be handed out later."""
     with recorder.opened(db) as session:
         _to_its_end(db, session, run_id, epochs, retry_failed, submitted=True)
+
+
+def require_rule(session: Session, request: Request) -> None:
+    """Refuse a rule that cannot be used, before the run is on record."""
+    if request.options["stop_when"] is not None:
+        rules.require_sound(request.options["stop_when"], session)
 
 
 def _to_its_end(
@@ -115,16 +130,21 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
 def say_end(db: Database, run: Run) -> None:
     best = db.one(
         "SELECT mst_key, COALESCE(validation_loss, training_loss) AS loss, validation_loss IS NOT NULL AS validated,"
-        " COALESCE(validation_metric, training_metric) AS metric, metric_name FROM cerebro.leaderboard"
-        " WHERE run = $1 AND owner = current_user ORDER BY rank, mst_key LIMIT 1",
+        " COALESCE(validation_metric, training_metric) AS metric, metric_name, objective, objective_value, best_epoch"
+        " FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user ORDER BY rank, mst_key LIMIT 1",
         ("bigint",),
         run.id,
     )
     if best is None:
         return
-    kind = "validation" if best["validated"] else "training"
-    metric = f", {best['metric_name']} {best['metric']:.4f}" if best["metric"] is not None else ""
+    if "objective" in run.options and best["objective_value"] is not None:
+        kept = f" after epoch {best['best_epoch']}" if run.options["keep"] == BEST else ""
+        figures = f"{best['objective']} {best['objective_value']:.4f}{kept}"
+    else:
+        kind = "validation" if best["validated"] else "training"
+        metric = f", {best['metric_name']} {best['metric']:.4f}" if best["metric"] is not None else ""
+        figures = f"{kind} loss {best['loss']:.4f}{metric}"
     db.notice(
-        f"run {run.id} finished: best is mst_key {best['mst_key']} with {kind} loss {best['loss']:.4f}{metric};"
+        f"run {run.id} finished: best is mst_key {best['mst_key']} with {figures};"
         f" models are in {run.model_table}, all results in SELECT * FROM cerebro.leaderboard WHERE run = {run.id};"
     )

@@ -19,7 +19,7 @@ from ..database.access import Database
 from ..platform.base import Platform
 from ..sessions.session import Session
 from . import state_tables
-from .log import EarlierModel, RunLog
+from .log import RunLog, StateOnRecord
 from .request import Request
 
 
@@ -85,24 +85,29 @@ def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
 
 
 def _whole_state(db: Database, run: int, row: dict[str, Any], architecture: dict[str, Any], given: str) -> Start | None:
-    """The state that an earlier run left, if it trained the same configuration and has these very weights.
+    """The best or last state of an earlier run, if it trained the same configuration and has these very weights.
 
     ``given`` is the hash of the weights, or the table that has them in chunks.
     """
-    last = RunLog.of_caller(db, run).earlier_model(row["mst_key"])
-    if last is None or json.loads(last.compile) != row["compile"] or json.loads(last.architecture) != architecture:
+    earlier = RunLog.of_caller(db, run).earlier_model(row["mst_key"])
+    if (
+        earlier is None
+        or json.loads(earlier.compile) != row["compile"]
+        or json.loads(earlier.architecture) != architecture
+    ):
         return None
-    name = state_tables.table_name(last.storage, last.hop.model, last.hop.hop)
-    if relations.find(db, name) is None:
-        return None
-    where = f"hop = {last.hop.hop} AND __dist_key__ = {last.dist_keys[last.hop.segment]}"
-    if not _has_weights(db, row["mst_key"], f"FROM {name.sql} WHERE {where}", last, given):
-        return None
-    return Start(Initial.FULL, table=name.sql, where=where, sha256=last.hop.state_sha256)
+    for state in earlier.states:
+        name = state_tables.table_of_state(earlier.storage, state.model, state.hop, state.which)
+        where = f"hop = {state.hop} AND __dist_key__ = {earlier.dist_keys[state.segment]}"
+        if relations.find(db, name) is not None and _has_weights(
+            db, row["mst_key"], f"FROM {name.sql} WHERE {where}", state, given
+        ):
+            return Start(Initial.FULL, table=name.sql, where=where, sha256=state.state_sha256)
+    return None
 
 
-def _has_weights(db: Database, key: int, rows: str, last: EarlierModel, given: str) -> bool:
-    first, size = last.hop.weights_offset, last.hop.weights_bytes
+def _has_weights(db: Database, key: int, rows: str, state: StateOnRecord, given: str) -> bool:
+    first, size = state.weights_offset, state.weights_bytes
     chunks = weights.chunks_sql(key, rows, first, size)
     if size <= weights.LARGEST_VALUE:
         hashed = f"encode(sha256(string_agg(payload, ''::bytea ORDER BY start)), 'hex') FROM ({chunks}) w"

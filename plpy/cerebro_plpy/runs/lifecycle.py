@@ -73,7 +73,7 @@ def cancel(db: Database, run_id: int, owner: str | None) -> bool:
     if log.status(whose) is not RunStatus.RUNNING:
         return False
     if whose != relations.current_role(db):
-        _require_admin(db, run_id, whose, "cancel")
+        require_admin(db, run_id, whose, "cancel")
     log.request_cancel(whose)
     return True
 
@@ -85,7 +85,7 @@ def to_forget(db: Database, run_id: int, owner: str | None) -> str:
     log = RunLog.of_caller(db, run_id)
     whose = log.whose(owner)
     if whose != relations.current_role(db):
-        _require_admin(db, run_id, whose, "forget")
+        require_admin(db, run_id, whose, "forget")
     if log.status(whose) is RunStatus.RUNNING:
         raise InUse(f"run {run_id} is running", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
     if whose == relations.current_role(db):
@@ -93,7 +93,7 @@ def to_forget(db: Database, run_id: int, owner: str | None) -> str:
     return whose
 
 
-def _require_admin(db: Database, run_id: int, owner: str, verb: str) -> None:
+def require_admin(db: Database, run_id: int, owner: str, verb: str) -> None:
     """A monitor can see the runs of others, no more."""
     if not db.value("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')"):
         raise NotPermitted(

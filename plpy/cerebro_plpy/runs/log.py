@@ -18,12 +18,15 @@ from typing import Any, Callable
 
 from cerebro_db.core import metrics as metric_values
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
-from cerebro_db.core.events import ENDINGS, Event, Initial, RunStatus
+from cerebro_db.core.events import ENDINGS, Action, DataSetName, Decider, Event, Initial, RunStatus
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import Name
+from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.protocol import EvaluatedModel, MetricStates, TrainedMember, codec
 from cerebro_db.core.scheduling.schedule import Evaluate, Train
-from cerebro_db.core.search.policy import Decision
+from cerebro_db.core.search.policy import Decision, Objective
+from cerebro_db.core.search.request import Request
+from cerebro_db.core.search.steering import Standing
 
 from ..database import locks
 from ..database.access import Database
@@ -56,8 +59,8 @@ def asking(db: Database) -> Ask:
 
 
 # What the model tables say of each configuration, by its best model ($1: run, $2: its start, $3: evaluate_every,
-# $4: epochs, $5: {mst_key: {"metrics": names or null, "loss": name}}), and the architecture of one ($1: mst_key, $2:
-# run).  They are sources of INSERTs in the caller's session.
+# $4: epochs, $5: {mst_key: {"metrics": names or null, "loss": name, "which": best or last, "epoch": of that state}}),
+# and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
 MODEL_INFO = f"""
 WITH best AS (
     SELECT DISTINCT ON (mst_key) *
@@ -76,28 +79,41 @@ WITH best AS (
      WHERE run = $1 AND owner = current_user AND (epoch % $3 = 0 OR epoch = $4)
      GROUP BY model
 ), named AS (
-    SELECT n.mst_key::integer AS mst_key, n.told ->> 'loss' AS loss,
+    SELECT n.mst_key::integer AS mst_key, n.told ->> 'loss' AS loss, n.told ->> 'which' AS which,
+           (n.told ->> 'epoch')::integer AS epoch,
            array_agg(m.metric ORDER BY m.place) FILTER (WHERE m.metric IS NOT NULL) AS metrics
       FROM jsonb_each($5::jsonb) AS n (mst_key, told)
       LEFT JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(n.told -> 'metrics')
                                                        WHEN 'array' THEN n.told -> 'metrics'
                                                        ELSE '[]'
                                                   END) WITH ORDINALITY AS m (metric, place) ON true
-     GROUP BY 1, 2
+     GROUP BY 1, 2, 3, 4
+), final AS (
+    -- The figures of the epoch whose state the model table has: the best one, or the latest.
+    SELECT b.mst_key, n.which, n.epoch,
+           CASE WHEN n.which = 'best' THEN l.training_metric ELSE b.training_metric END AS training_metric,
+           CASE WHEN n.which = 'best' THEN l.training_loss ELSE b.training_loss END AS training_loss,
+           CASE WHEN n.which = 'best' THEN l.validation_metric ELSE b.validation_metric END AS validation_metric,
+           CASE WHEN n.which = 'best' THEN l.validation_loss ELSE b.validation_loss END AS validation_loss
+      FROM best b
+      LEFT JOIN named n ON n.mst_key = b.mst_key
+      LEFT JOIN cerebro.learning_curve l
+        ON l.run = b.run AND l.owner = b.owner AND l.model = b.model AND l.epoch = n.epoch
 )
 SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
        (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h
          WHERE h.run = c.run AND h.owner = c.owner AND h.model = b.model ORDER BY h.hop DESC LIMIT 1),
        t.elapsed,
        n.metrics, n.loss,
-       b.training_metric, b.training_loss,
+       f.training_metric, f.training_loss,
        CASE WHEN b.training_metric IS NOT NULL THEN t.training_metrics END, t.training_loss,
-       b.validation_metric, b.validation_loss,
+       f.validation_metric, f.validation_loss,
        CASE WHEN b.validation_metric IS NOT NULL THEN t.validation_metrics END,
        CASE WHEN b.validation_loss IS NOT NULL THEN t.validation_loss END,
-       b.status, b.reason
+       b.status, b.reason, f.which, f.epoch
   FROM cerebro.configuration c
   JOIN best b USING (run, mst_key)
+  LEFT JOIN final f ON f.mst_key = c.mst_key
   LEFT JOIN told t ON t.model = b.model
   LEFT JOIN named n ON n.mst_key = c.mst_key
  WHERE c.run = $1 AND c.owner = {ME}
@@ -109,12 +125,14 @@ ARCHITECTURE = (
 
 
 @dataclass(frozen=True)
-class LastHop:
-    """Where a model's last state is, and what is known of it."""
+class StateOnRecord:
+    """A state of a model, its last or its best: where it is, and what is known of it."""
 
+    which: str
     model: int
     mst_key: int
     hop: int
+    epoch: int
     segment: int
     state_bytes: int
     state_sha256: str
@@ -126,11 +144,38 @@ class LastHop:
 class EarlierModel:
     """A model of an earlier run, for a warm start."""
 
-    hop: LastHop
+    states: list[StateOnRecord]  # the best one, if it is kept, and the last
     storage: str
     dist_keys: list[int]
     compile: str
     architecture: str
+
+
+MOST_EARLIER_RUNS = 100
+
+
+def earlier_runs(db: Database) -> list[dict[str, Any]]:
+    """The caller's runs, the latest first."""
+    return db.rows(
+        f"SELECT run, source_table, layout::text AS layout FROM cerebro.run WHERE owner = {ME}"
+        f" ORDER BY run DESC LIMIT {MOST_EARLIER_RUNS}"
+    )
+
+
+def earlier_configurations(db: Database, run: int, objective: Objective) -> list[dict[str, Any]]:
+    """The configurations of a run of the caller's that have a value of the objective, with the best one."""
+    return db.rows(
+        "SELECT c.mst_key, c.chosen::text AS chosen, a.architecture::text AS architecture, c.compile::text AS compile,"
+        f" c.fit::text AS fit, {objective.direction}(v.value) AS value, max(v.epoch) AS epochs"
+        "  FROM cerebro.configuration c JOIN cerebro.architecture a USING (run, owner, model_id)"
+        "  JOIN cerebro.metric v ON v.run = c.run AND v.mst_key = c.mst_key AND v.owner = current_user"
+        f" WHERE c.run = $1 AND c.owner = {ME} AND v.dataset = $2 AND v.metric = $3 AND v.value IS NOT NULL"
+        " GROUP BY c.mst_key, c.chosen::text, a.architecture::text, c.compile::text, c.fit::text ORDER BY c.mst_key",
+        ("bigint", "text", "text"),
+        run,
+        objective.dataset or DataSetName.TRAINING.value,
+        objective.metric,
+    )
 
 
 class RunLog:
@@ -203,34 +248,63 @@ class RunLog:
         self._load_progress(run)
         return run
 
+    def given_architectures(self) -> dict[int, str]:
+        """The run's architectures as they were loaded, those with parameters included; by model_id."""
+        return dict(
+            self._all(f"SELECT model_id, given::text FROM cerebro.architecture WHERE {OWN}")  # type: ignore[arg-type]
+        )
+
+    def planned_configurations(self) -> int:
+        """How many configurations the run had when it was created."""
+        return int(self._value(f"SELECT configurations FROM cerebro.run WHERE {OWN}"))
+
     def _load_models(self, run: Run) -> None:
-        architectures: dict[int, dict[str, Any]] = dict(
+        run.architectures = dict(
             self._all(f"SELECT model_id, architecture FROM cerebro.architecture WHERE {OWN}")  # type: ignore[arg-type]
         )
-        for number, key, place, model_id, compiled, fitted, compile_, fit, seed, initial, sha256, visits in self._all(
+        for (
+            number,
+            key,
+            place,
+            model_id,
+            compiled,
+            fitted,
+            compile_,
+            fit,
+            seed,
+            initial,
+            sha256,
+            visits,
+            *more,
+        ) in self._all(
             "SELECT m.model, m.mst_key, c.place, c.model_id, c.compile_params, c.fit_params, c.compile, c.fit, m.seed,"
-            " m.initial, m.initial_sha256, m.visits"
+            " m.initial, m.initial_sha256, m.visits, m.parent, c.chosen"
             f" FROM cerebro.model m JOIN cerebro.configuration c USING (run, owner, mst_key) WHERE {OWN} ORDER BY 1"
         ):
-            definition = {"architecture": architectures[model_id], "compile": compile_, "fit": fit}
-            run.models[number] = Model(
+            definition = {"architecture": run.architectures.get(model_id, {}), "compile": compile_, "fit": fit}
+            model = run.models[number] = Model(
                 number, key, place, model_id, compiled, fitted, definition, seed, Initial(initial), sha256, visits
             )
+            model.parent, model.chosen = more
+            model.adopts = model.parent is not None and run.models[model.parent].mst_key != key
+            model.refused = None if compile_ else "its configuration cannot be trained"
             # A given initial state is put on the first segment.
-            run.models[number].dist_key = run.dist_keys[0]
+            model.dist_key = run.dist_keys[0]
 
     def _load_progress(self, run: Run) -> None:
-        for number, state_bytes, engine, position in self._all(
-            "SELECT model, (detail ->> 'state_bytes')::bigint, detail ->> 'engine', (detail ->> 'position')::integer"
+        for number, state_bytes, engine, position, parameters in self._all(
+            "SELECT model, (detail ->> 'state_bytes')::bigint, detail ->> 'engine', (detail ->> 'position')::integer,"
+            " (detail ->> 'parameters')::bigint"
             f" FROM {MODEL_EVENTS} WHERE {OWN} AND event = '{Event.BUILT}'"
         ):
             model = run.models[number]
             model.built, model.state_bytes, model.engine, model.position = True, state_bytes, engine, position
+            model.parameters = parameters
         for number, group in self._all(
             f"SELECT model, detail ->> 'group' FROM {MODEL_EVENTS} WHERE {OWN} AND event = '{Event.FUSED}'"
         ):
             run.models[number].group = group
-        for last in self.last_hops():
+        for last in self.last_states():
             model = run.models[last.model]
             model.hops, model.sha256, model.state_bytes = last.hop, last.state_sha256, last.state_bytes
             model.dist_key = run.dist_keys[last.segment]
@@ -241,24 +315,41 @@ class RunLog:
             if number in run.models:
                 run.models[number].epoch, run.models[number].metric_states = epoch, _counted(counted)
 
-    def last_hops(self, mst_key: int | None = None) -> list[LastHop]:
-        """The last committed hop of each model, or of the models of one configuration."""
+    def last_states(self, mst_key: int | None = None) -> list[StateOnRecord]:
+        """The state after the last committed hop of each model, or of the models of one configuration."""
+        return self._states(LAST, "", mst_key)
+
+    def best_states(self, mst_key: int | None = None) -> list[StateOnRecord]:
+        """The state that is kept as the best of each model, or of the models of one configuration."""
+        best = (
+            "JOIN cerebro.objective o ON o.kept AND (o.run, o.owner, o.model, o.hop) = (h.run, h.owner, h.model, h.hop)"
+        )
+        return self._states(BEST, best, mst_key)
+
+    def _states(self, which: str, among: str, mst_key: int | None) -> list[StateOnRecord]:
         found = self._all(
-            "SELECT DISTINCT ON (m.model) m.model, m.mst_key, h.hop, h.segment, h.state_bytes, h.state_sha256,"
+            "SELECT DISTINCT ON (m.model) m.model, m.mst_key, h.hop, h.epoch, h.segment, h.state_bytes, h.state_sha256,"
             " h.weights_offset, h.weights_bytes FROM cerebro.model m JOIN cerebro.hop h USING (run, owner, model)"
-            f" WHERE {OWN}{'' if mst_key is None else ' AND m.mst_key = %s'} ORDER BY m.model, h.hop DESC",
+            f" {among} WHERE m.run = %s AND m.owner = {ME}{'' if mst_key is None else ' AND m.mst_key = %s'}"
+            " ORDER BY m.model, h.hop DESC",
             *([] if mst_key is None else [mst_key]),
         )
-        return [LastHop(*row) for row in found]
+        return [StateOnRecord(which, *row) for row in found]
 
-    def best_hops(self, mst_key: int | None = None) -> list[LastHop]:
-        """The last committed hop of the best model of each configuration, or of one: what the model tables get."""
+    def states_of_best_models(self, which: str, mst_key: int | None = None) -> list[StateOnRecord]:
+        """What the model tables get: of the best model of each configuration, or of one, the best or the last state.
+
+        A model of which no epoch was the best has its last state.
+        """
         found = self._all(
             f"SELECT DISTINCT ON (mst_key) model FROM cerebro.leaderboard WHERE {OWN_IN_VIEW}"
             " ORDER BY mst_key, rank, model"
         )
         best = {model for (model,) in found}
-        return [last for last in self.last_hops(mst_key) if last.model in best]
+        states = {state.model: state for state in self.last_states(mst_key) if state.model in best}
+        if which == BEST:
+            states.update({state.model: state for state in self.best_states(mst_key) if state.model in states})
+        return list(states.values())
 
     def earlier_model(self, mst_key: int) -> EarlierModel | None:
         """The best model of a configuration, to the run's owner in the caller's session."""
@@ -268,8 +359,8 @@ class RunLog:
             f" JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {OWN} AND mst_key = %s",
             mst_key,
         )
-        hops = self.best_hops(mst_key)
-        return EarlierModel(hops[-1], *found[0]) if found and hops else None
+        states = {state.hop: state for which in (LAST, BEST) for state in self.states_of_best_models(which, mst_key)}
+        return EarlierModel(list(states.values()), *found[0]) if found and states else None
 
     def evaluated(self) -> dict[int, list[tuple[int, str, int]]]:
         """Model -> the (epoch, dataset, part) that were evaluated."""
@@ -278,24 +369,28 @@ class RunLog:
             done.setdefault(model, []).append(tuple(evaluation))  # type: ignore[arg-type]
         return done
 
-    def failed(self) -> dict[int, str]:
-        """Model -> why it failed; models that were revived afterwards are left out."""
+    def failed(self, *, for_good: bool = True) -> dict[int, str]:
+        """Model -> why it failed; models that were revived afterwards are left out.
+
+        ``for_good``: with the models whose configurations cannot be trained at all.
+        """
         return {
             model: reason
-            for model, event, reason in self._all(
-                f"SELECT DISTINCT ON (model) model, event, detail ->> 'reason' FROM {MODEL_EVENTS} WHERE {OWN}"
+            for model, event, reason, refused in self._all(
+                "SELECT DISTINCT ON (model) model, event, detail ->> 'reason', detail ->> 'refused'"
+                f" FROM {MODEL_EVENTS} WHERE {OWN}"
                 f" AND event IN ('{Event.MODEL_FAILED}', '{Event.MODEL_REVIVED}') ORDER BY model, event_id DESC"
             )
-            if event == Event.MODEL_FAILED
+            if event == Event.MODEL_FAILED and (for_good or not refused)
         }
 
     def decisions(self) -> list[Decision]:
         """The decisions on record, in the order in which they took effect.  Needs a recorder session."""
         return [
-            Decision.from_json(dict(zip(("model", "epoch", "decision", "reason", "detail"), row)))
+            Decision.from_json(dict(zip(("model", "epoch", "decision", "reason", "policy", "request", "detail"), row)))
             for row in self._all(
-                f"SELECT model, epoch, decision, reason, detail FROM cerebro.decision WHERE {OWN}"
-                " ORDER BY at, model, epoch"
+                "SELECT model, epoch, decision, reason, policy, request, detail FROM cerebro.decision"
+                f" WHERE {OWN} ORDER BY decision_id"
             )
         ]
 
@@ -343,6 +438,10 @@ class RunLog:
     def note(self, event: Event, model: int | None = None, **detail: Any) -> None:
         self.note_each(event, {model: detail})
 
+    def event(self, event: Event, model: int | None = None, **detail: Any) -> Statement:
+        """Records an event, within a transaction of the caller's."""
+        return self._insert("event", {"event": event.value, "model": model, "detail": detail})
+
     def note_each(self, event: Event, details: Mapping[Any, dict[str, Any]]) -> None:
         """The same event of several models: all are on record, or none."""
         marks = ", ".join(["(%s, %s, %s::integer, %s::jsonb)"] * len(details))
@@ -377,7 +476,7 @@ class RunLog:
 
     def revive_failed(self) -> None:
         """Give the models that failed another chance."""
-        failed = self.failed()
+        failed = self.failed(for_good=False)
         if failed:
             self.note_each(Event.MODEL_REVIVED, {model: {} for model in failed})
 
@@ -389,6 +488,25 @@ class RunLog:
             (self.run,),
         )
 
+    def new_requests(self, known: Sequence[int] = ()) -> Statement:
+        """Asks for the requests that no decision answers, without the known ones."""
+        return Statement(
+            f"SELECT request_id, action, detail, reason FROM cerebro.request r WHERE {OWN}"
+            " AND NOT request_id = ANY (%s::bigint[]) AND NOT EXISTS (SELECT FROM cerebro.decision d"
+            " WHERE d.run = r.run AND d.owner = r.owner AND d.request = r.request_id) ORDER BY request_id",
+            (self.run, list(known)),
+        )
+
+    @staticmethod
+    def request_of(row: tuple[Any, ...]) -> Request:
+        number, action, detail, reason = row
+        return Request(number, Action(action), detail, reason or "")
+
+    def requests(self) -> list[Request]:
+        """The requests that no decision answers.  Needs a recorder session."""
+        asked = self.new_requests()
+        return [self.request_of(row) for row in self.ask(asked.sql, asked.parameters or ())]
+
     def heartbeat(self, done: int, total: int) -> Statement:
         return Statement(
             "INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES (%s, %s, %s)", (self.run, done, total)
@@ -396,7 +514,26 @@ class RunLog:
 
     def decide(self, decision: Decision, policy: str) -> Statement:
         """Record a decision."""
-        return self._insert("decision", {**decision.to_json(), "policy": policy})
+        who = {"policy": policy} if decision.by is Decider.POLICY else {}
+        return self._insert("decision", {**decision.to_json(), **who})
+
+    def add_configuration(self, model: Model, given: str | None) -> list[Statement]:
+        """Record the configuration of an added model.  ``given``: the text of an architecture that the run lacked."""
+        made = []
+        if given is not None:
+            architecture = {"given": given, "architecture": json.dumps(model.definition["architecture"])}
+            made.append(self._insert("architecture", {"model_id": model.model_id, **architecture}))
+        row = {
+            "mst_key": model.mst_key,
+            "place": model.place,
+            "model_id": model.model_id,
+            "compile_params": model.compile_params,
+            "fit_params": model.fit_params,
+            "compile": model.definition["compile"],
+            "fit": model.definition["fit"],
+            "chosen": model.chosen,
+        }
+        return [*made, self._insert("configuration", row)]
 
     def add_model(self, model: Model, parent: int | None, parent_hop: int | None) -> Statement:
         """Record a model that a decision adds."""
@@ -531,6 +668,18 @@ class RunLog:
             ),
         )
 
+    def objective(self, model: int, epoch: int, hop: int, value: float, kept: bool) -> Statement:
+        """Record the objective of a complete epoch.  ``kept``: the same transaction keeps the state."""
+        return self._insert("objective", {"model": model, "epoch": epoch, "hop": hop, "value": value, "kept": kept})
+
+    def objectives(self, model: int | None = None) -> Rows:
+        """(model, epoch, value, kept) of all epochs on record, or of one model's, in order."""
+        return self._all(
+            f"SELECT model, epoch, value, kept FROM cerebro.objective WHERE {OWN}"
+            f"{'' if model is None else ' AND model = %s'} ORDER BY model, epoch",
+            *([] if model is None else [model]),
+        )
+
     def counted_by_part(self) -> dict[tuple[int, int, str], dict[int, MetricStates]]:
         """Model, epoch, data set -> by part, what the metrics have counted, where no part has the metrics of all."""
         found: dict[tuple[int, int, str], dict[int, MetricStates]] = {}
@@ -576,6 +725,42 @@ class RunLog:
         where = f"WHERE {OWN} AND model = %s AND hop = %s"
         ((sha256, segment),) = self._all(f"SELECT state_sha256, segment FROM cerebro.hop {where}", model, hop)
         return sha256, segment
+
+    # -- what the run has used of its budget -----------------------------------------------------------------
+
+    def driven_seconds(self) -> float:
+        """How long sessions have driven the run, before the one that asks."""
+        marks = self._all(
+            "SELECT event, extract(epoch FROM at)::double precision AS at FROM cerebro.event"
+            f" WHERE {OWN} AND event IN ({_listed((Event.STARTED, *ENDINGS))}) ORDER BY event_id"
+        )
+        seconds = 0.0
+        for (event, began), (following, at) in zip(marks, marks[1:]):
+            if event == Event.STARTED:
+                # A session that was killed has no end on record: then its last heartbeat counts.
+                ended = at if following != Event.STARTED else self._last_beat(began, at)
+                seconds += max(0.0, ended - began)
+        return seconds
+
+    def _last_beat(self, since: float, until: float) -> float:
+        last = self._value(
+            "SELECT extract(epoch FROM max(at))::double precision AS at FROM cerebro.heartbeat"
+            f" WHERE {OWN} AND at BETWEEN to_timestamp(%s) AND to_timestamp(%s)",
+            since,
+            until,
+        )
+        return since if last is None else float(last)
+
+    def unit_seconds(self) -> float:
+        """How long the visits and evaluations on record have taken, in all."""
+        took = "extract(epoch FROM finished_at - started_at)"
+        return float(
+            self.ask(
+                f"SELECT (COALESCE((SELECT sum({took}) FROM cerebro.hop WHERE {OWN}), 0)"
+                f" + COALESCE((SELECT sum({took}) FROM cerebro.evaluation WHERE {OWN}), 0))::double precision AS took",
+                (self.run, self.run),
+            )[0][0]
+        )
 
     # -- whose turn it is: the claim, and the status --------------------------------------------------------
 
@@ -683,7 +868,8 @@ class RunLog:
         if (
             status == RunStatus.FINISHED
             and (epochs is None or epochs == planned)
-            and not (retry_failed and self.failed())
+            and not (retry_failed and self.failed(for_good=False))
+            and not self.requests()
         ):
             raise WrongState(
                 f"run {self.run} is finished",
@@ -709,6 +895,37 @@ class RunLog:
             (self.run, owner),
         )
 
+    def ask_for(self, owner: str, action: Action, reason: str, detail: Mapping[str, Any]) -> int:
+        """Put a request on record, by the run's owner or an administrator; returns its number."""
+        # An administrator may not read the row, so its number is known beforehand.
+        number = self.ask("SELECT nextval('cerebro.request_id') AS number", ())[0][0]
+        self.ask(
+            "INSERT INTO cerebro.request (request_id, run, owner, action, reason, detail)"
+            " VALUES (%s, %s, pg_catalog.quote_ident(%s)::pg_catalog.regrole, %s, NULLIF(%s, ''), %s::jsonb)",
+            (number, self.run, owner, action.value, reason, json.dumps(detail)),
+        )
+        return number  # type: ignore[no-any-return]
+
+    def standings(self, owner: str) -> list[Standing]:
+        """The models of a run that the caller may see."""
+        found = self._all(
+            "SELECT model, mst_key, status, model_id, compile_params, fit_params FROM cerebro.leaderboard"
+            " WHERE run = %s AND owner = %s ORDER BY model",
+            owner,
+        )
+        return [Standing(*row) for row in found]
+
+    def size(self, owner: str) -> tuple[int, int]:
+        """The planned epochs and the segments of a run that the caller may see."""
+        ((epochs, segments),) = self._all(
+            "SELECT epochs, segments FROM cerebro.run_plan WHERE run = %s AND owner = %s", owner
+        )
+        return epochs, segments
+
+    def arch_table(self, owner: str) -> str:
+        """The table of architectures that a run was made from."""
+        return str(self._value("SELECT arch_table FROM cerebro.run_plan WHERE run = %s AND owner = %s", owner))
+
     def options(self) -> dict[str, Any] | None:
         """The options of a run of the caller's."""
         found = self._value(f"SELECT options::text FROM cerebro.run WHERE {OWN}")
@@ -719,13 +936,14 @@ class RunLog:
         layout = json.loads(self._value(f"SELECT layout::text FROM cerebro.run WHERE {OWN}"))
         return [partition["sha256"] for partition in layout["partitions"]]
 
-    def configurations(self) -> dict[int, list[Any]]:
-        """mst_key -> architecture, compile and fit of a run of the caller's."""
+    def configurations(self, *, added: bool = True) -> dict[int, list[Any]]:
+        """mst_key -> architecture, compile and fit of a run of the caller's.  ``added``: also what decisions added."""
         return {
             key: [json.loads(text) for text in texts]  # type: ignore[arg-type]
             for key, *texts in self._all(
                 "SELECT mst_key, a.architecture::text AS architecture, compile::text AS compile, fit::text AS fit"
                 f" FROM cerebro.configuration JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {OWN}"
+                f" AND compile <> '{{}}'{'' if added else ' AND chosen IS NULL'}"
             )
         }
 

@@ -10,10 +10,12 @@ import json
 from typing import Any
 
 from cerebro_db.core.architecture import reading
-from cerebro_db.core.errors import CorruptState, InUse, WrongState
+from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.names import Name, quote
+from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.parameters import writing
+from cerebro_db.core.search import objective
 
 from .. import platform
 from ..data import weights
@@ -22,7 +24,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..platform.base import Platform
 from . import state_tables
-from .log import ARCHITECTURE, MODEL_INFO, LastHop, RunLog
+from .log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord
 from .run import no_such_run
 
 MODULE = "materialize"
@@ -33,12 +35,17 @@ INFO_COLUMNS = """
     training_metrics double precision[], training_loss double precision[],
     validation_metrics_final double precision, validation_loss_final double precision,
     validation_metrics double precision[], validation_loss double precision[],
-    status text, reason text
+    status text, reason text, which text, epoch integer
 """
 
 
 @entry
-def materialize_run(db: Database, run_id: int, model_output_table: str) -> None:
+def materialize_run(db: Database, run_id: int, model_output_table: str, which: str | None) -> None:
+    if which not in (None, BEST, LAST):
+        raise InvalidArgument(
+            f"{MODULE} error: which is '{which}'; it must be '{BEST}' or '{LAST}'.",
+            hint=f"NULL: '{BEST}' if the run keeps best states, else '{LAST}'.",
+        )
     name = relations.new(
         db, model_output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table"
     )
@@ -48,11 +55,12 @@ def materialize_run(db: Database, run_id: int, model_output_table: str) -> None:
             f"run {run_id} is being trained",
             hint=f"SELECT cerebro.wait({run_id}); or end it: cerebro.cancel({run_id}).",
         )
-    materialize(db, run_id, name, replace=False)
+    materialize(db, run_id, name, replace=False, which=which)
     log.note(Event.MATERIALIZED)
 
 
-def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None:
+def materialize(db: Database, run_id: int, name: Name, *, replace: bool, which: str | None = None) -> None:
+    """Make the tables; ``which`` states they get, the best or the last ones.  None: what the run was asked to keep."""
     run = db.one(
         "SELECT r.*, s.status, s.started_at, s.ended_at FROM cerebro.run_plan r JOIN cerebro.runs s USING (run, owner)"
         " WHERE run = $1 AND owner = current_user",
@@ -61,39 +69,53 @@ def materialize(db: Database, run_id: int, name: Name, *, replace: bool) -> None
     )
     if run is None:
         raise no_such_run(run_id)
-    hops = RunLog.of_caller(db, run_id).best_hops()
-    if not hops:
+    run["options"] = json.loads(run["options"])
+    kept = run["options"].get("keep", LAST)
+    which = which or kept
+    if which == BEST and kept != BEST:
+        raise WrongState(
+            f"{MODULE} error: run {run_id} has not kept its best states.",
+            hint="""Ask for which => 'last', or train with the option {"keep": "best"}.""",
+        )
+    states = RunLog.of_caller(db, run_id).states_of_best_models(which)
+    if not states:
         raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
+    without = [state.mst_key for state in states if state.which != which]
+    if without:
+        db.warning(
+            f"no epoch of mst_key {', '.join(map(str, sorted(without)))} has a value of"
+            f" {run['options']['objective']} yet: the table has the last state"
+        )
     here = platform.of(db)
     if replace:
         for ending in ("_weights", "_info", "_summary", ""):
             old = relations.find(db, name.suffixed(ending))
             if old is not None:
                 db.patiently(f"DROP TABLE {old.sql}")
-    _make_models(db, here, run, hops, name)
-    _make_info(db, here, run, name.suffixed("_info"))
-    _make_summary(db, here, run, name)
+    _make_models(db, here, run, states, name)
+    _make_info(db, here, run, states, name.suffixed("_info"))
+    _make_summary(db, here, run, name, which)
 
 
-def _make_models(db: Database, here: Platform, run: dict[str, Any], hops: list[LastHop], name: Name) -> None:
+def _make_models(db: Database, here: Platform, run: dict[str, Any], states: list[StateOnRecord], name: Name) -> None:
     db.execute(
         f"CREATE TABLE {name.sql} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)"
         f" {here.distributed_by('__dist_key__')}"
     )
     db.execute(f"ALTER TABLE {name.sql} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
     chunks, changed = None, []
-    for last in hops:
-        table = state_tables.table_name(run["storage"], last.model, last.hop).sql
-        key = run["dist_keys"][last.segment]
-        rows = f"FROM {table} WHERE hop = {last.hop} AND __dist_key__ = {key}"
-        if not weights.has_checksum(db, rows, last.state_sha256):
-            changed.append(last.mst_key)
+    for state in states:
+        table = state_tables.table_of_state(run["storage"], state.model, state.hop, state.which).sql
+        key = run["dist_keys"][state.segment]
+        rows = f"FROM {table} WHERE hop = {state.hop} AND __dist_key__ = {key}"
+        if not weights.has_checksum(db, rows, state.state_sha256):
+            changed.append(state.mst_key)
             db.warning(
-                f"mst_key {last.mst_key} is left out: its state is not the one that was committed",
+                f"mst_key {state.mst_key} is left out: its state is not the one that was committed",
                 hint=f"Rows of {table} were changed or deleted by hand.",
             )
             continue
-        first, size = last.weights_offset, last.weights_bytes
+        first, size = state.weights_offset, state.weights_bytes
         if size <= weights.LARGEST_VALUE:
             value = weights.value_sql(rows, first, size)
         else:
@@ -105,24 +127,25 @@ def _make_models(db: Database, here: Platform, run: dict[str, Any], hops: list[L
                     f" WITH ({state_tables.WHOLE_PAGES}) {here.distributed_by('__dist_key__')}"
                 )
                 db.execute(f"ALTER TABLE {chunks.sql} ALTER COLUMN payload SET STORAGE EXTERNAL")
-            db.execute(f"INSERT INTO {chunks.sql} {weights.chunks_sql(last.mst_key, rows, first, size)}")
+            db.execute(f"INSERT INTO {chunks.sql} {weights.chunks_sql(state.mst_key, rows, first, size)}")
         db.execute(
             f"INSERT INTO {name.sql} SELECT $1, {value}, architecture, {key} FROM ({ARCHITECTURE}) a",
             ("integer", "bigint"),
-            last.mst_key,
+            state.mst_key,
             run["run"],
         )
-    if len(changed) == len(hops):
+    if len(changed) == len(states):
         raise CorruptState(f"the states of run {run['run']} are not those that were committed")
 
 
-def _make_info(db: Database, here: Platform, run: dict[str, Any], name: Name) -> None:
-    names = {}
+def _make_info(db: Database, here: Platform, run: dict[str, Any], states: list[StateOnRecord], name: Name) -> None:
+    names, of_key = {}, {state.mst_key: state for state in states}
     for key, (architecture, compiled, _) in RunLog.of_caller(db, run["run"]).configurations().items():
         outputs = reading.outputs(architecture)
         names[key] = {
             "metrics": writing.metrics_type(compiled, outputs),
             "loss": writing.loss_type(compiled, outputs),
+            **({"which": of_key[key].which, "epoch": of_key[key].epoch} if key in of_key else {}),
         }
     db.execute(f"CREATE TABLE {name.sql} ({INFO_COLUMNS}) {here.distributed_by('mst_key')}")
     db.execute(
@@ -136,10 +159,10 @@ def _make_info(db: Database, here: Platform, run: dict[str, Any], name: Name) ->
     )
 
 
-def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name) -> None:
+def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name, which: str) -> None:
     """One row, MADlib's columns; the class values have the type that their column has."""
     summary = json.loads(run["source_summary"])
-    options = json.loads(run["options"])
+    optimised = objective.of_options(run["options"], run["validation_table"] is not None)
     iterations = [
         epoch for epoch in range(1, run["epochs"] + 1) if epoch % run["evaluate_every"] == 0 or epoch == run["epochs"]
     ]
@@ -155,7 +178,7 @@ def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name)
         ("object_table", "text", None),
         ("num_iterations", "integer", run["epochs"]),
         ("metrics_compute_frequency", "integer", run["evaluate_every"]),
-        ("warm_start", "boolean", bool(options.get("warm_start"))),
+        ("warm_start", "boolean", bool(run["options"].get("warm_start"))),
         ("name", "text", run["name"]),
         ("description", "text", run["description"]),
         ("start_training_time", "timestamp", run["started_at"]),
@@ -169,6 +192,9 @@ def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name)
         ("run", "bigint", run["run"]),
         ("seed", "bigint", run["seed"]),
         ("layout", "jsonb", run["layout"]),
+        ("objective", "text", optimised.name),
+        ("direction", "text", optimised.direction),
+        ("which", "text", which),
     ]
     chosen = ", ".join(f"${place}::{kind} AS {quote(column)}" for place, (column, kind, _) in enumerate(columns, 1))
     db.execute(

@@ -35,7 +35,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
             "source_table": str(request.source.relation.name),
             "validation_table": str(request.validation.relation.name) if request.validation else None,
             "model_table": str(request.output),
-            "selection_table": request.selection.text,
+            "selection_table": request.selection.text if request.selection is not None else "",
             "arch_table": request.arch_table.text,
             "epochs": request.epochs,
             "evaluate_every": request.evaluate_every,
@@ -52,6 +52,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
             "version": __version__,
         },
         [
+            # An architecture with parameters is only given, and not trained as it is.
             {"model_id": model_id, "name": one.name, "given": one.given, "architecture": json.dumps(one.translated)}
             for model_id, one in request.architectures.items()
         ],

@@ -9,8 +9,10 @@ from typing import Any
 
 from cerebro_db.core import options
 from cerebro_db.core.engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, OPTIONAL_PACKAGES
-from cerebro_db.core.errors import UndefinedObject, Unsupported
+from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.options import MODULE, OPTIONS
+from cerebro_db.core.search import methods
+from cerebro_db.core.search.budget import Budget
 
 from .. import platform
 from ..database.access import Database
@@ -20,12 +22,21 @@ from ..segment import installation, nursery
 from .log import RunLog
 
 
-def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus: bool) -> dict[str, Any]:
-    """The options that the user gives, and the values of all others."""
+def choose_options(
+    db: Database, text: str | None, keys: Sequence[int], use_gpus: bool, stop_when: str | None = None
+) -> dict[str, Any]:
+    """The options that the user gives, and the values of all others.  ``stop_when`` is an argument, too."""
     given = options.check(json.loads(text) if text else {})
+    if stop_when is not None:
+        if "stop_when" in given:
+            raise InvalidArgument(f"{MODULE} error: stop_when is given as an argument and as an option.")
+        given = {**given, "stop_when": stop_when}
     if "replay" in given:
         own = {name: value for name, value in given.items() if name != "seed"}
-        given = options.check({**replayed(db, given["replay"]), **own})
+        recorded = replayed(db, given["replay"])
+        if "objective" in own:
+            recorded.pop("direction", None)  # it belongs to the recorded objective
+        given = options.check({**recorded, **own})
     gpus = platform.require_gpus(db, use_gpus, keys, MODULE)
     deterministic = given.get("deterministic", False)
     return {
@@ -42,8 +53,20 @@ def choose_options(db: Database, text: str | None, keys: Sequence[int], use_gpus
         "read_ahead": given.get("read_ahead"),
         "cache_mb": given.get("cache_mb"),
         "synchronous_commit": commit_option(db, given.get("synchronous_commit")),
-        **{name: given[name] for name in ("precision", "replay") if name in given},
+        "stop_when": given.get("stop_when"),
+        **({"search": methods.checked(given["search"], MODULE, proposes=False)} if "search" in given else {}),
+        **{name: given[name] for name in ("precision", "objective", "direction", "keep", "replay") if name in given},
+        **({"budget": checked_budget(given["budget"])} if "budget" in given else {}),
     }
+
+
+def checked_budget(given: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return Budget.from_json(given).to_json()
+    except ValueError as error:
+        raise InvalidArgument(
+            f"{MODULE} error: option 'budget': {error}", hint='For instance {"budget": {"seconds": 600}}.'
+        ) from error
 
 
 def commit_option(db: Database, waits: bool | None) -> bool | None:

@@ -54,13 +54,15 @@ class Built:
         }
 
 
-def build_models(db: Database, run: Run, team: Team, recorder: Session, log: RunLog) -> None:
+def build_models(
+    db: Database, run: Run, team: Team, recorder: Session, log: RunLog, *, may_all_fail: bool = False
+) -> None:
     """Have the trainers build every model that was never built, before any model trains.
 
     A model that cannot be built, or does not fit the rows, fails here and alone.  The others say how much memory and
-    disk the run will need.
+    disk the run will need.  ``may_all_fail``: others may be proposed then.
     """
-    fresh = [model for model in run.models.values() if not model.built]
+    fresh = [model for model in run.models.values() if not model.built and model.refused is None]
     if fresh:
         failed: dict[int, CerebroError] = {}
         built: dict[int, Built] = {}
@@ -71,6 +73,7 @@ def build_models(db: Database, run: Run, team: Team, recorder: Session, log: Run
                 log.note(Event.MODEL_FAILED, number, reason=found.message)
             else:
                 model.state_bytes, model.engine = found.described.state_bytes, found.engine
+                model.parameters = found.described.parameters
                 model.group = found.fusion_key  # fusion.settle decides whether the models of a group are fused
                 built[number] = found
         if built:
@@ -82,7 +85,7 @@ def build_models(db: Database, run: Run, team: Team, recorder: Session, log: Run
                     for number, one in built.items()
                 },
             )
-        if len(failed) == len(run.models):
+        if len(failed) == len(run.models) and not may_all_fail:
             number, error = next(iter(failed.items()))
             error.message = f"mst_key {run.models[number].mst_key}: {error.message}"
             raise error
@@ -229,7 +232,9 @@ def say_needs(db: Database, run: Run) -> None:
     """Say what the run will take of the machine, and warn where it has less."""
     disk = state_tables.most_bytes(run)
     largest_part = max(partition["bytes"] for partition in run.source.partitions)
-    memory = run.segments * (largest_part + memory_needed(max(model.state_bytes for model in run.models.values())))
+    memory = run.segments * (
+        largest_part + memory_needed(max((model.state_bytes for model in run.models.values()), default=0))
+    )
     db.notice(
         f"up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
         f" for {counted(run.segments, 'trainer')}"

@@ -11,6 +11,8 @@ from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, Undef
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.parameters.reported import reported
+from cerebro_db.core.search import objective
 
 from .. import platform
 from ..data import packed, visibility
@@ -26,6 +28,8 @@ from .log import RunLog
 from .options import MODULE, choose_options
 from .run import require_countable
 
+OBJECTIVE_OPTIONS = ("objective", "direction", "keep")
+
 
 @dataclass
 class Request:
@@ -34,7 +38,7 @@ class Request:
     source: Packed
     validation: Packed | None
     output: Name
-    selection: Relation
+    selection: Relation | None  # None: the run proposes its configurations
     arch_table: Relation
     rows: list[dict[str, Any]]  # of the model selection table, with parsed parameters
     architectures: dict[int, Architecture]
@@ -70,23 +74,11 @@ def check(
     description: str | None,
     _use_caching: bool | None,  # trainers always keep their rows
     options: str | None,
+    stop_when: str | None = None,
 ) -> Request:
     visibility.refuse_transaction(db, MODULE)
-    if epochs is None or epochs < 1:
-        raise InvalidArgument(
-            f"{MODULE} error: num_iterations is {'NULL' if epochs is None else epochs}; it must be at least 1."
-        )
-    if frequency is not None and not 1 <= frequency <= epochs:
-        raise InvalidArgument(
-            f"{MODULE} error: metrics_compute_frequency is {frequency};"
-            f" it must be between 1 and num_iterations ({epochs})."
-        )
-    source = packed.read(db, source_table, MODULE, argument="source_table")
-    require_countable(epochs, len(source.layout["partitions"]))
-    validation = None
-    if validation_table is not None:
-        validation = packed.read(db, validation_table, MODULE, argument="validation_table")
-        packed.require_same_shapes(source.layout, source.relation.text, validation, MODULE)
+    require_epochs(epochs, frequency)
+    source, validation = read_rows(db, source_table, validation_table, epochs)
     selection = relations.filled(
         db,
         selection_table,
@@ -104,7 +96,7 @@ def check(
             db, output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table"
         )
     keys = [partition["key"] for partition in source.layout["partitions"]]
-    chosen = choose_options(db, options, keys, bool(use_gpus))
+    chosen = choose_options(db, options, keys, bool(use_gpus), stop_when)
     # A replay names the versions of custom functions that the earlier run had.
     pinned = RunLog.of_caller(db, chosen["replay"]).compile_texts() if "replay" in chosen else ""
     rows, arch_table = read_selection(db, selection, custom_functions.known(db, pinned=pinned))
@@ -116,15 +108,22 @@ def check(
             architecture.translated = computed_in(architecture.translated, chosen["precision"])
     for row in rows:
         row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
+    optimised = objective_of(chosen, rows, architectures, validation is not None)
+    chosen = {**{name: value for name, value in chosen.items() if name not in OBJECTIVE_OPTIONS}, **optimised}
     if "replay" in chosen:
         require_same_work(db, chosen["replay"], source, rows, architectures)
-    segments = len(source.layout["partitions"])
-    limits.require_run(limits.of(db), segments)
-    limits.make_room(db, segments + 1, listener(db.plpy))
-    limits.require_connections(limits.of(db), segments + 1)
-    limit = platform.of(db).statement_limit(db)
-    if limit is not None and limit.short_for(segments):
-        db.notice(limit.found(segments), limit.advice)
+    most = chosen.get("budget", {}).get("configurations")
+    if most is not None and most < len(rows):
+        raise InvalidArgument(
+            f"{MODULE} error: option 'budget' allows {most} configurations, but '{selection.text}' has {len(rows)}.",
+            hint="Raise the limit, or fit a model selection table with fewer rows.",
+        )
+    # An objective that is measured on the validation table needs all epochs, and so does a search by it.
+    validated = validation is not None and "search" in chosen
+    dataset = objective.of_options(optimised, validated).dataset
+    every = frequency or (1 if dataset else epochs)
+    require_measured(chosen.get("search", {}), dataset, every)
+    require_room(db, source, chosen)
     chosen["warm_start"] = bool(warm_start)
     return Request(
         source=source,
@@ -135,12 +134,75 @@ def check(
         rows=rows,
         architectures=architectures,
         epochs=epochs,
-        evaluate_every=frequency or epochs,
+        evaluate_every=every,
         warm_start=bool(warm_start),
         name=name,
         description=description,
         options=chosen,
     )
+
+
+def require_epochs(
+    epochs: int | None,
+    frequency: int | None,
+    module: str = MODULE,
+    names: tuple[str, str] = ("num_iterations", "metrics_compute_frequency"),
+) -> None:
+    if epochs is None or epochs < 1:
+        raise InvalidArgument(
+            f"{module} error: {names[0]} is {'NULL' if epochs is None else epochs}; it must be at least 1."
+        )
+    if frequency is not None and not 1 <= frequency <= epochs:
+        raise InvalidArgument(
+            f"{module} error: {names[1]} is {frequency}; it must be between 1 and {names[0]} ({epochs})."
+        )
+
+
+def require_measured(spec: dict[str, Any], dataset: str, frequency: int, module: str = MODULE) -> None:
+    """Refuse a method that compares models after epochs in which they are not evaluated."""
+    first = spec.get("min_epochs")
+    if dataset and first is not None and frequency > first:
+        raise InvalidArgument(
+            f"{module} error: '{spec['name']}' compares models from epoch {first} on, but they are evaluated after"
+            f" every {frequency} epochs.",
+            hint="Have them evaluated after every epoch, or make min_epochs of the method larger.",
+        )
+
+
+def read_rows(
+    db: Database, source_table: str, validation_table: str | None, epochs: int, module: str = MODULE
+) -> tuple[Packed, Packed | None]:
+    """The packed rows to train on, and those to evaluate on."""
+    source = packed.read(db, source_table, module, argument="source_table")
+    require_countable(epochs, len(source.layout["partitions"]))
+    if validation_table is None:
+        return source, None
+    validation = packed.read(db, validation_table, module, argument="validation_table")
+    packed.require_same_shapes(source.layout, source.relation.text, validation, module)
+    return source, validation
+
+
+def require_room(db: Database, source: Packed, chosen: dict[str, Any]) -> None:
+    """Refuse a run for which the user, or the server, has not enough sessions."""
+    segments = len(source.layout["partitions"])
+    limits.require_run(limits.of(db), segments)
+    sessions = segments + 1 + (chosen["stop_when"] is not None)  # the recorder, and a rule's own
+    limits.make_room(db, sessions, listener(db.plpy))
+    limits.require_connections(limits.of(db), sessions)
+    limit = platform.of(db).statement_limit(db)
+    if limit is not None and limit.short_for(segments):
+        db.notice(limit.found(segments), limit.advice)
+
+
+def objective_of(
+    chosen: dict[str, Any], rows: list[dict[str, Any]], architectures: dict[int, Architecture], validated: bool
+) -> dict[str, str]:
+    """The objective as it goes on record, if all configurations have it."""
+    configurations = {
+        row["mst_key"]: reported(row["compile"], reading.outputs(architectures[row["model_id"]].translated))
+        for row in rows
+    }
+    return objective.chosen(chosen, configurations, validated, MODULE)
 
 
 def require_same_work(
@@ -160,7 +222,7 @@ def require_same_work(
             " order of rows, or another number of segments.",
             hint=hint,
         )
-    earlier = log.configurations()
+    earlier = log.configurations(added=False)
     now = {row["mst_key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}
     others = sorted(key for key in {*earlier, *now} if not alike(earlier.get(key), now.get(key)))
     if others:
@@ -204,7 +266,7 @@ def read_selection(db: Database, selection: Relation, known: Known) -> tuple[lis
     return rows, relations.existing(db, named, MODULE, "It should hold the architectures.")
 
 
-def read_architecture(db: Database, table: Relation, model_id: int) -> Architecture:
+def read_architecture(db: Database, table: Relation, model_id: int, module: str = MODULE) -> Architecture:
     name = "name::text" if "name" in relations.columns(db, table) else "NULL::text AS name"
     row = db.one(
         f"SELECT {name}, model_arch::text AS arch, model_weights AS weights FROM {table.sql} WHERE model_id = $1",
@@ -213,7 +275,7 @@ def read_architecture(db: Database, table: Relation, model_id: int) -> Architect
     )
     if row is None or row["arch"] is None:
         raise UndefinedObject(
-            f"{MODULE} error: no model arch found in table {table.text} with id {model_id}",
+            f"{module} error: no model arch found in table {table.text} with id {model_id}",
             hint="load_keras_model() adds one.",
         )
     try:

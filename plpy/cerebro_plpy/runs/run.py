@@ -9,10 +9,10 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import MetricStates
+from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
 
-MOST_HOPS = 2**31 - 1  # of one model
 MOST_FUSED = 16  # models in one pass over the rows
 # Short visits of models with small states share an order to the trainer and a transaction: each costs milliseconds.
 SERIES_SECONDS, SMALL_STATE = 0.25, 1 << 20
@@ -54,10 +54,15 @@ class Model:
     initial: Initial
     sha256: str | None  # of its last state; before the first hop, of the whole state it starts from
     visits: list[int] | None = None  # its segments; None: all
+    parent: int | None = None  # the model whose state it starts from
+    adopts: bool = False  # it starts from the state of another configuration
+    chosen: dict[str, Any] | None = None  # of a configuration that was added: the point of the search space
+    refused: str | None = None  # why its configuration cannot be trained at all
     hops: int = 0
     epoch: int = 0  # of the last hop
     metric_states: MetricStates | None = None  # what the metrics have counted in that epoch so far
     state_bytes: int = 0
+    parameters: int | None = None
     built: bool = False  # whether a trainer has built it and found that it fits the data
     dist_key: int = 0  # of the segment where its state was written
     left: Left | None = None  # the file of its state
@@ -87,6 +92,7 @@ class Run:
     dist_keys: list[int]
     storage: str
     options: dict[str, Any]
+    architectures: dict[int, Any] = field(default_factory=dict)  # by model_id
     models: dict[int, Model] = field(default_factory=dict)
     segments_lost: bool = False  # Greenplum lost a segment meanwhile, so the caller's own session is of no more use
 
@@ -131,11 +137,12 @@ class Run:
             None if model.visits is None else tuple(model.visits),
             model.group,
             model.engine if 0 < model.state_bytes <= SMALL_STATE else None,
+            model.refused,
         )
 
     def configuration_of(self, model: Model) -> dict[str, Any]:
         """What a search policy knows of a model."""
-        return {"mst_key": model.mst_key, **model.definition}
+        return {"mst_key": model.mst_key, **model.definition, "chosen": model.chosen}
 
     def hops_of(self, model: Model) -> int:
         return self.epochs * len(self.segments_of(model))

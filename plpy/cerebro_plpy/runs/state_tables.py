@@ -1,7 +1,8 @@
 """The tables that store the states of a run's models, in the schema cerebro_state.
 
 A model has two tables.  Its states are written to one of them while the other holds the last committed state.  TRUNCATE
-frees old states: unlike DELETE it works while the waiting caller's SELECT keeps its snapshot.
+frees old states: unlike DELETE it works while the waiting caller's SELECT keeps its snapshot.  A model whose best state
+is kept has a third table, into which that state is copied.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from cerebro_db.core.events import Initial
 from cerebro_db.core.names import STATE_SCHEMA, Name
+from cerebro_db.core.options import BEST
 
 from ..platform.base import Platform
 from .run import Model, Run
@@ -31,6 +33,15 @@ FREE_AT_ONCE = 1 << 20  # bytes; an old state larger than this is freed in the t
 
 def table_name(storage: str, model: int, hop: int) -> Name:
     return Name(STATE_SCHEMA, f"{storage}_{model}_{hop % 2}")
+
+
+def best_table_name(storage: str, model: int) -> Name:
+    return Name(STATE_SCHEMA, f"{storage}_{model}_best")
+
+
+def table_of_state(storage: str, model: int, hop: int, which: str) -> Name:
+    """The table that stores a model's best state, or its last one after so many hops."""
+    return best_table_name(storage, model) if which == BEST else table_name(storage, model, hop)
 
 
 def table_of(run: Run, model: Model, hop: int) -> str:
@@ -56,7 +67,8 @@ def appended(state_bytes: int) -> int:
 def most_bytes(run: Run) -> int:
     """The most that the states of a run take on disk."""
     sizes = [PAGE * math.ceil(model.state_bytes / WHOLE_PAGE) for model in run.models.values()]
-    return sum(2 * size * appended(model.state_bytes) for size, model in zip(sizes, run.models.values()))
+    tables = 3 if run.options.get("keep") == BEST else 2
+    return sum(tables * size * appended(model.state_bytes) for size, model in zip(sizes, run.models.values()))
 
 
 def create_sql(platform: Platform, table: str) -> str:

@@ -21,6 +21,7 @@ from ..sessions.session import Statement
 from ..sessions.team import Team, Worker
 from . import state_tables
 from .log import RunLog
+from .objectives import Objectives
 from .run import Model, Run
 
 A = TypeVar("A")
@@ -67,6 +68,7 @@ class Units:
         self.times = Times()
         # Model, epoch, data set -> by part, what the metrics have counted; until the last part is evaluated.
         self.evaluated: dict[tuple[int, int, str], dict[int, MetricStates]] = {}
+        self.objectives = Objectives(run, log, team.platform)
         self.rows_done = 0  # in committed visits
 
     @property
@@ -84,6 +86,7 @@ class Units:
         model.hops, model.sha256 = visit.hop, sha256
         model.epoch, model.metric_states = visit.epoch, counted
         model.state_bytes, model.dist_key = state_bytes, worker.dist_key
+        self.objectives.committed(visit)
         self.rows_done += rows
 
     async def fetch_ahead(self, worker: Worker, task: Task, wanted: Sequence[tuple[Model, int]]) -> Fetched | None:
@@ -136,7 +139,7 @@ class Units:
                 fetched.refs.append(StateRef.weights(name))
             else:
                 assert model.sha256 is not None
-                fetched.refs.append(StateRef.full(name, model.sha256))
+                fetched.refs.append(StateRef.full(name, model.sha256, adopted=hop == 0 and model.adopts))
         return fetched
 
     async def read(self, worker: Worker, data: DataSet, part: int, fetched: Fetched | None) -> tuple[str, float]:

@@ -135,6 +135,7 @@ async def commit(
                         behind=behind,
                     )
                 )
+                records += units.objectives.after_visit(visit, member, worker.dist_key)
             elapsed += part
     if kept:
         records += _free(units, kept)

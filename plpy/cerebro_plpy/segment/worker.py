@@ -40,6 +40,7 @@ from cerebro_db.core.protocol import (
     RehearseFusion,
     Rest,
     RowsLoaded,
+    Suggest,
     Train,
     Trained,
     TrainerSettings,
@@ -102,6 +103,7 @@ class Segment:
             BeginPrediction: self.begin_prediction,
             EndPrediction: self.end_prediction,
             Rest: self.rest,
+            Suggest: lambda order: self.running().order(order),
             Inspect: self.inspect,
         }
 

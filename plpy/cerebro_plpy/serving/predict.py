@@ -38,7 +38,6 @@ def keras_predict(
         # Only now: importing these takes a new session as long as its trainer takes to start.
         from . import predictions
         from .chunks import Source
-        from .inputs import as_trained
         from .trained import class_values, read_model
 
         model = read_model(db, model_table, mst_key, PREDICT)
@@ -94,6 +93,8 @@ def inputs_of(
     if by_name.matches(trained):
         by_name.require_all(trained, named, "independent_varname", PREDICT)
         return by_name.found(trained, present, f"'{test.text}'", PREDICT)
+    from .inputs import as_trained
+
     return as_trained(db, trained, input_columns(named, present, test), PREDICT)
 
 

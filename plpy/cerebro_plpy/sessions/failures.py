@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg2
 
 from cerebro_db.core.errors import MAKE_ROOM, CerebroError, CorruptState, OutOfResources, SessionEnded
@@ -31,6 +33,11 @@ def session_was_lost(error: psycopg2.Error, platform: Platform) -> bool:
 def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def cause_of(error: BaseException) -> str:
+    """The first line without the process of a segment that Greenplum names at its end: one cause has one text."""
+    return re.sub(r"\s*\([^()]*\bpid=\d+\)$", "", first_line(error))
 
 
 def failure_of(where: str, error: psycopg2.Error, platform: Platform) -> CerebroError:

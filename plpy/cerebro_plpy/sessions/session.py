@@ -221,6 +221,10 @@ class Session:
     def rows(self) -> Rows:
         return self.cursor.fetchall() if self.cursor.description else []
 
+    def columns(self) -> list[tuple[str, int]]:
+        """The names of the columns of the last statement, and the numbers of their types."""
+        return [(column.name, column.type_code) for column in self.cursor.description or ()]
+
     def fileno(self) -> int:
         return self.connection.fileno()
 

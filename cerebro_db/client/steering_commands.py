@@ -1,0 +1,141 @@
+"""The commands that steer a run: ``cerebro stop``, ``go-on``, ``clone``, ``add``, ``extend``, ``budget``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from .cerebro import Cerebro
+from .commands import Dsn, WhichRun, at, terminal
+
+Key = Annotated[int | None, typer.Argument(metavar="[KEY]", help="The configuration's mst_key.", show_default=False)]
+Model = Annotated[
+    int | None, typer.Option(help="The model's number, if the configuration has several.", show_default=False)
+]
+Reason = Annotated[str | None, typer.Option(help="Why; the views show it.", show_default=False)]
+Owner = Annotated[str | None, typer.Option(help="For administrators: the user whose run it is.", show_default=False)]
+WAITS = {
+    "stop": "The model stops at the end of its epoch.",
+    "go on": "The model trains on.",
+    "clone": "The clone begins at once, or at the end of the epoch of a model in training.",
+    "add": "The new model begins.",
+    "extend": "All models get more epochs.",
+    "budget": "The run has a new budget.",
+}
+
+
+def register(app: typer.Typer) -> None:
+    for command in (stop, go_on, clone, add, extend, budget):
+        app.command()(command)
+
+
+def stop(
+    run: WhichRun, key: Key = None, dsn: Dsn = None, model: Model = None, reason: Reason = None, owner: Owner = None
+) -> None:
+    """Stop a model of a run at the end of its epoch. The others go on."""
+    _ask("stop", run, dsn, owner, lambda cerebro: cerebro.stop_model(run, key, model=model, reason=reason, owner=owner))
+
+
+def go_on(
+    run: WhichRun, key: Key = None, dsn: Dsn = None, model: Model = None, reason: Reason = None, owner: Owner = None
+) -> None:
+    """Let a model that was stopped train on."""
+    _ask("go on", run, dsn, owner, lambda cerebro: cerebro.go_on(run, key, model=model, reason=reason, owner=owner))
+
+
+def clone(
+    run: WhichRun,
+    key: Annotated[int, typer.Argument(metavar="KEY", help="The parent's mst_key.", show_default=False)],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]...", help="For instance learning_rate=0.001.", show_default=False),
+    ] = None,
+    dsn: Dsn = None,
+    model: Model = None,
+    reason: Reason = None,
+    owner: Owner = None,
+) -> None:
+    """Add a model that begins with another one's weights and optimizer state, with changed parameters."""
+    given = _pairs(changes or []) or None
+    _ask(
+        "clone", run, dsn, owner,
+        lambda cerebro: cerebro.clone_model(run, key, given, model=model, reason=reason, owner=owner),
+    )  # fmt: skip
+
+
+def add(
+    run: WhichRun,
+    model_id: Annotated[int, typer.Argument(metavar="MODEL_ID", help="The architecture.", show_default=False)],
+    compile_params: Annotated[
+        str,
+        typer.Argument(metavar="COMPILE", help="As in a model selection table: optimizer='…', loss='…'.",
+                       show_default=False),
+    ],
+    fit_params: Annotated[
+        str | None, typer.Argument(metavar="[FIT]", help="For instance batch_size=64.", show_default=False)
+    ] = None,
+    dsn: Dsn = None,
+    reason: Reason = None,
+    owner: Owner = None,
+) -> None:  # fmt: skip
+    """Add a configuration to a run. Its model begins from the start."""
+    _ask(
+        "add", run, dsn, owner,
+        lambda cerebro: cerebro.add_configuration(
+            run, model_id, compile_params, fit_params, reason=reason, owner=owner
+        ),
+    )  # fmt: skip
+
+
+def extend(
+    run: WhichRun,
+    epochs: Annotated[int, typer.Argument(metavar="EPOCHS", help="The new total.", show_default=False)],
+    dsn: Dsn = None,
+    reason: Reason = None,
+    owner: Owner = None,
+) -> None:
+    """Give all models of a run more epochs."""
+    _ask("extend", run, dsn, owner, lambda cerebro: cerebro.extend(run, epochs, reason=reason, owner=owner))
+
+
+def budget(
+    run: WhichRun,
+    limits: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]...", help="seconds, unit_hours, hops, configurations; nothing: no limit.",
+                       show_default=False),
+    ] = None,
+    dsn: Dsn = None,
+    reason: Reason = None,
+    owner: Owner = None,
+) -> None:  # fmt: skip
+    """Replace the budget of a run."""
+    given = _pairs(limits or [])
+    _ask("budget", run, dsn, owner, lambda cerebro: cerebro.set_budget(run, given, reason=reason, owner=owner))
+
+
+def _ask(action: str, run: int, dsn: str | None, owner: str | None, ask: Callable[[Cerebro], int]) -> None:
+    with at(dsn) as cerebro:
+        request = ask(cerebro)
+        status = cerebro.run(run, owner).status
+        if status in ("created", "running"):
+            terminal().print(f"Request {request}: {WAITS[action]}")
+        else:
+            terminal().print(f"Request {request}: run {run} is {status}. It takes effect with: cerebro resume {run}")
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE of a command line; a value that is no JSON is a text."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"{text} is not of the form NAME=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found

@@ -1,0 +1,69 @@
+"""The parameters of a clone: those of another configuration with some of them changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InvalidArgument, Unsupported
+from . import custom, params, writing
+from .custom import Known
+from .optimizers import canonical_optimizer
+from .params import FIT_KEYS
+
+OF_AN_ARCHITECTURE = ("model_id", "architecture", "model_arch", "arch")
+
+
+def changed(compile_text: str, fit_text: str, changes: object, known: Known = custom.NONE) -> tuple[str, str]:
+    """The texts of the compile and fit parameters after the changes, which are checked.
+
+    A change that is named like a compile or a fit parameter replaces it.  Any other change is an argument of the
+    optimizer, such as ``learning_rate``.
+    """
+    if not isinstance(changes, Mapping):
+        raise InvalidArgument(
+            "changes must be a JSON object.", hint='For instance {"learning_rate": 0.001, "batch_size": 64}.'
+        )
+    for name in OF_AN_ARCHITECTURE:
+        if name in changes:
+            raise Unsupported(
+                f"changes cannot contain {name}: a clone takes over the weights of its parent, which fit no other"
+                " architecture.",
+                hint="cerebro.add_configuration() adds a model of another architecture.",
+            )
+    compiled, fitted = params.compile_params(compile_text, known), params.fit_params(fit_text)
+    point = {name: value for name, value in compiled.items() if value}
+    optimizer = canonical_optimizer(changes["optimizer"]) if "optimizer" in changes else compiled["optimizer"]
+    point.update({"optimizer": optimizer["class_name"], **_as_people_write(optimizer["config"])})
+    defaults = params.fit_params(None)
+    fit = {name: value for name, value in fitted.items() if value != defaults[name] or name == "batch_size"}
+    for name, value in changes.items():
+        if name in FIT_KEYS:
+            fit[name] = value
+        elif name != "optimizer":
+            point["learning_rate" if name == "lr" else name] = value
+    texts = writing.compile_text(point), writing.fit_text(fit)
+    require_same_optimizer(compile_text, texts[0], known)
+    params.fit_params(texts[1])
+    return texts
+
+
+def require_same_optimizer(parent: str, child: str, known: Known = custom.NONE) -> None:
+    """Refuse compile parameters of a clone whose optimizer has another class: the parent's state would not fit it."""
+    before, after = (params.compile_params(text, known)["optimizer"]["class_name"] for text in (parent, child))
+    if before != after:
+        raise Unsupported(
+            f"a clone cannot change its optimizer from {before} to {after}: it takes over the optimizer's state.",
+            hint=f"Change the arguments of {before}, or add a model with another optimizer by"
+            " cerebro.add_configuration().",
+        )
+
+
+def _as_people_write(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an optimizer, with a learning-rate schedule as a call."""
+    return {name: _call(value) if isinstance(value, Mapping) else value for name, value in config.items()}
+
+
+def _call(schedule: Mapping[str, Any]) -> str:
+    arguments = ",".join(f"{name}={value!r}" for name, value in schedule["config"].items())
+    return f"{schedule['class_name']}({arguments})"

@@ -1,0 +1,291 @@
+"""Who decides what, and in which order: the earlier run of a replay, people, the budget, rules, the search policy.
+
+Every decision is committed by the ports before the schedule carries it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..events import Action, Decider, Verdict
+from ..search.budget import Budget
+from ..search.policy import Decision, History, Policy
+from ..search.request import Request
+from .plan import MOST_HOPS, ModelPlan
+from .ports import DecisionPorts, NotYet
+from .progress import Status
+from .schedule import Schedule
+
+NO_LIMIT = Budget()
+SPENT = "budget"  # the reason of models that are stopped because the budget is spent
+ENDED = {
+    Status.ACTIVE: "has not been stopped",
+    Status.FINISHED: "has trained all its epochs",
+    Status.FAILED: "has failed",
+    Status.STOPPED: "is stopped already",
+}
+
+
+def known_of(schedule: Schedule, history: History) -> History:
+    """The history with what the schedule knows."""
+    for model, progress in schedule.progress.items():
+        history.begins(model)
+        history.complete(model, progress.epochs)
+        if progress.status is Status.FAILED:
+            history.fails(model)
+    for decision in schedule.decisions:
+        history.decided(decision)
+    return history
+
+
+class Deciding:
+    """The decisions of one run, while it is driven."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        ports: DecisionPorts,
+        policy: Policy,
+        history: History | None = None,
+        budget: Budget = NO_LIMIT,
+        *,
+        repeats: bool = False,
+    ) -> None:
+        """``history`` has the figures of the log, if the run is resumed; what the schedule knows is added here.
+
+        ``repeats``: the run replays another one, so the policy proposes nothing.
+        """
+        if policy.asks and not schedule.decides:
+            raise ValueError(f"the policy '{policy.name}' wants to be asked, but the schedule awaits no decisions")
+        self.schedule, self.ports, self.policy, self.budget, self.repeats = schedule, ports, policy, budget, repeats
+        self.history = known_of(schedule, History() if history is None else history)
+        self.cut = False  # whether the budget has kept the policy from adding models
+        self.unruled: set[int] = set()  # models about which the rule has not answered yet
+        self._taken: set[int] = set()  # the requests that were looked at
+        self._pending: dict[int, list[Request]] = {}  # model -> what takes effect at the end of its epoch
+        self._nothing_at: tuple[int, int] | None = None  # how things stood when the policy proposed nothing
+        self._failed = -1  # how many models had failed when the policy was asked whether others go on
+
+    def spent(self) -> bool:
+        """Whether nothing new may begin."""
+        return self.budget.limits and self.budget.spent(self.ports.used(), self.schedule.hops)
+
+    def hops_left(self) -> int | None:
+        return None if self.budget.hops is None else self.budget.hops - self.schedule.hops
+
+    def attend(self) -> None:
+        """Make every decision that can be made at this moment: one may make way for another."""
+        self.unruled.clear()
+        before = -1
+        while before != (before := len(self.schedule.decisions)):
+            self._attend()
+
+    # -- within ----------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        self._repeat()
+        self._attend_requests()
+        spent = self.spent()
+        while awaiting := [model for model, _ in self.schedule.awaiting() if model not in self.unruled]:
+            for model in awaiting:
+                try:
+                    self._decide(model, spent)
+                except NotYet:
+                    self.unruled.add(model)
+            self._repeat()
+        if not self.repeats and self._failed != (failed := self.schedule.failures):
+            self._failed = failed
+            for model in self.policy.released(self.history):
+                self._commit(self._released(model))
+        if spent:
+            for model in self.schedule.idle():
+                self._commit(self._end_of(model))
+        elif self.policy.proposes and not self.repeats:
+            self._propose()
+
+    def _repeat(self) -> None:
+        while decision := self.schedule.replayed_at_once():
+            self._commit(decision)
+
+    def _decide(self, model: int, spent: bool) -> None:
+        """What becomes of a model that awaits a decision: the first that has something to say says it."""
+        schedule, mine = self.schedule, self.schedule.progress[model]
+        self.history.complete(model, mine.epochs)
+        decision = schedule.replayed(model) or self._requested(model)
+        if decision is None and spent and mine.hops < mine.total:
+            decision = self._end_of(model)
+        if decision is None and schedule.undecided(model):
+            reason = self.ports.ruled(model, mine.epochs)
+            if reason is not None:
+                decision = Decision(model, mine.epochs, Verdict.STOP, reason, by=Decider.RULE)
+            else:
+                decision = self._within_budget(self.policy.decide(self.history, model, mine.epochs))
+        if decision is not None:
+            self._commit(decision)
+        else:
+            schedule.go_on(model)
+
+    def _propose(self) -> None:
+        """Let the policy propose models until it has no more."""
+        while self._nothing_at != (now := (self.schedule.active, len(self.schedule.decisions))):
+            room = self._room()
+            proposed = self.policy.propose(self.history, self.schedule.active)
+            self.cut |= room is not None and len(proposed) > room
+            if not proposed[:room]:
+                self._nothing_at = now
+            for new in proposed[:room]:
+                self._commit(Decision(None, None, Verdict.ADD, added=(new,)))
+
+    def _within_budget(self, decision: Decision) -> Decision:
+        """A policy's decision with as many new models as the budget has room for."""
+        room = self._room()
+        if room is None or len(decision.added) <= room:
+            return decision
+        self.cut = True
+        none = decision.verdict is Verdict.ADD and not room
+        return replace(decision, added=decision.added[:room], verdict=Verdict.CONTINUE if none else decision.verdict)
+
+    def _room(self) -> int | None:
+        return self.budget.room(len(self.schedule.progress))
+
+    def _end_of(self, model: int) -> Decision:
+        """A model stops where it is, because the budget is spent."""
+        mine = self.schedule.progress[model]
+        hop = None if mine.at_epoch_end else mine.hops
+        return Decision(model, mine.hops // len(mine.order), Verdict.STOP, SPENT, by=Decider.BUDGET, hop=hop)
+
+    def _released(self, model: int) -> Decision:
+        mine = self.schedule.progress[model]
+        return Decision(model, mine.hops // len(mine.order), Verdict.GO_ON, "a model that it waited for has ended")
+
+    def _commit(self, decision: Decision) -> None:
+        """Commit a decision, and carry it out. The models that it lets go on get a decision each."""
+        schedule, history = self.schedule, self.history
+        if decision.verdict is Verdict.STOP and decision.by in (Decider.RULE, Decider.REQUEST):
+            self._failed = -1  # as after a failure, others may have waited for this model
+        decision = schedule.prepared(decision)
+        by = Decider.BUDGET if decision.verdict is Verdict.BUDGET else decision.by
+        gone_on = [
+            Decision(other, mine.hops // len(mine.order), Verdict.GO_ON, decision.reason, by=by)
+            for other in decision.gone_on
+            if (mine := schedule.progress[other]).status is Status.STOPPED
+        ]
+        decision = replace(decision, gone_on=())
+        plans = self.ports.decided([decision, *gone_on])
+        schedule.decide(decision, plans)
+        for plan in plans:
+            history.begins(plan.model, self.ports.configuration(plan.model))
+            if plan.refused is not None:
+                history.fails(plan.model)
+        history.decided(decision)
+        for one in gone_on:
+            schedule.decide(one)
+            history.decided(one)
+
+    # -- what people request ---------------------------------------------------------------------
+
+    def _attend_requests(self) -> None:
+        """What concerns a model in training waits for the end of its epoch; everything else is done at once."""
+        for request in self.ports.requests():
+            if request.request in self._taken:
+                continue
+            self._taken.add(request.request)
+            wrong = self._wrong(request)
+            if wrong is not None:
+                self._refuse(request, wrong)
+            elif request.action in (Action.STOP, Action.ADD) and self.schedule.is_active(request.model or 0):
+                self._pending.setdefault(request.model or 0, []).append(request)
+                self.schedule.ask_about(request.model or 0)
+            else:
+                self._do(request)
+        for model in [one for one in self._pending if not self.schedule.is_active(one)]:
+            for request in self._pending.pop(model):
+                self._do(request)
+
+    def _requested(self, model: int) -> Decision | None:
+        """The next decision that people request about a model at the end of its epoch."""
+        epoch, pending = self.schedule.progress[model].epochs, self._pending.get(model, [])
+        while pending:
+            request = pending.pop(0)
+            if request.action is Action.STOP:
+                reason = request.reason or "at the request of a person"
+                return Decision(model, epoch, Verdict.STOP, reason, by=Decider.REQUEST, request=request.request)
+            full = self._full()
+            if full is None:
+                return self._answer(request, Verdict.ADD, model, epoch, added=(request.new,))
+            self._refuse(request, full)
+        return None
+
+    def _do(self, request: Request) -> None:
+        """Carry out a request that waits for nothing, or refuse it."""
+        why = None
+        if request.action is Action.STOP:
+            why = self._ended(request)
+        elif request.action is Action.GO_ON:
+            why = self._cannot_go_on(request) or self._spent_text()
+        elif request.action is Action.ADD:
+            why = self._full()
+        if why is not None:
+            self._refuse(request, why)
+        elif request.action is Action.GO_ON:
+            assert request.model is not None
+            mine = self.schedule.progress[request.model]
+            self._commit(self._answer(request, Verdict.GO_ON, request.model, mine.hops // len(mine.order)))
+        elif request.action is Action.ADD:
+            self._commit(self._answer(request, Verdict.ADD, added=(request.new,)))
+        elif request.action is Action.EXTEND:
+            self._commit(self._answer(request, Verdict.EXTEND, detail={"epochs": request.epochs}))
+        else:
+            self.budget = request.budget
+            stopped = [model for model, mine in self.schedule.progress.items() if mine.reason == SPENT]
+            gone_on = () if self.spent() else tuple(stopped)
+            detail = self.budget.to_json()
+            self._commit(self._answer(request, Verdict.BUDGET, gone_on=gone_on, detail=detail))
+
+    def _answer(
+        self, request: Request, verdict: Verdict, model: int | None = None, epoch: int | None = None, **more: Any
+    ) -> Decision:
+        reason = request.reason
+        return Decision(model, epoch, verdict, reason, by=Decider.REQUEST, request=request.request, **more)
+
+    def _refuse(self, request: Request, why: str) -> None:
+        self._commit(Decision(None, None, Verdict.REFUSE, why, by=Decider.REQUEST, request=request.request))
+
+    def _wrong(self, request: Request) -> str | None:
+        """Why a request makes no sense in this run: users can write rows of their own."""
+        try:
+            request.require_sound()
+            if request.action is Action.ADD and request.new.visits is not None:
+                self.schedule.plan.require_visits(ModelPlan(0, 0, request.new.visits))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            return f"the request makes no sense: {error}"
+        if request.model is not None and request.model not in self.schedule.progress:
+            return f"the run has no model {request.model}"
+        planned, segments = self.schedule.plan.epochs, self.schedule.plan.segments
+        if request.action is Action.EXTEND and request.epochs <= planned:
+            return f"the run is planned for {planned} epochs already"
+        if request.action is Action.EXTEND and request.epochs * segments > MOST_HOPS:
+            return f"{request.epochs} epochs are more than can be counted"
+        return None
+
+    def _ended(self, request: Request) -> str | None:
+        assert request.model is not None
+        return f"model {request.model} {ENDED[self.schedule.progress[request.model].status]}"
+
+    def _cannot_go_on(self, request: Request) -> str | None:
+        assert request.model is not None
+        mine = self.schedule.progress[request.model]
+        if mine.status is not Status.STOPPED:
+            return f"model {request.model} {ENDED[mine.status]}"
+        if mine.hops >= mine.total:
+            return f"model {request.model} {ENDED[Status.FINISHED]}: extend the run"
+        return None
+
+    def _spent_text(self) -> str | None:
+        return "the budget is spent: request a larger one first" if self.spent() else None
+
+    def _full(self) -> str | None:
+        if self._room() == 0:
+            return f"the budget allows {self.budget.configurations} models: request a larger one first"
+        return self._spent_text()

@@ -1,0 +1,172 @@
+"""Decisions about a run and its models, and the models that they add: what one row of cerebro.decision holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..events import Decider, Verdict
+
+ABOUT_THE_RUN = (Verdict.ADD, Verdict.EXTEND, Verdict.BUDGET, Verdict.REFUSE)  # a decision without a model
+
+
+@dataclass(frozen=True)
+class NewConfiguration:
+    """A configuration that the model selection table does not have.
+
+    Its parameters are texts, as in that table, and they are checked as a row of that table is when the model is added.
+    A configuration that fails the checks becomes a failed model. ``model_id`` is an architecture that the run has,
+    ``architecture`` a whole new one as JSON; with neither, a model with a parent has the parent's architecture.
+    """
+
+    compile_params: str
+    fit_params: str
+    model_id: int | None = None
+    architecture: str | None = None
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # the point of the search space, as JSON
+
+    def __post_init__(self) -> None:
+        if self.model_id is not None and self.architecture is not None:
+            raise ValueError("a new configuration has the number of an architecture or a whole one, not both")
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "chosen": dict(self.chosen)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> NewConfiguration:
+        return cls(
+            value["compile_params"],
+            value["fit_params"],
+            value.get("model_id"),
+            value.get("architecture"),
+            value.get("chosen") or {},
+        )
+
+
+@dataclass(frozen=True)
+class NewModel:
+    """A model that a decision adds to the run: of a configuration on record or a new one, or a copy of another model.
+
+    A policy leaves ``model`` and ``parent_hop`` out, and ``mst_key`` if there is a configuration. The schedule fills
+    them in before the decision is committed.
+    """
+
+    mst_key: int | None = None  # a configuration of the run; None: the parent's, or the new one
+    configuration: NewConfiguration | None = None  # of its own
+    parent: int | None = None  # the model whose whole state it starts from; None: it starts from its own initial state
+    visits: tuple[int, ...] | None = None  # the segments that it visits; None: all
+    model: int | None = None  # its number within the run
+    parent_hop: int | None = None  # after which hop of the parent the state is taken
+
+    def __post_init__(self) -> None:
+        own = self.configuration
+        if self.mst_key is None and self.parent is None and own is None:
+            raise ValueError("a new model needs the key of a configuration (mst_key), a new one, or a parent")
+        if own is not None and own.model_id is None and own.architecture is None and self.parent is None:
+            raise ValueError("the configuration of a new model without a parent needs an architecture")
+        if self.parent is None and self.parent_hop is not None:
+            raise ValueError(f"a new model has parent_hop {self.parent_hop}, but no parent")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "mst_key": self.mst_key,
+            "configuration": None if self.configuration is None else self.configuration.to_json(),
+            "parent": self.parent,
+            "visits": None if self.visits is None else list(self.visits),
+            "model": self.model,
+            "parent_hop": self.parent_hop,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> NewModel:
+        numbers = {name: value.get(name) for name in ("mst_key", "parent", "model", "parent_hop")}
+        visits, own = value.get("visits"), value.get("configuration")
+        return cls(
+            **numbers,
+            configuration=None if own is None else NewConfiguration.from_json(own),
+            visits=None if visits is None else tuple(visits),
+        )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is decided after an epoch of a model, or about the run as a whole: then it has no model and no epoch.
+
+    CONTINUE: the model goes on. STOP: it does not, and ``reason`` says why. ADD: it goes on, and the ``added`` models
+    begin; without a model, only that. A STOP may add models, too. GO_ON: a stopped model trains on from its last
+    state. EXTEND and BUDGET change the run, as ``detail`` says. REFUSE: what a person has requested cannot be done.
+
+    ``gone_on`` are other models, which were stopped and train on with this decision.
+    """
+
+    model: int | None
+    epoch: int | None  # complete when it was decided
+    verdict: Verdict
+    reason: str = ""
+    added: tuple[NewModel, ...] = ()
+    gone_on: tuple[int, ...] = ()
+    by: Decider = Decider.POLICY
+    request: int | None = None  # the number of the request that it answers
+    hop: int | None = None  # of a STOP within an epoch: the model's last hop
+    detail: Mapping[str, Any] = field(default_factory=dict)  # EXTEND: the epochs; BUDGET: the budget
+
+    def __post_init__(self) -> None:
+        if (self.model is None) != (self.epoch is None):
+            raise ValueError("a decision is about an epoch of a model, or about neither")
+        if self.model is None and self.verdict not in ABOUT_THE_RUN:
+            raise ValueError(f"a decision '{self.verdict}' must be about a model")
+        if self.verdict is Verdict.CONTINUE and self.added:
+            raise ValueError("a decision to continue cannot add models: its verdict must be 'add' or 'stop'")
+        if self.verdict is Verdict.ADD and not self.added:
+            raise ValueError("a decision to add models adds none")
+        if self.verdict is Verdict.STOP and not self.reason:
+            raise ValueError(f"a decision to stop model {self.model} must have a reason")
+        if self.model in self.gone_on:
+            raise ValueError(f"a decision about model {self.model} cannot let it go on as another model")
+
+    @property
+    def concludes(self) -> bool:
+        """Whether the model need not be asked about any more in this epoch.
+
+        What a person has requested comes before the policy's own decision, unless the model is stopped.
+        """
+        return self.verdict is Verdict.STOP or self.by is not Decider.REQUEST
+
+    def to_json(self) -> dict[str, Any]:
+        """One row of the table ``decision``: its keys are the columns' names, and ``detail`` is a jsonb.
+
+        ``policy`` says who has decided; of a policy the row has its name, which whoever writes the row knows.
+        """
+        detail = {"added": [new.to_json() for new in self.added], **self.detail}
+        if self.gone_on:
+            detail["gone_on"] = list(self.gone_on)
+        if self.hop is not None:
+            detail["hop"] = self.hop
+        return {
+            "model": self.model,
+            "epoch": self.epoch,
+            "decision": self.verdict.value,
+            "reason": self.reason,
+            "policy": self.by.value,
+            "request": self.request,
+            "detail": detail,
+        }
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Decision:
+        detail = dict(row.get("detail") or {})
+        who = row.get("policy")
+        added, gone_on, hop = detail.pop("added", ()), detail.pop("gone_on", ()), detail.pop("hop", None)
+        return cls(
+            row["model"],
+            row["epoch"],
+            Verdict(row["decision"]),
+            row.get("reason") or "",
+            tuple(NewModel.from_json(new) for new in added),
+            tuple(gone_on),
+            Decider(who) if who in set(Decider) else Decider.POLICY,
+            row.get("request"),
+            hop,
+            detail,
+        )

@@ -1,0 +1,22 @@
+"""Grid search: every combination of the values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .history import History
+from .space import Point, Space
+
+
+@dataclass
+class GridSearch:
+    space: Space
+    name = "grid"
+    _points: Sequence[Point] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._points = list(self.space.grid())
+
+    def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
+        return self._points[number : number + count]

@@ -1,0 +1,191 @@
+"""What a run has on record, as a search policy sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..events import Verdict
+from ..metrics import Value, number
+from .decision import Decision
+from .objective import PREFIXES, Objective
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The loss of one visit, or of the evaluation of one part, and what was known of the metrics after it."""
+
+    rows: int
+    loss: float | None  # None: not a finite number
+    metrics: Mapping[str, float | None]  # of the epoch's visits so far, or of all parts; of other parts none
+
+
+@dataclass
+class History:
+    """What a run has on record: all that a policy may know.
+
+    The loss of an epoch is the mean over its visits, or over the evaluated parts, weighted by rows. The metrics of an
+    epoch are those of its last visit, which are over all rows of the epoch so far; or those of the part that was
+    evaluated last, which are over all parts.
+
+    The history is fed by the outcomes of units, and on resume by the log. The order in which the figures arrive does
+    not matter, and the same figures may arrive twice.
+    """
+
+    objective: Objective = Objective()
+    _configurations: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    # Model, epoch -> data set ("": the visits themselves) -> by hop or by part, the figures.
+    _figures: dict[tuple[int, int], dict[str, dict[int, Figures]]] = field(default_factory=dict)
+    _complete: dict[int, int] = field(default_factory=dict)  # model -> how many of its epochs are complete
+    _decisions: dict[tuple[int, int], Decision] = field(default_factory=dict)
+    _stopped: set[int] = field(default_factory=set)
+    _failed: set[int] = field(default_factory=set)
+    _parents: dict[int, int] = field(default_factory=dict)
+    _origins: dict[int, tuple[int, int]] = field(default_factory=dict)
+    # What has been computed already: policies compare each model with all others.
+    _values: dict[tuple[int, int], dict[str, float | None]] = field(default_factory=dict, compare=False, repr=False)
+
+    # -- questions of a policy ---------------------------------------------------------------------
+
+    @property
+    def models(self) -> tuple[int, ...]:
+        """The numbers of all models of the run."""
+        return tuple(sorted(self._configurations))
+
+    def configuration(self, model: int) -> Mapping[str, Any]:
+        """What the driver has said about a model's configuration; empty if it has said nothing.
+
+        It has mst_key, architecture, compile and fit, and ``chosen``: the point of the search space, if a policy has
+        proposed the configuration.
+        """
+        return self._configurations.get(model, {})
+
+    def epochs(self, model: int) -> tuple[int, ...]:
+        """The epochs of a model that are complete: trained and evaluated."""
+        return tuple(range(1, self._complete.get(model, 0) + 1))
+
+    def value(self, model: int, epoch: int, name: str) -> float | None:
+        """A value of a complete epoch; None if there is none, or if it is not a finite number.
+
+        ``loss``, ``accuracy``, … are those of the visits, while the weights change. ``val_loss``, ``val_accuracy``, …
+        are of the evaluation on the validation data, ``train_loss``, … of the evaluation on the training data.
+        """
+        return self.values(model, epoch).get(name)
+
+    def values(self, model: int, epoch: int) -> Mapping[str, float | None]:
+        """All values of a complete epoch by name."""
+        if epoch > self._complete.get(model, 0):
+            return {}
+        if (model, epoch) not in self._values:
+            self._values[model, epoch] = {
+                prefix_of(dataset) + name: value
+                for dataset, figures in self._figures.get((model, epoch), {}).items()
+                for name, value in {**last_metrics(figures), "loss": mean_loss(figures.values())}.items()
+            }
+        return self._values[model, epoch]
+
+    def score(self, model: int, epoch: int) -> float | None:
+        """The objective of a complete epoch as a number of which a smaller one is better; None if there is none."""
+        return self.objective.score(self.value(model, epoch, self.objective.name))
+
+    def decision(self, model: int, epoch: int) -> Decision | None:
+        """The last decision on record about an epoch of a model."""
+        return self._decisions.get((model, epoch))
+
+    def stopped(self, model: int) -> bool:
+        """Whether a decision has stopped a model, and none has let it go on since."""
+        return model in self._stopped
+
+    def failed(self, model: int) -> bool:
+        """Whether a model has failed for good, perhaps because its configuration is no good."""
+        return model in self._failed
+
+    def parent(self, model: int) -> int | None:
+        """The model from whose state a model began; None if it began from its own."""
+        return self._parents.get(model)
+
+    def origin(self, model: int) -> tuple[int, int] | None:
+        """The model and the epoch that the decision was about which has added a model; None: neither."""
+        return self._origins.get(model)
+
+    # -- what feeds it -----------------------------------------------------------------------------
+
+    def begins(self, model: int, configuration: Mapping[str, Any] | None = None) -> None:
+        """A model of the run, and what a policy may know of its configuration."""
+        if configuration is not None or model not in self._configurations:
+            self._configurations[model] = dict(configuration or {})
+
+    def trained(
+        self, model: int, epoch: int, hop: int, rows: int, loss: float | None, metrics: Mapping[str, Value]
+    ) -> None:
+        self._add(model, epoch, "", hop, rows, loss, metrics)
+
+    def evaluated(
+        self,
+        model: int,
+        epoch: int,
+        dataset: str,
+        part: int,
+        rows: int,
+        loss: float | None,
+        metrics: Mapping[str, Value],
+    ) -> None:
+        self._add(model, epoch, dataset, part, rows, loss, metrics)
+
+    def complete(self, model: int, epochs: int) -> None:
+        """So many epochs of a model are complete. Policies do not see its figures of a later epoch."""
+        self._complete[model] = max(epochs, self._complete.get(model, 0))
+
+    def decided(self, decision: Decision) -> None:
+        if decision.model is not None and decision.epoch is not None:
+            self._decisions[decision.model, decision.epoch] = decision
+            if decision.verdict is Verdict.STOP:
+                self._stopped.add(decision.model)
+            elif decision.verdict is Verdict.GO_ON:
+                self._stopped.discard(decision.model)
+        self._stopped.difference_update(decision.gone_on)
+        for new in decision.added:
+            if new.model is not None and new.parent is not None:
+                self._parents[new.model] = new.parent
+            if new.model is not None and decision.model is not None and decision.epoch is not None:
+                self._origins[new.model] = (decision.model, decision.epoch)
+
+    def fails(self, model: int) -> None:
+        """A model has failed for good."""
+        self._failed.add(model)
+
+    def _add(
+        self,
+        model: int,
+        epoch: int,
+        dataset: str,
+        place: int,
+        rows: int,
+        loss: float | None,
+        metrics: Mapping[str, Value],
+    ) -> None:
+        self.begins(model)
+        # Of a metric with a value per class policies see the mean.  The log keeps no NaN, so none is seen here either.
+        figures = Figures(rows, number(loss), {name: number(value) for name, value in metrics.items()})
+        self._figures.setdefault((model, epoch), {}).setdefault(dataset, {})[place] = figures
+        self._values.pop((model, epoch), None)
+
+
+def prefix_of(dataset: str) -> str:
+    return PREFIXES.get(dataset, f"{dataset}_") if dataset else ""
+
+
+def last_metrics(figures: Mapping[int, Figures]) -> Mapping[str, float | None]:
+    """The metrics of an epoch, from the figures by hop or by part."""
+    return next((figures[place].metrics for place in sorted(figures, reverse=True) if figures[place].metrics), {})
+
+
+def mean_loss(figures: Iterable[Figures]) -> float | None:
+    """Weighted by rows; None if a loss is missing. ``fsum`` gives the same sum in every order."""
+    pairs = [(one.rows, one.loss) for one in figures if one.rows]
+    rows = sum(weight for weight, _ in pairs)
+    if not rows or any(loss is None for _, loss in pairs):
+        return None
+    return math.fsum(weight / rows * loss for weight, loss in pairs if loss is not None)

@@ -1,0 +1,135 @@
+"""What a run optimises: a metric, and whether it is to be small or large."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CerebroError, InvalidArgument
+from ..events import DataSetName
+from ..metrics import LOSS, MAX, MIN, loggable
+from ..options import BEST, LAST, MODULE
+
+# Data set -> how the names of its values begin. Those of the visits themselves begin with nothing.
+PREFIXES = {DataSetName.TRAINING.value: "train_", DataSetName.VALIDATION.value: "val_"}
+
+Reported = Mapping[str, "bool | None"]  # what parameters.reported says of a configuration
+
+
+@dataclass(frozen=True)
+class Objective:
+    """``name`` is a name of ``History.value``: loss, accuracy, …, val_loss, val_accuracy, …"""
+
+    name: str = LOSS
+    direction: str = MIN
+
+    def __post_init__(self) -> None:
+        if self.direction not in (MIN, MAX):
+            raise ValueError(f"the direction of an objective is {MIN} or {MAX}, not {self.direction}")
+
+    @property
+    def dataset(self) -> str:
+        """The data set that is evaluated for it; empty if the visits themselves have the values."""
+        return next((dataset for dataset, prefix in PREFIXES.items() if self.name.startswith(prefix)), "")
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric without that of the data set."""
+        return self.name[len(PREFIXES.get(self.dataset, "")) :]
+
+    def score(self, value: float | None) -> float | None:
+        """The value as a number of which a smaller one is better."""
+        return -value if value is not None and self.direction == MAX else value
+
+    def recordable(self, value: float | None) -> float | None:
+        """The value as the log takes it; None if there is none, or if it is not finite."""
+        found = None if value is None else loggable(value)
+        return found if found is not None and math.isfinite(found) else None
+
+
+def default(validated: bool) -> Objective:
+    """The objective of a run that names none. ``validated``: the run has a validation table."""
+    return Objective(PREFIXES[DataSetName.VALIDATION.value] + LOSS if validated else LOSS)
+
+
+def of_options(options: Mapping[str, Any], validated: bool) -> Objective:
+    """The objective of a run with these options on record."""
+    name = options.get("objective")
+    return default(validated) if name is None else Objective(name, options["direction"])
+
+
+def chosen(
+    options: Mapping[str, Any], configurations: Mapping[int, Reported], validated: bool, module: str = MODULE
+) -> dict[str, str]:
+    """The options objective, direction and keep as they go on record; nothing if the run needs no objective.
+
+    ``configurations``: mst_key -> what the configuration reports. All must report the objective.
+    """
+    name, direction, keep = options.get("objective"), options.get("direction"), options.get("keep", LAST)
+    if name is None and direction is not None:
+        raise InvalidArgument(
+            f"{module} error: option 'direction' needs option 'objective'.",
+            hint="Without an objective the model with the smallest loss is the best.",
+        )
+    if name is None and keep != BEST:
+        return {}
+    objective = Objective(default(validated).name if name is None else name)
+    _require_evaluated(objective, configurations, validated, module)
+    without = [key for key, reported in sorted(configurations.items()) if objective.metric not in reported]
+    if without:
+        raise _refused(
+            objective,
+            f"mst_key {_listed(without)} {'does' if len(without) == 1 else 'do'} not compile '{objective.metric}'",
+            configurations,
+            validated,
+            module,
+        )
+    if direction is None:
+        known = {reported[objective.metric] for reported in configurations.values()}
+        if len(known) > 1 or None in known:
+            raise InvalidArgument(
+                f"{module} error: objective '{objective.name}' needs option 'direction': it is not known whether large"
+                " values of this metric are better.",
+                hint=f"""For instance {{"objective": "{objective.name}", "direction": "max"}}.""",
+            )
+        direction = MAX if True in known else MIN
+    return {"objective": objective.name, "direction": direction, "keep": keep}
+
+
+def require_reported(options: Mapping[str, Any], reported: Reported) -> None:
+    """Raise an error if a configuration that is added to a run with these options lacks the run's objective."""
+    name = options.get("objective")
+    if name is not None and Objective(name, options["direction"]).metric not in reported:
+        raise InvalidArgument(
+            f"it does not compile '{Objective(name).metric}', which the run's objective {name} needs",
+            hint=f"It has: {', '.join(sorted(reported))}.",
+        )
+
+
+def _require_evaluated(
+    objective: Objective, configurations: Mapping[int, Reported], validated: bool, module: str
+) -> None:
+    if objective.dataset == DataSetName.VALIDATION and not validated:
+        raise _refused(objective, "the run has no validation table", configurations, validated, module)
+    if objective.dataset == DataSetName.TRAINING:
+        reason = f"the training table is not evaluated; '{objective.metric}' is measured while the models train"
+        raise _refused(objective, reason, configurations, validated, module)
+
+
+def _refused(
+    objective: Objective, reason: str, configurations: Mapping[int, Reported], validated: bool, module: str
+) -> CerebroError:
+    together = [set(reported) for reported in configurations.values()]
+    names = sorted(set.intersection(*together) if together else {LOSS})
+    if validated:
+        names += [PREFIXES[DataSetName.VALIDATION.value] + name for name in names]
+    return InvalidArgument(
+        f"{module} error: objective '{objective.name}' cannot be used: {reason}.",
+        hint=f"All configurations have: {', '.join(names)}.",
+    )
+
+
+def _listed(keys: list[int]) -> str:
+    return ", ".join(map(str, keys[:10])) + (", …" if len(keys) > 10 else "")

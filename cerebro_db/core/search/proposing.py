@@ -1,0 +1,81 @@
+"""Search in a space: a sampler says which points are tried, and a stopping method which models go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .decision import NewConfiguration, NewModel
+from .history import History
+from .policy import Decision, Policy
+from .space import Point, Space
+
+MOST_ATTEMPTS = 1000  # to draw a point that was not tried before
+
+
+class Sampler(Protocol):
+    """Says which points of a space are tried; a pure function of the history."""
+
+    space: Space
+
+    def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
+        """So many further points at most, of which the first is the one with this number; none if there are no more."""
+
+
+@dataclass
+class Proposing(Policy):
+    """The points of a sampler, some at a time, under a method that stops models."""
+
+    stopper: Policy
+    sampler: Sampler
+    configurations: int  # in all
+    at_once: int  # how many models train or wait for a segment
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        own, stopping = self.sampler.name, self.stopper.name  # type: ignore[attr-defined]
+        return f"{stopping} ({own})" if self.stopper.asks else own
+
+    def decide(self, history: History, model: int, epoch: int) -> Decision:
+        return self.stopper.decide(history, model, epoch)
+
+    def released(self, history: History) -> Sequence[int]:
+        return self.stopper.released(history)
+
+    def propose(self, history: History, active: int) -> Sequence[NewModel]:
+        begun = len(proposed(history))
+        count = min(self.at_once - active, self.configurations - begun)
+        return new_models(self.sampler.space, self.sampler.sample(history, begun, count)) if count > 0 else ()
+
+
+def proposed(history: History) -> dict[int, Point]:
+    """The models that were proposed from a space, not copied from another model; with their points."""
+    chosen = {one: history.configuration(one).get("chosen") for one in history.models if history.parent(one) is None}
+    return {one: point for one, point in chosen.items() if point}
+
+
+def new_models(space: Space, points: Sequence[Point]) -> list[NewModel]:
+    made = []
+    for point in points:
+        drawn = space.configuration(point)
+        model_id = drawn.model_id if drawn.architecture is None else None
+        own = NewConfiguration(drawn.compile_params, drawn.fit_params, model_id, drawn.architecture, point)
+        made.append(NewModel(configuration=own))
+    return made
+
+
+def random_points(space: Space, seed: int, history: History, number: int, count: int) -> list[dict[str, Any]]:
+    """Random points that no model has, nor one of the others; fewer if the space has no more."""
+    taken = {space.key(point) for point in proposed(history).values() if space.has(point)}
+    found: list[dict[str, Any]] = []
+    for place in range(number, number + count):
+        for attempt in range(MOST_ATTEMPTS):
+            point = space.drawn(seed, f"{place}.{attempt}")
+            if space.key(point) not in taken:
+                taken.add(space.key(point))
+                found.append(point)
+                break
+        else:
+            return found
+    return found

@@ -1,0 +1,20 @@
+"""Random search: independent points, none twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .history import History
+from .proposing import random_points
+from .space import Point, Space
+
+
+@dataclass
+class RandomSearch:
+    space: Space
+    seed: int
+    name = "random"
+
+    def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
+        return random_points(self.space, self.seed, history, number, count)

@@ -1,0 +1,74 @@
+"""Rules in SQL: the option ``stop_when``, a query that says which models of a run stop, and why.
+
+    SELECT mst_key, 'worse than the median' FROM … WHERE run = $1 AND …
+
+The rows are read here; a session of the user runs the query.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+from ..errors import BadData, InvalidArgument
+
+Objections = dict[tuple[str, int], str]  # (model or mst_key, its number) -> why it stops
+RUN = "$1"
+KEYS = ("model", "mst_key")
+INTEGERS = (20, 21, 23)  # the numbers of PostgreSQL's types smallint, integer and bigint
+FORM = (
+    "It is a query of two columns: mst_key or model, and the reason as a text. $1 is the number of the run:"
+    " SELECT mst_key, 'no better than chance' FROM cerebro.learning_curve WHERE run = $1 AND …"
+)
+_RUN = re.compile(r"\$1(?![0-9])")
+LONGEST_REASON = 10_000  # characters
+
+
+def plain(query: str) -> str:
+    """The query as it can stand in brackets.  An error says what every rule needs."""
+    query = query.strip().rstrip(";").rstrip()
+    if not query:
+        raise InvalidArgument("stop_when is empty.", hint=FORM)
+    if not _RUN.search(query):
+        raise InvalidArgument(f"stop_when does not say which run it means: it lacks {RUN}.", hint=FORM)
+    return query
+
+
+def describing(query: str) -> str:
+    """A query that has the rule's columns and no rows."""
+    return f"SELECT * FROM (\n{_RUN.sub('0::bigint', query)}\n) AS rule LIMIT 0"
+
+
+def require_columns(columns: Sequence[tuple[str, int]]) -> None:
+    """Raise an error unless a rule can have these columns: their names, and the numbers of their types."""
+    keys = [kind for name, kind in columns if name in KEYS]
+    if len(columns) != 2 or len(keys) != 1:
+        names = ", ".join(name for name, _ in columns)
+        raise InvalidArgument(f"stop_when has the columns {names or '(none)'}.", hint=FORM)
+    if keys[0] not in INTEGERS:
+        raise InvalidArgument(f"the first column of stop_when is no whole number but of type {keys[0]}.", hint=FORM)
+
+
+def objections(rows: Iterable[str]) -> Objections:
+    """The objections in the rows of a rule, which are JSON texts.  The first row about a model counts."""
+    found: Objections = {}
+    for row in rows:
+        pairs = json.loads(row, object_pairs_hook=list)
+        keys = [pair for pair in pairs if pair[0] in KEYS]
+        if len(pairs) != 2 or len(keys) != 1:
+            raise BadData(f"the columns of the rule are {', '.join(name for name, _ in pairs)}", hint=FORM)
+        ((name, number),) = keys
+        reason = next(value for other, value in pairs if other != name)
+        if number is None:
+            continue
+        if type(number) is not int:
+            raise BadData(f"{name} of the rule is {json.dumps(number)[:40]}, no whole number", hint=FORM)
+        text = reason if isinstance(reason, str) else "" if reason is None else json.dumps(reason)
+        found.setdefault((name, number), text.strip()[:LONGEST_REASON] or "a rule stops it")
+    return found
+
+
+def reason_for(found: Objections, model: int, mst_key: int) -> str | None:
+    """Why the rule stops a model; None: it does not."""
+    return found.get(("model", model)) or found.get(("mst_key", mst_key))

@@ -1,0 +1,63 @@
+"""Rungs: after which epochs models wait for each other, and which of those that wait go on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from . import scores
+from .history import History
+
+WAITS = "waits at rung"  # how the reason of a decision begins that a later one may take back
+
+
+def epochs_of_rungs(first: int, reduction: float, epochs: int) -> tuple[int, ...]:
+    """After which epochs there is a rung: first, first * reduction, …; none after the last epoch of the run."""
+    found: list[int] = []
+    exact = float(first)
+    while round(exact) < epochs:
+        found.append(max(round(exact), found[-1] + 1 if found else 1))
+        exact *= reduction
+    return tuple(one for one in found if one < epochs)
+
+
+def waits(history: History, model: int) -> bool:
+    """Whether a model was stopped at a rung, and for no other reason."""
+    if not history.stopped(model) or history.failed(model):
+        return False
+    decision = history.decision(model, len(history.epochs(model)))
+    return decision is not None and decision.reason.startswith(WAITS)
+
+
+def released(
+    history: History,
+    models: Sequence[int],
+    rungs: Sequence[int],
+    reduction: float,
+    *,
+    full: bool,
+    for_all: bool,
+    asked: int | None = None,
+    epoch: int = 0,
+) -> list[int]:
+    """The models that wait at a rung and are among its best 1 / reduction.
+
+    ``for_all``: only of rungs that all models have reached that are left; then the best go on of those that came this
+    far, failed or not.  Otherwise the best of those that have reached the rung so far.  ``full``: no more models will
+    begin.  ``asked`` has reached ``epoch`` just now and counts as waiting.
+    """
+    found: list[int] = []
+    epochs = {one: epoch if one == asked else len(history.epochs(one)) for one in models}
+    ended = {one for one in models if one != asked and (history.stopped(one) or history.failed(one))}
+    size = len(models)
+    for rung in rungs:
+        complete = full and all(epochs[one] >= rung or one in ended for one in models)
+        if for_all and not complete:
+            break
+        reached = {one: scores.at(history, one, rung) for one in models if epochs[one] >= rung}
+        size = math.floor((size if for_all else len(reached)) / reduction + 1e-9)
+        if complete:
+            size = max(1, size)
+        best = sorted(reached, key=lambda one: (reached[one], one))[:size]
+        found += [one for one in best if epochs[one] == rung and (one == asked or waits(history, one))]
+    return sorted(found)

@@ -1,0 +1,88 @@
+"""The checks of what a person asks of a run, as far as they need no database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InvalidArgument, UndefinedObject, WrongState
+from .budget import Budget
+
+# What can be done to a model -> the statuses in cerebro.leaderboard in which it can be done.
+STOPPED, GONE_ON, CLONED = "stopped", "gone on with", "cloned"
+POSSIBLE = {
+    STOPPED: ("waiting", "training"),
+    GONE_ON: ("stopped",),
+    CLONED: ("waiting", "training", "finished", "stopped", "failed"),
+}
+LONGEST_REASON = 10_000  # characters
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A model of a run, as the leaderboard shows it."""
+
+    model: int
+    mst_key: int
+    status: str
+    model_id: int
+    compile_params: str
+    fit_params: str
+
+    def __str__(self) -> str:
+        return f"model {self.model} (mst_key {self.mst_key})"
+
+
+def meant(run: int, models: Sequence[Standing], mst_key: int | None, model: int | None, done: str) -> Standing:
+    """The one model that a person means, to which this can be done now."""
+    hint = f"SELECT model, mst_key, status FROM cerebro.leaderboard WHERE run = {run}; lists the models."
+    if mst_key is None and model is None:
+        raise InvalidArgument(f"mst_key and model are both NULL: which model of run {run} is meant?", hint=hint)
+    found = [one for one in models if model is None or one.model == model]
+    if not found:
+        raise UndefinedObject(f"run {run} has no model {model}.", hint=hint)
+    found = [one for one in found if mst_key is None or one.mst_key == mst_key]
+    if not found:
+        what = "configuration" if model is None else f"model {model}"
+        raise UndefinedObject(f"run {run} has no {what} with mst_key {mst_key}.", hint=hint)
+    possible = [one for one in found if one.status in POSSIBLE[done]]
+    if not possible:
+        raise WrongState(
+            f"{found[0]} of run {run} is {found[0].status}; only a model that is"
+            f" {' or '.join(POSSIBLE[done])} can be {done}.",
+            hint=hint,
+        )
+    if len(possible) > 1:
+        numbers = ", ".join(str(one.model) for one in possible)
+        raise InvalidArgument(
+            f"mst_key {mst_key} of run {run} has several models that can be {done}: {numbers}.",
+            hint=f"Say which one is meant, for instance model => {possible[0].model}.",
+        )
+    return possible[0]
+
+
+def checked_reason(reason: str | None) -> str:
+    if reason is not None and len(reason) > LONGEST_REASON:
+        raise InvalidArgument(f"reason has {len(reason)} characters; at most {LONGEST_REASON} are allowed.")
+    return (reason or "").strip()
+
+
+def checked_epochs(run: int, planned: int, epochs: int | None) -> int:
+    """The new total number of epochs of a run."""
+    if epochs is None or epochs <= planned:
+        raise InvalidArgument(
+            f"run {run} is planned for {planned} epochs; epochs cannot be {'NULL' if epochs is None else epochs}.",
+            hint="epochs is the new total, and must be larger.",
+        )
+    return epochs
+
+
+def checked_budget(given: object) -> dict[str, Any]:
+    """The new budget of a run.  An empty one takes all limits away."""
+    try:
+        return Budget.from_json(given).to_json()
+    except ValueError as error:
+        raise InvalidArgument(
+            f"budget: {error}.", hint="{} takes all limits away; cerebro.cancel(run) ends a run at once."
+        ) from None

@@ -1,0 +1,70 @@
+"""TPE, the tree-structured Parzen estimator: points that resemble the better half of those tried, as Optuna finds them.
+
+Bergstra et al., Algorithms for Hyper-Parameter Optimization, 2011.  Optuna runs in a process of the trainer's
+environment.  What it suggests is a function of the space, the seed, the trials and the number of the suggestion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import scores
+from .history import History
+from .proposing import proposed, random_points
+from .rungs import waits
+from .space import Point, Space
+
+COMPLETE, PRUNED, RUNNING = "complete", "pruned", "running"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A point that was tried, or is being tried."""
+
+    point: Mapping[str, Any]
+    state: str
+    score: float | None  # None: none yet, or not a finite number
+    epochs: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "point": dict(self.point)}
+
+
+# (the dimensions, a seed, the number of the suggestion, the trials, how many) -> points
+Suggest = Callable[[Sequence[Mapping[str, Any]], int, int, Sequence[Trial], int], Sequence[Point]]
+
+
+@dataclass
+class Tpe:
+    space: Space
+    seed: int
+    epochs: int  # of the run
+    suggest: Suggest
+    startup: int = 10  # so many random points come first
+    past: Sequence[Trial] = ()  # of earlier runs
+    name = "tpe"
+
+    def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
+        trials = [*self.past, *self._trials(history)]
+        if sum(trial.state != RUNNING for trial in trials) < self.startup:
+            return random_points(self.space, self.seed, history, number, count)
+        return self.suggest(self.space.described(), self.seed, number, trials, count)
+
+    def _trials(self, history: History) -> list[Trial]:
+        found = []
+        for model, point in proposed(history).items():
+            if not self.space.has(point):
+                continue
+            epochs = len(history.epochs(model))
+            score = scores.best(history, model, epochs)
+            over = history.failed(model) or (history.stopped(model) and not waits(history, model))
+            if history.failed(model):
+                score = scores.WORST
+            state = (
+                COMPLETE if epochs >= self.epochs and not over else PRUNED if over or waits(history, model) else RUNNING
+            )
+            found.append(Trial(point, state, score if math.isfinite(score) else None, epochs))
+        return found

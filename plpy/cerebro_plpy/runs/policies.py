@@ -1,0 +1,39 @@
+"""The search policy of a run, made from its options."""
+
+from __future__ import annotations
+
+import json
+
+from cerebro_db.core.search import methods, read_space
+from cerebro_db.core.search.budget import Budget
+from cerebro_db.core.search.methods import Proposals
+from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.policy import Policy
+from cerebro_db.core.search.tpe import Suggest, Trial
+
+from .log import RunLog
+from .run import Run
+
+
+def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
+    """A replay repeats the decisions of the earlier run, and asks no policy."""
+    spec, search = run.options.get("search"), run.options.get("space")
+    if spec is None or "replay" in run.options:
+        return NeverStop()
+    if search is None:
+        return methods.policy_of(spec, run.epochs, log.planned_configurations())
+    given = log.given_architectures()
+    ids = read_space.model_ids(search["space"]) or sorted(given)
+    proposals = Proposals(
+        space=read_space.read(search["space"], {number: json.loads(given[number]) for number in ids}),
+        seed=run.seed,
+        at_once=search["at_once"],
+        suggest=suggest,
+        past=[Trial(**trial) for trial in search["past"]],
+    )
+    return methods.policy_of(spec, run.epochs, search["configurations"], proposals)
+
+
+def budget_of(run: Run) -> Budget:
+    """The budget that the run began with."""
+    return Budget.from_json(run.options.get("budget") or {})

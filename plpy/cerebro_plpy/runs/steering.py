@@ -1,0 +1,129 @@
+"""What a person asks of a run from any session: each request is a row, which the run's driver carries out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.events import Action, RunStatus
+from cerebro_db.core.parameters import changes, params
+from cerebro_db.core.search import steering
+from cerebro_db.core.search.decision import NewConfiguration, NewModel
+
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..definitions import custom_functions
+from .lifecycle import require_admin
+from .log import RunLog
+from .request import read_architecture
+from .run import require_countable
+
+ADD = "add_configuration"
+
+
+class Steered:
+    """A run that the caller may steer: an own one or, for an administrator, anybody's."""
+
+    def __init__(self, db: Database, run_id: int | None, owner: str | None) -> None:
+        self.db = db
+        self.log = RunLog.of_caller(db, run_id)
+        self.run = self.log.run
+        self.owner = self.log.whose(owner)
+        self.own = self.owner == relations.current_role(db)
+        if not self.own:
+            require_admin(db, self.run, self.owner, "steer")
+
+    def ask(self, action: Action, reason: str | None, **detail: Any) -> int:
+        """Put a request on record; returns its number."""
+        request = self.log.ask_for(self.owner, action, steering.checked_reason(reason), detail)
+        status = self.log.status(self.owner)
+        if status not in (RunStatus.RUNNING, RunStatus.CREATED):
+            whose = "" if self.own else f", called by {self.owner}"
+            self.db.notice(
+                f"run {self.run} is {status}: request {request} takes effect with"
+                f" SELECT cerebro.resume({self.run}){whose}."
+            )
+        return request
+
+    def meant(self, mst_key: int | None, model: int | None, done: str) -> steering.Standing:
+        return steering.meant(self.run, self.log.standings(self.owner), mst_key, model, done)
+
+
+@entry
+def stop_model(
+    db: Database, run: int, mst_key: int | None, reason: str | None, model: int | None, owner: str | None
+) -> int:
+    steered = Steered(db, run, owner)
+    return steered.ask(Action.STOP, reason, model=steered.meant(mst_key, model, steering.STOPPED).model)
+
+
+@entry
+def go_on(db: Database, run: int, mst_key: int | None, reason: str | None, model: int | None, owner: str | None) -> int:
+    steered = Steered(db, run, owner)
+    return steered.ask(Action.GO_ON, reason, model=steered.meant(mst_key, model, steering.GONE_ON).model)
+
+
+@entry
+def clone_model(
+    db: Database,
+    run: int,
+    mst_key: int | None,
+    changed: str | None,
+    reason: str | None,
+    model: int | None,
+    owner: str | None,
+) -> int:
+    steered = Steered(db, run, owner)
+    parent = steered.meant(mst_key, model, steering.CLONED)
+    configuration = None
+    if changed is not None:
+        given = json.loads(changed)
+        known = custom_functions.known(db)
+        texts = changes.changed(parent.compile_params, parent.fit_params, given, known)
+        configuration = NewConfiguration(*texts, chosen=given)
+    return steered.ask(Action.ADD, reason, new=NewModel(parent=parent.model, configuration=configuration).to_json())
+
+
+@entry
+def add_configuration(
+    db: Database,
+    run: int,
+    model_id: int | None,
+    compile_params: str | None,
+    fit_params: str | None,
+    reason: str | None,
+    owner: str | None,
+) -> int:
+    steered = Steered(db, run, owner)
+    if model_id is None:
+        raise InvalidArgument("model_id cannot be NULL: it is the number of the architecture that is to train.")
+    compiled = params.compile_params(compile_params, custom_functions.known(db))
+    params.fit_params(fit_params)
+    text = None
+    if model_id not in {standing.model_id for standing in steered.log.standings(steered.owner)}:
+        # Not yet of this run, but perhaps added to its table of architectures since.
+        table = relations.existing(db, steered.log.arch_table(steered.owner), ADD, "It should hold the architectures.")
+        found = read_architecture(db, table, model_id, ADD)
+        reading.for_outputs(compiled, found.translated)
+        model_id, text = None, found.given
+    new = NewModel(configuration=NewConfiguration(compile_params or "", fit_params or "", model_id, text))
+    return steered.ask(Action.ADD, reason, new=new.to_json())
+
+
+@entry
+def extend(db: Database, run: int, epochs: int | None, reason: str | None, owner: str | None) -> int:
+    steered = Steered(db, run, owner)
+    planned, segments = steered.log.size(steered.owner)
+    epochs = steering.checked_epochs(steered.run, planned, epochs)
+    require_countable(epochs, segments)
+    return steered.ask(Action.EXTEND, reason, epochs=epochs)
+
+
+@entry
+def set_budget(db: Database, run: int, budget: str | None, reason: str | None, owner: str | None) -> int:
+    steered = Steered(db, run, owner)
+    given = None if budget is None else json.loads(budget)
+    return steered.ask(Action.BUDGET, reason, **steering.checked_budget(given))

@@ -1,0 +1,95 @@
+-- The views on what was decided about runs, and on what people asked.  The head of 20_runs.sql says which rules hold
+-- for views.
+
+CREATE OR REPLACE VIEW cerebro.decisions WITH (security_barrier) AS
+SELECT d.run, d.decision_id, d.at, d.decision, d.model, m.mst_key, d.epoch, d.policy AS decided_by, d.reason,
+       -- Users may write rows of their own: whatever has no number is left out.
+       (SELECT string_agg(new.told ->> 'model', ', ' ORDER BY new.place)
+          FROM jsonb_array_elements(CASE jsonb_typeof(d.detail -> 'added')
+                                         WHEN 'array' THEN d.detail -> 'added'
+                                         ELSE '[]'
+                                    END) WITH ORDINALITY AS new (told, place)) AS added,
+       (SELECT string_agg(model.number, ', ' ORDER BY model.place)
+          FROM jsonb_array_elements_text(CASE jsonb_typeof(d.detail -> 'gone_on')
+                                              WHEN 'array' THEN d.detail -> 'gone_on'
+                                              ELSE '[]'
+                                         END) WITH ORDINALITY AS model (number, place)) AS gone_on,
+       d.request AS request_id, r.by AS requested_by, pg_get_userbyid(d.owner) AS owner
+  FROM cerebro.decision d
+  LEFT JOIN cerebro.model m ON m.run = d.run AND m.owner = d.owner AND m.model = d.model
+  LEFT JOIN cerebro.request r ON r.run = d.run AND r.owner = d.owner AND r.request_id = d.request
+ WHERE d.owner = (SELECT quote_ident(current_user)::regrole)
+    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+COMMENT ON VIEW cerebro.decisions IS
+'Each decision about a run or one of its models: what was decided, when, by whom, why, and which models it added.';
+COMMENT ON COLUMN cerebro.decisions.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.decisions.decision_id IS 'Number of the decision; later decisions have larger numbers.';
+COMMENT ON COLUMN cerebro.decisions.at IS 'When it was decided.';
+COMMENT ON COLUMN cerebro.decisions.decision IS
+'continue (the model trains on), stop, go on (a model that was stopped trains on), add (new models begin), extend (the '
+'run gets more epochs), budget (the run gets another budget) or refuse (a request cannot be carried out; reason says '
+'why).';
+COMMENT ON COLUMN cerebro.decisions.model IS
+'Number of the model within the run, from 1; NULL: the decision concerns the whole run.';
+COMMENT ON COLUMN cerebro.decisions.mst_key IS
+'Configuration of the model: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.decisions.epoch IS 'Number of epochs that the model had completed; NULL as model.';
+COMMENT ON COLUMN cerebro.decisions.decided_by IS
+'The name of the search policy, or rule (the option stop_when), request (a person) or budget (the budget was spent).';
+COMMENT ON COLUMN cerebro.decisions.reason IS 'Why.';
+COMMENT ON COLUMN cerebro.decisions.added IS 'Numbers of the models that the decision added; NULL: none.';
+COMMENT ON COLUMN cerebro.decisions.gone_on IS
+'Numbers of other models that were stopped and train on with this decision; NULL: none.';
+COMMENT ON COLUMN cerebro.decisions.request_id IS
+'The request that the decision answers, as in cerebro.requests; NULL: nobody asked.';
+COMMENT ON COLUMN cerebro.decisions.requested_by IS 'The user who asked; NULL: nobody.';
+COMMENT ON COLUMN cerebro.decisions.owner IS 'The user who owns the run.';
+
+CREATE OR REPLACE VIEW cerebro.requests WITH (security_barrier) AS
+SELECT r.run, r.request_id, r.at, r.by,
+       CASE WHEN r.action = 'add' AND r.detail #>> '{new,parent}' IS NOT NULL THEN 'clone' ELSE r.action END AS action,
+       m.model, m.mst_key,
+       CASE r.action
+            WHEN 'add' THEN concat_ws('; ', NULLIF(r.detail #>> '{new,configuration,compile_params}', ''),
+                                      NULLIF(r.detail #>> '{new,configuration,fit_params}', ''))
+            WHEN 'extend' THEN (r.detail ->> 'epochs') || ' epochs'
+            WHEN 'budget' THEN r.detail::text
+       END AS parameters,
+       r.reason,
+       CASE WHEN d.decision IS NULL THEN 'waiting' WHEN d.decision = 'refuse' THEN 'refused' ELSE 'done' END AS status,
+       d.at AS answered_at,
+       CASE WHEN d.decision = 'refuse' THEN d.reason END AS refusal,
+       d.decision_id, pg_get_userbyid(r.owner) AS owner
+  FROM cerebro.request r
+  LEFT JOIN cerebro.model m
+         ON m.run = r.run AND m.owner = r.owner
+        AND m.model = COALESCE(r.detail ->> 'model', r.detail #>> '{new,parent}')::integer
+  LEFT JOIN (SELECT DISTINCT ON (run, owner, request) run, owner, request, decision_id, decision, at, reason
+               FROM cerebro.decision
+              WHERE request IS NOT NULL
+              ORDER BY run, owner, request, decision_id) d
+         ON d.run = r.run AND d.owner = r.owner AND d.request = r.request_id
+ WHERE r.owner = (SELECT quote_ident(current_user)::regrole)
+    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+COMMENT ON VIEW cerebro.requests IS
+'What people asked of runs with cerebro.stop_model, go_on, clone_model, add_configuration, extend and set_budget, and '
+'what became of it.';
+COMMENT ON COLUMN cerebro.requests.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.requests.request_id IS 'Number of the request; later requests have larger numbers.';
+COMMENT ON COLUMN cerebro.requests.at IS 'When it was asked.';
+COMMENT ON COLUMN cerebro.requests.by IS 'The user who asked.';
+COMMENT ON COLUMN cerebro.requests.action IS 'stop, go on, clone, add, extend or budget.';
+COMMENT ON COLUMN cerebro.requests.model IS
+'The model that is to stop, to go on or to be cloned; NULL for other requests.';
+COMMENT ON COLUMN cerebro.requests.mst_key IS 'Configuration of that model.';
+COMMENT ON COLUMN cerebro.requests.parameters IS
+'The parameters of the new configuration, the new number of epochs, or the new budget.';
+COMMENT ON COLUMN cerebro.requests.reason IS 'Why, in the words of the user who asked.';
+COMMENT ON COLUMN cerebro.requests.status IS
+'waiting, done or refused. A request about a model in training waits for the end of its epoch. Requests about a run '
+'that no session drives wait for cerebro.resume(run).';
+COMMENT ON COLUMN cerebro.requests.answered_at IS 'When it was done or refused; NULL while it waits.';
+COMMENT ON COLUMN cerebro.requests.refusal IS 'Why it was refused; NULL if it was not.';
+COMMENT ON COLUMN cerebro.requests.decision_id IS
+'The decision that answers it, as in cerebro.decisions; NULL while it waits.';
+COMMENT ON COLUMN cerebro.requests.owner IS 'The user who owns the run.';

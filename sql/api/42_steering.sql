@@ -1,0 +1,133 @@
+-- Steering a run from any session.  Each function writes a row into cerebro.request, which the session that drives the
+-- run reads once a second.
+
+CREATE OR REPLACE FUNCTION cerebro._rule(query text, run bigint) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    found record;
+BEGIN
+    -- A loop takes one statement, which has rows.
+    FOR found IN EXECUTE query USING run LOOP
+        RETURN NEXT pg_catalog.row_to_json(found)::text;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION cerebro._rule(text, bigint) IS
+'Runs the query of the option stop_when on a run, and returns its rows as JSON. The session that drives the run calls it in
+another session of the same user.';
+
+CREATE OR REPLACE FUNCTION cerebro.stop_model(
+    run     bigint,
+    mst_key integer DEFAULT NULL,
+    reason  text    DEFAULT NULL,
+    model   integer DEFAULT NULL,
+    owner   name    DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.stop_model(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.stop_model(bigint, integer, text, integer, name) IS
+'Stops a model of a run at the end of its epoch, and returns the number of the request. The other models go on, and the
+segments are free for them. cerebro.go_on() lets the model train on later.
+
+The request takes effect when your transaction is committed. If no session drives the run, the request takes effect when
+cerebro.resume(run) continues it. cerebro.requests shows what became of it. The same holds for cerebro.go_on,
+cerebro.clone_model, cerebro.add_configuration, cerebro.extend and cerebro.set_budget.
+
+- mst_key: the configuration whose model is meant.
+- reason: why, in your words. The views show it.
+- model: the number of the model, if the configuration has several. cerebro.leaderboard shows both numbers.
+- owner: as in cerebro.cancel. Users can steer their own runs, members of cerebro_admin any run.';
+
+CREATE OR REPLACE FUNCTION cerebro.go_on(
+    run     bigint,
+    mst_key integer DEFAULT NULL,
+    reason  text    DEFAULT NULL,
+    model   integer DEFAULT NULL,
+    owner   name    DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.go_on(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.go_on(bigint, integer, text, integer, name) IS
+'Lets a model of a run that was stopped train on from its last state, until its last epoch. Returns the number of the
+request.
+
+- mst_key, reason, model, owner: as in cerebro.stop_model.';
+
+CREATE OR REPLACE FUNCTION cerebro.clone_model(
+    run     bigint,
+    mst_key integer DEFAULT NULL,
+    changes jsonb   DEFAULT NULL,
+    reason  text    DEFAULT NULL,
+    model   integer DEFAULT NULL,
+    owner   name    DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.clone_model(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.clone_model(bigint, integer, jsonb, text, integer, name) IS
+'Adds a model to a run that begins with the weights and the optimizer''s state of another model, its parent, and has
+other parameters. The parent trains on. A parent that is training is copied at the end of its epoch. Returns the number
+of the request.
+
+- changes: a JSON object, such as {"learning_rate": 0.001, "batch_size": 64}. Values for compile and fit parameters
+  replace those of the parent; other names are arguments of the optimizer. The architecture and the class of the
+  optimizer stay. NULL: the clone has the parameters of its parent, but sees the rows in another order.
+- mst_key, reason, model, owner: as in cerebro.stop_model; mst_key and model say which model is the parent.';
+
+CREATE OR REPLACE FUNCTION cerebro.add_configuration(
+    run            bigint,
+    model_id       integer,
+    compile_params text,
+    fit_params     text DEFAULT NULL,
+    reason         text DEFAULT NULL,
+    owner          name DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.add_configuration(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.add_configuration(bigint, integer, text, text, text, name) IS
+'Adds a configuration to a run. Its model begins from the start. Returns the number of the request.
+
+- model_id: the architecture: one of the run, or one that was added to the run''s table of architectures since.
+- compile_params, fit_params: as in a model selection table.
+- reason, owner: as in cerebro.stop_model.';
+
+CREATE OR REPLACE FUNCTION cerebro.extend(
+    run    bigint,
+    epochs integer,
+    reason text DEFAULT NULL,
+    owner  name DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.extend(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.extend(bigint, integer, text, name) IS
+'Gives all models of a run more epochs, as cerebro.resume(run, epochs) does, also while the run goes on. Returns the
+number of the request.
+
+- epochs: the new total number of epochs, larger than the planned one.
+- reason, owner: as in cerebro.stop_model.';
+
+CREATE OR REPLACE FUNCTION cerebro.set_budget(
+    run    bigint,
+    budget jsonb,
+    reason text DEFAULT NULL,
+    owner  name DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.set_budget(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.set_budget(bigint, jsonb, text, name) IS
+'Replaces the budget of a run. At the end of its budget a run begins nothing new and finishes. What the run has used so
+far counts. Returns the number of the request.
+
+- budget: a JSON object with limits: seconds, unit_hours (hours of work of one segment), hops and configurations, such
+  as {"seconds": 3600}. {}: no limit.
+- reason, owner: as in cerebro.stop_model.';

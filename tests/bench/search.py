@@ -1,0 +1,193 @@
+"""Searches: how long each method, and each rival, takes until it has a model as good as the best of the grid.
+
+A contender leaves a curve: after each epoch of a model the seconds since the call, the seconds that segments (or the
+rival's processes) have computed until then, and the model's validation accuracy.  Each repeat has a seed of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench import report
+from tests.bench.contenders import OUTPUT, script
+from tests.bench.stage import Contender, Measured, Stage
+from tests.bench.works import BATCHES, CROSS_ENTROPY, OPTIMIZERS, RATE_POINTS, RATES, Work
+from tests.sql.lab import Json, run
+
+Figures = list[tuple[Work, report.Repeats]]
+Curve = list[list[float]]  # seconds since the call, seconds of computation until then, accuracy
+
+GRID = "search, grid"
+WITHIN = 0.005  # half a point of accuracy
+HEAD = ("", "reached", "unit-seconds until", "of the grid's", "wall s until", "unit-seconds", "wall s", "best accuracy")
+POPULATION = 16  # of population-based training, whose models all train to the end
+
+
+def space_of(work: Work) -> Json:
+    return {
+        "architecture": [1],
+        "compile": {
+            "loss": CROSS_ENTROPY,
+            "metrics": ["accuracy"],
+            "optimizer": {"choice": list(OPTIMIZERS)},
+            "learning_rate": {"log_uniform": list(RATES), "points": RATE_POINTS},
+        },
+        "fit": {"batch_size": {"choice": list(BATCHES)}, "epochs": 1},
+    }
+
+
+def searching(name: str, method: Json) -> Contender:
+    seeds = itertools.count(1)
+
+    def contend(stage: Stage) -> Iterator[Measured]:
+        work, database = stage.work, stage.database
+        table = work.name.lower()
+        count = min(POPULATION, len(work.configurations)) if method["name"] == "pbt" else len(work.configurations)
+        named: Json = {
+            "method": json.dumps(method),
+            "configurations": count,
+            "objective": "val_accuracy",
+            "validation_table": f"{table}_packed_validation",
+            "options": json.dumps({"seed": next(seeds)}),
+        }
+        statement = f"SELECT cerebro.search(%s, %s, %s, %s, %s{''.join(f', {key} => %s' for key in named)})"
+        first = (f"{table}_packed", OUTPUT, f"{table}_arch", json.dumps(space_of(work)), work.epochs)
+        with contextlib.closing(database.lab.connect()) as session, stage.meter() as meter:
+            began = time.time()
+            ((number,),) = run(session, statement, *first, *named.values())
+        start, curve = curve_of(database.lab, number, began)
+        database.drop_models(OUTPUT)
+        yield Measured(name, meter.taken, start, more={"curve": curve})
+
+    return contend
+
+
+def curve_of(lab: Any, number: int, began: float) -> tuple[float, Curve]:
+    """The seconds until the first unit of a run, and its curve."""
+    units = lab(
+        "SELECT extract(epoch FROM finished_at)::float8, seconds, extract(epoch FROM started_at)::float8"
+        " FROM hop_timeline WHERE run = %s ORDER BY finished_at",
+        number,
+    )
+    epochs = lab(
+        "SELECT extract(epoch FROM max(t.finished_at))::float8 AS at, max(m.value)"
+        "  FROM hop_timeline t JOIN metric m USING (run, model, epoch)"
+        " WHERE t.run = %s AND m.dataset = 'validation' AND m.metric = 'accuracy' AND m.value IS NOT NULL"
+        " GROUP BY t.model, t.epoch ORDER BY at",
+        number,
+    )
+    curve, spent, place = [], 0.0, 0
+    for at, accuracy in epochs:
+        while place < len(units) and units[place][0] <= at:
+            spent += units[place][1]
+            place += 1
+        curve.append([at - began, spent, accuracy])
+    return min(unit[2] for unit in units) - began, curve
+
+
+def rival(name: str, module: str, needs: str) -> Contender:
+    seeds = itertools.count(1)
+
+    def contend(stage: Stage) -> Iterator[Measured]:
+        began = time.time()
+        for one in script(name, module, str(next(seeds)), needs=needs)(stage):
+            curve, spent = [], 0.0
+            for at, seconds, accuracy in sorted(one.more["epochs"]):
+                spent += seconds
+                curve.append([at - began, spent, accuracy])
+            yield Measured(name, one.taken, one.start, more={"curve": curve})
+
+    return contend
+
+
+METHODS: dict[str, Json] = {
+    "grid": {"name": "grid"},
+    "random": {"name": "random"},
+    "halving": {"name": "halving"},
+    "hyperband": {"name": "hyperband"},
+    "asha": {"name": "asha"},
+    "median": {"name": "median"},
+    "patience": {"name": "patience"},
+    "threshold": {"name": "threshold", "value": 0.5, "min_epochs": 2},
+    "tpe": {"name": "tpe"},
+    "asha-tpe": {"name": "asha", "sampler": "tpe"},
+    "pbt": {"name": "pbt"},
+    "evolution": {"name": "evolution"},
+}
+CONTENDERS: dict[str, Contender] = {
+    **{f"search-{key}": searching(f"search, {key}", method) for key, method in METHODS.items()},
+    "search-optuna": rival("Optuna: TPE, Hyperband", "optuna_search", "optuna"),
+    "search-ray": rival("Ray Tune: ASHA", "ray_search", "ray"),
+}
+
+
+# --- what came of it -------------------------------------------------------------------------------------
+
+
+def curves(measured: Sequence[Measured]) -> dict[str, Curve]:
+    return {one.contender: one.more["curve"] for one in measured if one.more.get("curve")}
+
+
+def until(curve: Curve, accuracy: float) -> list[float] | None:
+    """The first point of a curve that is as good."""
+    return next((point for point in curve if point[2] >= accuracy), None)
+
+
+def table(repeats: report.Repeats) -> str:
+    """Empty unless the grid took part, which says what has to be reached."""
+    rounds = [found for measured in repeats if GRID in (found := curves(measured))]
+    if not rounds:
+        return ""
+    grids = [found[GRID] for found in rounds]
+    whole = statistics.mean(curve[-1][1] for curve in grids)
+    rows = []
+    for name in dict.fromkeys(name for found in rounds for name in found):
+        mine = [(found[name], max(point[2] for point in found[GRID]) - WITHIN) for found in rounds if name in found]
+        reached = [point for curve, target in mine if (point := until(curve, target)) is not None]
+        cells = [f"{len(reached)} of {len(mine)}"]
+        if reached:
+            units = statistics.mean(point[1] for point in reached)
+            cells += [f"{units:.1f}", f"{units / whole:.2f}", f"{statistics.mean(point[0] for point in reached):.1f}"]
+        else:
+            cells += ["–"] * 3
+        cells += [
+            f"{statistics.mean(curve[-1][1] for curve, _ in mine):.1f}",
+            f"{statistics.mean(curve[-1][0] for curve, _ in mine):.1f}",
+            f"{statistics.mean(max(point[2] for point in curve) for curve, _ in mine):.4f}",
+        ]
+        rows.append([name, *cells])
+    note = (
+        "Until a model has the grid's best validation accuracy less half a point: means over the seeds that got there."
+    )
+    return f"{report.table(HEAD, rows)}\n\n{note}"
+
+
+def draw(figures: Figures, path: Path) -> None:
+    """Draw the best accuracy so far against the time, for each work; the first seed."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(
+        1, len(figures), figsize=(4.5 * len(figures), 3.2), layout="constrained", squeeze=False
+    )
+    for axes, (work, repeats) in zip(panels[0], figures):
+        for name, curve in curves(repeats[0]).items():
+            best = list(itertools.accumulate((point[2] for point in curve), max))
+            times = [point[0] for point in curve]
+            axes.step([*times], [*best], where="post", label=name)
+        axes.set_xscale("log")
+        axes.set_xlabel("s")
+        axes.set_ylabel("best validation accuracy")
+        axes.set_title(work.name.removeprefix("search_"))
+    panels[0][-1].legend(fontsize="x-small")
+    figure.savefig(path, dpi=80)
+    pyplot.close(figure)

@@ -1,0 +1,281 @@
+"""Searches in SQL: architectures with parameters, and runs that propose their configurations."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.sql.lab import CROSS, Lab, eventually, layer, sequential
+
+TEMPLATE = sequential(
+    [4],
+    {"repeat": "$depth", "layers": [layer("Dense", "hidden", units="$width", activation="relu")]},
+    layer("Dense", "out", units=3, activation="softmax"),
+)
+GRID = "{'width': [4, 8], 'depth': [0, 2]}"
+
+
+@pytest.fixture(scope="module")
+def flowers(lab: Lab) -> Lab:
+    """With an architecture with parameters (model_id 1 of towers), and three that were made of it."""
+    lab.iris(segments=2)
+    lab("SELECT load_keras_model('towers', %s, NULL, 'tower')", json.dumps(TEMPLATE))
+    generate(lab, "filled", "towers", [1], arch_params_grid=GRID)
+    return lab
+
+
+def refused(lab: Lab, statement: str, *values: Any) -> psycopg2.Error:
+    with pytest.raises(psycopg2.Error) as raised:
+        lab(statement, *values)
+    return raised.value
+
+
+# -- architectures with parameters -----------------------------------------------------------------------
+
+
+def generate(lab: Lab, table: str, arch: str, ids: list[int], **more: Any) -> None:
+    arguments = {
+        "compile_params_grid": "{'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'lr': [0.1, 0.01]}]}",
+        "fit_params_grid": "{'batch_size': [16]}",
+        **more,
+    }
+    named = "".join(f", {name} => %s" for name in arguments)
+    lab(f"SELECT generate_model_configs('{arch}', '{table}', %s{named})", ids, *arguments.values())
+
+
+def test_a_grid_fills_the_parameters_of_an_architecture(flowers: Lab) -> None:
+    found = flowers("SELECT model_id, name, json_array_length(model_arch #> '{config,layers}') FROM towers ORDER BY 1")
+    assert found[0] == (1, "tower", 3)
+    assert [(row[1], row[2]) for row in found[1:]] == [
+        ("tower (depth = 0, width = 4)", 2),  # without a hidden layer, the other width makes the same architecture
+        ("tower (depth = 2, width = 4)", 4),
+        ("tower (depth = 2, width = 8)", 4),
+    ]
+    assert flowers("SELECT model_id, count(*) FROM filled GROUP BY 1 ORDER BY 1") == [(2, 2), (3, 2), (4, 2)]
+    generate(flowers, "filled", "towers", [1], arch_params_grid=GRID)
+    assert flowers("SELECT count(*) FROM towers") == [(4,)], "the same architecture is not added again"
+    assert flowers("SELECT count(*) FROM filled") == [(6,)]
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        (None, "the architecture 1 has the parameter depth"),
+        ("{'width': [4], 'depth': [1], 'hight': [1]}", "has the parameter hight"),
+        ("{'width': [0], 'depth': [1]}", "with depth = 1, width = 0: config.layers"),
+        ("{'width': [{'class_name': 'Lambda'}], 'depth': [1]}", "not allowed here"),
+        ("{'width': [4], 'depth': [-1]}", "repeat must be a whole number"),
+    ],
+)
+def test_a_wrong_grid_changes_nothing(flowers: Lab, grid: str | None, said: str) -> None:
+    before = flowers("SELECT count(*) FROM towers")
+    with pytest.raises(psycopg2.Error) as raised:
+        generate(flowers, "never", "towers", [1], arch_params_grid=grid)
+    assert said in str(raised.value)
+    assert flowers("SELECT count(*) FROM towers") == before and flowers("SELECT to_regclass('never')") == [(None,)]
+
+
+def test_an_architecture_with_parameters_cannot_have_weights_nor_be_trained_as_it_is(flowers: Lab) -> None:
+    error = refused(flowers, "SELECT load_keras_model('towers', %s, '\\x00000000')", json.dumps(TEMPLATE))
+    assert "with parameters (depth, width) cannot have model_weights" in str(error)
+    flowers.selection("unfilled", [(1, f"optimizer='sgd', {CROSS}", "batch_size=16")], arch="towers")
+    error = refused(flowers, "SELECT fit('train', 'm', 'unfilled', 1)")
+    assert "has parameters depth, width without a value" in str(error)
+    assert "arch_params_grid" in str(error)
+
+
+# -- runs that propose their configurations ----------------------------------------------------------------
+
+SPACE = {
+    "architecture": [1],
+    "arch_params": {"width": {"integer": [4, 12], "step": 4}, "depth": {"integer": [0, 2]}},
+    "compile": {
+        "loss": "categorical_crossentropy",
+        "metrics": ["accuracy"],
+        "optimizer": {"choice": ["Adam", "SGD"]},
+        "learning_rate": {"log_uniform": [0.001, 0.5]},
+        "momentum": {"uniform": [0, 0.9], "when": {"optimizer": "SGD"}},
+    },
+    "fit": {"batch_size": {"choice": [16, 32]}},
+}
+
+
+def search(lab: Lab, output: str, space: Any = SPACE, epochs: int = 4, **more: Any) -> int:
+    given = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in more.items()}
+    named = "".join(f", {name} => %s" for name in given)
+    statement = f"SELECT cerebro.search('train', '{output}', 'towers', %s, {epochs}{named})"
+    return lab.value(statement, json.dumps(space), *given.values())
+
+
+@pytest.fixture(scope="module")
+def halved(flowers: Lab) -> int:
+    """A search by ASHA over architectures with parameters."""
+    method = {"name": "asha", "reduction": 2}
+    return search(
+        flowers, "halved", method=method, configurations=8, validation_table="val", objective="val_accuracy",
+        options={"deterministic": True, "seed": 4},
+    )  # fmt: skip
+
+
+def test_a_search_tries_points_and_stops_most_of_them(flowers: Lab, halved: int) -> None:
+    found = flowers(
+        "SELECT mst_key, status, reason, epochs_done, stopped_by, chosen, compile_params, fit_params FROM leaderboard"
+        " WHERE run = %s ORDER BY rank", halved,
+    )  # fmt: skip
+    assert len(found) == 8
+    finished = [row for row in found if row[1] == "finished"]
+    assert 1 <= len(finished) <= 4 and all(row[3] == 4 for row in finished)
+    for key, status, reason, epochs, by, chosen, compiled, fit in found:
+        assert chosen["optimizer"] in ("Adam", "SGD") and ("momentum" in chosen) == (chosen["optimizer"] == "SGD")
+        assert repr(chosen["learning_rate"])[:8] in compiled and fit == f"batch_size={chosen['batch_size']}"
+        if status == "stopped":
+            assert reason.startswith("waits at rung ") and by == "asha (random)" and epochs in (1, 2), (key, reason)
+    assert flowers("SELECT count(*) FROM halved") == [(8,)]
+    architectures = flowers("SELECT json_array_length(model_arch #> '{config,layers}') FROM halved ORDER BY mst_key")
+    chosen = dict(flowers("SELECT mst_key, chosen FROM leaderboard WHERE run = %s", halved))
+    assert [count for (count,) in architectures] == [chosen[key]["depth"] + 2 for key in sorted(chosen)]
+
+
+def test_the_decisions_of_a_search_are_on_record(flowers: Lab, halved: int) -> None:
+    found = flowers("SELECT decision, count(*) FROM decision WHERE run = %s GROUP BY 1", halved)
+    counts = dict(found)
+    assert counts["add"] == 8 and counts["stop"] >= 4
+
+
+def test_a_search_is_replayed(flowers: Lab, halved: int) -> None:
+    again = search(flowers, "again", validation_table="val", configurations=1, options={"replay": halved})
+    assert flowers.weights("again") == flowers.weights("halved")
+    told = "SELECT mst_key, chosen, epochs_done, objective_value FROM leaderboard WHERE run = %s ORDER BY 1"
+    assert flowers(told, again) == flowers(told, halved)
+
+
+def test_the_option_search_stops_models_of_a_fit(flowers: Lab) -> None:
+    generate(flowers, "many", "towers", [1], arch_params_grid="{'width': [4], 'depth': [1]}",
+             compile_params_grid="{'loss': ['categorical_crossentropy'], 'optimizer_params_list': "
+             "[{'optimizer': ['sgd'], 'lr': [0.5, 0.1, 0.01, 0.001, 0.0001, 0.00001]}]}")  # fmt: skip
+    run = flowers.fit("train", "kept", "many", 4, options={"search": {"name": "halving", "reduction": 2}, "seed": 1})
+    found = dict(flowers("SELECT epochs_done, count(*) FROM leaderboard WHERE run = %s GROUP BY 1", run))
+    assert found == {1: 3, 2: 2, 4: 1}
+
+
+def test_population_based_training_copies_and_changes_models(flowers: Lab) -> None:
+    space = {
+        "architecture": [2],
+        "compile": {
+            "loss": "categorical_crossentropy",
+            "optimizer": "Adam",
+            "learning_rate": {"log_uniform": [0.0001, 0.1]},
+        },
+        "fit": {"batch_size": {"choice": [16, 32]}},
+    }
+    run = search(flowers, "bred", space, epochs=4, method="pbt", configurations=4, options={"seed": 2})
+    found = flowers("SELECT model, parent, chosen, status, reason, epochs_done FROM leaderboard WHERE run = %s", run)
+    points = {row[0]: row[2] for row in found}
+    children = [row for row in found if row[1] is not None]
+    assert children
+    for _, parent, chosen, *_ in children:
+        factor = chosen["learning_rate"] / points[parent]["learning_rate"]
+        assert factor == pytest.approx(1.2, rel=0.01) or factor == pytest.approx(1 / 1.2, rel=0.01) or chosen[
+            "learning_rate"] in (0.0001, 0.1)  # fmt: skip
+    assert sum(row[5] for row in found) == 4 * 4, "each place trains four epochs"
+
+
+def test_tpe_suggests_points_and_starts_from_the_past(flowers: Lab, halved: int) -> None:
+    flowers.told()
+    method = {"name": "tpe", "startup": 6}
+    run = search(
+        flowers, "suggested", method=method, configurations=4, at_once=2, start_from="past", epochs=1,
+        validation_table="val", objective="val_accuracy", options={"seed": 3},
+    )  # fmt: skip
+    said = [text for text in flowers.told() if "start_from" in text]
+    assert any(f"run {halved} on the same table: 8 configurations with val_accuracy" in text for text in said), said
+    found = flowers("SELECT chosen FROM leaderboard WHERE run = %s", run)
+    assert len(found) == 4
+    assert flowers("SELECT DISTINCT policy FROM decision WHERE run = %s", run) == [("tpe",)]
+
+
+def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:
+    """What is proposed after the resume is what would have been proposed without the cancel."""
+    given = {"method": "random", "configurations": 6, "at_once": 2, "options": {"deterministic": True, "seed": 9}}
+    whole = search(flowers, "whole", **given)
+    run = search(flowers, "parts", epochs=4, wait=False, **given)
+    eventually(lambda: flowers.value("SELECT count(*) FROM hop WHERE run = %s", run) > 5, 60)
+    flowers("SELECT cancel(%s)", run)
+    eventually(lambda: flowers.status(run) == "cancelled", 30)
+    assert flowers.value("SELECT count(*) FROM configuration WHERE run = %s", run) < 6
+    flowers("SELECT resume(%s)", run)
+    assert flowers.weights("parts") == flowers.weights("whole")
+    told = "SELECT mst_key, chosen FROM leaderboard WHERE run = %s ORDER BY 1"
+    assert flowers(told, run) == flowers(told, whole)
+
+
+def test_one_bad_point_fails_alone(flowers: Lab) -> None:
+    """A point that nobody can know to be bad before it trains: the loss of its rate is not finite."""
+    space = {
+        "architecture": [2],
+        "compile": {"loss": "mse", "optimizer": "sgd", "learning_rate": {"choice": [0.01, 1e38]}},
+    }
+    run = search(flowers, "partly", space, epochs=2, method="grid", options={"seed": 1})
+    found = dict(flowers("SELECT (chosen ->> 'learning_rate')::float8, status FROM leaderboard WHERE run = %s", run))
+    assert found == {0.01: "finished", 1e38: "failed"}
+
+
+LOSS = {"loss": "categorical_crossentropy"}
+RATE = {"learning_rate": {"log_uniform": [0.01, 0.1]}}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"space": None}, "a space is a JSON object that is not empty"),
+        ({"space": {}}, "a space is a JSON object that is not empty"),
+        ({"space": {"compile": LOSS, "architecture": [2]}}, "there is nothing to search"),
+        ({"space": {"compile": {**LOSS, **RATE}}}, "arch_params: model_id 1 has the parameter depth"),
+        ({"space": {"compile": {**LOSS, **RATE}, "architecture": [77]}}, "names architecture 77, which towers"),
+        ({"space": {"compile": {**LOSS, "lr": {"log_uniform": [0, 1]}}}}, "search space, at compile.lr.log_uniform"),
+        ({"space": {"compile": {**LOSS, **RATE, "beta_9": 1}, "architecture": [2]}}, "beta_9 is not currently"),
+        ({"method": "ashes"}, "there is no search method 'ashes'"),
+        ({"method": "{asha}"}, "method is not valid JSON"),
+        ({"method": {"name": "asha", "reduction": 0}}, "it must be at least 1.1"),
+        ({"method": "grid"}, "compile.learning_rate: a grid needs a list of values"),
+        ({"configurations": None}, "configurations is NULL; 'asha' needs to know how many"),
+        ({"configurations": 0}, "configurations is 0"),
+        ({"at_once": 0}, "at_once is 0"),
+        ({"method": "pbt", "at_once": 2}, "at_once cannot be given with 'pbt'"),
+        ({"epochs": 0}, "epochs is 0; it must be at least 1"),
+        ({"evaluate_every": 9}, "evaluate_every is 9; it must be between 1 and epochs (4)"),
+        ({"evaluate_every": 2, "validation_table": "val"}, "'asha' compares models from epoch 1 on"),
+        ({"objective": "val_accuracy"}, "objective 'val_accuracy' cannot be used: the run has no validation table"),
+        ({"objective": "auc"}, "not compile 'auc'"),
+        ({"start_from": "future"}, "start_from is 'future'; it can only be 'past'"),
+        ({"start_from": "past"}, "'asha' cannot start from the past"),
+        ({"options": {"search": "asha"}}, "has no option 'search'"),
+        ({"options": {"objective": "loss"}, "objective": "loss"}, "objective is given as an argument and as an option"),
+        ({"options": {"replay": 987654321}}, "there is no run 987654321"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_before_anything_is_on_record(flowers: Lab, more: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"space": SPACE, "configurations": 2, "epochs": 4, **more}
+    space, epochs = given.pop("space"), given.pop("epochs")
+    before = flowers("SELECT count(*) FROM run")
+    with pytest.raises(psycopg2.Error) as raised:
+        search(flowers, "refused", space, epochs, **given)
+    assert said in f"{raised.value.diag.message_primary} {raised.value.diag.message_hint}", raised.value
+    assert flowers("SELECT count(*) FROM run") == before and "refused" not in flowers.tables()
+
+
+@pytest.mark.parametrize(
+    ("option", "more", "said"),
+    [
+        ("tpe", {}, "proposes configurations, which cerebro.search() does"),
+        ({"name": "threshold"}, {}, "needs 'value'"),
+        ("asha", {"validation_table": "val", "metrics_compute_frequency": 2}, "compares models from epoch 1 on"),
+    ],
+)
+def test_a_fit_refuses_what_only_a_search_can_do(flowers: Lab, option: Any, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(psycopg2.Error) as raised:
+        flowers.fit("train", "refused", "filled", 2, options={"search": option}, **more)
+    assert said in str(raised.value)
