@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 #
-# `make install PG_CONFIG=/path/to/pg_config` installs the extension with PGXS. Without PGXS (Debian's package
+# `make install PG_CONFIG=/path/to/pg_config` installs the extensions with PGXS. Without PGXS (Debian's package
 # postgresql-server-dev-NN) it copies the same files.
 
 EXTENSION = cerebro_db
@@ -8,9 +8,12 @@ EXTENSION = cerebro_db
 RELEASE  := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(EXTENSION).control)
 PG_CONFIG ?= pg_config
 
+# The second extension, with MADlib's names. MADLIB_SCHEMA=… gives it another schema than madlib.
+MADLIB   := $(EXTENSION)_madlib
+
 BUILT    := build/extension
-DATA_built := $(BUILT)/$(EXTENSION)--$(RELEASE).sql \
-             $(patsubst migrations/%,$(BUILT)/%,$(wildcard migrations/$(EXTENSION)--*--*.sql))
+DATA_built := $(BUILT)/$(EXTENSION)--$(RELEASE).sql $(BUILT)/$(MADLIB)--$(RELEASE).sql $(BUILT)/$(MADLIB).control \
+             $(patsubst migrations/%,$(BUILT)/%,$(wildcard migrations/$(EXTENSION)*--*--*.sql))
 EXTRA_CLEAN = build
 
 # The folder of the Python code that the server loads, and the interpreter of the trainer's environment. Both are
@@ -18,6 +21,7 @@ EXTRA_CLEAN = build
 CEREBRO_DIR    ?= $(SHAREDIR)/$(EXTENSION)/python
 TRAINER_PYTHON ?= $(abspath $(CEREBRO_DIR)/../trainer/bin/python)
 ASSEMBLE = python3 -I cerebro_db/embedded/extension.py
+ASSEMBLE_SQL = $(ASSEMBLE) scripts --code '$(CEREBRO_DIR)' $(if $(MADLIB_SCHEMA),--madlib-schema '$(MADLIB_SCHEMA)')
 
 .DEFAULT_GOAL := help
 
@@ -32,7 +36,7 @@ else
 .PHONY: all install uninstall clean
 all: $(DATA_built)
 install: install-code
-	$(ASSEMBLE) scripts --to '$(DESTDIR)$(SHAREDIR)/extension' --code '$(CEREBRO_DIR)'
+	$(ASSEMBLE_SQL) --to '$(DESTDIR)$(SHAREDIR)/extension'
 uninstall: uninstall-code
 	rm -f '$(DESTDIR)$(SHAREDIR)/extension/$(EXTENSION).control' $(patsubst $(BUILT)/%,'$(DESTDIR)$(SHAREDIR)/extension/%',$(DATA_built))
 clean:
@@ -44,7 +48,7 @@ $(DATA_built): assembled ;
 
 .PHONY: assembled install-code uninstall-code known-server
 assembled: known-server
-	@$(ASSEMBLE) scripts --to $(BUILT) --code '$(CEREBRO_DIR)'
+	@$(ASSEMBLE_SQL) --to $(BUILT)
 
 install-code: known-server
 	$(ASSEMBLE) code --to '$(DESTDIR)$(CEREBRO_DIR)' --trainer-python '$(TRAINER_PYTHON)'

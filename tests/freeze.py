@@ -32,7 +32,8 @@ def changed(folder: Path, list_: Path, version: str) -> list[str]:
         for name, digest in frozen.items()
         if not (folder / name).exists() or sha256(folder / name) != digest
     ]
-    for file in sorted(folder.glob(f"{extension.NAME}--*.sql")):
+    scripts = {file for one in extension.EXTENSIONS for file in folder.glob(f"{one.name}--*.sql")}
+    for file in sorted(scripts):
         target = file.stem.rpartition("--")[2]
         if file.name not in frozen and target != version:
             wrong.append(f"{file.name} leads to {target}, which is not being made ({version}), but is not frozen")
@@ -42,14 +43,19 @@ def changed(folder: Path, list_: Path, version: str) -> list[str]:
 def freeze(sources: extension.Sources, folder: Path, list_: Path) -> list[str]:
     """Freezes the version of the sources, and returns the names of the files that this has added."""
     frozen = released(list_)
-    whole = folder / f"{extension.NAME}--{sources.version}.sql"
-    if whole.name in frozen:
-        raise SystemExit(f"{sources.version} is released already")
-    whole.write_text(extension.install_script(sources), encoding="utf-8")
-    steps = sorted(folder.glob(f"{extension.NAME}--*--{sources.version}.sql"))
-    for step in steps:  # the line @api@ stands for the functions and views of this version, not of a later one
-        step.write_text(extension.upgrade_script(sources, step), encoding="utf-8")
-    new = [file.name for file in (whole, *steps) if file.name not in frozen]
+    files = []
+    for one in extension.EXTENSIONS:
+        if not one.is_in(sources):
+            continue
+        whole = folder / f"{one.name}--{sources.version}.sql"
+        if whole.name in frozen:
+            raise SystemExit(f"{sources.version} is released already")
+        whole.write_text(extension.install_script(sources, one), encoding="utf-8")
+        steps = one.scripts_in(folder, sources.version)
+        for step in steps:  # the line @api@ stands for the functions and views of this version, not of a later one
+            step.write_text(extension.upgrade_script(sources, step, one), encoding="utf-8")
+        files += [whole, *steps]
+    new = [file.name for file in files if file.name not in frozen]
     with open(list_, "a") as out:
         out.writelines(f"{sha256(folder / name)}  {name}\n" for name in new)
     return new

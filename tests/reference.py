@@ -1,4 +1,4 @@
-"""Writes the reference pages in docs/reference/ from the table of options and from the comments in a live database.
+"""Writes the reference pages in docs/reference/ from the tables in the code and from the comments in a live database.
 
 python -m tests.reference
 
@@ -17,6 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cerebro_db.core.madlib.functions import FUNCTIONS as MADLIB
+from cerebro_db.core.madlib.functions import Function
+from cerebro_db.core.madlib.tables import TABLES
 from cerebro_db.core.options import OPTIONS, Option
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
@@ -101,6 +104,7 @@ def pages(connection: Any) -> dict[str, str]:
         "parameters.md": parameters_page(),
         "views.md": views_page(columns(connection)),
         "functions.md": functions_page(functions(connection)),
+        "madlib.md": madlib_page(),
     }
 
 
@@ -279,6 +283,34 @@ def functions_page(found: dict[str, list[tuple[str, str | None]]]) -> str:
             lines += ["", f"### cerebro.{name}"]
             for signature, comment in found[name]:
                 lines += ["", "```sql", signature, "```", "", plain(comment or "")]
+    return "\n".join(lines) + "\n"
+
+
+# -- MADlib ------------------------------------------------------------------------------------------------------
+
+
+def madlib_page() -> str:
+    lines = [
+        *head("MADlib's functions", "cerebro_db/core/madlib"),
+        "The extension `cerebro_db_madlib` has the deep-learning functions of MADlib 2.1 in the schema `madlib`, with",
+        "the same arguments and results. A test compares this page with an installed extension.",
+        "[madlib.md](../madlib.md) says how to move over, and what is different.",
+    ]
+    for topic in dict.fromkeys(one.topic for one in MADLIB):
+        lines += ["", f"## {topic}"]
+        for name in dict.fromkeys(one.name for one in MADLIB if one.topic == topic):
+            lines += ["", f"### madlib.{name}"]
+            alike: dict[str, list[Function]] = {}
+            for one in MADLIB:
+                if one.name == name:
+                    alike.setdefault(one.here, []).append(one)
+            for here, overloads in alike.items():
+                lines += ["", "```sql", *(one.written() for one in overloads), "```", "", plain(here)]
+    lines += ["", "## Tables", "", "Columns of ours come after those of MADlib.", ""]
+    lines += ["| table | columns of MADlib | columns of ours | here |", "|---|---|---|---|"]
+    for table in TABLES:
+        columns = "<br>".join(f"`{name}` {kind}" for name, kind in table.types)
+        lines.append(f"| `{table.made_by}`: {table.name} | {columns} | {table.more} | {plain(table.here)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -56,11 +56,14 @@ class Geometry:
 
     The sizes of buffers differ by at most one row.  Every segment has the same number of buffers, and the larger
     buffers come first, so the rows of segments differ by at most one, too.
+
+    ``filled``: instead, each buffer but the last is full, as in MADlib; of a table on one segment only.
     """
 
     rows: int
     segments: int
     buffers: int
+    filled: bool = False
 
     @property
     def buffer_size(self) -> int:
@@ -68,6 +71,8 @@ class Geometry:
         return math.ceil(self.rows / self.buffers)
 
     def size(self, buffer: int) -> int:
+        if self.filled:
+            return min(self.buffer_size, self.rows - buffer * self.buffer_size)
         least, larger = divmod(self.rows, self.buffers)
         return least + (buffer < larger)
 
@@ -75,9 +80,9 @@ class Geometry:
         return buffer % self.segments
 
 
-def geometry(rows: int, segments: int, rows_per_buffer: int) -> Geometry:
+def geometry(rows: int, segments: int, rows_per_buffer: int, filled: bool = False) -> Geometry:
     rounds = math.ceil(rows / (segments * rows_per_buffer))
-    return Geometry(rows, segments, segments * rounds)
+    return Geometry(rows, segments, segments * rounds, filled and segments == 1)
 
 
 def default_rows_per_buffer(bytes_per_row: int, rows: int, segments: int) -> int:
@@ -205,12 +210,12 @@ class ClassEncoder:
 
     dtype = "int16"
 
-    def __init__(self, indices: dict[str, int], classes: int) -> None:
+    def __init__(self, indices: dict[str | None, int], classes: int) -> None:
         self.indices = indices
         self.shape = (classes,)
         self._picked: list[int] = []
 
-    def add(self, labels: Iterable[str]) -> None:
+    def add(self, labels: Iterable[str | None]) -> None:
         try:
             self._picked.extend([self.indices[label] for label in labels])
         except KeyError as missing:

@@ -64,7 +64,7 @@ class Preparation(abc.ABC):
         """By how much values are divided when the trainer reads them."""
         return 1.0
 
-    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str, int]) -> Encoder:
+    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str | None, int]) -> Encoder:
         """Collects the values of rows and gives them back as the bytes of a buffer."""
         return ArrayEncoder(shape, dtype, self.factor(dtype))
 
@@ -132,12 +132,13 @@ class OneHot(Preparation):
     kind = "one_hot"
     target = "class"
     type: str  # the column's SQL type
-    labels: tuple[str, ...] = ()  # as text, in the type's order; classes declared beyond them have no label yet
+    # As text, in the type's order, NULL (None) first if it is a label; classes declared beyond them have no label yet.
+    labels: tuple[str | None, ...] = ()
 
     def dtype(self, integers: bool) -> str:
         return ClassEncoder.dtype
 
-    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str, int]) -> Encoder:
+    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str | None, int]) -> Encoder:
         return ClassEncoder(spellings, shape[0])
 
     @property
@@ -147,8 +148,13 @@ class OneHot(Preparation):
     def check(self) -> None:
         if not isinstance(self.type, str) or not self.type:
             raise ValueError("'type' must be the name of a type")
-        if not all(isinstance(label, str) for label in self.labels) or len(set(self.labels)) < len(self.labels):
+        texts = self.labels[1:] if self.null_is_a_class else self.labels
+        if not all(isinstance(label, str) for label in texts) or len(set(texts)) < len(texts):
             raise ValueError("'labels' must be different texts")
+
+    @property
+    def null_is_a_class(self) -> bool:
+        return self.labels[:1] == (None,)
 
 
 @known

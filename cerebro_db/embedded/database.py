@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg2 import sql
 
-from .extension import NAME
+from .extension import EXTENSIONS, MAIN
 from .files import DATABASE
 
 
@@ -24,18 +24,22 @@ def create_database(connection: Any) -> None:
 def equip(connection: Any, version: str, recreate: bool = False) -> str:
     """Brings the extension in the database of a superuser's connection to ``version``.
 
+    The extension with MADlib's names, which users create themselves, is brought along if the database has it.
     Returns what was done: created, updated, recreated or unchanged.
     """
-    name = sql.Identifier(NAME)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (NAME,))
-        found = cursor.fetchone()
-        if found is not None and not recreate:
-            if found[0] == version:
-                return "unchanged"
-            cursor.execute(sql.SQL("ALTER EXTENSION {} UPDATE TO {}").format(name, sql.Literal(version)))
-            return "updated"
-        if found is not None:
-            cursor.execute(sql.SQL("DROP EXTENSION {} CASCADE").format(name))
-        cursor.execute(sql.SQL("CREATE EXTENSION {} CASCADE").format(name))
-        return "created" if found is None else "recreated"
+        cursor.execute(
+            "SELECT extname, extversion FROM pg_extension WHERE extname = ANY (%s)", ([e.name for e in EXTENSIONS],)
+        )
+        found = dict(cursor.fetchall())
+        if MAIN.name in found and not recreate:
+            for name in [one.name for one in EXTENSIONS if found.get(one.name, version) != version]:
+                cursor.execute(
+                    sql.SQL("ALTER EXTENSION {} UPDATE TO {}").format(sql.Identifier(name), sql.Literal(version))
+                )
+            return "unchanged" if set(found.values()) == {version} else "updated"
+        if found:
+            cursor.execute(sql.SQL("DROP EXTENSION {} CASCADE").format(sql.Identifier(MAIN.name)))
+        for name in [one.name for one in EXTENSIONS if one is MAIN or one.name in found]:
+            cursor.execute(sql.SQL("CREATE EXTENSION {} CASCADE").format(sql.Identifier(name)))
+        return "recreated" if found else "created"

@@ -1,4 +1,4 @@
-"""Assembles the extension from its pieces and installs it, for ``make install`` and for ``cerebro up``.
+"""Assembles the two extensions from their pieces and installs them, for ``make install`` and for ``cerebro up``.
 
 It needs Python 3.9 and the standard library only, because the Makefile runs it as a plain script on servers that have
 nothing else.
@@ -20,11 +20,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAME = "cerebro_db"
-HEADER = f'\\echo Use "CREATE EXTENSION {NAME} CASCADE" to load this file. \\quit\n'
+HEADER = '\\echo Use "CREATE EXTENSION {} CASCADE" to load this file. \\quit\n'
 MARK = re.compile(r"^([ \t]*)@cerebro@[ \t]*$", re.MULTILINE)
 API_MARK = re.compile(r"^@api@[ \t]*$", re.MULTILINE)
-# Folders of pieces, in the order of installation: what runs once, then what may run again.
-RUN_ONCE, REPLACEABLE = ("", "schema"), ("api",)  # "": a script that is not split, such as a frozen release
+SCHEMA = re.compile(r"^schema\s*=.*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Extension:
+    """One extension: its control file, and the folders of its pieces below ``sql/`` in the order of installation."""
+
+    name: str
+    control: str
+    run_once: tuple[str, ...]
+    replaceable: tuple[str, ...]  # pieces that may run again
+
+    def is_in(self, sources: Sources) -> bool:
+        return (sources.root / self.control).exists()
+
+    def scripts_in(self, folder: Path, version: str = "*") -> list[Path]:
+        """Its upgrade scripts to a version in a folder."""
+        return sorted(folder.glob(f"{self.name}--*--{version}.sql"))
+
+
+# "": a script that is not split, such as a frozen release
+MAIN = Extension(NAME, f"{NAME}.control", ("", "schema"), ("api",))
+MADLIB = Extension(f"{NAME}_madlib", f"sql/madlib/{NAME}_madlib.control", ("madlib/schema",), ("madlib",))
+EXTENSIONS = (MAIN, MADLIB)
 
 
 @dataclass(frozen=True)
@@ -70,36 +92,54 @@ def expand(text: str, code: str) -> str:
     return expanded
 
 
-def scripts(sources: Sources, code: str) -> dict[str, str]:
-    """File name to text: the install script and the upgrade scripts, as PostgreSQL reads them."""
+def scripts(sources: Sources, code: str, madlib_schema: str | None = None) -> dict[str, str]:
+    """File name to text: control files, install scripts and upgrade scripts, as PostgreSQL reads them.
+
+    ``madlib_schema``: another schema for the second extension than the one in its control file.
+    """
     if not os.path.isabs(code):
         raise ValueError(f"the code folder must be an absolute path, not {code!r}")
-    whole = install_script(sources)
-    if not whole:
-        raise ValueError(f"no pieces [0-9]*.sql in {sources.root / 'sql'}, its schema or its api folder")
-    made = {f"{NAME}--{sources.version}.sql": HEADER + expand(whole, code)}
-    for upgrade in sorted((sources.root / "migrations").glob(f"{NAME}--*--*.sql")):
-        made[upgrade.name] = expand(upgrade_script(sources, upgrade), code)
+    made = {}
+    for one in EXTENSIONS:
+        if one is MADLIB and not one.is_in(sources):  # the sources of a test, or of a frozen release
+            continue
+        control = (sources.root / one.control).read_text(encoding="utf-8")
+        if one is MADLIB and madlib_schema:
+            control = SCHEMA.sub(f"schema = {_control_value(madlib_schema)}", control)
+        whole = install_script(sources, one)
+        if not whole:
+            folders = ", ".join(str(sources.root / "sql" / folder) for folder in (*one.run_once, *one.replaceable))
+            raise ValueError(f"no pieces [0-9]*.sql in {folders}")
+        made[f"{one.name}.control"] = control
+        made[f"{one.name}--{sources.version}.sql"] = HEADER.format(one.name) + expand(whole, code)
+        for upgrade in one.scripts_in(sources.root / "migrations"):
+            made[upgrade.name] = expand(upgrade_script(sources, upgrade, one), code)
     return made
 
 
-def install_script(sources: Sources) -> str:
+def _control_value(schema: str) -> str:
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", schema) or schema.startswith("pg_"):
+        raise ValueError(f"{schema!r} cannot be the schema: use lower-case letters, digits and underscores")
+    return schema
+
+
+def install_script(sources: Sources, of: Extension = MAIN) -> str:
     """All pieces, those that run once first. The marks ``@cerebro@`` stay."""
-    return "\n".join(part for part in (_joined(sources, RUN_ONCE), replaceable(sources)) if part)
+    return "\n".join(part for part in (_joined(sources, of.run_once), replaceable(sources, of)) if part)
 
 
-def replaceable(sources: Sources) -> str:
+def replaceable(sources: Sources, of: Extension = MAIN) -> str:
     """The pieces that change nothing when they run again: functions, views, comments and grants."""
-    return _joined(sources, REPLACEABLE)
+    return _joined(sources, of.replaceable)
 
 
-def upgrade_script(sources: Sources, upgrade: Path) -> str:
+def upgrade_script(sources: Sources, upgrade: Path, of: Extension = MAIN) -> str:
     """A migration, with the replaceable pieces in place of its line ``@api@``. The marks ``@cerebro@`` stay."""
     text = upgrade.read_text(encoding="utf-8")
     if API_MARK.search(text) and not upgrade.name.endswith(f"--{sources.version}.sql"):
         # The pieces are those of the current version: they may need tables that the older version does not have.
         raise ValueError(f"{upgrade.name} has a line @api@, but does not lead to version {sources.version}")
-    return API_MARK.sub(lambda _: replaceable(sources), text)
+    return API_MARK.sub(lambda _: replaceable(sources, of), text)
 
 
 def _joined(sources: Sources, folders: tuple[str, ...]) -> str:
@@ -109,12 +149,11 @@ def _joined(sources: Sources, folders: tuple[str, ...]) -> str:
     )
 
 
-def install_scripts(sources: Sources, to: Path, code: str) -> None:
-    """The control file and the scripts into an ``extension`` folder. Files of others there stay."""
+def install_scripts(sources: Sources, to: Path, code: str, madlib_schema: str | None = None) -> None:
+    """The control files and the scripts into an ``extension`` folder. Files of others there stay."""
     to.mkdir(parents=True, exist_ok=True)
-    for name, text in scripts(sources, code).items():
+    for name, text in scripts(sources, code, madlib_schema).items():
         _write(to / name, text)
-    _write(to / f"{NAME}.control", sources.control.read_text(encoding="utf-8"))
 
 
 def install_code(sources: Sources, to: Path, trainer_python: str) -> None:
@@ -155,7 +194,6 @@ def fingerprint(sources: Sources, code: str, trainer_python: str) -> str:
     digest = hashlib.sha256(f"{code}\0{trainer_python}\0".encode())
     for name, text in scripts(sources, code).items():
         digest.update(f"{name}\0{text}\0".encode())
-    digest.update(sources.control.read_bytes())
     rooms = [sources.plpy, sources.package / "core", sources.package / "nn", sources.package / "__init__.py"]
     for room in rooms:
         for file in sorted(room.rglob("*")) if room.is_dir() else [room]:
@@ -165,8 +203,9 @@ def fingerprint(sources: Sources, code: str, trainer_python: str) -> str:
 
 
 def script_hash(sources: Sources, code: str) -> str:
-    """A hash that changes when the SQL of the extension changes."""
-    return hashlib.sha256(scripts(sources, code)[f"{NAME}--{sources.version}.sql"].encode()).hexdigest()
+    """A hash that changes when the SQL of one of the extensions changes."""
+    installed = [text for name, text in scripts(sources, code).items() if name.endswith(f"--{sources.version}.sql")]
+    return hashlib.sha256("\0".join(installed).encode()).hexdigest()
 
 
 def _copy(source: Path, to: Path) -> None:
@@ -189,16 +228,17 @@ def _readable_by_all_writable_by_owner(top: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("scripts", help="write the control file and the SQL scripts")
+    one = commands.add_parser("scripts", help="write the control files and the SQL scripts")
     one.add_argument("--to", type=Path, required=True, help="folder to write into")
     one.add_argument("--code", required=True, help="where the Python code will lie at run time")
+    one.add_argument("--madlib-schema", help=f"the schema of {MADLIB.name}, if a real MADlib has the schema madlib")
     two = commands.add_parser("code", help="copy the Python code and write install.json")
     two.add_argument("--to", type=Path, required=True, help="folder to write into (replaced)")
     two.add_argument("--trainer-python", required=True, help="the trainer environment's interpreter")
     chosen = parser.parse_args()
     try:
         if chosen.command == "scripts":
-            install_scripts(Sources.find(), chosen.to, chosen.code)
+            install_scripts(Sources.find(), chosen.to, chosen.code, chosen.madlib_schema)
         else:
             install_code(Sources.find(), chosen.to, chosen.trainer_python)
     except (OSError, ValueError) as error:

@@ -18,6 +18,8 @@ from . import extension
 from .installation import Installation
 
 COPIED = ("postgres", "initdb", "pg_ctl")
+# The files of the extensions in an ``extension`` folder.
+OURS = re.compile(rf"({'|'.join(one.name for one in extension.EXTENSIONS)})(\.control$|--)")
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,9 @@ class Prefix:
         if stamp.exists() and stamp.read_text() == fingerprint and self.code.exists():
             return False
         extensions = self.share / "extension"
-        for old in [*extensions.glob(f"{extension.NAME}--*.sql"), extensions / f"{extension.NAME}.control"]:
-            old.unlink(missing_ok=True)
+        for old in extensions.iterdir():
+            if OURS.match(old.name):
+                old.unlink()
         extension.install_code(sources, self.code, trainer_python)
         extension.install_scripts(sources, extensions, code)
         stamp.write_text(fingerprint)
@@ -89,7 +92,7 @@ class Prefix:
                 old.unlink()
         for entry in (self.of.share / "extension").iterdir():
             # The system's PostgreSQL may have another version of cerebro_db. It must not replace the private one.
-            if not re.match(rf"{extension.NAME}(\.control|--)", entry.name):
+            if not OURS.match(entry.name):
                 _link(extensions / entry.name, entry)
 
 

@@ -9,7 +9,7 @@ COMMENT ON VIEW cerebro.custom_functions IS
 'that is listed here.';
 COMMENT ON COLUMN cerebro.custom_functions.name IS 'Name of the function, as compile parameters refer to it.';
 COMMENT ON COLUMN cerebro.custom_functions.version IS 'Newest version, from 1.';
-COMMENT ON COLUMN cerebro.custom_functions.kind IS 'loss or metric.';
+COMMENT ON COLUMN cerebro.custom_functions.kind IS 'loss, metric or both.';
 COMMENT ON COLUMN cerebro.custom_functions.description IS 'Description given at registration.';
 COMMENT ON COLUMN cerebro.custom_functions.registered_by IS 'The administrator who registered this version.';
 COMMENT ON COLUMN cerebro.custom_functions.registered_at IS 'When this version was registered.';
@@ -29,7 +29,7 @@ who name the function. Registration checks the syntax and executes nothing. A ru
 with.
 
 - source: one function, def NAME(y_true, y_pred). It can use keras, and keras.ops as ops.
-- kind: loss or metric.';
+- kind: loss, metric or both.';
 
 CREATE OR REPLACE FUNCTION cerebro.load_custom_function(
     object_table text, object bytea, name text, description text DEFAULT NULL

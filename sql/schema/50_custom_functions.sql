@@ -3,7 +3,7 @@
 CREATE TABLE cerebro.custom_function (
     name          text        NOT NULL,
     version       integer     NOT NULL CHECK (version > 0),
-    kind          text        NOT NULL CHECK (kind IN ('loss', 'metric')),
+    kind          text        NOT NULL CHECK (kind IN ('loss', 'metric', 'both')),
     source        text,       -- NULL: the function is retired with this version
     sha256        text,
     description   text,

@@ -20,7 +20,11 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 STARTS = ("", "plpy", "plpy/cerebro_plpy", "cerebro_db")  # a page may leave these folders out
 TOPS = ("cerebro_db", "docker", "docs", "migrations", "plpy", "sql", "tests")
 ENDINGS = (".md", ".py", ".sql", ".toml", ".txt", ".yaml")
-ELSEWHERE = ("cerebro_db/secret", "cerebro_db--")  # in a server's folder, or a name with a version to fill in
+ELSEWHERE = (
+    "cerebro_db/secret",
+    "cerebro_db--",
+    "cerebro_db_madlib--",
+)  # in a server's folder, or a name with a version to fill in
 EXAMPLES = {  # files that the worked examples of extending.md make
     "cerebro_db/core/search/far_behind.py",
     "cerebro_db/nn/engines/eager.py",
@@ -195,7 +199,7 @@ def test_every_function_of_the_api_is_there() -> None:
 def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
     """Those of other calls are named here."""
     runs = {"runs.background", "runs.lifecycle", "runs.past", "runs.search", "runs.steering"}
-    others = {*runs, "segment.inspection", "segment.prediction"}
+    others = {*runs, "runs.madlib", "runs.single", "segment.inspection", "segment.prediction"}
     named = {module for step in steps("The walk of one fit") for module in step} | used_throughout()
     there = {
         name.removeprefix("cerebro_plpy.")

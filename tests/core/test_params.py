@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidSyntax, Unsupported
 from cerebro_db.core.parameters import grammar
-from cerebro_db.core.parameters.params import compile_params, fit_params
+from cerebro_db.core.parameters.params import compile_params, fit_params, has_tensorboard
 from cerebro_db.core.parameters.value_types import VALUE_TYPES
 from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 
@@ -308,6 +308,16 @@ def test_fit_parameters(text, differs):
 def test_refused_fit_parameters(text):
     with pytest.raises(InvalidArgument, match="invalid input value for parameter"):
         fit_params(text)
+
+
+def test_a_callback_of_madlibs():
+    one = """batch_size=4, callbacks=[TensorBoard(log_dir="/tmp/x", histogram_freq=0)]"""
+    assert has_tensorboard(one) and fit_params(one, tensorboard=True) == fit_params("batch_size=4")
+    for other in ("callbacks=[]", "callbacks=[TensorBoard(), TensorBoard()]", "callbacks=[EarlyStopping()]",
+                  "callbacks=TensorBoard()", "callbacks=['TensorBoard']", "callbacks=None"):  # fmt: skip
+        assert not has_tensorboard(other)
+        with pytest.raises(Unsupported, match="callbacks"):
+            fit_params(other, tensorboard=True)
 
 
 def test_unknown_fit_parameter_and_callbacks():

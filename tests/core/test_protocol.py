@@ -62,6 +62,14 @@ OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all val
         hang_after=COUNTS,
     ),
     protocol.Rest: st.builds(protocol.Rest, st.integers(1, protocol.LONGEST_REST), st.none() | st.lists(st.text())),
+    protocol.Suggest: st.builds(
+        protocol.Suggest,
+        dimensions=st.lists(DOCUMENTS, max_size=3),
+        seed=INTEGERS,
+        number=INTEGERS,
+        trials=st.lists(DOCUMENTS, max_size=3),
+        count=st.integers(0, protocol.MOST_SUGGESTIONS),
+    ),
     protocol.CollectResult: st.builds(protocol.CollectResult, st.none() | st.floats(0, 1e9)),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -142,3 +143,21 @@ def test_any_json_is_accepted_or_refused_with_an_error_of_ours(value):
     else:
         assert reading.architecture(model) == model
         assert reading.outputs(model)
+
+
+def test_the_units_of_the_outputs() -> None:
+    dense = {"class_name": "Dense", "config": {"name": "d", "units": 3}}
+    softmax = {"class_name": "Softmax", "config": {"name": "s"}}
+    flat = {"class_name": "Flatten", "config": {"name": "f"}}
+    assert reading.widths({"class_name": "Sequential", "config": {"layers": [dense, softmax]}}) == [3]
+    assert reading.widths({"class_name": "Sequential", "config": {"layers": [flat]}}) == [None]
+
+    def after(layer: dict[str, Any], *names: str) -> dict[str, Any]:
+        args = [{"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}} for name in names]
+        return {**layer, "inbound_nodes": [{"args": args, "kwargs": {}}]}
+
+    both = {"class_name": "Add", "config": {"name": "a"}}
+    layers = [flat, after(dense, "f"), after(softmax, "d"), after(both, "d", "f")]
+    outputs = [["s", 0, 0], ["d", 0, 0], ["a", 0, 0]]
+    model = {"class_name": "Functional", "config": {"layers": layers, "output_layers": outputs}}
+    assert reading.widths(model) == [3, 3, None]

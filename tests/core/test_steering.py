@@ -98,6 +98,11 @@ def test_a_change_leaves_the_rest_as_it_is(changes: Any, optimizer: Any, fit: An
     assert fitted == parent[1] | fit
 
 
+def test_a_clone_leaves_out_the_callback_of_a_parent_that_came_from_madlib() -> None:
+    _, fitted = parsed(changed(ADAM, 'batch_size=8, callbacks=[TensorBoard(log_dir="/tmp/logs")]', {"lr": 0.01}))
+    assert fitted == params.fit_params("batch_size=8")
+
+
 @pytest.mark.parametrize("given", ["Adam(lr=0.5)", {"class_name": "Adam", "config": {"learning_rate": 0.5}}])
 def test_a_whole_optimizer_of_the_same_class(given: Any) -> None:
     compiled, _ = parsed(changed(ADAM, "", {"optimizer": given}))

@@ -35,17 +35,38 @@ def test_the_makefile_can_run_it_as_a_plain_script() -> None:
 
 
 def test_one_version_everywhere() -> None:
-    assert Sources.find().version == cerebro_db.__version__
+    sources = Sources.find()
+    assert sources.version == cerebro_db.__version__
+    for one in extension.EXTENSIONS:
+        assert f"default_version = '{cerebro_db.__version__}'" in (sources.root / one.control).read_text()
 
 
 def test_pieces_are_put_together_in_file_name_order(sources: Sources) -> None:
     (sources.root / "migrations" / "cerebro_db--0.0.9--0.1.0.sql").write_text(HELLO)
     made = extension.scripts(sources, "/opt/code")
-    assert set(made) == {f"cerebro_db--{sources.version}.sql", "cerebro_db--0.0.9--0.1.0.sql"}
+    assert set(made) == {
+        "cerebro_db.control",
+        f"cerebro_db--{sources.version}.sql",
+        "cerebro_db--0.0.9--0.1.0.sql",
+    }
     script = made[f"cerebro_db--{sources.version}.sql"]
     assert script.startswith('\\echo Use "CREATE EXTENSION')
     assert script.index("CREATE TABLE first") < script.index("CREATE FUNCTION hello")
+    made.pop("cerebro_db.control")
     assert all("@cerebro@" not in text and "from cerebro_plpy import api" in text for text in made.values())
+
+
+def test_the_extension_with_madlibs_names_may_have_another_schema() -> None:
+    sources = Sources.find()
+    usual, other = (extension.scripts(sources, "/opt/code", schema) for schema in (None, "madlib_dl"))
+    assert "\nschema = madlib\n" in usual["cerebro_db_madlib.control"]
+    assert "\nschema = madlib_dl\n" in other["cerebro_db_madlib.control"]
+    script = usual[f"cerebro_db_madlib--{sources.version}.sql"]
+    assert script == other[f"cerebro_db_madlib--{sources.version}.sql"]
+    assert "@extschema@.madlib_keras_predict" in script and " madlib." not in script
+    for wrong in ("Mad", "pg_mad", "a b", "a\nrequires = x"):
+        with pytest.raises(ValueError, match="cannot be the schema"):
+            extension.scripts(sources, "/opt/code", wrong)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import tomllib
 
 import cerebro_db
+from cerebro_db.embedded.extension import EXTENSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -27,9 +28,10 @@ def test_the_pgxn_metadata() -> None:
     meta = json.loads((ROOT / "META.json").read_text())
     assert {"name", "abstract", "version", "maintainer", "license", "provides", "meta-spec"} <= set(meta)
     assert (meta["name"], meta["license"], meta["meta-spec"]["version"]) == ("cerebro_db", "apache_2_0", "1.0.0")
-    (extension,) = meta["provides"].values()
-    assert meta["version"] == extension["version"] == cerebro_db.__version__
-    assert (ROOT / extension["file"]).exists() and (ROOT / extension["docfile"]).exists()
+    assert set(meta["provides"]) == {extension.name for extension in EXTENSIONS}
+    for provided in meta["provides"].values():
+        assert meta["version"] == provided["version"] == cerebro_db.__version__
+        assert (ROOT / provided["file"]).exists() and (ROOT / provided["docfile"]).exists()
 
 
 def test_the_changelog_has_the_current_version() -> None:

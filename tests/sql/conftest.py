@@ -33,3 +33,13 @@ def lab(server: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
                 with contextlib.suppress(psycopg2.Error):
                     run(connection, "SELECT cerebro.forget(%s)", run_id)
             run(connection, f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture(scope="module")
+def madlib(lab: Lab) -> Iterator[Lab]:
+    """The lab with the extension that has MADlib's names."""
+    lab("CREATE EXTENSION cerebro_db_madlib")
+    try:
+        yield lab
+    finally:
+        lab("DROP EXTENSION cerebro_db_madlib CASCADE")

@@ -117,6 +117,8 @@ def steps(top: Path) -> Iterator[tuple[Sources, Sources]]:
     yield fake(top)
     here = Sources.find()
     for name in freeze.released():
+        if not name.startswith(f"{NAME}--"):
+            continue
         version = name[len(NAME) + 2 : -len(".sql")]
         if "--" not in version and version != here.version:
             whole = {"00_whole.sql": (freeze.MIGRATIONS / name).read_text()}

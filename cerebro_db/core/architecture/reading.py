@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from ..errors import InvalidArgument, InvalidSyntax
@@ -60,6 +61,40 @@ def outputs(model: dict[str, Any]) -> list[str]:
         return _layer_names(model["config"].get("output_layers"))
     layers = model["config"].get("layers") or []
     return [str(layers[-1]["config"].get("name", layers[-1]["class_name"]))] if layers else []
+
+
+def widths(model: dict[str, Any]) -> list[int | None]:
+    """The number of units of each output: those of the last layer that has units, on the way to the output."""
+    layers = {str(one["config"].get("name")): one for one in model["config"].get("layers") or []}
+    if model["class_name"] == "Functional":
+        return [_units(layers, name) for name in outputs(model)]
+    found = [one["config"]["units"] for one in layers.values() if isinstance(one["config"].get("units"), int)]
+    return [found[-1] if found else None]
+
+
+def _units(layers: dict[str, Any], name: str) -> int | None:
+    """The units of a layer, or else of the only layer before it."""
+    for _ in layers:
+        layer = layers.get(name)
+        if layer is None or isinstance(units := layer["config"].get("units"), int):
+            return units if layer is not None else None
+        before = set(_history(layer.get("inbound_nodes")))
+        if len(before) != 1:
+            return None
+        (name,) = before
+    return None
+
+
+def _history(value: Any) -> Iterator[str]:
+    """The layers whose outputs are in a node's arguments."""
+    if isinstance(value, dict):
+        if isinstance(history := value.get("keras_history"), list) and history:
+            yield str(history[0])
+        for item in value.values():
+            yield from _history(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _history(item)
 
 
 def _layer_names(value: Any) -> list[str]:

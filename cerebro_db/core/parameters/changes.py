@@ -31,7 +31,7 @@ def changed(compile_text: str, fit_text: str, changes: object, known: Known = cu
                 " architecture.",
                 hint="cerebro.add_configuration() adds a model of another architecture.",
             )
-    compiled, fitted = params.compile_params(compile_text, known), params.fit_params(fit_text)
+    compiled, fitted = params.compile_params(compile_text, known), params.fit_params(fit_text, tensorboard=True)
     point = {name: value for name, value in compiled.items() if value}
     optimizer = canonical_optimizer(changes["optimizer"]) if "optimizer" in changes else compiled["optimizer"]
     point.update({"optimizer": optimizer["class_name"], **_as_people_write(optimizer["config"])})

@@ -15,7 +15,8 @@ from typing import Any
 from ..errors import InvalidArgument, InvalidName, InvalidSyntax
 from .vocabulary import LOSSES, METRICS
 
-KINDS = ("loss", "metric")  # what the SQL argument ``kind`` may be
+KINDS = ("loss", "metric")
+BOTH = "both"  # of a function that configurations may name as a loss and as a metric, as in MADlib
 PARAMETERS = ["y_true", "y_pred"]
 LONGEST_SOURCE = 64 << 10  # characters
 
@@ -27,6 +28,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,58}")
 _REFERENCE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,58})@([1-9][0-9]{0,8})")
 _TOP_K = re.compile(r"top_([1-9][0-9]{0,8})_accuracy")
 _RESERVED = {"acc", "accuracy", "ce", "crossentropy", "custom", "deserialize", "get", "serialize", "none"}
+
+
+def uses(kind: str) -> tuple[str, ...]:
+    """What a function of a registered kind may be named as."""
+    return KINDS if kind == BOTH else (kind,)
 
 
 def reference(name: str, version: int) -> str:
@@ -67,8 +73,10 @@ def sha256(source: str) -> str:
 
 def check_name(name: str | None, kind: str | None) -> None:
     """Raise an error unless a function may be registered under this name and kind."""
-    if kind not in KINDS:
-        raise InvalidArgument(f"kind is {'NULL' if kind is None else repr(kind)}; it must be 'loss' or 'metric'")
+    if kind not in (*KINDS, BOTH):
+        raise InvalidArgument(
+            f"kind is {'NULL' if kind is None else repr(kind)}; it must be 'loss' or 'metric', or 'both'"
+        )
     if not name or not _NAME.fullmatch(name):
         raise InvalidName(
             f"{(name or '')[:80]!r} cannot be the name of a custom function",

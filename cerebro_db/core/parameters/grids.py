@@ -50,6 +50,7 @@ def generate(
     listen: Listen = lambda: None,
     arch_grid: str | None = None,
     templates: Templates = NO_TEMPLATES,
+    tensorboard: bool = False,
 ) -> list[Row]:
     """The rows of ``generate_model_configs``: those of the search that are not among the ``existing`` rows.
 
@@ -69,7 +70,7 @@ def generate(
         if num_configs is not None or random_state is not None:
             raise InvalidArgument("DL: 'num_configs' and 'random_state' must be NULL for grid search")
         rows = _grid_rows(ids, spaces, fits, archs, templates, set(existing))
-    return _checked_rows(rows, known, listen)
+    return _checked_rows(rows, known, listen, tensorboard)
 
 
 def cross_product(
@@ -78,6 +79,7 @@ def cross_product(
     fit_list: list[str] | None,
     known: Known = custom.NONE,
     listen: Listen = lambda: None,
+    tensorboard: bool = False,
 ) -> list[Row]:
     """The rows of ``load_model_selection_table``: each model with each element of both lists, as they are written."""
     if not fit_list:
@@ -86,7 +88,8 @@ def cross_product(
         raise InvalidArgument("compile_params_list cannot be NULL")
     ids = _distinct_ids(model_ids)
     compiles, fits = _distinct_texts(compile_list, "compile_params"), _distinct_texts(fit_list, "fit_params")
-    return _checked_rows(list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1)), known, listen)
+    rows = list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1))
+    return _checked_rows(rows, known, listen, tensorboard)
 
 
 # ---- arguments ------------------------------------------------------------------------------------
@@ -246,11 +249,14 @@ def _random_rows(
 # ---- checking rows --------------------------------------------------------------------------------
 
 
-def _checked_rows(rows: list[Row], known: Known, listen: Listen) -> list[Row]:
+def _checked_rows(rows: list[Row], known: Known, listen: Listen, tensorboard: bool) -> list[Row]:
     """The rows, after their parameters have been read once."""
     if len(rows) > MOST_ROWS:
         raise InvalidArgument(f"there are more than {MOST_ROWS} configurations, which is the limit in one call")
-    checks = ((1, "Compile", lambda text: compile_params(text, known)), (2, "Fit", fit_params))
+    checks = (
+        (1, "Compile", lambda text: compile_params(text, known)),
+        (2, "Fit", lambda text: fit_params(text, tensorboard)),
+    )
     for column, title, check in checks:
         for number, text in enumerate(dict.fromkeys(str(row[column]) for row in rows)):
             if number % LISTEN_EVERY == 0:

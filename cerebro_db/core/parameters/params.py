@@ -23,7 +23,7 @@ FIT_KEYS = ("batch_size", "epochs", "verbose", "shuffle", "class_weight", "initi
 
 def compile_params(text: str | None, known: Known = custom.NONE) -> dict[str, Any]:
     """The canonical compile parameters of a configuration.  ``known`` are the custom functions that it may name."""
-    given = _read(text, "compile_params")
+    given = read(text, "compile_params")
     if not given:
         raise InvalidArgument("Compile parameters cannot be empty or NULL.", hint="Give at least optimizer= and loss=.")
     _refuse_unknown_keys(given, COMPILE_KEYS)
@@ -52,9 +52,21 @@ def check_compile(compile: dict[str, Any], known: Known = custom.NONE) -> None:
         )
 
 
-def fit_params(text: str | None) -> dict[str, Any]:
-    """The canonical fit parameters of a configuration.  Each parameter has a default."""
-    given = _read(text, "fit_params")
+def has_tensorboard(text: str | None) -> bool:
+    """Whether fit parameters have callbacks as MADlib takes them: one TensorBoard and nothing else."""
+    callbacks = read(text, "fit_params").get("callbacks")
+    one = callbacks[0] if isinstance(callbacks, list) and len(callbacks) == 1 else None
+    return isinstance(one, grammar.Call) and one.name == "TensorBoard"
+
+
+def fit_params(text: str | None, tensorboard: bool = False) -> dict[str, Any]:
+    """The canonical fit parameters of a configuration.  Each parameter has a default.
+
+    ``tensorboard``: a callback TensorBoard is accepted, and has no effect.
+    """
+    given = read(text, "fit_params")
+    if tensorboard and has_tensorboard(text):
+        del given["callbacks"]
     if "callbacks" in given:
         raise Unsupported(
             "callbacks are not accepted in fit_params",
@@ -82,7 +94,7 @@ def fit_params(text: str | None) -> dict[str, Any]:
 # ---- reading a text -------------------------------------------------------------------------------
 
 
-def _read(text: str | None, argument: str) -> dict[str, Any]:
+def read(text: str | None, argument: str) -> dict[str, Any]:
     if text is None or not text.strip():
         return {}
     if not text.lstrip().startswith("{"):

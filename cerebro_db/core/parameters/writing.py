@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InvalidArgument
+from . import params
 from .calls import read_object
 from .params import COMPILE_KEYS
 from .vocabulary import OPTIMIZERS
@@ -50,6 +51,23 @@ def metrics_type(compiled: dict[str, Any], outputs: list[str]) -> list[str] | No
 def loss_type(compiled: dict[str, Any], outputs: list[str]) -> str:
     """The loss of canonical compile parameters; of a model with several outputs OUTPUT: LOSS, one after the other."""
     return ", ".join(_by_output(compiled["loss"], outputs))
+
+
+def as_written(text: str, loss: str, metrics: list[str] | None) -> tuple[str, list[str] | None]:
+    """Loss and metrics of a configuration by the names in its compile parameters (``ce``), where they are plain names.
+
+    ``loss`` and ``metrics`` are their canonical names.  A custom function keeps its version.
+    """
+    given = params.read(text, "compile_params")
+
+    def kept(written: Any, canonical: str) -> str:
+        plain = isinstance(written, str) and "(" not in written and "@" not in canonical
+        return str(written) if plain else canonical
+
+    listed = given.get("metrics")
+    if isinstance(listed, list) and metrics and len(listed) == len(metrics):
+        metrics = [kept(written, canonical) for written, canonical in zip(listed, metrics)]
+    return kept(given.get("loss"), loss), metrics
 
 
 def _by_output(given: Any, outputs: list[str]) -> list[str]:

@@ -58,6 +58,7 @@ from .messages import (
 )
 from .orders import (
     LONGEST_REST,
+    MOST_SUGGESTIONS,
     ORDERS,
     Begin,
     BeginPrediction,

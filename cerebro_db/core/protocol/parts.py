@@ -111,7 +111,7 @@ class CustomFunction:
 
     name: str  # name under which it is registered
     version: int  # configurations name a function as NAME@VERSION
-    kind: str  # loss or metric
+    kind: str  # loss, metric or both
     source: str  # text of the Python function
     sha256: str  # checksum of the source
 

@@ -24,7 +24,7 @@ def learn(given: Iterable[CustomFunction]) -> None:
         if reference in _sources:
             continue  # a version never changes
         custom.check_source(one.name, one.source)
-        if one.kind not in custom.KINDS or custom.sha256(one.source) != one.sha256:
+        if one.kind not in (*custom.KINDS, custom.BOTH) or custom.sha256(one.source) != one.sha256:
             raise UnsafeModel(f"the source of {reference} is not the one that was registered")
         _sources[reference] = one.kind, one.source
 
@@ -32,7 +32,8 @@ def learn(given: Iterable[CustomFunction]) -> None:
 def known() -> custom.Known:
     """The names that a configuration may use, by kind."""
     return {
-        kind: {reference: reference for reference, (its, _) in _sources.items() if its == kind} for kind in custom.KINDS
+        kind: {reference: reference for reference, (its, _) in _sources.items() if kind in custom.uses(its)}
+        for kind in custom.KINDS
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from cerebro_db.core import layout
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.packing import INTEGERS
-from cerebro_db.core.preparation import OneHot, Real
+from cerebro_db.core.preparation import Encoded, OneHot, Real
 
 from ..database.relations import Column
 from . import variables
@@ -36,13 +36,18 @@ def input_as_trained(name: str, columns: list[Column], trained: layout.Variable)
     return variable
 
 
-def output_as_trained(column: Column, trained: layout.Variable, module: str) -> SourceVariable:
-    """Labels are compared in the training column's type, numbers become float32; vectors must be of the same kind."""
+def output_as_trained(column: Column, trained: layout.Variable, module: str, madlib: bool = False) -> SourceVariable:
+    """Labels are compared in the training column's type, numbers become float32; vectors must be of the same kind.
+
+    ``madlib``: where the training table has labels, a column may also have vectors of as many classes.
+    """
     preparation = trained.preparation
+    if madlib and isinstance(preparation, OneHot) and column.element in NUMBERS:
+        return applied(column.name, [column], Encoded())
     fits = (isinstance(preparation, OneHot) and column.element is None) or (
         isinstance(preparation, Real) and (column.element or column.type) in NUMBERS
     )
-    if not fits and variables.output_preparation(column, module).kind != preparation.kind:
+    if not fits and variables.output_preparation(column, module, madlib).kind != preparation.kind:
         raise InvalidArgument(
             f"{module} error: column '{column.name}' of type {column.shown} does not fit "
             f"the training table's '{trained.name}' ({trained.target}).",

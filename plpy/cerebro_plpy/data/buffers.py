@@ -24,7 +24,7 @@ MOST_PASSES = 8
 
 def filled_columns(variables: Sequence[SourceVariable]) -> list[str]:
     """The columns in which no value may be NULL."""
-    return list({c.name: None for v in variables if not v.preparation.features for c in v.columns})
+    return list({c.name: None for v in variables if not (v.may_be_null or v.preparation.features) for c in v.columns})
 
 
 class Restart(Exception):
@@ -69,7 +69,9 @@ def write(db: Database, job: Packing) -> None:
         except Restart as again:
             reason = str(again)
             job.rows = count(db, job.source, job.variables, job.module)
-            job.geometry = packing.geometry(job.rows, job.geometry.segments, job.geometry.buffer_size)
+            job.geometry = packing.geometry(
+                job.rows, job.geometry.segments, job.geometry.buffer_size, job.geometry.filled
+            )
         except db.plpy.SPIError as error:
             if not db.is_error(error, "22003"):
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cerebro_db.core import packing
@@ -25,7 +26,7 @@ def find(
     try:
         rows = db.scan(
             f"""
-            SELECT label, pg_catalog.dense_rank() OVER (ORDER BY sample) - 1 AS class
+            SELECT label, pg_catalog.dense_rank() OVER (ORDER BY sample NULLS FIRST) - 1 AS class
             FROM (SELECT DISTINCT {label_text(column, one_hot.type)} AS label, {column} AS sample
                   FROM {source.rows} AS s) AS labels
             ORDER BY class, label LIMIT {packing.MOST_CLASSES + 1}
@@ -96,7 +97,7 @@ def match(
         )
 
 
-def _shown(labels: list[str] | tuple[str, ...], number: bool) -> str:
+def _shown(labels: Sequence[str | None], number: bool) -> str:
     """Labels as MADlib shows them, as a Python list; a long list is cut."""
-    shown = [label if number else repr(label) for label in labels[:50]]
+    shown = [label if number and label is not None else repr(label) for label in labels[:50]]
     return "[" + ", ".join(shown) + (", …" if len(labels) > 50 else "") + "]"

@@ -6,6 +6,7 @@ All of it happens in the caller's transaction: either the packed table and its s
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from cerebro_db.core import packing, preparation
 from cerebro_db.core.errors import InvalidArgument
@@ -30,7 +31,27 @@ SMALLEST_CONSTANT = 1e-37  # 1 / constant, by which inputs are multiplied, must 
 
 
 @entry
-def training_preprocessor_dl(
+def training_preprocessor_dl(db: Database, *arguments: Any) -> None:
+    _pack_training(db, *arguments)
+
+
+@entry
+def validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
+    _pack_validation(db, *arguments)
+
+
+@entry
+def madlib_training_preprocessor_dl(db: Database, *arguments: Any) -> None:
+    """As MADlib packs: numbers to predict are classes, NULL is a class, inputs are float32."""
+    _pack_training(db, *arguments, madlib=True)
+
+
+@entry
+def madlib_validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
+    _pack_validation(db, *arguments, madlib=True)
+
+
+def _pack_training(
     db: Database,
     source_table: str | None,
     output_table: str | None,
@@ -42,6 +63,8 @@ def training_preprocessor_dl(
     distribution_rules: str | None = None,
     segments: int | None = None,
     seed: int | None = None,
+    *,
+    madlib: bool = False,
 ) -> None:
     begun = time.monotonic()
     source = relations.filled(db, source_table, TRAINING)
@@ -54,7 +77,9 @@ def training_preprocessor_dl(
     dependents, independents = _columns(db, source, dependent_varname, independent_varname, TRAINING)
     normalized = preparation.divided_by(constant)
     ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents, TRAINING)]
-    outs = [applied(one.name, [one], variables.output_preparation(one, TRAINING)) for one in dependents]
+    outs = [applied(one.name, [one], variables.output_preparation(one, TRAINING, madlib)) for one in dependents]
+    if madlib:
+        variables.as_madlib_packs(ins, outs)
     variables.check_names(ins, outs, TRAINING)
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
     rows = buffers.count(db, source, ins + outs, TRAINING)
@@ -75,7 +100,7 @@ def training_preprocessor_dl(
         independents=[column.name for column in independents],
         constant=constant,
         rows=rows,
-        geometry=geometry_of(ins + outs, rows, count, buffer_size, TRAINING),
+        geometry=geometry_of(ins + outs, rows, count, buffer_size, TRAINING, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
         seed=seed,
         num_classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(num_classes)] if num_classes else None,
@@ -85,8 +110,7 @@ def training_preprocessor_dl(
     tell(db, job, begun)
 
 
-@entry
-def validation_preprocessor_dl(
+def _pack_validation(
     db: Database,
     source_table: str | None,
     output_table: str | None,
@@ -95,6 +119,8 @@ def validation_preprocessor_dl(
     training_preprocessor_table: str | None,
     buffer_size: int | None = None,
     distribution_rules: str | None = None,
+    *,
+    madlib: bool = False,
 ) -> None:
     begun = time.monotonic()
     source = relations.filled(db, source_table, VALIDATION)
@@ -119,9 +145,11 @@ def validation_preprocessor_dl(
             for (name, columns), trained in zip(groups, training.layout.inputs)
         ]
     outs = [
-        agreement.output_as_trained(column, trained, VALIDATION)
+        agreement.output_as_trained(column, trained, VALIDATION, madlib)
         for column, trained in zip(dependents, training.layout.outputs)
     ]
+    if madlib:
+        variables.as_madlib_packs(ins, outs)
     variables.check_names(ins, outs, VALIDATION)
     rows = buffers.count(db, source, ins + outs, VALIDATION)
     find_shapes(db, source, ins + outs, VALIDATION)
@@ -143,7 +171,7 @@ def validation_preprocessor_dl(
         independents=[column.name for variable in ins for column in variable.columns],
         constant=training.constant,
         rows=rows,
-        geometry=geometry_of(ins + outs, rows, count, buffer_size, VALIDATION),
+        geometry=geometry_of(ins + outs, rows, count, buffer_size, VALIDATION, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
         num_classes=training.num_classes,
         rule=rule,
@@ -220,11 +248,17 @@ def segments_of(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:
 
 
 def geometry_of(
-    packed: list[SourceVariable], rows: int, segments: int, buffer_size: int | None, module: str
+    packed: list[SourceVariable],
+    rows: int,
+    segments: int,
+    buffer_size: int | None,
+    module: str,
+    *,
+    filled: bool = False,
 ) -> packing.Geometry:
     widest = max(variable.bytes_per_row for variable in packed)
     wanted = buffer_size or packing.default_rows_per_buffer(widest, rows, segments)
-    geometry = packing.geometry(rows, segments, wanted)
+    geometry = packing.geometry(rows, segments, wanted, filled)
     if geometry.buffer_size * widest > packing.LARGEST_BYTES:
         raise InvalidArgument(
             f"{module} error: a buffer of {geometry.buffer_size} rows of {widest} bytes is too large for one value.",

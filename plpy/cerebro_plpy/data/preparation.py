@@ -46,7 +46,9 @@ class SourceVariable:
     preparation: Preparation
     dtype: str  # of the packed values; packing makes it wider when values need that
     shape: tuple[int, ...] = ()  # of one row; () until find_shapes or the labels tell
-    spellings: dict[str, int] = field(default_factory=dict)  # every spelling of a label -> its class
+    spellings: dict[str | None, int] = field(default_factory=dict)  # every spelling of a label -> its class
+
+    may_be_null: bool = False  # NULL is a class, as in MADlib
 
     @property
     def is_array(self) -> bool:
@@ -144,8 +146,8 @@ EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
 
 def hashed(variable: SourceVariable, alias: Alias, seed: str) -> str:
     """A 64-bit number made of a row's values, before any preparation, and of another such number."""
-    if variable.preparation.label_type:
-        return f"pg_catalog.hashtextextended({_label(variable, alias)}, {seed})"
+    if variable.preparation.label_type:  # a NULL has no hash
+        return f"coalesce(pg_catalog.hashtextextended({_label(variable, alias)}, {seed}), {seed})"
     if variable.preparation.features:
         return _hash_of_any(variable.columns, alias, seed)
     if variable.is_array:

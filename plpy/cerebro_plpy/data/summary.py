@@ -164,10 +164,11 @@ def with_labels(db: Database, summary: Relation, layout: Layout, module: str) ->
         name = _class_values(output.name)
         relations.require_columns(db, summary, [name], module)
         labels = db.value(f"SELECT {quote(name)}::text[] AS labels FROM {summary.sql}") or []
-        return replace(output, preparation=_one_hot(present[name], labels))
+        return replace(output, preparation=_one_hot(present[name], labels, output.preparation))
 
     return replace(layout, outputs=tuple(map(refreshed, layout.outputs)))
 
 
-def _one_hot(column: Column, labels: list[str | None]) -> OneHot:
-    return OneHot(str(column.element), tuple(label for label in labels if label is not None))
+def _one_hot(column: Column, labels: list[str | None], packed: OneHot) -> OneHot:
+    first = (None,) if packed.null_is_a_class and labels[:1] == [None] else ()
+    return OneHot(str(column.element), (*first, *(label for label in labels if label is not None)))

@@ -66,8 +66,15 @@ def grouped(columns: list[Column], module: str) -> list[tuple[str, list[Column]]
     return groups
 
 
-def output_preparation(column: Column, module: str) -> Preparation:
-    """What a column becomes as an output; a one_hot has no labels yet."""
+def output_preparation(column: Column, module: str, madlib: bool = False) -> Preparation:
+    """What a column becomes as an output; a one_hot has no labels yet.
+
+    ``madlib``: numbers are labels, and arrays of numbers are vectors of integers.
+    """
+    if madlib and column.element in REALS:
+        return Encoded()
+    if madlib and column.type in REALS:
+        return OneHot(column.type)
     if column.element in SMALL or column.element == "bigint":
         return Encoded()
     if column.element in REALS or column.type in REALS:
@@ -78,6 +85,15 @@ def output_preparation(column: Column, module: str) -> Preparation:
             hint="Outputs are labels of any type that can be sorted, numbers, and arrays of numbers.",
         )
     return OneHot(column.type)
+
+
+def as_madlib_packs(inputs: list[SourceVariable], outputs: list[SourceVariable]) -> None:
+    """Inputs that ``cerebro.pack`` has not prepared are float32, and a label may be NULL."""
+    for variable in inputs:
+        if not variable.preparation.features:
+            variable.dtype = "float32"
+    for variable in outputs:
+        variable.may_be_null = isinstance(variable.preparation, OneHot)
 
 
 def check_names(inputs: list[SourceVariable], outputs: list[SourceVariable], module: str) -> None:

@@ -9,6 +9,7 @@ from ..database.access import Database
 
 LARGEST_VALUE = 500 << 20  # bytes; pg_dump cannot write a much larger value
 PIECE = 4 << 20  # bytes of weights in one statement
+ONLY = "1"  # the key, as a SQL expression, of a model table with one row and no key
 ROWS_AT_ONCE = 256  # of a state
 
 
@@ -16,17 +17,20 @@ def cut(weights: bytes) -> Iterator[bytes]:
     return (weights[start : start + PIECE] for start in range(0, len(weights), PIECE))
 
 
-def pieces(db: Database, models: str, chunks: str | None, key: int) -> Iterator[bytes]:
-    """The weights of one model of a fit's tables; Python never holds more than one piece."""
+def pieces(db: Database, models: str, chunks: str | None, key: int, key_column: str = "mst_key") -> Iterator[bytes]:
+    """The weights of one model of a fit's tables; Python never holds more than one piece.
+
+    ``key_column``: the column of ``models`` that has the key, or ONLY.
+    """
     if chunks is not None:
         cursor = db.cursor(f"SELECT payload FROM {chunks} WHERE mst_key = $1 ORDER BY start", ("integer",), key)
         while batch := cursor.fetch(16):
             yield b"".join(row["payload"] for row in batch)
         cursor.close()
         return
-    size = db.value(f"SELECT octet_length(model_weights) FROM {models} WHERE mst_key = $1", ("integer",), key)
+    size = db.value(f"SELECT octet_length(model_weights) FROM {models} WHERE {key_column} = $1", ("integer",), key)
     for start in range(0, size or 0, PIECE):
-        piece = f"SELECT substr(model_weights, $1, $2) FROM {models} WHERE mst_key = $3"
+        piece = f"SELECT substr(model_weights, $1, $2) FROM {models} WHERE {key_column} = $3"
         yield db.value(piece, ("integer", "integer", "integer"), start + 1, PIECE, key)
 
 

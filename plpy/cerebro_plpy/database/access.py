@@ -40,11 +40,11 @@ class Database:
         result = self._run(sql, (), ())
         return list(zip(result.colnames(), result.coltypes()))
 
-    def scan(self, sql: str, *labels: list[str]) -> list[Row]:
+    def scan(self, sql: str, *labels: list[Any]) -> list[Row]:
         """As ``rows``, for a query that may take long and returns numbers and texts.  Parameters are arrays of text."""
         return cancellation.scan(self.plpy, self._plan, sql, labels)
 
-    def patiently(self, sql: str, *labels: list[str]) -> None:
+    def patiently(self, sql: str, *labels: list[Any]) -> None:
         """As ``execute``, for a statement that may take long or wait for the locks of others."""
         cancellation.patiently(self.plpy, self._plan, sql, labels)
 

@@ -131,14 +131,14 @@ def execute(plpy: Any, plan: Any, values: list[Any]) -> Any:
         signal.pthread_sigmask(signal.SIG_BLOCK, {TERMINATE})
 
 
-def scan(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[str]]) -> list[dict[str, Any]]:
+def scan(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> list[dict[str, Any]]:
     """The rows of a query that may take long and can be cancelled.  Its parameters are arrays of text."""
     if not on_greenplum(plpy):
         return list(plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels)))
     return _through_plpgsql(plpy, prepare("SELECT cerebro._scan($1, $2) AS found", ("text", "text[]")), sql, labels)
 
 
-def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[str]]) -> None:
+def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> None:
     """Run a statement that may take long and can be cancelled.  Its parameters are arrays of text."""
     if not on_greenplum(plpy):
         plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels))
@@ -146,7 +146,7 @@ def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[str]]
     _through_plpgsql(plpy, prepare("SELECT cerebro._await($1, $2) AS found", ("text", "text[]")), sql, labels)
 
 
-def _through_plpgsql(plpy: Any, plan: Any, sql: str, labels: Sequence[list[str]]) -> list[dict[str, Any]]:
+def _through_plpgsql(plpy: Any, plan: Any, sql: str, labels: Sequence[list[Any]]) -> list[dict[str, Any]]:
     global _scanning
     look(plpy)
     _scanning = True

@@ -22,6 +22,7 @@ from cerebro_db.core.texts import counted
 
 from .access import Database
 
+TEMPORARY = "pg_temp"  # the schema of this session's temporary tables
 READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
 
@@ -172,6 +173,8 @@ def require_free(db: Database, name: Name, module: str, shown: str | None = None
 
 def qualified(db: Database, name: Name, module: str) -> Name:
     """The name with the schema in which a new table would be created; an error if it may not be created there."""
+    if name.schema == TEMPORARY:  # whoever may not make temporary tables learns it from the database
+        return name
     schema = name.schema or db.value("SELECT pg_catalog.current_schema()")
     if schema is None:
         raise UndefinedObject(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from cerebro_db.core.architecture import keras2, reading
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, UndefinedObject
@@ -26,7 +27,39 @@ def load_keras_model(
     name: str | None = None,
     description: str | None = None,
 ) -> None:
-    parsed = Name.parse(keras_model_arch_table, f"{MODULE} error: keras_model_arch_table")
+    _named(keras_model_arch_table)
+    parameters = _check(db, model_arch, model_weights)
+    _load(db, keras_model_arch_table, model_arch, model_weights, name, description)
+    if parameters is not None:
+        db.info(f"{MODULE}: its parameters are {', '.join(parameters)}; each gets values with arch_params_grid")
+
+
+@entry
+def madlib_load_keras_model(db: Database, *arguments: Any) -> None:
+    """As MADlib: any JSON and any weights are stored.  They are checked when they are used."""
+    _load(db, *arguments)
+
+
+@entry
+def delete_keras_model(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> None:
+    _delete(db, keras_model_arch_table, model_id)
+
+
+@entry
+def madlib_delete_keras_model(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> None:
+    """As MADlib: the table goes with its last architecture."""
+    table = _delete(db, keras_model_arch_table, model_id)
+    if relations.is_empty(db, table):
+        db.patiently(f"DROP TABLE {table.sql}")
+        db.info(f"{MODULE}: Dropped the table {table.text}, which had no more models.")
+
+
+def _named(keras_model_arch_table: str | None) -> Name:
+    return Name.parse(keras_model_arch_table, f"{MODULE} error: keras_model_arch_table")
+
+
+def _check(db: Database, model_arch: str | None, model_weights: bytes | None) -> list[str] | None:
+    """The parameters of an architecture, None for one without; an error if it cannot be trained."""
     if model_arch is None:
         raise InvalidArgument(
             f"{MODULE} error: model_arch must not be NULL.", hint="model.to_json() of Keras gives it."
@@ -46,15 +79,30 @@ def load_keras_model(
             f"{MODULE} error: model_weights has {len(model_weights)} bytes, which is not a multiple of 4.",
             hint="Weights are float32: np.concatenate([w.flatten() for w in model.get_weights()]).tobytes().",
         )
+    return parameters
+
+
+def _load(
+    db: Database,
+    keras_model_arch_table: str | None,
+    model_arch: str | None,
+    model_weights: bytes | None = None,
+    name: str | None = None,
+    description: str | None = None,
+) -> None:
+    parsed = _named(keras_model_arch_table)
     table = _arch_table(db, parsed, (keras_model_arch_table or "").strip())
     model_id = added(db, table, model_arch, model_weights, name, description)
     db.info(f"{MODULE}: Added model id {model_id} to {table.text} table")
-    if parameters is not None:
-        db.info(f"{MODULE}: its parameters are {', '.join(parameters)}; each gets values with arch_params_grid")
 
 
 def added(
-    db: Database, table: Relation, model_arch: str, weights: bytes | None, name: str | None, description: str | None
+    db: Database,
+    table: Relation,
+    model_arch: str | None,
+    weights: bytes | None,
+    name: str | None,
+    description: str | None,
 ) -> int:
     """Add a row; returns its model_id: the largest one plus 1.  The lock keeps two sessions from taking the same."""
     db.patiently(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
@@ -71,8 +119,8 @@ def added(
     return model_id
 
 
-@entry
-def delete_keras_model(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> None:
+def _delete(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> Relation:
+    """Delete an architecture, and return its table."""
     table = relations.filled(db, keras_model_arch_table, MODULE, argument="keras_model_arch_table")
     require_columns(db, table)
     if not db.execute(f"DELETE FROM {table.sql} WHERE model_id = $1", ("integer",), model_id):
@@ -81,6 +129,7 @@ def delete_keras_model(db: Database, keras_model_arch_table: str | None, model_i
             hint=f"SELECT model_id, name FROM {table.sql} lists them.",
         )
     db.info(f"{MODULE}: Model id {model_id} has been deleted from {table.text}.")
+    return table
 
 
 def _arch_table(db: Database, parsed: Name, shown: str) -> Relation:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedObject, Unsupported
+from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import custom
 
-from ..database import locks
+from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import entry
 
@@ -22,6 +23,7 @@ LATEST = (
     "SELECT name, version, kind FROM (SELECT DISTINCT ON (name) name, version, kind, source"
     " FROM cerebro.custom_function ORDER BY name, version DESC) newest WHERE source IS NOT NULL"
 )
+OBJECT_COLUMNS = ("id", "name", "description", "object")  # of MADlib's tables of functions
 LOAD, DELETE = "load_custom_function", "delete_custom_function"
 POWER = "It runs in trainer processes, with the rights of the server's operating-system account, for all who name it."
 
@@ -30,6 +32,10 @@ POWER = "It runs in trainer processes, with the rights of the server's operating
 def load_custom_function(
     db: Database, name: str | None, source: str | None, kind: str | None, description: str | None = None
 ) -> int:
+    return register(db, name, source, kind, description)
+
+
+def register(db: Database, name: str | None, source: str | None, kind: str | None, description: str | None) -> int:
     """Register a function, or a new version of it; returns the version."""
     require_admin(db, LOAD)
     custom.check_name(name, kind)
@@ -50,6 +56,10 @@ def load_custom_function(
 
 @entry
 def delete_custom_function(db: Database, name: str | None) -> None:
+    retire(db, name)
+
+
+def retire(db: Database, name: str | None) -> None:
     """Retire a function: new runs cannot name it; existing runs and models keep their version."""
     require_admin(db, DELETE)
     take_turns(db)
@@ -69,7 +79,12 @@ def delete_custom_function(db: Database, name: str | None) -> None:
 
 @entry
 def load_pickled_function(db: Database, *_arguments: Any) -> None:
-    """MADlib's signature, with an object pickled by dill.  It is refused: unpickling it would execute its code."""
+    """MADlib's signature, with an object pickled by dill."""
+    refuse_pickle()
+
+
+def refuse_pickle() -> NoReturn:
+    """Unpickling an object would execute its code."""
     raise Unsupported(
         f"{LOAD} error: pickled and dill objects are not loaded: reading one executes it inside the server.",
         hint="Register the source text instead: SELECT cerebro.load_custom_function('name',"
@@ -79,7 +94,7 @@ def load_pickled_function(db: Database, *_arguments: Any) -> None:
 
 @entry
 def load_top_k_accuracy_function(db: Database, object_table: str | None, k: int | None) -> None:
-    require_table(object_table, "load_top_k_accuracy_function")
+    require_table(db, object_table, "load_top_k_accuracy_function")
     if k is None or k < 1:
         shown = "NULL" if k is None else k
         raise InvalidArgument(f"load_top_k_accuracy_function error: k is {shown}; it must be at least 1.")
@@ -116,15 +131,23 @@ def _append(db: Database, name: str, version: int, kind: str, source: str | None
 # -- in compile parameters ----------------------------------------------------------------------------------
 
 
-def require_table(object_table: str | None, module: str) -> str | None:
-    """MADlib's argument object_table: the only table that it may name is the one that is used anyway."""
-    if object_table is not None and object_table.strip().lower() not in (TABLE, "custom_function"):
+def require_table(db: Database, object_table: str | None, module: str) -> str | None:
+    """MADlib's argument object_table: the table that is used anyway, or one that lists functions as MADlib's do.
+
+    The functions themselves are those that are registered.
+    """
+    if object_table is None:
+        return None
+    if object_table.strip().lower() not in (TABLE, "custom_function"):
+        found = relations.find(db, Name.parse(object_table, f"{module} error: object_table"))
+        if found is not None and set(OBJECT_COLUMNS) <= set(relations.columns(db, found)):
+            return str(found.name)
         raise Unsupported(
             f"{module} error: object_table '{object_table[:80]}': custom functions are in {TABLE}.",
             hint="Leave object_table out. An administrator moves a function over with"
             " cerebro.load_custom_function(name, source, kind).",
         )
-    return TABLE if object_table is not None else None
+    return TABLE
 
 
 def known(db: Database, pinned: str = "") -> custom.Known:
@@ -137,7 +160,8 @@ def known(db: Database, pinned: str = "") -> custom.Known:
         pin = fetched(db, name, int(number))
         if pin is not None:
             reference = custom.reference(name, int(number))
-            found.setdefault(pin["kind"], {}).update({name: reference, reference: reference})
+            for kind in custom.uses(pin["kind"]):
+                found.setdefault(kind, {}).update({name: reference, reference: reference})
     return found
 
 
@@ -146,7 +170,8 @@ def latest(rows: Iterable[Iterable[Any]]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for name, version, kind in rows:
         reference = custom.reference(name, version)
-        found.setdefault(kind, {}).update({name: reference, reference: reference})
+        for use in custom.uses(kind):
+            found.setdefault(use, {}).update({name: reference, reference: reference})
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, UndefinedTable
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import grids
@@ -21,7 +23,17 @@ COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 
 
 @entry
-def load_model_selection_table(
+def load_model_selection_table(db: Database, *arguments: Any) -> None:
+    _load(db, *arguments)
+
+
+@entry
+def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
+    """As MADlib: fit parameters may have a callback TensorBoard."""
+    _load(db, *arguments, madlib=True)
+
+
+def _load(
     db: Database,
     model_arch_table: str | None,
     model_selection_table: str | None,
@@ -29,13 +41,20 @@ def load_model_selection_table(
     compile_params_list: list[str | None] | None,
     fit_params_list: list[str | None] | None,
     object_table: str | None = None,
+    *,
+    madlib: bool = False,
 ) -> None:
     arch = relations.filled(db, model_arch_table, LOAD, argument="model_arch_table")
-    objects = custom_functions.require_table(object_table, LOAD)
+    objects = custom_functions.require_table(db, object_table, LOAD)
     name = relations.new(db, model_selection_table, LOAD, ("_summary",), argument="model_selection_table")
     ids = _model_ids(db, arch, model_id_list, LOAD)
     rows = grids.cross_product(
-        ids, _texts(compile_params_list), _texts(fit_params_list), custom_functions.known(db), listener(db.plpy)
+        ids,
+        _texts(compile_params_list),
+        _texts(fit_params_list),
+        custom_functions.known(db),
+        listener(db.plpy),
+        tensorboard=madlib,
     )
     _create(db, name)
     _insert(db, name.sql, rows)
@@ -44,7 +63,17 @@ def load_model_selection_table(
 
 
 @entry
-def generate_model_configs(
+def generate_model_configs(db: Database, *arguments: Any) -> None:
+    _generate(db, *arguments)
+
+
+@entry
+def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
+    """As MADlib: a table whose summary is gone gets a new one, and fit parameters may have a callback TensorBoard."""
+    _generate(db, *arguments, madlib=True)
+
+
+def _generate(
     db: Database,
     model_arch_table: str | None,
     model_selection_table: str | None,
@@ -56,11 +85,13 @@ def generate_model_configs(
     random_state: int | None = None,
     object_table: str | None = None,
     arch_params_grid: str | None = None,
+    *,
+    madlib: bool = False,
 ) -> None:
     arch = relations.filled(db, model_arch_table, GENERATE, argument="model_arch_table")
-    objects = custom_functions.require_table(object_table, GENERATE)
+    objects = custom_functions.require_table(db, object_table, GENERATE)
     ids = _model_ids(db, arch, model_id_list, GENERATE)
-    table = _existing(db, model_selection_table, arch)
+    table = _existing(db, model_selection_table, arch, needs_summary=not madlib)
     known: list[Row] = []
     if table is not None:
         # Until this transaction ends, no other session can add the configurations that we find missing.
@@ -79,6 +110,7 @@ def generate_model_configs(
         listen=listener(db.plpy),
         arch_grid=arch_params_grid,
         templates=templates.of_table(db, arch, ids),
+        tensorboard=madlib,
     )
     rows = templates.with_rows(
         db, arch, rows, lambda new: db.notice(f"{GENERATE}: {counted(new, 'architecture')} added to {arch.text}")
@@ -86,6 +118,8 @@ def generate_model_configs(
     name = table.name if table else relations.new(db, model_selection_table, GENERATE, ("_summary",))
     if table is None:
         _create(db, name)
+    elif relations.find(db, name.suffixed("_summary")) is None:
+        _create_summary(db, name)
     _insert(db, name.sql, rows)
     _summarise(db, name, arch, objects)
     db.notice(f"{GENERATE}: {counted(len(rows), 'configuration')} added, {len(known) + len(rows)} in all")
@@ -128,6 +162,10 @@ def _create(db: Database, name: Name) -> None:
         )
         """
     )
+    _create_summary(db, name)
+
+
+def _create_summary(db: Database, name: Name) -> None:
     db.execute(
         f"CREATE TABLE {name.suffixed('_summary').sql} (model_arch_table varchar, object_table varchar)"
         f" {platform.of(db).distributed_by('model_arch_table')}"
@@ -147,7 +185,7 @@ def _summarise(db: Database, name: Name, arch: Relation, objects: str | None) ->
         db.execute(f"INSERT INTO {summary} VALUES ($1, $2)", ("text", "text"), arch.text, objects)
 
 
-def _existing(db: Database, text: str | None, arch: Relation) -> Relation | None:
+def _existing(db: Database, text: str | None, arch: Relation, needs_summary: bool) -> Relation | None:
     """The table to add to, if it exists; an error if it was made for another architecture table."""
     parsed = Name.parse(text, f"{GENERATE} error: model_selection_table")
     table = relations.find(db, parsed, (text or "").strip())
@@ -156,6 +194,8 @@ def _existing(db: Database, text: str | None, arch: Relation) -> Relation | None
     relations.require_columns(db, table, list(COLUMNS), GENERATE)
     name = table.name.suffixed("_summary")
     summary = relations.find(db, name)
+    if summary is None and not needs_summary:
+        return table
     if summary is None:
         raise UndefinedTable(
             f"{GENERATE} error: table '{table.text}' exists, but '{table.text}_summary' does not.",

@@ -114,6 +114,10 @@ class Platform(abc.ABC):
         """The GPU of each segment; None for a segment whose host has none."""
 
     @abc.abstractmethod
+    def gpus_of_hosts(self, db: Database, texts: str) -> dict[str, list[str]]:
+        """Host to the descriptions of its GPUs; ``texts`` is the SQL call that describes those of one host."""
+
+    @abc.abstractmethod
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         """Whether a statement failed because a segment's process is gone; the segment is usually back in a moment."""
 

@@ -84,6 +84,13 @@ class Greenplum(Platform):
             [hosts[contents[key]] for key in keys], {hosts[content]: count for content, count in counts.items()}
         )
 
+    def gpus_of_hosts(self, db: Database, texts: str) -> dict[str, list[str]]:
+        primaries = _primaries(db)
+        keys = self.distribution_keys(db, len(primaries))
+        rows = db.rows(f"SELECT gp_segment_id AS content, {texts} AS gpus FROM cerebro.place {_among(keys)}")
+        found = {row["content"]: row["gpus"] for row in rows}
+        return {row["host"]: found[row["content"]] for row in primaries}
+
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         return error.pgcode in SEGMENT_LOST
 

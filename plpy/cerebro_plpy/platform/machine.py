@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..database.access import Database
 from ..database.entry import entry
 
 CGROUP = Path("/sys/fs/cgroup")
+DRIVER = Path("/proc/driver/nvidia/gpus")
 FRAMEWORK = 600 << 20  # bytes of memory that a trainer takes before it builds a model
 
 
@@ -57,6 +59,34 @@ def memory_needed(state_bytes: int) -> int:
 
 def gpus() -> int:
     return sum(1 for device in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", device))
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as its driver describes it; what the driver does not say is an empty text."""
+
+    number: int
+    model: str
+    uuid: str
+    bus: str
+
+    def as_tensorflow(self) -> str:
+        return f"device: {self.number}, name: {self.model}, pci bus id: {self.bus}"
+
+    def as_nvidia(self) -> str:
+        return f"GPU {self.number}: {self.model} (UUID: {self.uuid})"
+
+
+def described_gpus() -> list[Gpu]:
+    """The GPUs of this host, from the files of the driver."""
+    found: dict[int, Gpu] = {number: Gpu(number, "NVIDIA GPU", "", "") for number in range(gpus())}
+    for file in sorted(DRIVER.glob("*/information")):
+        with contextlib.suppress(OSError, ValueError):
+            facts = dict(re.findall(r"^([^:\n]+):\s*(.*?)\s*$", file.read_text(), re.MULTILINE))
+            number = int(facts["Device Minor"])
+            if number in found:
+                found[number] = Gpu(number, facts.get("Model", ""), facts.get("GPU UUID", ""), file.parent.name)
+    return list(found.values())
 
 
 @entry

@@ -48,6 +48,9 @@ class PostgreSQL(Platform):
     def gpus_of_segments(self, db: Database, keys: Sequence[int]) -> list[int | None]:
         return gpu_of_each_segment(["here"] * len(keys), {"here": gpus()})
 
+    def gpus_of_hosts(self, db: Database, texts: str) -> dict[str, list[str]]:
+        return {"localhost": db.value(f"SELECT {texts}")}
+
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         return False
 

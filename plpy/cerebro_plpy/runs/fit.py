@@ -7,13 +7,13 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import CerebroError, SegmentLost
+from cerebro_db.core.errors import CerebroError, InvalidArgument, SegmentLost
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST
 
 from ..data import visibility
-from ..database import locks
+from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..sessions import recorder
@@ -21,6 +21,7 @@ from ..sessions.session import Session
 from . import background, model_tables, output, rules
 from .execution import carry_out
 from .log import RunLog
+from .model_tables import Written
 from .new_run import put_on_record
 from .options import MODULE
 from .request import Request, check
@@ -33,12 +34,13 @@ def fit_multiple_model(db: Database, *arguments: Any) -> int:
     return run_request(db, check(db, *arguments))
 
 
-def run_request(db: Database, request: Request) -> int:
+def run_request(db: Database, request: Request, written: Written | None = None) -> int:
+    """``written``: the model tables are MADlib's, and their summary has these names of tables."""
     with recorder.opened(db) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
         run = carry_out(db, session, run_id)
-        hand_out(db, session, run, request.output, replace=request.warm_start)
+        hand_out(db, session, run, request.output, replace=request.warm_start, written=written)
     return run_id
 
 
@@ -50,6 +52,11 @@ def submit(db: Database, *arguments: Any) -> int:
 
 
 def submit_request(db: Database, request: Request) -> int:
+    if request.output.schema == relations.TEMPORARY:
+        raise InvalidArgument(
+            f"'{request.output}' would be a temporary table of the session that drives the run.",
+            hint="Give the name of an ordinary table.",
+        )
     with recorder.opened(db) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
@@ -93,12 +100,19 @@ def _to_its_end(
     hand_out(db, session, run, name, replace=not run.segments_lost and output.in_the_way(db, run, name))
 
 
-def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: bool) -> None:
+def hand_out(
+    db: Database, session: Session, run: Run, name: Name, *, replace: bool, written: Written | None = None
+) -> None:
     """Make the model tables in the caller's transaction; others see them, and the event, when it commits.
 
     If a segment was lost, the caller's transaction cannot commit.  Then another session makes the tables, and the
     caller gets an error that says so.
     """
+    if run.segments_lost and name.schema == relations.TEMPORARY:
+        raise SegmentLost(
+            f"run {run.id} finished, but this transaction has lost a segment and cannot make {name}",
+            hint=f"The run need not be repeated: SELECT cerebro.materialize({run.id}, 'another_name');",
+        )
     if run.segments_lost:  # the caller's transaction has lost them, too
         session.run("SELECT cerebro.materialize(%s, %s)", (run.id, name.sql))
         # Greenplum would fail this transaction with an error that says nothing of the run.
@@ -110,7 +124,7 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
         # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
         locks.take(db, f"cerebro_db table {name}", f"the name {name}")
         output.require_makeable(db, name, MODULE, replace=replace)
-        model_tables.materialize(db, run.id, name, replace=replace)
+        model_tables.materialize(db, run.id, name, replace=replace, written=written)
         RunLog.of_caller(db, run.id).note(Event.MATERIALIZED)
     except BaseException as error:
         session.settle()

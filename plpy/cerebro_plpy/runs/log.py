@@ -947,6 +947,10 @@ class RunLog:
             )
         }
 
+    def compile_params(self) -> dict[int, str]:
+        """mst_key -> the compile parameters as they were given."""
+        return dict(self._all(f"SELECT mst_key, compile_params FROM cerebro.configuration WHERE {OWN}"))  # type: ignore[arg-type]
+
     def compile_texts(self) -> str:
         """The compile parameters of all configurations, as text."""
         return " ".join(

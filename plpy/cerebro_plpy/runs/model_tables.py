@@ -7,11 +7,13 @@ table to table and never pass through Python.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Optional
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
+from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, quote
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.parameters import writing
@@ -28,6 +30,7 @@ from .log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord
 from .run import no_such_run
 
 MODULE = "materialize"
+Written = Mapping[str, Optional[str]]  # column of the summary -> the name of a table as the user wrote it
 INFO_COLUMNS = """
     mst_key integer PRIMARY KEY, model_id integer, compile_params text, fit_params text, model_type text,
     model_size double precision, metrics_elapsed_time double precision[], metrics_type text[], loss_type text,
@@ -59,8 +62,14 @@ def materialize_run(db: Database, run_id: int, model_output_table: str, which: s
     log.note(Event.MATERIALIZED)
 
 
-def materialize(db: Database, run_id: int, name: Name, *, replace: bool, which: str | None = None) -> None:
-    """Make the tables; ``which`` states they get, the best or the last ones.  None: what the run was asked to keep."""
+def materialize(
+    db: Database, run_id: int, name: Name, *, replace: bool, which: str | None = None, written: Written | None = None
+) -> None:
+    """Make the tables.
+
+    ``which`` states they get, the best or the last ones.  None: what the run was asked to keep.
+    ``written``: as in MADlib, names of tables, losses and metrics are those that the user wrote.
+    """
     run = db.one(
         "SELECT r.*, s.status, s.started_at, s.ended_at FROM cerebro.run_plan r JOIN cerebro.runs s USING (run, owner)"
         " WHERE run = $1 AND owner = current_user",
@@ -93,8 +102,8 @@ def materialize(db: Database, run_id: int, name: Name, *, replace: bool, which: 
             if old is not None:
                 db.patiently(f"DROP TABLE {old.sql}")
     _make_models(db, here, run, states, name)
-    _make_info(db, here, run, states, name.suffixed("_info"))
-    _make_summary(db, here, run, name, which)
+    _make_info(db, here, run, states, name.suffixed("_info"), as_written=written is not None)
+    _make_summary(db, here, run, name, which, written or {})
 
 
 def _make_models(db: Database, here: Platform, run: dict[str, Any], states: list[StateOnRecord], name: Name) -> None:
@@ -138,13 +147,20 @@ def _make_models(db: Database, here: Platform, run: dict[str, Any], states: list
         raise CorruptState(f"the states of run {run['run']} are not those that were committed")
 
 
-def _make_info(db: Database, here: Platform, run: dict[str, Any], states: list[StateOnRecord], name: Name) -> None:
+def _make_info(
+    db: Database, here: Platform, run: dict[str, Any], states: list[StateOnRecord], name: Name, *, as_written: bool
+) -> None:
     names, of_key = {}, {state.mst_key: state for state in states}
-    for key, (architecture, compiled, _) in RunLog.of_caller(db, run["run"]).configurations().items():
+    log = RunLog.of_caller(db, run["run"])
+    texts = log.compile_params() if as_written else {}
+    for key, (architecture, compiled, _) in log.configurations().items():
         outputs = reading.outputs(architecture)
+        metrics, loss = writing.metrics_type(compiled, outputs), writing.loss_type(compiled, outputs)
+        if key in texts:
+            loss, metrics = writing.as_written(texts[key], loss, metrics)
         names[key] = {
-            "metrics": writing.metrics_type(compiled, outputs),
-            "loss": writing.loss_type(compiled, outputs),
+            "metrics": metrics,
+            "loss": loss,
             **({"which": of_key[key].which, "epoch": of_key[key].epoch} if key in of_key else {}),
         }
     db.execute(f"CREATE TABLE {name.sql} ({INFO_COLUMNS}) {here.distributed_by('mst_key')}")
@@ -159,7 +175,7 @@ def _make_info(db: Database, here: Platform, run: dict[str, Any], states: list[S
     )
 
 
-def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name, which: str) -> None:
+def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name, which: str, written: Written) -> None:
     """One row, MADlib's columns; the class values have the type that their column has."""
     summary = json.loads(run["source_summary"])
     optimised = objective.of_options(run["options"], run["validation_table"] is not None)
@@ -185,7 +201,7 @@ def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name,
         ("end_training_time", "timestamp", run["ended_at"]),
         ("madlib_version", "text", f"cerebro_db {run['version']}"),
         ("num_classes", "integer[]", summary.get("num_classes")),
-        *((column, "text[]", values) for column, values in summary.items() if column.endswith("_class_values")),
+        *_class_values(summary, Layout.from_json(json.loads(run["layout"]), "the layout of the run")),
         ("dependent_vartype", "text[]", summary.get("dependent_vartype")),
         ("normalizing_const", "real", summary.get("normalizing_const")),
         ("metrics_iters", "integer[]", iterations),
@@ -196,9 +212,26 @@ def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name,
         ("direction", "text", optimised.direction),
         ("which", "text", which),
     ]
+    columns = [(column, kind, written.get(column, value)) for column, kind, value in columns]
+    # Class values travel as text; the database converts them to their own type.
+    sent = ["text[]" if column.endswith("_class_values") else kind for column, kind, _ in columns]
     chosen = ", ".join(f"${place}::{kind} AS {quote(column)}" for place, (column, kind, _) in enumerate(columns, 1))
     db.execute(
         f"CREATE TABLE {name.suffixed('_summary').sql} AS SELECT {chosen} {here.distributed_by('source_table')}",
-        tuple(kind for _, kind, _ in columns),
+        tuple(sent),
         *(value for _, _, value in columns),
     )
+
+
+def _class_values(summary: dict[str, Any], layout: Layout) -> list[tuple[str, str, Any]]:
+    """The columns for the labels of each output: name, type and values."""
+    types = {
+        f"{one.name}_class_values": f"{one.preparation.label_type}[]"
+        for one in layout.outputs
+        if one.preparation.label_type
+    }
+    return [
+        (column, types.get(column, "text[]"), values)
+        for column, values in summary.items()
+        if column.endswith("_class_values")
+    ]

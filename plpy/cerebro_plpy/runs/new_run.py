@@ -35,7 +35,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
             "source_table": str(request.source.relation.name),
             "validation_table": str(request.validation.relation.name) if request.validation else None,
             "model_table": str(request.output),
-            "selection_table": request.selection.text if request.selection is not None else "",
+            "selection_table": request.selection,
             "arch_table": request.arch_table.text,
             "epochs": request.epochs,
             "evaluate_every": request.evaluate_every,

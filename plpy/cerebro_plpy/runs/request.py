@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ class Request:
     source: Packed
     validation: Packed | None
     output: Name
-    selection: Relation | None  # None: the run proposes its configurations
+    selection: str  # the model selection table as it was named; empty: the run has none
     arch_table: Relation
     rows: list[dict[str, Any]]  # of the model selection table, with parsed parameters
     architectures: dict[int, Architecture]
@@ -75,6 +76,8 @@ def check(
     _use_caching: bool | None,  # trainers always keep their rows
     options: str | None,
     stop_when: str | None = None,
+    *,
+    madlib: bool = False,
 ) -> Request:
     visibility.refuse_transaction(db, MODULE)
     require_epochs(epochs, frequency)
@@ -99,7 +102,7 @@ def check(
     chosen = choose_options(db, options, keys, bool(use_gpus), stop_when)
     # A replay names the versions of custom functions that the earlier run had.
     pinned = RunLog.of_caller(db, chosen["replay"]).compile_texts() if "replay" in chosen else ""
-    rows, arch_table = read_selection(db, selection, custom_functions.known(db, pinned=pinned))
+    rows, arch_table = read_selection(db, selection, custom_functions.known(db, pinned=pinned), madlib)
     architectures = {
         model_id: read_architecture(db, arch_table, model_id) for model_id in sorted({row["model_id"] for row in rows})
     }
@@ -129,7 +132,7 @@ def check(
         source=source,
         validation=validation,
         output=model_table,
-        selection=selection,
+        selection=selection.text,
         arch_table=arch_table,
         rows=rows,
         architectures=architectures,
@@ -243,7 +246,9 @@ def alike(one: Any, other: Any) -> bool:
     return float(one) == float(other) if numbers else bool(one == other)
 
 
-def read_selection(db: Database, selection: Relation, known: Known) -> tuple[list[dict[str, Any]], Relation]:
+def read_selection(
+    db: Database, selection: Relation, known: Known, tensorboard: bool
+) -> tuple[list[dict[str, Any]], Relation]:
     relations.require_columns(db, selection, ["mst_key", "model_id", "compile_params", "fit_params"], MODULE)
     rows = db.rows(f"SELECT mst_key, model_id, compile_params, fit_params FROM {selection.sql} ORDER BY mst_key")
     keys = [row["mst_key"] for row in rows]
@@ -252,10 +257,11 @@ def read_selection(db: Database, selection: Relation, known: Known) -> tuple[lis
     for row in rows:
         try:
             row["compile"] = params.compile_params(row["compile_params"], known)
-            row["fit"] = params.fit_params(row["fit_params"])
+            row["fit"] = params.fit_params(row["fit_params"], tensorboard)
         except CerebroError as error:
             error.message = f"mst_key {row['mst_key']} of '{selection.text}': {error.message}"
             raise
+    say_tensorboard(db, [row["fit_params"] for row in rows])
     summary = relations.find(db, selection.name.suffixed("_summary"))
     named = db.value(f"SELECT model_arch_table FROM {summary.sql} LIMIT 1") if summary is not None else None
     if named is None:
@@ -266,7 +272,15 @@ def read_selection(db: Database, selection: Relation, known: Known) -> tuple[lis
     return rows, relations.existing(db, named, MODULE, "It should hold the architectures.")
 
 
-def read_architecture(db: Database, table: Relation, model_id: int, module: str = MODULE) -> Architecture:
+def say_tensorboard(db: Database, texts: Iterable[str | None]) -> None:
+    if any(map(params.has_tensorboard, texts)):
+        db.notice(
+            "the callback TensorBoard writes nothing here: cerebro.learning_curve and cerebro.metric show the losses"
+            " and metrics of every epoch, cerebro.hop_timeline what each segment did"
+        )
+
+
+def read_architecture(db: Database, table: Relation, model_id: int | None, module: str = MODULE) -> Architecture:
     name = "name::text" if "name" in relations.columns(db, table) else "NULL::text AS name"
     row = db.one(
         f"SELECT {name}, model_arch::text AS arch, model_weights AS weights FROM {table.sql} WHERE model_id = $1",

@@ -114,7 +114,7 @@ def search(
         source=source,
         validation=validation,
         output=output,
-        selection=None,
+        selection="",
         arch_table=arch,
         rows=[],
         architectures=architectures,

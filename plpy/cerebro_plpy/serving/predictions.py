@@ -18,7 +18,7 @@ def write_classes(
     staged: str,
     output: Name,
     identity: Column,
-    labels: dict[str, list[str]],
+    labels: dict[str, list[str | None]],
     *,
     ranks: bool,
     above: float | None,

@@ -35,9 +35,10 @@ def create_predictor(db: Database, model_text: str | None, name: str | None, mst
     # The values are constants of the query; format() writes NULL for NULL.
     columns = ", ".join(f"%L::{kind} AS {quote(column).replace('%', '%%')}" for column, kind in arguments)
     places = ", ".join(f"${place}" for place in range(1, len(arguments) + 1))
+    chosen = f", mst_key => {model.key}" if model.key_column == "mst_key" else ""  # a table of one model has no keys
     body = (
         f"SELECT {returned} FROM cerebro.predict({literal(model.table.sql)},"
-        f" pg_catalog.format({literal('SELECT ' + columns)}, {places}), mst_key => {model.key})"
+        f" pg_catalog.format({literal('SELECT ' + columns)}, {places}){chosen})"
     )
     listed = ", ".join(f"{quote(column)} {kind}" for column, kind in arguments)
     # The settings make texts of the values that are read as the very same values.

@@ -31,10 +31,13 @@ class Model:
     definition: dict[str, Any]
     layout: Layout  # of the packed table that it was trained on
     chunked: Relation | None  # the table of the weights if they are too large for one value
+    key_column: str = "mst_key"
 
     def weights(self, db: Database) -> Iterator[bytes]:
         """The weights, piece by piece; Python never holds more than one piece."""
-        return weights.pieces(db, self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key)
+        return weights.pieces(
+            db, self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.key_column
+        )
 
 
 def read_model(db: Database, text: str, key: int | None, module: str, *, best: bool = False) -> Model:
@@ -43,6 +46,8 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     relations.require_columns(db, table, ["model_weights", "model_arch"], module)
     info = relations.find(db, table.name.suffixed("_info"))
     summary = relations.find(db, table.name.suffixed("_summary"))
+    if summary is not None and "mst_key" not in relations.columns(db, table):
+        return _read_single(db, table, summary, key, module)
     if info is None or summary is None or "layout" not in relations.columns(db, summary):
         raise UndefinedObject(
             f"{module}: Missing summary and/or info tables for {table.text}",
@@ -78,16 +83,7 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
         raise UndefinedObject(
             f"{module}: mst_key {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
         )
-    architecture = reading.architecture(row["arch"])
-    known = custom_functions.known(db, pinned=row["pinned"])  # in the versions that the model was trained with
-    compiled = reading.for_outputs(params.compile_params(row["compile_params"], known), architecture)
-    definition = {"architecture": architecture, "compile": compiled, "fit": params.fit_params(row["fit_params"])}
-    layout = db.value(f"SELECT layout FROM {summary.sql}")
-    if layout is None:
-        raise WrongState(
-            f"{module}: {table.text}_summary has no layout", hint="cerebro.materialize() makes the tables anew."
-        )
-    trained_on = with_labels(db, summary, parsed(layout, f"{table.text}_summary", module), module)
+    definition, trained_on = _definition(db, row), _layout(db, table, summary, module)
     chunked = relations.find(db, table.name.suffixed("_weights")) if row["large"] else None
     if row["large"] and (
         chunked is None or not db.value(f"SELECT 1 FROM {chunked.sql} WHERE mst_key = $1 LIMIT 1", ("integer",), key)
@@ -96,8 +92,45 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     return Model(table, key, definition, trained_on, chunked)
 
 
-def class_values(output: Variable) -> list[str]:
-    """What a prediction calls each class: its label, or its number for a class without one."""
+def _read_single(db: Database, table: Relation, summary: Relation, key: int | None, module: str) -> Model:
+    """The model of a table that madlib_keras_fit has made."""
+    if key is not None:
+        raise InvalidArgument(f"{module}: Single model should not pass mst_key", hint="Leave mst_key out.")
+    relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"], module)
+    row = db.one(
+        "SELECT s.compile_params, s.fit_params, concat_ws(' ', s.loss_type, s.metrics_type::text) AS pinned,"
+        " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
+        f" FROM {summary.sql} s, {table.sql} m"
+    )
+    if row is None:
+        raise WrongState(f"{module} error: Input table '{table.text}' is empty!")
+    chunked = relations.find(db, table.name.suffixed("_weights")) if row["large"] else None
+    return Model(table, 1, _definition(db, row), _layout(db, table, summary, module), chunked, key_column=weights.ONLY)
+
+
+def _definition(db: Database, row: dict[str, Any]) -> dict[str, Any]:
+    architecture = reading.architecture(row["arch"])
+    known = custom_functions.known(db, pinned=row["pinned"])  # in the versions that the model was trained with
+    compiled = reading.for_outputs(params.compile_params(row["compile_params"], known), architecture)
+    return {
+        "architecture": architecture,
+        "compile": compiled,
+        "fit": params.fit_params(row["fit_params"], tensorboard=True),
+    }
+
+
+def _layout(db: Database, table: Relation, summary: Relation, module: str) -> Layout:
+    """The layout of the packed table that the model was trained on, with the labels that the summary has now."""
+    layout = db.value(f"SELECT layout FROM {summary.sql}")
+    if layout is None:
+        raise WrongState(
+            f"{module}: {table.text}_summary has no layout", hint="cerebro.materialize() makes the tables anew."
+        )
+    return with_labels(db, summary, parsed(layout, f"{table.text}_summary", module), module)
+
+
+def class_values(output: Variable) -> list[str | None]:
+    """What a prediction calls each class: its label (None for NULL), or its number for a class without one."""
     labels = output.preparation.labels if isinstance(output.preparation, OneHot) else ()
     width = output.shape[-1] if output.shape else 1
     return [*labels, *map(str, range(len(labels), width))]

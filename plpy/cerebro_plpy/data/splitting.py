@@ -1,0 +1,100 @@
+"""MADlib's ``train_test_split``: draws the rows of a training table and of a test table."""
+
+from __future__ import annotations
+
+import secrets
+
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.names import quote, split_list
+
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+
+MODULE = "train_test_split"
+ENDINGS = ("_train", "_test")
+
+
+@entry
+def train_test_split(
+    db: Database,
+    source_table: str | None,
+    output_table: str | None,
+    train_proportion: float | None,
+    test_proportion: float | None,
+    grouping_cols: str | None,
+    target_cols: str | None,
+    with_replacement: bool | None,
+    separate_output_tables: bool | None,
+) -> None:
+    source = relations.filled(db, source_table, MODULE)
+    train, test = _proportions(train_proportion, test_proportion, bool(with_replacement))
+    output = relations.new(db, output_table, MODULE, ENDINGS if separate_output_tables else ())
+    present = list(relations.columns(db, source))
+    targets = (
+        present if (target_cols or "*").strip() == "*" else split_list(target_cols, f"{MODULE} error: target_cols")
+    )
+    groups = split_list(grouping_cols, f"{MODULE} error: grouping_cols") if (grouping_cols or "").strip() else []
+    relations.require_columns(db, source, targets + groups, MODULE)
+
+    columns = ", ".join(map(quote, targets))
+    by = ", ".join(map(quote, groups))
+    drawn = (_with_replacement if with_replacement else _without_replacement)(source.sql, columns, by, train, test)
+    if not separate_output_tables:
+        db.patiently(f"CREATE TABLE {output.sql} AS SELECT {columns}, __split AS split FROM ({drawn}) drawn")
+        return
+    # One draw for both tables, so that without replacement no row is in both.
+    staged = f"pg_temp.cerebro_split_{secrets.token_hex(6)}"
+    db.patiently(f"CREATE TEMPORARY TABLE {staged.partition('.')[2]} AS {drawn}")
+    for ending, split in zip(ENDINGS, (1, 0)):
+        name = output.suffixed(ending).sql
+        db.patiently(f"CREATE TABLE {name} AS SELECT {columns} FROM {staged} WHERE __split = {split}")
+    db.execute(f"DROP TABLE {staged}")
+
+
+def _proportions(train: float | None, test: float | None, with_replacement: bool) -> tuple[float, float]:
+    if train is None or not 0.0 < train < 1.0:
+        raise InvalidArgument(
+            f"{MODULE} error: train_proportion is {'NULL' if train is None else train}; it must be between 0 and 1."
+        )
+    if test is None:
+        return train, 1.0 - train
+    if not 0.0 < test < 1.0 or (train + test > 1.0 + 1e-9 and not with_replacement):
+        raise InvalidArgument(
+            f"{MODULE} error: test_proportion is {test}; it must be between 0 and 1, and with train_proportion"
+            f" ({train}) at most 1.",
+            hint="NULL takes all rows that are not in the training table.",
+        )
+    return train, test
+
+
+def _numbered(source: str, columns: str, by: str) -> str:
+    """The rows with their group, their random place in it, and the number of its rows."""
+    partition = f"PARTITION BY {by}" if by else ""
+    group = f"dense_rank() OVER (ORDER BY {by})" if by else "1::bigint"
+    return (
+        f"SELECT {columns}, {group} AS __group, row_number() OVER ({partition} ORDER BY random()) AS __row,"
+        f" count(*) OVER ({partition}) AS __rows FROM {source}"
+    )
+
+
+def _without_replacement(source: str, columns: str, by: str, train: float, test: float) -> str:
+    both = min(1.0, train + test)
+    return (
+        f"SELECT {columns}, (__row <= round(__rows * {train!r}::numeric))::integer AS __split"
+        f" FROM ({_numbered(source, columns, by)}) numbered WHERE __row <= round(__rows * {both!r}::numeric)"
+    )
+
+
+def _with_replacement(source: str, columns: str, by: str, train: float, test: float) -> str:
+    """Both tables are drawn from all rows, so that a row may be in both, and several times in one."""
+    draws = " UNION ALL ".join(
+        f"SELECT __group, {split} AS __split, 1 + floor(random() * __rows)::bigint AS __row"
+        f" FROM (SELECT __group, __rows, generate_series(1, round(__rows * {share!r}::numeric)::bigint)"
+        " FROM (SELECT DISTINCT __group, __rows FROM numbered) g) d"
+        for split, share in ((1, train), (0, test))
+    )
+    return (
+        f"WITH numbered AS ({_numbered(source, columns, by)}), draws AS ({draws})"
+        f" SELECT {columns}, __split FROM numbered JOIN draws USING (__group, __row)"
+    )

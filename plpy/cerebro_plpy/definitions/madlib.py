@@ -1,0 +1,60 @@
+"""Small functions of MADlib's: help texts, the schedule of Hyperband, the table of GPUs."""
+
+from __future__ import annotations
+
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.madlib import hyperband, usage
+
+from .. import platform
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..platform.machine import described_gpus
+
+SOURCES = ("tensorflow", "nvidia")
+
+
+@entry
+def madlib_usage(db: Database, name: str, message: str | None) -> str:
+    return usage.text(name, message)
+
+
+@entry
+def hyperband_schedule(
+    db: Database, schedule_table: str | None, r: int | None, eta: int | None, skip_last: int | None
+) -> None:
+    module = "hyperband_schedule"
+    name = relations.new(db, schedule_table, module, argument="schedule_table")
+    rounds = hyperband.schedule(r, eta, skip_last, module)
+    db.execute(f"CREATE TABLE {name.sql} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))")
+    columns = [list(column) for column in zip(*rounds)]
+    db.execute(f"INSERT INTO {name.sql} SELECT * FROM unnest($1, $2, $3, $4)", ("integer[]",) * 4, *columns)
+
+
+@entry
+def gpu_texts(db: Database, source: str) -> list[str]:
+    """The GPUs of the host on which the function runs: on Greenplum that of a segment."""
+    return [gpu.as_nvidia() if source == "nvidia" else gpu.as_tensorflow() for gpu in described_gpus()]
+
+
+@entry
+def gpu_configuration(db: Database, output_table: str | None, source: str | None) -> None:
+    module = "gpu_configuration"
+    name = relations.new(db, output_table, module)
+    wanted = (source or "tensorflow").strip().lower()
+    if wanted not in SOURCES:
+        raise InvalidArgument(
+            "DL: source has to be one of tensorflow or nvidia", hint="It decides how gpu_descr describes a GPU."
+        )
+    found = platform.of(db).gpus_of_hosts(db, f"cerebro._gpu_texts('{wanted}')")
+    hosts = [host for host, gpus in found.items() for _ in gpus]
+    gpus = [gpu for of_host in found.values() for gpu in of_host]
+    db.execute(
+        f"CREATE TABLE {name.sql} AS SELECT * FROM unnest($1, $2) AS g (hostname, gpu_descr)"
+        f" {platform.of(db).distributed_by('hostname')}",
+        ("text[]", "text[]"),
+        hosts,
+        gpus,
+    )
+    if not gpus:
+        db.notice(f"{module}: no GPU found")

@@ -1,0 +1,133 @@
+"""MADlib's tables of custom functions: ``(id, name, description, object)``, one row per function.
+
+A function is source text here.  It is registered in cerebro.custom_function, from where trainers get it, and listed in
+the table.  A top-k accuracy is built in and only listed.
+"""
+
+from __future__ import annotations
+
+from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
+from cerebro_db.core.names import Name
+from cerebro_db.core.parameters import custom
+
+from .. import platform
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from . import custom_functions
+from .custom_functions import DELETE, LOAD, OBJECT_COLUMNS
+
+TOP_K = "load_top_k_accuracy_function"
+
+
+@entry
+def madlib_object_table(db: Database, name: str | None, schema: str) -> str | None:
+    """The name with the schema of MADlib's functions, where the user wrote none."""
+    if name is None or not name.strip():
+        return None
+    parsed = Name.parse(name, "object_table")
+    if parsed.schema is None and custom_functions.TABLE.partition(".")[2] == parsed.table:
+        own = Name(schema, parsed.table)
+        return str(own) if relations.find(db, own) is not None else custom_functions.TABLE
+    return str(parsed if parsed.schema is not None else Name(schema, parsed.table))
+
+
+@entry
+def madlib_load_custom_function(
+    db: Database, object_table: str | None, object: bytes | None, name: str | None, description: str | None
+) -> None:
+    custom_functions.require_admin(db, LOAD)
+    if object is None:
+        raise InvalidArgument(
+            f"{LOAD} error: object is NULL.", hint="It takes the source text: convert_to('…', 'UTF8')."
+        )
+    source = _source(object)
+    table = _table(db, object_table, LOAD)
+    _require_new(db, table, name, LOAD)
+    custom_functions.register(db, name, source, custom.BOTH, description)
+    _insert(db, table, str(name), description, object)
+
+
+@entry
+def madlib_load_top_k_accuracy_function(db: Database, object_table: str | None, k: int | None) -> None:
+    if k is None or k < 1:
+        raise InvalidArgument(f"{TOP_K} error: k is {'NULL' if k is None else k}; it must be at least 1.")
+    table = _table(db, object_table, TOP_K)
+    name = f"top_{k}_accuracy"
+    _require_new(db, table, name, TOP_K)
+    _insert(db, table, name, f"returns {name}", f"# {name} is built in.".encode())
+
+
+@entry
+def madlib_delete_custom_function(db: Database, object_table: str | None, number: int | None, name: str | None) -> None:
+    """Delete the function of this number, or else of this name.  The table goes with its last function."""
+    custom_functions.require_admin(db, DELETE)
+    table = relations.existing(db, object_table, DELETE, argument="object_table")
+    _require_columns(db, table, DELETE)
+    column, kind = ("id", "integer") if number is not None else ("name", "text")
+    wanted = number if number is not None else name
+    row = db.one(f"SELECT id, name FROM {table.sql} WHERE {column} = $1", (kind,), wanted)
+    if row is None:
+        raise UndefinedObject(
+            f"{DELETE} error: function {column} {'NULL' if wanted is None else repr(wanted)} not found in {table.text}",
+            hint=f"SELECT id, name FROM {table.sql} lists them.",
+        )
+    db.execute(f"DELETE FROM {table.sql} WHERE id = $1", ("integer",), row["id"])
+    if any(row["name"] in of_kind for of_kind in custom_functions.known(db).values()):
+        custom_functions.retire(db, row["name"])
+    if relations.is_empty(db, table):
+        db.patiently(f"DROP TABLE {table.sql}")
+
+
+def _source(given: bytes) -> str:
+    try:
+        text = given.decode("utf-8")
+    except UnicodeDecodeError:
+        custom_functions.refuse_pickle()  # its first byte is no UTF-8
+    return text
+
+
+def _table(db: Database, text: str | None, module: str) -> Name:
+    """The table of this name.  It is created if it does not exist."""
+    name = Name.parse(text, f"{module} error: object_table")
+    found = relations.find(db, name)
+    if found is not None:
+        _require_columns(db, found, module)
+        return name
+    relations.qualified(db, name, module)
+    db.execute(
+        f"CREATE TABLE {name.sql} (id serial, name text PRIMARY KEY, description text, object bytea)"
+        f" {platform.of(db).distributed_by('name')}"
+    )
+    db.execute(f"GRANT SELECT ON {name.sql} TO PUBLIC")
+    db.info(f"{module}: Created new custom function table {name}.")
+    return name
+
+
+def _require_columns(db: Database, table: relations.Relation, module: str) -> None:
+    missing = [column for column in OBJECT_COLUMNS if column not in relations.columns(db, table)]
+    if missing:
+        raise UndefinedColumn(
+            f"{module} error: Invalid custom function table {table.text}, missing columns: {missing}",
+            hint="A table is created when none has the given name.",
+        )
+
+
+def _require_new(db: Database, table: Name, name: str | None, module: str) -> None:
+    db.patiently(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
+    if db.value(f"SELECT 1 FROM {table.sql} WHERE name = $1", ("text",), name):
+        raise WrongState(
+            f"{module} error: Function '{name}' already exists in {table}",
+            hint="delete_custom_function() deletes it.",
+        )
+
+
+def _insert(db: Database, table: Name, name: str, description: str | None, object: bytes) -> None:
+    db.execute(
+        f"INSERT INTO {table.sql} (name, description, object) VALUES ($1, $2, $3)",
+        ("text", "text", "bytea"),
+        name,
+        description,
+        object,
+    )
+    db.info(f"Added function {name} to {table} table")

@@ -1,0 +1,157 @@
+"""``madlib_keras_fit``: one model, whose table has one row and no ``mst_key``.
+
+It is a run with one configuration. Its tables are those of a run, made over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.errors import WrongState
+from cerebro_db.core.names import Name, quote
+from cerebro_db.core.parameters import params
+
+from .. import platform
+from ..data import visibility, weights
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..definitions import custom_functions
+from ..sessions import recorder
+from . import fit
+from .execution import carry_out
+from .new_run import put_on_record
+from .options import choose_options
+from .request import Request, read_architecture, read_rows, require_epochs, require_room, say_tensorboard
+
+FIT = "madlib_keras_fit"
+KEY = 1  # mst_key of the only configuration
+ENDINGS = ("_info", "_summary", "_weights")
+
+# The columns of MADlib's summary, from the summary (s) and the info (i) of the run's tables; labels follow.
+SUMMARY = """
+    s.source_table, s.model, s.dependent_varname, s.independent_varname, s.model_arch_table, i.model_id,
+    i.compile_params, i.fit_params, s.num_iterations, s.validation_table, s.object_table, s.metrics_compute_frequency,
+    s.name, s.description, 'madlib_keras'::text AS model_type, i.model_size, s.start_training_time, s.end_training_time,
+    i.metrics_elapsed_time, s.madlib_version, s.num_classes, s.dependent_vartype, s.normalizing_const, i.metrics_type,
+    i.loss_type, i.training_metrics_final, i.training_loss_final, i.training_metrics, i.training_loss,
+    i.validation_metrics_final, i.validation_loss_final, i.validation_metrics, i.validation_loss, s.metrics_iters
+"""
+
+
+@entry
+def madlib_keras_fit(
+    db: Database,
+    source_table: str,
+    model: str,
+    model_arch_table: str,
+    model_id: int | None,
+    compile_params: str | None,
+    fit_params: str | None,
+    num_iterations: int,
+    use_gpus: bool | None,
+    validation_table: str | None,
+    metrics_compute_frequency: int | None,
+    warm_start: bool | None,
+    name: str | None,
+    description: str | None,
+    object_table: str | None,
+) -> None:
+    visibility.refuse_transaction(db, FIT)
+    require_epochs(num_iterations, metrics_compute_frequency, FIT)
+    source, validation = read_rows(db, source_table, validation_table, num_iterations, FIT)
+    if warm_start:
+        relations.existing(db, model, FIT, "A warm start goes on from it.", argument="model")
+        output = relations.qualified(db, Name.parse(model), FIT)
+        _require_single(db, output)
+    else:
+        output = relations.new(db, model, FIT, ENDINGS, argument="model")
+    objects = custom_functions.require_table(db, object_table, FIT)
+    arch = relations.filled(db, model_arch_table, FIT, argument="model_arch_table")
+    relations.require_columns(db, arch, ["model_id", "model_arch"], FIT)
+    architecture = read_architecture(db, arch, model_id, FIT)
+    compiled = params.compile_params(compile_params, custom_functions.known(db))
+    row = {
+        "mst_key": KEY,
+        "model_id": model_id,
+        "compile_params": compile_params,
+        "fit_params": fit_params,
+        "compile": reading.for_outputs(compiled, architecture.translated),
+        "fit": params.fit_params(fit_params, tensorboard=True),
+    }
+    say_tensorboard(db, [fit_params])
+    if warm_start:
+        architecture.weights = b"".join(_weights(db, output))
+    keys = [partition["key"] for partition in source.layout["partitions"]]
+    chosen = choose_options(db, None, keys, bool(use_gpus))
+    require_room(db, source, chosen)
+    assert model_id is not None
+    request = Request(
+        source=source,
+        validation=validation,
+        output=output,
+        selection="",
+        arch_table=arch,
+        rows=[row],
+        architectures={model_id: architecture},
+        epochs=num_iterations,
+        evaluate_every=metrics_compute_frequency or num_iterations,
+        warm_start=False,  # the weights stand for it
+        name=name,
+        description=description,
+        options={**chosen, "warm_start": False},
+    )
+    with recorder.opened(db) as session:
+        run = carry_out(db, session, put_on_record(db, session, request))
+        if warm_start:
+            for ending in ("", *ENDINGS):
+                db.patiently(f"DROP TABLE IF EXISTS {output.suffixed(ending).sql}")
+        names = {
+            "source_table": source_table,
+            "validation_table": validation_table,
+            "model": model,
+            "model_arch_table": model_arch_table,
+            "object_table": objects,
+        }
+        written = {column: text and text.strip() for column, text in names.items()}
+        fit.hand_out(db, session, run, output, replace=False, written=written)
+    _make_over(db, output)
+
+
+def _require_single(db: Database, name: Name) -> None:
+    """Only what this function leaves is replaced."""
+    table, summary = relations.find(db, name), relations.find(db, name.suffixed("_summary"))
+    present = relations.columns(db, table) if table is not None else {}
+    described = relations.columns(db, summary) if summary is not None else {}
+    if "mst_key" in present or not {"model_weights", "model_arch"} <= set(present) or "model_type" not in described:
+        raise WrongState(
+            f"{FIT} error: '{name}' is not what madlib_keras_fit leaves, so it cannot be replaced.",
+            hint="Call it with warm_start => FALSE and a new output table.",
+        )
+
+
+def _weights(db: Database, name: Name) -> Any:
+    chunked = relations.find(db, name.suffixed("_weights"))
+    return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, weights.ONLY)
+
+
+def _make_over(db: Database, name: Name) -> None:
+    """The run's model table, info and summary become MADlib's model table and summary."""
+    info, summary, old = name.suffixed("_info"), name.suffixed("_summary"), name.suffixed("_run")
+    relations.require_free(db, old, FIT)
+    labels = [column for column in relations.columns(db, _found(db, summary)) if column.endswith("_class_values")]
+    also = "".join(f", s.{quote(column)}" for column in labels)
+    db.execute(f"ALTER TABLE {summary.sql} RENAME TO {quote(old.table)}")
+    db.execute(
+        f"CREATE TABLE {summary.sql} AS SELECT {SUMMARY}{also}, s.run, s.seed, s.layout FROM {old.sql} s, {info.sql} i"
+        f" {platform.of(db).distributed_by('source_table')}"
+    )
+    db.execute(f"DROP TABLE {old.sql}, {info.sql}")
+    db.execute(f"ALTER TABLE {name.sql} DROP COLUMN mst_key, DROP COLUMN __dist_key__")
+
+
+def _found(db: Database, name: Name) -> relations.Relation:
+    table = relations.find(db, name)
+    assert table is not None
+    return table

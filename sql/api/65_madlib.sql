@@ -1,0 +1,312 @@
+-- What the functions of the extension cerebro_db_madlib call, beside the functions that users of cerebro call, too.
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_usage(name text, message text) RETURNS text
+LANGUAGE plpython3u STABLE AS $py$
+@cerebro@
+return api.madlib_usage(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_usage(text, text) IS
+'The help of a function of MADlib''s: a summary, or for the message usage its arguments, or for example an example.';
+
+CREATE OR REPLACE FUNCTION cerebro._hyperband_schedule(schedule_table text, r integer, eta integer, skip_last integer)
+RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.hyperband_schedule(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._hyperband_schedule(text, integer, integer, integer) IS
+'Writes the rounds of a Hyperband search into a new table: bracket s, round i, configurations n_i, iterations r_i.';
+
+CREATE OR REPLACE FUNCTION cerebro._train_test_split(
+    source_table           text,
+    output_table           text,
+    train_proportion       double precision,
+    test_proportion        double precision,
+    grouping_cols          text,
+    target_cols            text,
+    with_replacement       boolean,
+    separate_output_tables boolean
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.train_test_split(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._train_test_split(
+    text, text, double precision, double precision, text, text, boolean, boolean) IS
+'Draws the rows of a training and of a test table from a table, in each group in the same proportion.';
+
+CREATE OR REPLACE FUNCTION cerebro._gpu_texts(source text) RETURNS text[]
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.gpu_texts(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._gpu_texts(text) IS
+'The GPUs of the host on which the function runs, described as TensorFlow or as nvidia-smi would (source).';
+
+CREATE OR REPLACE FUNCTION cerebro._gpu_configuration(output_table text, source text) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.gpu_configuration(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._gpu_configuration(text, text) IS
+'Writes the GPUs of every host into a new table: hostname and gpu_descr.';
+
+-- The query of the elements in their order becomes, dimension by dimension from the last, a query of arrays.
+CREATE OR REPLACE FUNCTION cerebro._array_product(x anyarray, k anyelement) RETURNS anyarray
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    query  text := 'SELECT e OPERATOR(pg_catalog.*) coalesce($2, e) AS v, n - 1 AS n'
+                   ' FROM pg_catalog.unnest($1) WITH ORDINALITY AS u (e, n)';
+    size   integer;
+    result x%TYPE := x;
+BEGIN
+    IF pg_catalog.array_ndims(x) IS NULL THEN
+        RETURN x;
+    END IF;
+    FOR place IN REVERSE pg_catalog.array_ndims(x)..1 LOOP
+        size := pg_catalog.array_length(x, place);
+        query := pg_catalog.format('SELECT pg_catalog.array_agg(v ORDER BY n) AS v, n / %s AS n FROM (%s) q'
+                                   ' GROUP BY n / %s', size, query, size);
+    END LOOP;
+    EXECUTE 'SELECT v FROM (' || query || ') q' INTO result USING x, k;
+    RETURN result;
+END
+$$;
+COMMENT ON FUNCTION cerebro._array_product(anyarray, anyelement) IS
+'The array with each element multiplied by k, or by itself if k is NULL. The dimensions stay.';
+
+-- The functions of the same names without _madlib_, as MADlib has them.
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_training_preprocessor_dl(
+    source_table        text,
+    output_table        text,
+    dependent_varname   text,
+    independent_varname text,
+    buffer_size         integer,
+    normalizing_const   real,
+    num_classes         integer[],
+    distribution_rules  text
+) RETURNS void
+LANGUAGE plpython3u
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
+@cerebro@
+return api.madlib_training_preprocessor_dl(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_training_preprocessor_dl(
+    text, text, text, text, integer, real, integer[], text) IS
+'training_preprocessor_dl as MADlib has it: numbers to predict are classes, NULL is a class, inputs become float32.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_validation_preprocessor_dl(
+    source_table                text,
+    output_table                text,
+    dependent_varname           text,
+    independent_varname         text,
+    training_preprocessor_table text,
+    buffer_size                 integer,
+    distribution_rules          text
+) RETURNS void
+LANGUAGE plpython3u
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
+@cerebro@
+return api.madlib_validation_preprocessor_dl(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_validation_preprocessor_dl(text, text, text, text, text, integer, text) IS
+'validation_preprocessor_dl as MADlib has it: labels may be NULL, or vectors of as many classes.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_load_keras_model(
+    keras_model_arch_table text, model_arch json, model_weights bytea, name text, description text
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_load_keras_model(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_load_keras_model(text, json, bytea, text, text) IS
+'load_keras_model as MADlib has it: any JSON and any weights are stored, and checked when they are used.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_delete_keras_model(keras_model_arch_table text, model_id integer)
+RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_delete_keras_model(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_delete_keras_model(text, integer) IS
+'delete_keras_model as MADlib has it: the table goes with its last architecture.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_load_model_selection_table(
+    model_arch_table      text,
+    model_selection_table text,
+    model_id_list         integer[],
+    compile_params_list   text[],
+    fit_params_list       text[],
+    object_table          text
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_load_model_selection_table(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_load_model_selection_table(text, text, integer[], text[], text[], text) IS
+'load_model_selection_table as MADlib has it: fit parameters may have a callback TensorBoard, which has no effect.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_generate_model_configs(
+    model_arch_table      text,
+    model_selection_table text,
+    model_id_list         integer[],
+    compile_params_grid   text,
+    fit_params_grid       text,
+    search_type           text,
+    num_configs           integer,
+    random_state          integer,
+    object_table          text
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_generate_model_configs(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_generate_model_configs(
+    text, text, integer[], text, text, text, integer, integer, text) IS
+'generate_model_configs as MADlib has it: a selection table whose summary is gone gets a new one, and fit '
+'parameters may have a callback TensorBoard, which has no effect.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_fit_multiple_model(
+    source_table              text,
+    model_output_table        text,
+    model_selection_table     text,
+    num_iterations            integer,
+    use_gpus                  boolean DEFAULT false,
+    validation_table          text    DEFAULT NULL,
+    metrics_compute_frequency integer DEFAULT NULL,
+    warm_start                boolean DEFAULT false,
+    name                      text    DEFAULT NULL,
+    description               text    DEFAULT NULL,
+    use_caching               boolean DEFAULT true
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_fit_multiple_model(plpy, *args, None)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_fit_multiple_model(
+    text, text, text, integer, boolean, text, integer, boolean, text, text, boolean) IS
+'madlib_fit_multiple_model as MADlib has it: the tables have the names of tables, losses and metrics as they were written.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
+    model_arch_table    text,
+    model_id            integer,
+    test_table          text,
+    id_col              text,
+    independent_varname text,
+    output_table        text,
+    pred_type           text,
+    use_gpus            boolean,
+    class_values        text[],
+    normalizing_const   double precision,
+    dependent_count     integer
+) RETURNS void
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+@cerebro@
+return api.keras_predict_byom(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(
+    text, integer, text, text, text, text, text, boolean, text[], double precision, integer) IS
+'Predicts with an architecture and weights of a table of architectures: madlib_keras_predict_byom.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
+    model_arch_table    text,
+    model_id            integer,
+    test_table          text,
+    id_col              text,
+    independent_varname text,
+    output_table        text,
+    pred_type           integer,
+    use_gpus            boolean,
+    class_values        text[],
+    normalizing_const   double precision,
+    dependent_count     integer
+) RETURNS void
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+@cerebro@
+return api.keras_predict_byom(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(
+    text, integer, text, text, text, text, integer, boolean, text[], double precision, integer) IS
+'Predicts with an architecture and weights of a table of architectures: madlib_keras_predict_byom.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
+    model_arch_table    text,
+    model_id            integer,
+    test_table          text,
+    id_col              text,
+    independent_varname text,
+    output_table        text,
+    pred_type           double precision,
+    use_gpus            boolean,
+    class_values        text[],
+    normalizing_const   double precision,
+    dependent_count     integer
+) RETURNS void
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+@cerebro@
+return api.keras_predict_byom(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(
+    text, integer, text, text, text, text, double precision, boolean, text[], double precision, integer) IS
+'Predicts with an architecture and weights of a table of architectures: madlib_keras_predict_byom.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_fit(
+    source_table              text,
+    model                     text,
+    model_arch_table          text,
+    model_id                  integer,
+    compile_params            text,
+    fit_params                text,
+    num_iterations            integer,
+    use_gpus                  boolean,
+    validation_table          text,
+    metrics_compute_frequency integer,
+    warm_start                boolean,
+    name                      text,
+    description               text,
+    object_table              text
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_keras_fit(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_fit(
+    text, text, text, integer, text, text, integer, boolean, text, integer, boolean, text, text, text) IS
+'Trains one model, as a run with one configuration; its table has one row, and its summary what MADlib''s says.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_object_table(name text, schema text) RETURNS text
+LANGUAGE plpython3u STABLE AS $py$
+@cerebro@
+return api.madlib_object_table(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_object_table(text, text) IS
+'The name of a table of custom functions, with this schema if it has none.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_load_custom_function(
+    object_table text, object bytea, name text, description text
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_load_custom_function(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_load_custom_function(text, bytea, text, text) IS
+'Registers a custom function from its source text, and lists it in a table as MADlib has it. For cerebro_admin. Pickled '
+'objects are refused.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_delete_custom_function(object_table text, id integer, name text) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_delete_custom_function(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_delete_custom_function(text, integer, text) IS
+'Retires the custom function with this id, or else this name, and deletes it from a table as MADlib has it. For '
+'cerebro_admin.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_load_top_k_accuracy_function(object_table text, k integer) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_load_top_k_accuracy_function(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_load_top_k_accuracy_function(text, integer) IS
+'Lists the metric top_<k>_accuracy, which is built in, in a table as MADlib has it.';

@@ -1,0 +1,45 @@
+-- Functions that MADlib's own test scripts call.
+
+CREATE OR REPLACE FUNCTION @extschema@.assert(boolean, varchar) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF $1 IS NOT TRUE THEN
+        RAISE EXCEPTION 'Failed assertion: %', $2;
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION @extschema@.trap_error(text) RETURNS integer
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE $1;
+    RETURN 0;
+EXCEPTION WHEN OTHERS THEN
+    RETURN 1;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION @extschema@.test_error_msg(text, text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE $1;
+    RETURN false;
+EXCEPTION WHEN OTHERS THEN
+    RETURN pg_catalog.strpos(SQLERRM, $2) OPERATOR(pg_catalog.>) 0;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION @extschema@.relative_error(double precision, double precision) RETURNS double precision
+LANGUAGE sql IMMUTABLE AS $$
+SELECT CASE WHEN $2 = 0 THEN abs($1) ELSE abs($1 - $2) / abs($2) END
+$$;
+
+CREATE OR REPLACE FUNCTION @extschema@.__to_char(anyelement) RETURNS text
+LANGUAGE sql STABLE AS $$
+SELECT $1::text
+$$;
+
+CREATE OR REPLACE FUNCTION @extschema@.is_table_unlogged(text) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+SELECT relpersistence = 'u' FROM pg_catalog.pg_class WHERE oid = $1::regclass
+$$;

@@ -1,0 +1,278 @@
+"""What the functions of the schema madlib do in MADlib's way, where those of the schema cerebro have another."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from psycopg2 import errors
+
+from tests.sql.lab import Lab, flower_model
+
+
+def bytes_of(lab: Lab, table: str, column: str, kind: str) -> list[Any]:
+    """The packed numbers of a table with one buffer."""
+    return lab.value(f"SELECT madlib.convert_bytea_to_{kind}_array({column}) FROM {table}")
+
+
+@pytest.fixture(scope="module")
+def things(madlib: Lab) -> Lab:
+    rows = [
+        (i, [i, 2 * i], f"k{i % 4}" if i % 4 else None, i % 3 / 2, [0.25 + i, 7.0], [int(i % 3 == c) for c in range(3)])
+        for i in range(17)
+    ]  # fmt: skip
+    columns = {"id": "int", "x": "int[]", "label": "varchar", "half": "float8", "target": "float8[]", "hot": "int[]"}
+    madlib.table("things", columns, rows)
+    madlib("CREATE VIEW known AS SELECT * FROM things WHERE label IS NOT NULL")
+    return madlib
+
+
+def test_null_is_a_class_and_comes_first(things: Lab) -> None:
+    things("SELECT madlib.training_preprocessor_dl('things', 'nulls', 'label', 'x', NULL, 10, ARRAY[6])")
+    assert things("SELECT label_class_values, num_classes, normalizing_const FROM nulls_summary") == [
+        ([None, "k1", "k2", "k3", None, None], [6], 10.0)
+    ]
+    assert things("SELECT x_shape, label_shape FROM nulls") == [([17, 2], [17, 6])]
+    hot = bytes_of(things, "nulls", "label", "smallint")
+    assert [sum(hot[place::6]) for place in range(6)] == [5, 4, 4, 4, 0, 0]
+    inputs = bytes_of(things, "nulls", "x", "real")  # integers are float32, too, and divided when they are packed
+    ids = [round(value * 10) for value in inputs[::2]]
+    assert sorted(ids) == list(range(17)) != ids, "the rows are shuffled"
+    assert max(inputs) == pytest.approx(3.2)
+    for row, i in enumerate(ids):
+        assert hot[6 * row : 6 * row + 6].index(1) == i % 4
+
+    things("SELECT madlib.validation_preprocessor_dl('things', 'nulls_val', 'label', 'x', 'nulls')")
+    assert things("SELECT label_class_values, num_classes FROM nulls_val_summary") == things(
+        "SELECT label_class_values, num_classes FROM nulls_summary"
+    )
+    found = bytes_of(things, "nulls_val", "label", "smallint")
+    assert [sum(found[place::6]) for place in range(6)] == [5, 4, 4, 4, 0, 0]
+    things("SELECT madlib.training_preprocessor_dl('known', 'known_packed', 'label', 'x')")
+    with pytest.raises(errors.DataException, match=r"should be a subset of class values in known_packed \(\['k1'"):
+        things("SELECT madlib.validation_preprocessor_dl('things', 'x', 'label', 'x', 'known_packed')")
+    with pytest.raises(errors.DataException, match="is NULL in 5 of 17 rows"):  # the natural way
+        things("SELECT cerebro.training_preprocessor_dl('things', 'x', 'label', 'x')")
+
+
+def test_numbers_are_classes_and_arrays_are_integers(things: Lab) -> None:
+    things("SELECT madlib.training_preprocessor_dl('things', 'halves', 'half', 'x')")
+    assert things("SELECT half_class_values, pg_typeof(half_class_values)::text, num_classes FROM halves_summary") == [
+        ([0.0, 0.5, 1.0], "double precision[]", [3])
+    ]
+    things("SELECT madlib.validation_preprocessor_dl('things', 'halves_val', 'half', 'x', 'halves')")
+    assert bytes_of(things, "halves_val", "half", "smallint").count(1) == 17
+    things("SELECT madlib.training_preprocessor_dl('things', 'rounded', 'target', 'x')")
+    assert things(
+        "SELECT target_class_values, pg_typeof(target_class_values)::text, num_classes FROM rounded_summary"
+    ) == [(None, "double precision[]", [])]
+    found = bytes_of(things, "rounded", "target", "smallint")
+    assert sorted(found[::2]) == list(range(17)) and set(found[1::2]) == {7}
+
+
+def test_vectors_validate_labels(things: Lab) -> None:
+    things("CREATE VIEW named AS SELECT id, x, chr(97 + id % 3) AS label FROM things")
+    things("SELECT madlib.training_preprocessor_dl('named', 'named_packed', 'label', 'x')")
+    things("SELECT madlib.validation_preprocessor_dl('things', 'hot_val', 'hot', 'x', 'named_packed')")
+    assert things("SELECT hot_shape FROM hot_val") == [([17, 3],)]
+    with pytest.raises(errors.DataException, match="has shape"):
+        things("SELECT madlib.validation_preprocessor_dl('things', 'x', 'x', 'hot', 'named_packed')")
+
+
+@pytest.mark.throw_away
+def test_buffers_are_full_on_postgresql(things: Lab) -> None:
+    things("SELECT madlib.training_preprocessor_dl('things', 'fives', 'half', 'x', 5)")
+    assert things("SELECT half_shape[1] FROM fives ORDER BY buffer_id") == [(5,), (5,), (5,), (2,)]
+    assert things.value("SELECT buffer_size FROM fives_summary") == 5
+
+
+def test_any_json_is_stored_and_checked_when_it_is_used(things: Lab) -> None:
+    lambda_layer = {"class_name": "Sequential", "config": {"layers": [{"class_name": "Lambda", "config": {}}]}}
+    things("SELECT madlib.load_keras_model('any_arch', '{\"a\": 1}', 'abcde'::bytea)")
+    things("SELECT madlib.load_keras_model('any_arch', %s, NULL, 'special-char?')", json.dumps(lambda_layer))
+    assert things("SELECT model_id, octet_length(model_weights), name FROM any_arch ORDER BY 1") == [
+        (1, 5, None), (2, None, "special-char?"),
+    ]  # fmt: skip
+    things("SELECT madlib.training_preprocessor_dl('known', 'used', 'label', 'x')")
+    for model, why in ((1, "model_id 1"), (2, "Lambda")):
+        things(f"SELECT madlib.load_model_selection_table('any_arch', 'm{model}', ARRAY[{model}],"
+               " ARRAY[$$loss='mse',optimizer='Adam()'$$], ARRAY['batch_size=4'])")  # fmt: skip
+        with pytest.raises(Exception, match=why):
+            things(f"SELECT madlib.madlib_keras_fit_multiple_model('used', 'never', 'm{model}', 1)")
+    things("SELECT madlib.delete_keras_model('any_arch', 1)")
+    with pytest.raises(errors.UndefinedObject, match="Model id 1 not found"):
+        things("SELECT madlib.delete_keras_model('any_arch', 1)")
+    things("SELECT madlib.delete_keras_model('any_arch', 2)")
+    assert things("SELECT to_regclass('any_arch')") == [(None,)]
+    with pytest.raises(errors.UndefinedTable):
+        things("SELECT madlib.delete_keras_model('any_arch', 2)")
+
+
+GRID = "$${'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['Adam'], 'lr': [0.1, 0.2]}]}$$"
+
+
+def test_a_lost_summary_is_made_again(madlib: Lab) -> None:
+    madlib("SELECT madlib.load_keras_model('arch_s', %s)", json.dumps(flower_model()))
+    generate = f"generate_model_configs('arch_s', 'mst_s', ARRAY[1], {GRID}, $${{'batch_size': [%s]}}$$)"
+    madlib(f"SELECT madlib.{generate}", 8)
+    madlib("DROP TABLE mst_s_summary")
+    with pytest.raises(errors.UndefinedTable, match="mst_s_summary"):
+        madlib(f"SELECT cerebro.{generate}", 16)
+    madlib(f"SELECT madlib.{generate}", 16)
+    assert madlib("SELECT mst_key FROM mst_s ORDER BY 1") == [(1,), (2,), (3,), (4,)]
+    assert madlib("SELECT * FROM mst_s_summary") == [("arch_s", None)]
+
+
+def test_the_tables_of_a_fit_say_what_was_written(things: Lab) -> None:
+    model = flower_model(classes=4)
+    model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
+    things("SELECT madlib.load_keras_model('Arch_W', %s)", json.dumps(model))
+    things("SELECT madlib.training_preprocessor_dl('things', 'written', 'label', 'x')")
+    things(
+        "SELECT madlib.load_model_selection_table('arch_w', 'mst_w', ARRAY[1], ARRAY[%s], ARRAY['batch_size=4'])",
+        "loss='categorical_crossentropy',optimizer='Adam()',metrics=['ce']",
+    )
+    things("SELECT madlib.madlib_keras_fit_multiple_model(' Written', 'Out_W', 'MST_W', 1, NULL, 'written')")
+    assert things("SELECT source_table, validation_table, model, model_info, model_arch_table, model_selection_table,"
+                  " object_table, label_class_values, pg_typeof(label_class_values)::text FROM out_w_summary") == [
+        ("Written", "written", "Out_W", "out_w_info", "arch_w", "MST_W", None, [None, "k1", "k2", "k3"],
+         "character varying[]")
+    ]  # fmt: skip
+    assert things("SELECT loss_type, metrics_type FROM out_w_info") == [("categorical_crossentropy", ["ce"])]
+    things("SELECT madlib.madlib_keras_predict('out_w', 'things', 'id', 'x', 'said', 'prob', FALSE, 1)")
+    assert things("SELECT count(*), count(class_value), count(DISTINCT class_value) FROM said") == [(68, 51, 3)]
+    things("SELECT madlib.madlib_keras_evaluate('out_w', 'written', 'judged', FALSE, 1)")
+    final = things.value("SELECT validation_loss_final FROM out_w_info")
+    assert things.value("SELECT loss FROM judged") == pytest.approx(final, abs=1e-5)
+
+
+SQUARED = "def squared_error(y_true, y_pred):\n    return ops.sum((y_true - y_pred) ** 2, axis=-1)"
+
+
+def test_tables_of_custom_functions(madlib: Lab) -> None:
+    load = "SELECT madlib.load_custom_function(%s, %s, %s{})"
+    listed = "SELECT id, name, description, convert_from(object, 'UTF8') FROM madlib.objects ORDER BY id"
+    try:
+        madlib(load.format(", 'squared error'"), "objects", SQUARED.encode(), "squared_error")
+        madlib("SELECT madlib.load_top_k_accuracy_function('objects', 2)")
+        assert madlib(listed) == [
+            (1, "squared_error", "squared error", SQUARED),
+            (2, "top_2_accuracy", "returns top_2_accuracy", "# top_2_accuracy is built in."),
+        ]
+        assert dict(madlib.columns("madlib.objects")) == {
+            "id": "integer", "name": "text", "description": "text", "object": "bytea",
+        }  # fmt: skip
+        for table, code, name, why in (
+            ("objects", SQUARED, "squared_error", "Function 'squared_error' already exists in madlib.objects"),
+            ("objects", SQUARED, "other", "must be one function"),
+            ("objects", "import os", "other", "must be one function"),
+            ("a.b.c", SQUARED, "other", "3 parts"),
+        ):
+            with pytest.raises(errors.Error, match=why):
+                madlib(load.format(""), table, code.encode(), name)
+        with pytest.raises(errors.FeatureNotSupported, match="executes it"):
+            madlib(load.format(""), "objects", b"\x80\x04\x95", "pickled")
+        with pytest.raises(errors.Error, match="already exists"):
+            madlib("SELECT madlib.load_top_k_accuracy_function('objects', 2)")
+        assert len(madlib(listed)) == 2
+
+        # One function as a loss and as a metric.
+        madlib.iris(1)
+        model = madlib.architecture(flower_model(), table="arch_o")
+        params = "optimizer='Adam(lr=0.02)', loss='squared_error', metrics=['{}']"
+        madlib("SELECT madlib.load_model_selection_table('arch_o', 'mst_o', ARRAY[%s], ARRAY[%s, %s],"
+               " ARRAY['batch_size=16'], 'objects')",
+               model, params.format("squared_error"), params.format("top_2_accuracy"))  # fmt: skip
+        madlib("SELECT madlib.madlib_keras_fit_multiple_model('train', 'out_o', 'mst_o', 2)")
+        assert madlib("SELECT object_table FROM out_o_summary") == [("madlib.objects",)]
+        same, top = madlib("SELECT training_loss_final, training_metrics_final FROM out_o_info ORDER BY mst_key")
+        assert same[0] == pytest.approx(same[1], rel=1e-3) and 0.3 < top[1] <= 1
+        madlib("SELECT madlib.madlib_keras_fit('train', 'single_o', 'arch_o', %s, %s, 'batch_size=16', 1, FALSE, NULL,"
+               " NULL, FALSE, NULL, NULL, 'objects')", model, params.format("squared_error"))  # fmt: skip
+        assert madlib("SELECT object_table, loss_type FROM single_o_summary") == [("madlib.objects", "squared_error@1")]
+        with pytest.raises(errors.FeatureNotSupported, match="nothing"):
+            madlib("SELECT madlib.load_model_selection_table('arch_o', 'x', ARRAY[1], ARRAY[''], ARRAY[''], 'nothing')")
+
+        with pytest.raises(errors.UndefinedObject, match="function id 9 not found"):
+            madlib("SELECT madlib.delete_custom_function('objects', 9)")
+        madlib("SELECT madlib.delete_custom_function('objects', 2)")
+        madlib("SELECT madlib.delete_custom_function('objects', 'squared_error')")
+        assert madlib("SELECT to_regclass('madlib.objects')") == [(None,)]
+        assert madlib("SELECT name FROM cerebro.custom_functions") == []
+        with pytest.raises(errors.UndefinedTable):
+            madlib("SELECT madlib.delete_custom_function('objects', 1)")
+    finally:
+        madlib("DROP TABLE IF EXISTS madlib.objects; DELETE FROM cerebro.custom_function")
+
+
+BOARD = """batch_size=4,callbacks=[TensorBoard(log_dir="/tmp/logs/fit")]"""
+
+
+def test_a_callback_is_accepted_with_a_notice(things: Lab) -> None:
+    model = flower_model()
+    model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
+    things("SELECT madlib.load_keras_model('arch_b', %s)", json.dumps(model))
+    things("SELECT madlib.training_preprocessor_dl('known', 'board', 'label', 'x')")
+    load = "SELECT {}.load_model_selection_table('arch_b', 'mst_b', ARRAY[1], ARRAY[%s], ARRAY[%s])"
+    params = "optimizer='Adam()', loss='categorical_crossentropy'"
+    with pytest.raises(errors.FeatureNotSupported, match="callbacks"):
+        things(load.format("cerebro"), params, BOARD)
+    things(load.format("madlib"), params, BOARD)
+    with pytest.raises(errors.FeatureNotSupported, match="callbacks"):
+        things("SELECT cerebro.fit('board', 'never_b', 'mst_b', 1)")
+    things.told()
+    things("SELECT madlib.madlib_keras_fit_multiple_model('board', 'out_b', 'mst_b', 1)")
+    assert any("cerebro.learning_curve" in line for line in things.told())
+    assert things("SELECT fit_params FROM out_b_info") == [(BOARD,)]
+    things("SELECT madlib.madlib_keras_predict('out_b', 'things', 'id', 'x', 'said_b', mst_key => 1)")
+    things("SELECT madlib.madlib_keras_fit('board', 'one_b', 'arch_b', 1, %s, %s, 1)", params, BOARD)
+    assert any("cerebro.learning_curve" in line for line in things.told())
+
+    # The functions that MADlib does not have take the table of one model, too.
+    things("SELECT madlib.madlib_keras_predict('one_b', 'things', 'id', 'x', 'told_b', 'response')")
+    things("SELECT cerebro.create_predictor('one_b', 'label_of')")
+    told = "SELECT label_of(x) = class_value FROM things JOIN told_b USING (id) WHERE id < 2"
+    assert things(told) == [(True,), (True,)]
+
+
+def test_what_cerebro_pack_has_prepared_is_validated_and_predicted(madlib: Lab) -> None:
+    """Its codes of categories stay integers, and its inputs may be NULL."""
+    rows = [(i, f"c{i % 3}" if i % 5 else None, float(i) if i % 4 else None, f"k{i % 2}") for i in range(30)]
+    madlib.table("mixed", {"id": "int", "color": "text", "size": "float8", "label": "text"}, rows)
+    madlib("SELECT cerebro.pack('mixed', 'mixed_packed', 'label', 'color, size', validation => 0)")
+    madlib("SELECT madlib.validation_preprocessor_dl('mixed', 'mixed_val', 'label', NULL, 'mixed_packed')")
+    madlib("SELECT madlib.load_keras_model('arch_p', cerebro.architecture('mlp', 'mixed_packed'))")
+    params = madlib.value("SELECT cerebro.default_compile_params('mixed_packed')")
+    madlib("SELECT madlib.madlib_keras_fit('mixed_packed', 'one_p', 'arch_p', 1, %s, 'batch_size=8', 1, FALSE,"
+           " 'mixed_val')", params)  # fmt: skip
+    madlib("SELECT madlib.madlib_keras_predict('one_p', 'mixed', 'id', NULL, 'said_p', 'response')")
+    assert madlib("SELECT count(*), bool_and(class_value IN ('k0', 'k1')) FROM said_p") == [(30, True)]
+
+
+def test_temporary_tables_as_results(things: Lab) -> None:
+    """The packed table is an ordinary one; everything else may be temporary."""
+    model = flower_model()
+    model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
+    things("SELECT madlib.training_preprocessor_dl('known', 'lasting', 'label', 'x')")
+    things("SELECT madlib.load_keras_model('pg_temp.arch_t', %s)", json.dumps(model))
+    things("SELECT madlib.load_model_selection_table('pg_temp.arch_t', 'pg_temp.mst_t', ARRAY[1],"
+           " ARRAY[$$optimizer='Adam()', loss='categorical_crossentropy'$$], ARRAY['batch_size=4'])")  # fmt: skip
+    things("SELECT madlib.madlib_keras_fit_multiple_model('lasting', 'pg_temp.out_t', 'pg_temp.mst_t', 1)")
+    things("SELECT madlib.madlib_keras_evaluate('pg_temp.out_t', 'lasting', 'pg_temp.judged_t', FALSE, 1)")
+    things("SELECT madlib.madlib_keras_predict('out_t', 'things', 'id', 'x', 'pg_temp.said_t', 'response', FALSE, 1)")
+    things("SELECT madlib.madlib_keras_fit('lasting', 'pg_temp.one_t', 'pg_temp.arch_t', 1,"
+           " $$optimizer='Adam()', loss='categorical_crossentropy'$$, 'batch_size=4', 1)")  # fmt: skip
+    made = "SELECT relname::text FROM pg_class WHERE relpersistence = 't' AND relkind = 'r' AND relname LIKE '%\\_t%'"
+    assert {name for (name,) in things(made)} >= {
+        "arch_t", "mst_t", "mst_t_summary", "out_t", "out_t_info", "out_t_summary", "judged_t", "said_t", "one_t",
+        "one_t_summary",
+    }  # fmt: skip
+    assert things("SELECT model, source_table FROM one_t_summary") == [("pg_temp.one_t", "lasting")]
+    with pytest.raises(errors.DuplicateTable):
+        things("SELECT madlib.madlib_keras_evaluate('out_t', 'lasting', 'pg_temp.judged_t', FALSE, 1)")
+    with pytest.raises(errors.InvalidParameterValue, match="temporary table of the session that drives the run"):
+        things("SELECT cerebro.submit('lasting', 'pg_temp.never', 'mst_t', 1)")
+    space = json.dumps({"compile": {"loss": "categorical_crossentropy", "optimizer": {"choice": ["Adam", "SGD"]}}})
+    with pytest.raises(errors.InvalidParameterValue, match="temporary table of the session that drives the run"):
+        things("SELECT cerebro.search('lasting', 'pg_temp.never', 'arch_t', %s, 1, 'grid', wait => FALSE)", space)
