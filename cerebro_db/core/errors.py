@@ -133,6 +133,12 @@ class RowsLost(CerebroError):
     sqlstate = "58030"
 
 
+class StateLost(CerebroError):
+    """The file of a state was deleted before the state was stored.  The visit can be repeated, in a new session."""
+
+    sqlstate = "58P01"
+
+
 class SessionEnded(CerebroError):
     """A session of the server to itself was ended from outside."""
 

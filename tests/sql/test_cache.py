@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,37 @@ def test_rows_whose_files_are_damaged_are_read_again(place: Lab, damage: Callabl
     failed = place("SELECT event, detail FROM event WHERE run = %s AND event LIKE '%% failed'", run_id)
     assert "model failed" not in dict(failed) and "unit failed" in dict(failed)
     assert place.weights(name) == place.weights("undamaged")
+
+
+@pytest.mark.throw_away
+def test_a_state_whose_file_is_deleted_before_it_is_stored_is_trained_again(place: Lab) -> None:
+    assert place.home is not None
+    if not place("SELECT 1 FROM pg_class WHERE oid = to_regclass('two')"):
+        pytest.skip("the test above makes the run to compare with")
+    run_id = place.submit("wide_packed", "deleted", "two", 4, options=OPTIONS)
+    # Not the files of other servers, which are beside them.
+    folders = {path.parents[1] for path in eventually(lambda: files_of_rows(place), 60, "the rows are cached")}
+
+    def states() -> set[Path]:
+        return {path for folder in folders for path in folder.glob("state.out.*")}
+
+    def lost() -> bool:
+        told = "detail ->> 'reason' ~ 'was deleted before it was stored'"
+        return bool(place(f"SELECT 1 FROM event WHERE run = %s AND event = 'unit failed' AND {told}", run_id))
+
+    while not lost():
+        assert place.status(run_id) == "running", "a file is deleted while it is written, or soon afterwards"
+        known, until = states(), time.monotonic() + 2
+        while not (new := states() - known) and time.monotonic() < until:
+            pass
+        for path in new:
+            path.unlink(missing_ok=True)
+        time.sleep(0.1)
+    assert place.value("SELECT wait(%s, 120)", run_id) == "finished", place(
+        "SELECT message FROM runs WHERE run = %s", run_id
+    )
+    assert not place("SELECT 1 FROM event WHERE run = %s AND event = 'model failed'", run_id)
+    assert place.weights("deleted") == place.weights("undamaged")
 
 
 @pytest.mark.throw_away

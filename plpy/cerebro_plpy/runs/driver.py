@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, RowsLost, TrainerFailed
+from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, RowsLost, StateLost, TrainerFailed
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
@@ -226,9 +226,13 @@ class Driver:
         return outcomes
 
     def _require_lost(self, worker: Worker, error: psycopg2.Error) -> None:
-        """Raise an error that is not the end of a session: it concerns the whole run."""
+        """Raise an error that is not the end of a session: it concerns the whole run.
+
+        A session whose folder somebody has emptied is given up like one that has ended.
+        """
         self.run.segments_lost |= self.team.platform.lost_a_segment(error)
-        if not worker.session.lost and not session_was_lost(error, self.team.platform):
+        ended = session_was_lost(error, self.team.platform) or error.pgcode == StateLost.sqlstate
+        if not worker.session.lost and not ended:
             raise failure_of(f"segment {worker.segment}", error, self.team.platform) from error
 
     def on_record(self, worker: Worker, unit: Unit, seconds: float) -> Outcome | None:

@@ -11,7 +11,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from cerebro_db.core.errors import InvalidArgument, WrongState
+from cerebro_db.core.errors import InvalidArgument, StateLost, WrongState
 from cerebro_db.core.protocol import STATE_ROW, Origin, OutgoingState, StateRef
 
 from ..database import cancellation
@@ -182,8 +182,10 @@ class OutgoingStates:
         """A state in pieces, each with its start."""
         paths = self._paths.get(visit, [])
         path = paths[index] if 0 <= index < len(paths) else None
-        if path is None or not path.exists():
+        if path is None:
             raise WrongState(f"visit {visit} of this session has left no state {index}")
+        if not path.exists():
+            raise StateLost(f"the file of state {index} of visit {visit} was deleted before it was stored: {path}")
         return self._rows_of(path, paths, index)
 
     def _rows_of(self, path: Path, paths: list[Path | None], index: int) -> Iterator[tuple[int, bytes]]:
@@ -199,7 +201,7 @@ class OutgoingStates:
     def discard(self, indexes: Iterable[int]) -> None:
         """Delete what the last visit has left of members that failed."""
         for index in indexes:
-            path = self._paths[self.visit][index]
+            path, self._paths[self.visit][index] = self._paths[self.visit][index], None
             if path is not None:
                 path.unlink(missing_ok=True)
 
