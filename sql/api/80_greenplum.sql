@@ -11,6 +11,10 @@ BEGIN
     -- The sessions to list are the coordinator's. On a segment the same query would list the sessions of that segment.
     EXECUTE 'ALTER FUNCTION cerebro._sessions() EXECUTE ON COORDINATOR';
 
+    -- It runs queries of its own. In a query that joins its rows with a table, Greenplum would run it in a process that
+    -- cannot; as an initial plan it runs before the query, in the caller's session.
+    EXECUTE 'ALTER FUNCTION cerebro.predict(text, text, text, integer, integer) EXECUTE ON INITPLAN';
+
     -- Every segment reports the size of its own tables. On the coordinator, pg_total_relation_size() sends queries to
     -- the segments, which it cannot do within another query. Tables that somebody has locked exclusively count as in
     -- 60_limits.sql.

@@ -252,7 +252,7 @@ def test_a_run_that_is_steered_killed_and_resumed_has_the_bits_of_its_replay(flo
     requests = []
     for place, step in enumerate(steps):
         wanted = hops(flowers, run) + chance.randint(2, 8)
-        eventually(lambda: hops(flowers, run) >= wanted, 60, f"{wanted} hops")  # noqa: B023
+        eventually(lambda: hops(flowers, run) >= wanted, 200, f"{wanted} hops")  # noqa: B023
         requests.append(flowers.value(step, run))
         if place % 3 == 1:
             time.sleep(chance.uniform(0, 1.2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Callable
 
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn
@@ -98,7 +98,9 @@ def predicted(
     from .trained import class_values
 
     kind, number = wanted
-    rows = partial(count, db, test, identity, inputs, module)
+    rows = lru_cache(maxsize=None)(partial(count, db, test, identity, inputs, module))
+    if surprises.of(inputs):
+        rows()  # it tells what training has not seen, and the segments do not
     source = Source(test, quote(identity.name), inputs, rows, bytes_per_row(model.layout))
     outputs = model.layout.outputs
     values = all(variable.target == "real" for variable in outputs)
