@@ -28,11 +28,16 @@ BY_TYPE: dict[str, list[Any]] = {
     "integer": [None, 0, -1, 2**31 - 1, -(2**31)],
     "text": [None, "", "x", "../../x", "x" * 100_000, "\u0669\ufeff", "{}", "[]", "null", "[" * 50_000],
     "name": [None, "", "nobody", "x" * 63],
+    "integer[]": [None, [], [None], [1], [-(2**31)] * 1000],
+    "real": [None, 0.0, -1.5, 3e38, float("nan")],
+    "double precision": [None, 0.0, -1.5, 1e300, float("nan"), float("inf")],
+    "json": [None, "1", "{}", "[]", '"x"', '{"a": null}'],
     "text[]": [None, [], [None], ["x"]],
     "bytea": [None, b"", b"x", b"\x00" * 100_000],
     "bytea[]": [None, [], [None], [b""], [b"x"], [b"x"] * 1000],
     "boolean": [None, True, False],
     "anyarray": [[1], [1.5]],
+    "anyelement": [1, 1.5, True],
     "jsonb": [
         *(json.dumps(value) for value in (None, 1, "x", [], {}, {"engine": None}, {"engine": "x"}, {"engine": []})),
         *(json.dumps({"engine": "tensorflow", name: value})
@@ -131,9 +136,10 @@ def test_every_internal_function_refuses_wrong_arguments_clearly(user: User) -> 
         usual = [next(value for value in BY_TYPE[kind] if value not in (None, "null")) for kind in types]
         calls = [[None] * len(types)]
         calls += [[*usual[:at], value, *usual[at + 1 :]] for at, kind in enumerate(types) for value in BY_TYPE[kind]]
-        marks = ", ".join(f"CAST(%s AS {kind})" if kind != "anyarray" else "%s" for kind in types)
+        any_type = [kind.startswith("any") for kind in types]
+        marks = ", ".join("%s" if free else f"CAST(%s AS {kind})" for kind, free in zip(types, any_type))
         for values in calls:
-            if None in values and types == ["anyarray"]:
+            if None in values and any(any_type):
                 continue
             call(user, f"SELECT cerebro.{name}({marks})", *values)
             called += 1

@@ -238,7 +238,9 @@ def kill(lab: Lab, run: int) -> None:
 def test_a_run_that_is_steered_killed_and_resumed_has_the_bits_of_its_replay(flowers: Lab) -> None:
     """Requests come while the run goes on, some of them just before its driver is killed."""
     chance = random.Random(7)
-    options = {"deterministic": True, "seed": 11}
+    # The rule stops nothing. Each epoch waits for it, so the run goes on while all of this happens.
+    slowly = "SELECT 99 AS model, 'nobody' FROM pg_sleep(0.25) WHERE $1 > 0"
+    options = {"deterministic": True, "seed": 11, "stop_when": slowly}
     run = flowers.submit("train", "wheel", "mst", 40, options=options)
     steps = [
         "SELECT clone_model(%s, 1, '{\"lr\": 0.001, \"batch_size\": 8}', 'smaller steps')",
