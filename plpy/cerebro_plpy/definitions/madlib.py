@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.madlib import hyperband, usage
 
 from .. import platform
@@ -15,7 +15,9 @@ SOURCES = ("tensorflow", "nvidia")
 
 
 @entry
-def madlib_usage(db: Database, name: str, message: str | None) -> str:
+def madlib_usage(db: Database, name: str | None, message: str | None) -> str:
+    if name not in usage.HELP:
+        raise UndefinedObject(f"there is no help for a function '{name}' of MADlib.")
     return usage.text(name, message)
 
 
