@@ -363,6 +363,9 @@ def test_a_crash_and_an_immediate_stop(place: Lab, calm: Calm, cluster: Cluster)
 @pytest.mark.needs_cluster
 def test_a_crash_takes_only_the_last_commits_that_did_not_wait(place: Lab, cluster: Cluster) -> None:
     """And what is trained again has the same bits."""
+    for setting in ("wal_writer_delay = '10s'", "wal_writer_flush_after = '1GB'"):
+        place(f"ALTER SYSTEM SET {setting}")
+    place("SELECT pg_reload_conf()")
     run_id = place.submit("train", "hurried", "mst", LONG, options={**OPTIONS, "synchronous_commit": False})
 
     def on_record() -> dict[tuple[int, int], str]:
@@ -385,9 +388,14 @@ def test_a_crash_takes_only_the_last_commits_that_did_not_wait(place: Lab, clust
         assert all(after[hop] == sha256 for hop, sha256 in before.items())
         return before.keys() - kept.keys()
 
-    assert any(lost_in_a_crash() for _ in range(8)), "no commit was lost: they waited for the disk"
-    place("SELECT cancel(%s)", run_id)
-    assert place.value("SELECT wait(%s, 30)", run_id) == "cancelled"
+    try:
+        assert any(lost_in_a_crash() for _ in range(8)), "no commit was lost: they waited for the disk"
+        place("SELECT cancel(%s)", run_id)
+        assert place.value("SELECT wait(%s, 30)", run_id) == "cancelled"
+    finally:
+        place("ALTER SYSTEM RESET wal_writer_delay")
+        place("ALTER SYSTEM RESET wal_writer_flush_after")
+        place("SELECT pg_reload_conf()")
 
 
 @pytest.mark.throw_away

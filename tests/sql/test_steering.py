@@ -367,12 +367,14 @@ def test_a_budget_that_is_spent_and_raised(flowers: Lab) -> None:
 
 def test_a_rule_beside_a_search_method_whose_session_is_ended(flowers: Lab) -> None:
     """The rule names a model that the run does not have.  Its session is opened again for the next epoch."""
-    rule = "SELECT 99 AS model, 'nobody' FROM pg_sleep(0.3) WHERE $1 > 0"
+    rule = "SELECT 99 AS model, 'nobody' FROM pg_sleep(0.5) WHERE $1 > 0"
     options = {"search": "patience", "stop_when": rule, "seed": 3}
     run = flowers.submit("train", "beside", "mst", 5, options=options)
-    session = "SELECT pid FROM pg_stat_activity WHERE application_name = 'cerebro_db rule' AND state = 'active'"
-    eventually(lambda: flowers(session), 60, "the rule is asked")
-    flowers(f"SELECT pg_terminate_backend(pid) FROM ({session}) s")
+    end_it = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'cerebro_db rule' AND state = 'active'"
+    )
+    eventually(lambda: flowers(end_it), 60, "the rule is asked")
     eventually(lambda: flowers.status(run) == "finished", 60, "the run is finished")
     found = flowers("SELECT reason FROM decisions WHERE run = %s AND decided_by = 'rule'", run)
     # Greenplum's session does not say why it ends.
