@@ -24,11 +24,11 @@ class StopAfter(Policy):
     asks, own_history_only = True, True
 
     def __init__(self, epochs: int) -> None:
-        self.epochs = epochs
+        self.most = epochs
         self.name = f"stop after {epochs} epochs"
 
     def decide(self, history: History, model: int, epoch: int) -> Decision:
-        if epoch < self.epochs:
+        if epoch < self.most:
             return Decision(model, epoch, Verdict.CONTINUE)
         return Decision(model, epoch, Verdict.STOP, f"it has trained {epoch} epochs")
 

@@ -54,13 +54,13 @@ def suggest(dimensions: Any, seed: int, number: int, trials: Any, count: int) ->
     return [SPACE.drawn(seed, f"{told}/{place}") for place in range(count)]
 
 
-def proposing(name: str, configurations: int = 12, **given: Any) -> Policy:
+def proposing(name: str, configurations: int | None = 12, epochs: int = EPOCHS, **given: Any) -> Policy:
     spec = methods.checked({"name": name, **given}, "search", proposes=True)
-    return methods.policy_of(spec, EPOCHS, configurations, Proposals(SPACE, 5, 4, suggest))
+    return methods.policy_of(spec, epochs, configurations, Proposals(SPACE, 5, 4, suggest))
 
 
-def stopping(name: str, **given: Any) -> Policy:
-    return methods.policy_of(methods.checked({"name": name, **given}, "fit", proposes=False), EPOCHS, 6)
+def stopping(name: str, epochs: int = EPOCHS, **given: Any) -> Policy:
+    return methods.policy_of(methods.checked({"name": name, **given}, "fit", proposes=False), epochs, 6)
 
 
 NEEDED: dict[str, dict[str, Any]] = {"threshold": {"value": 0.5}}  # parameters that a method cannot do without
@@ -128,6 +128,28 @@ def asked_of(history: History) -> list[tuple[int, int]]:
 
 
 # -- the contract --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(set(methods.METHODS) - {"grid"}))  # SPACE has no grid
+def test_a_policy_of_an_extended_run_is_the_one_that_a_resume_makes(name: str) -> None:
+    """It may have answered before: what it remembers must not depend on the epochs."""
+    given = NEEDED.get(name, {})
+    makers = [lambda epochs: proposing(name, 12, epochs, **given)]
+    if name not in methods.POPULATIONS:
+        makers.append(lambda epochs: proposing(name, None, epochs, **given))
+    if name in methods.STOPPING:
+        makers.append(lambda epochs: stopping(name, epochs, **given))
+    for make in makers:
+        policy = make(EPOCHS)
+        for moment, longer in ((False, EPOCHS), (True, 3 * EPOCHS)):
+            if moment:
+                policy.extended(longer)
+            for seed in range(40):
+                history, made = random_history(seed), make(longer)
+                for model, epoch in asked_of(history):
+                    assert policy.decide(history, model, epoch) == made.decide(history, model, epoch)
+                assert policy.propose(history, 1) == made.propose(history, 1)
+                assert policy.released(history) == made.released(history)
 
 
 def test_every_policy_is_under_contract() -> None:

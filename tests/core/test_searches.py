@@ -23,6 +23,7 @@ from cerebro_db.core.search.budget import Budget, Used
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, NewConfiguration, NewModel, Policy
 from cerebro_db.core.search.request import Request
+from cerebro_db.core.search.threshold import Threshold
 
 SEARCHES = int(os.environ.get("CEREBRO_SEARCHES", "800"))
 SHARES = 4  # so that pytest-xdist can spread them
@@ -192,6 +193,13 @@ def test_a_run_is_extended_while_it_goes_on():
     world = World([(3.5, asks(1, Action.EXTEND, epochs=4))])
     world.run(Plan(1, models((1, 2), visits={2: (0,)}), 2, 2))
     assert world.trained == {1: 8, 2: 4} and world.schedule.plan.epochs == 4
+
+
+def test_a_policy_goes_by_the_epochs_of_an_extended_run():
+    """As it does after a resume: the second epoch is not the last one any more."""
+    world = World([(0.5, asks(1, Action.EXTEND, epochs=4))])
+    world.run(Plan(1, models((1,)), 1, 2), Threshold(epochs=2, value=0.5, min_epochs=2))
+    assert world.told()[-1][:3] == (1, 2, "stop") and world.trained == {1: 2}
 
 
 def test_a_refused_configuration_is_a_failed_model_and_the_run_goes_on():

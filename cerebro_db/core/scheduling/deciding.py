@@ -174,6 +174,8 @@ class Deciding:
         decision = replace(decision, gone_on=())
         plans = self.ports.decided([decision, *gone_on])
         schedule.decide(decision, plans)
+        if decision.verdict is Verdict.EXTEND:
+            self.policy.extended(schedule.plan.epochs)
         for plan in plans:
             history.begins(plan.model, self.ports.configuration(plan.model))
             if plan.refused is not None:

@@ -68,6 +68,8 @@ class Brackets(Policy, ABC):
         models = sorted({*history.models, *(() if asked is None else (asked,))})
         found: list[int] = []
         for bracket in self.brackets():
+            if bracket.first >= len(models):
+                break  # of a search that only a budget ends, there are many more
             mine = models[bracket.first : bracket.first + bracket.size]
             full = len(mine) == bracket.size
             found += rungs.released(

@@ -13,14 +13,14 @@ from typing import Any
 from ..parameters.dimensions import random_stream
 from . import scores
 from .history import History
-from .proposing import proposed, random_points
+from .proposing import Sampler, proposed, random_points
 from .space import Point, Space
 
 MOST_ATTEMPTS = 20  # to change a point into one that was not tried before
 
 
 @dataclass
-class Evolution:
+class Evolution(Sampler):
     space: Space
     seed: int
     epochs: int  # of the run

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .history import History
+from .proposing import Sampler
 from .space import Point, Space
 
 
 @dataclass
-class GridSearch:
+class GridSearch(Sampler):
     space: Space
     name = "grid"
     _points: Sequence[Point] = field(init=False, repr=False)

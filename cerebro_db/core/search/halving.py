@@ -11,15 +11,19 @@ from dataclasses import dataclass
 
 from .brackets import Brackets, Kind
 from .rungs import epochs_of_rungs
+from .space import MOST_POINTS
 
 
 @dataclass
 class Halving(Brackets):
-    bracket: int | None = None  # models in a bracket; None: all of them
+    bracket: int | None = None  # models in a bracket; None: all of them or, if they have no number, one per last rung
     name = "halving"
 
     def rungs(self) -> tuple[int, ...]:
         return epochs_of_rungs(self.min_epochs, self.reduction, self.epochs)
 
     def _kinds(self) -> Iterable[Kind]:
-        return itertools.repeat((self.bracket or self.configurations, self.rungs()))
+        rungs, size = self.rungs(), self.bracket or self.configurations
+        if size == MOST_POINTS:
+            size = max(2, round(self.reduction ** len(rungs)))
+        return itertools.repeat((size, rungs))

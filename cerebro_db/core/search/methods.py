@@ -178,8 +178,6 @@ def policy_of(
     if sampling["name"] == "grid":
         most = min(configurations or MOST_POINTS, len(list(space.grid())))
     stopper = NeverStop() if name in SAMPLING else _stopping(name, given, epochs, most)
-    if isinstance(stopper, Halving) and stopper.bracket is None and most == MOST_POINTS:
-        stopper.bracket = max(2, round(stopper.reduction ** len(stopper.rungs())))
     sampler = SAMPLERS[sampling["name"]](proposals, epochs, parameters)
     return Proposing(stopper, sampler, most, proposals.at_once)
 

@@ -30,6 +30,7 @@ class Policy:
     # Whether the policy wants to be asked after each epoch of each model. If not, the run has no such decisions and
     # they cost nothing.
     asks: bool = True
+    epochs: int  # of the run; only policies that need it have it
 
     def decide(self, history: History, model: int, epoch: int) -> Decision:
         """What becomes of this model after this epoch, which is complete. Asked after the last epoch, too.
@@ -49,6 +50,10 @@ class Policy:
     def released(self, history: History) -> Sequence[int]:
         """Stopped models that go on now. Asked when a model has failed, or was stopped by a rule or a person."""
         return ()
+
+    def extended(self, epochs: int) -> None:
+        """The run has so many epochs now.  After a resume, the policy is made with this number."""
+        self.epochs = epochs
 
     @property
     def proposes(self) -> bool:

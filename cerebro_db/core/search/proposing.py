@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from .decision import NewConfiguration, NewModel
 from .history import History
@@ -14,13 +14,16 @@ from .space import Point, Space
 MOST_ATTEMPTS = 1000  # to draw a point that was not tried before
 
 
-class Sampler(Protocol):
+class Sampler:
     """Says which points of a space are tried; a pure function of the history."""
 
+    name: str
     space: Space
+    epochs: int  # of the run; only samplers that need it have it
 
     def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
         """So many further points at most, of which the first is the one with this number; none if there are no more."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Proposing(Policy):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        own, stopping = self.sampler.name, self.stopper.name  # type: ignore[attr-defined]
+        own, stopping = self.sampler.name, self.stopper.name
         return f"{stopping} ({own})" if self.stopper.asks else own
 
     def decide(self, history: History, model: int, epoch: int) -> Decision:
@@ -42,6 +45,10 @@ class Proposing(Policy):
 
     def released(self, history: History) -> Sequence[int]:
         return self.stopper.released(history)
+
+    def extended(self, epochs: int) -> None:
+        self.stopper.extended(epochs)
+        self.sampler.epochs = epochs
 
     def propose(self, history: History, active: int) -> Sequence[NewModel]:
         begun = len(proposed(history))

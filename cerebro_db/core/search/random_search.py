@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .history import History
-from .proposing import random_points
+from .proposing import Sampler, random_points
 from .space import Point, Space
 
 
 @dataclass
-class RandomSearch:
+class RandomSearch(Sampler):
     space: Space
     seed: int
     name = "random"

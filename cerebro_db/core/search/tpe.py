@@ -13,7 +13,7 @@ from typing import Any
 
 from . import scores
 from .history import History
-from .proposing import proposed, random_points
+from .proposing import Sampler, proposed, random_points
 from .rungs import waits
 from .space import Point, Space
 
@@ -38,7 +38,7 @@ Suggest = Callable[[Sequence[Mapping[str, Any]], int, int, Sequence[Trial], int]
 
 
 @dataclass
-class Tpe:
+class Tpe(Sampler):
     space: Space
     seed: int
     epochs: int  # of the run
