@@ -6,9 +6,10 @@ The server is a throw-away cluster, or the Greenplum that CEREBRO_TEST_KILLABLE_
 process of a segment in the middle of a hop; then no transaction may remain prepared, and the server must not panic.
 
 Each run trains the same configurations, deterministically.  At random moments it is killed, cancelled, stopped and
-resumed, and people wait for it, hand it out, forget it and hold locks (chaos_people.py).  When it has had its number of
-events, it is resumed until it finishes.  Afterwards nothing committed may be missing, the whole states (weights,
-optimizer, seeds) must be those of the run without failures, and no session, trainer or scratch folder may remain.
+resumed, and people wait for it, steer it, hand it out, forget it and hold locks (chaos_people.py).  When it has had its
+number of events, it is resumed until it finishes, and the models that people have stopped go on.  Afterwards nothing
+committed may be missing, the whole states (weights, optimizer, seeds) must be those of the run without failures, and no
+session, trainer or scratch folder may remain.
 After each run, the tally is written to a file in the folder; ``--resume`` continues it.
 """
 
@@ -34,7 +35,7 @@ import psycopg2
 
 from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded import throw_away
-from tests.chaos_people import People
+from tests.chaos_people import MODELS, People
 from tests.given_greenplum import GivenGreenplum
 from tests.sql.lab import CROSS, Lab, flower_model, layer, run, sequential
 
@@ -113,7 +114,7 @@ class Chaos:
         if isinstance(server, GivenGreenplum):
             self.kinds.append((30, "kill -9 segment process in a hop", self.kill_segment))
             self.panics = server.panics()
-        self.run = 0
+        self.run, self.keeps_best, self.refusal = 0, False, ""
         self.people = People(lab, tally.surprises)
         self.kinds += self.people.events(lambda: self.run)
 
@@ -145,7 +146,8 @@ class Chaos:
         self.tally.expected = undisturbed
 
     def hashes(self, run_id: int) -> dict[str, str]:
-        return {str(key): hashlib.sha256(state).hexdigest() for key, state in self.lab.states(run_id).items()}
+        states = self.lab.states(run_id).items()
+        return {str(model): hashlib.sha256(state).hexdigest() for model, state in states if model <= MODELS}
 
     # -- events: each returns True if it found a target ---------------------------------------------------
 
@@ -220,19 +222,23 @@ class Chaos:
     def resume(self) -> None:
         """Resume the run in a session that waits for it, as a user would."""
         # It has failed if every configuration was killed three times at the same unit.
-        again = self.status() == "failed"
+        before = self.status()
+        again = before == "failed"
 
         def wait_for_it() -> None:
             # The outcome is read from the run's log.
-            with contextlib.suppress(psycopg2.Error), contextlib.closing(self.lab.connect()) as connection:
-                run(connection, "SELECT resume(%s, retry_failed => %s)", self.run, again)
+            try:
+                with contextlib.closing(self.lab.connect()) as connection:
+                    run(connection, "SELECT resume(%s, retry_failed => %s)", self.run, again)
+            except psycopg2.Error as error:
+                self.refusal = f"resume says: {str(error).strip().splitlines()[:2]}"
 
         self.tally.resumes += 1
         thread = threading.Thread(target=wait_for_it, daemon=True)
         thread.start()
         self.drivers.append(thread)
         deadline = time.monotonic() + 60
-        while thread.is_alive() and self.status() not in ("running", "finished") and time.monotonic() < deadline:
+        while thread.is_alive() and self.status() == before and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def status(self) -> str:
@@ -244,7 +250,8 @@ class Chaos:
         wanted = min(most_events, chance.randint(2, 8))
         seen: dict[tuple[int, int], str] = {}
         began = time.monotonic()
-        options = {**OPTIONS, "read_ahead": number % 2 == 0}
+        self.keeps_best = number % 3 == 0  # every epoch is evaluated
+        options = {**OPTIONS, "read_ahead": number % 2 == 0, "keep": "best" if self.keeps_best else "last"}
         self.run = self.lab.submit("train", name, "mst", EPOCHS, validation_table="val", options=options)
         done = 0
         while done < wanted:
@@ -272,18 +279,28 @@ class Chaos:
 
     def finish(self, began: float) -> None:
         deadline = time.monotonic() + STUCK
-        while (status := self.status()) != "finished":
+        while (status := self.status()) != "finished" or self.unanswered():
             if time.monotonic() > deadline:
                 self.tally.stuck += 1
-                self.tally.surprises.append(f"run {self.run} is {status} after {time.monotonic() - began:.0f} s")
+                took = f"after {time.monotonic() - began:.0f} s"
+                self.tally.surprises.append(f"run {self.run} is {status} {took}; {self.refusal}")
                 return
-            if status != "running":
+            if status not in ("running", "created"):
                 self.resume()
             time.sleep(0.1)
         self.ask("SELECT wait(%s)", self.run)  # A submitted run may still have to create its tables.
         for thread in self.drivers:
             thread.join(60)
         self.drivers.clear()
+
+    def unanswered(self) -> bool:
+        """Whether requests of people wait for a resume.  Models that they have stopped are asked to go on."""
+        waiting = "SELECT 1 FROM requests WHERE run = %s AND status = 'waiting'"
+        stopped = f"SELECT mst_key FROM leaderboard WHERE run = %s AND model <= {MODELS} AND status = 'stopped'"
+        if not self.ask(waiting, self.run):
+            for (mst_key,) in self.ask(stopped, self.run):
+                self.ask("SELECT go_on(%s, %s)", self.run, mst_key)
+        return bool(self.ask(waiting, self.run))
 
     def once_more(self) -> None:
         """Resume the run if a configuration was given up because it was killed three times at the same unit."""
@@ -304,9 +321,13 @@ class Chaos:
 
     def judge(self, name: str) -> None:
         tally, lab = self.tally, self.lab
-        visits = Counter(self.ask("SELECT model, epoch, segment FROM hop WHERE run = %s", self.run))
+        ours = f"run = %s AND model <= {MODELS}"  # without copies, which begin later
+        visits = Counter(self.ask(f"SELECT model, epoch, segment FROM hop WHERE {ours}", self.run))
         expected = {
-            (key, epoch + 1, place) for key in (1, 2, 3) for epoch in range(EPOCHS) for place in range(SEGMENTS)
+            (key, epoch + 1, place)
+            for key in range(1, MODELS + 1)
+            for epoch in range(EPOCHS)
+            for place in range(SEGMENTS)
         }
         tally.lost_hops += len(expected - set(visits))
         tally.repeated_hops += sum(visits.values()) - len(visits)
@@ -315,8 +336,9 @@ class Chaos:
             tally.surprises.append(f"run {self.run}: states are not those of the undisturbed run")
         failed = self.ask("SELECT mst_key, reason FROM leaderboard WHERE run = %s AND status <> 'finished'", self.run)
         tally.surprises += [f"run {self.run}: configuration {key} failed: {reason}" for key, reason in failed]
-        evaluated = self.ask("SELECT count(*) FROM evaluation WHERE run = %s", self.run)[0][0]
-        if evaluated != 3 * SEGMENTS:
+        evaluated = self.ask(f"SELECT count(*) FROM evaluation WHERE {ours}", self.run)[0][0]
+        epochs = EPOCHS if self.keeps_best else 1
+        if evaluated != MODELS * SEGMENTS * epochs:
             tally.surprises.append(f"run {self.run}: {evaluated} evaluations")
         # The session that finishes the run creates its tables. If it was killed before that, we create them.
         if not self.ask("SELECT to_regclass(%s) IS NOT NULL", name)[0][0]:

@@ -1,7 +1,7 @@
-"""What people do to a run while chaos.py disturbs it: they wait for it, hand it out, cancel and forget it, hold locks.
+"""What people do to a run while chaos.py disturbs it: they wait for it, steer it, hand it out, cancel and forget it.
 
-Forgetting the run is rolled back, so that the run must not notice; runs beside it are forgotten in earnest. An event
-returns True; a surprise is an error that a user could not expect.
+They hold locks, too.  Forgetting the run is rolled back, so that the run must not notice; runs beside it are forgotten
+in earnest.  An event returns True; a surprise is an error that a user could not expect.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tests.sql.lab import Lab, run
 # On Greenplum (58M01), its session has lost a segment.
 IN_USE = "55006"
 EXPECTED = (IN_USE, "55000", "55P03", "58M01")
+MODELS = 3  # the configurations of chaos.py; copies that people make have larger numbers
 STATUSES = ("created", "running", "finished", "failed", "cancelled", "interrupted")
 HELD_FOR = 1.5  # seconds
 FORGOTTEN_WITHIN = 120.0  # seconds
@@ -40,6 +41,9 @@ class People:
         return [
             (2, "wait", lambda chance: self.wait(number())),
             (2, "wait in a transaction", lambda chance: self.wait_in_transaction(number(), chance)),
+            (3, "a model is stopped", lambda chance: self.steer(number(), "stop_model", chance)),
+            (2, "a stopped model goes on", lambda chance: self.steer(number(), "go_on", chance)),
+            (1, "a model is cloned", lambda chance: self.steer(number(), "clone_model", chance)),
             (2, "materialize", lambda chance: self.materialize(number(), chance)),
             (1, "materialize and roll back", rolled_back("SELECT materialize(%s, 'undone')")),
             (2, "forget and roll back", rolled_back("SELECT forget(%s)")),
@@ -68,6 +72,10 @@ class People:
         except psycopg2.Error as error:
             self._judge(number, statement, error)
         return True
+
+    def steer(self, number: int, function: str, chance: random.Random) -> bool:
+        changed = """, '{"lr": 0.001}'""" if function == "clone_model" else ""
+        return self.say(number, f"SELECT {function}(%s, {chance.randint(1, MODELS)}{changed})", commit=True)
 
     def wait(self, number: int) -> bool:
         with contextlib.suppress(psycopg2.OperationalError), contextlib.closing(self.lab.connect()) as connection:

@@ -169,6 +169,17 @@ def test_a_stopped_model_goes_on_where_it_was():
     assert world.statuses() == {1: (Status.FINISHED, None), 2: (Status.FINISHED, None)}
 
 
+def test_what_has_trained_all_its_epochs_is_not_stopped():
+    """It would be called stopped, and could not go on."""
+    world = World([(2.5, asks(7, Action.STOP, "too slow", model=1))])
+    world.run(Plan(1, models((1,)), 1, 3))
+    assert world.told() == [(None, None, "refuse", "model 1 has trained all its epochs")]
+    assert world.statuses() == {1: (Status.FINISHED, None)}
+    world = World(ruled=lambda model, epoch: "bad" if epoch == 3 else None)
+    world.run(Plan(1, models((1,)), 1, 3), StopAfter(9))
+    assert world.statuses() == {1: (Status.FINISHED, None)}
+
+
 def test_a_clone_of_a_model_in_training_begins_at_the_end_of_its_epoch_and_others_at_once():
     clone = NewModel(parent=1, configuration=replace(OWN, model_id=None))
     world = World(

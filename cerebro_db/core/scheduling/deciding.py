@@ -113,10 +113,11 @@ class Deciding:
         schedule, mine = self.schedule, self.schedule.progress[model]
         self.history.complete(model, mine.epochs)
         decision = schedule.replayed(model) or self._requested(model)
-        if decision is None and spent and mine.hops < mine.total:
+        complete = mine.hops >= mine.total  # there is nothing to stop
+        if decision is None and spent and not complete:
             decision = self._end_of(model)
         if decision is None and schedule.undecided(model):
-            reason = self.ports.ruled(model, mine.epochs)
+            reason = None if complete else self.ports.ruled(model, mine.epochs)
             if reason is not None:
                 decision = Decision(model, mine.epochs, Verdict.STOP, reason, by=Decider.RULE)
             else:
@@ -207,9 +208,13 @@ class Deciding:
 
     def _requested(self, model: int) -> Decision | None:
         """The next decision that people request about a model at the end of its epoch."""
-        epoch, pending = self.schedule.progress[model].epochs, self._pending.get(model, [])
+        mine, pending = self.schedule.progress[model], self._pending.get(model, [])
+        epoch = mine.epochs
         while pending:
             request = pending.pop(0)
+            if request.action is Action.STOP and mine.hops >= mine.total:
+                self._refuse(request, f"model {model} {ENDED[Status.FINISHED]}")
+                continue
             if request.action is Action.STOP:
                 reason = request.reason or "at the request of a person"
                 return Decision(model, epoch, Verdict.STOP, reason, by=Decider.REQUEST, request=request.request)
