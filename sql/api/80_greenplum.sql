@@ -12,8 +12,33 @@ BEGIN
     EXECUTE 'ALTER FUNCTION cerebro._sessions() EXECUTE ON COORDINATOR';
 
     -- It runs queries of its own. In a query that joins its rows with a table, Greenplum would run it in a process that
-    -- cannot; as an initial plan it runs before the query, in the caller's session.
-    EXECUTE 'ALTER FUNCTION cerebro.predict(text, text, text, integer, integer) EXECUTE ON INITPLAN';
+    -- cannot; as an initial plan it runs before the query, in the caller's session. Greenplum 7.0.0 takes the columns of
+    -- an initial plan for one another, or crashes, if the query does not use all of them in their order. So the function
+    -- that has the body of predict has one column, and OFFSET keeps the planner from computing in its place.
+    EXECUTE pg_catalog.format($sql$
+        CREATE OR REPLACE FUNCTION cerebro._predictions(model text, query text, key text, mst_key integer, top integer)
+        RETURNS SETOF text EXECUTE ON INITPLAN
+        LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $f$
+        SELECT pg_catalog.row_to_json(p)::text
+          FROM (%s) p (key_value, target, value, class, probability, rank)
+        $f$
+    $sql$, (SELECT prosrc FROM pg_catalog.pg_proc
+             WHERE oid = 'cerebro.predict(text, text, text, integer, integer)'::regprocedure));
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._predictions(text, text, text, integer, integer) IS
+        'The predictions for the rows of a query, as JSON.'$sql$;
+    -- STABLE and without settings, it becomes a part of the query that calls it.
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION cerebro.predict(
+            model text, query text, key text DEFAULT NULL, mst_key integer DEFAULT NULL, top integer DEFAULT 1
+        ) RETURNS TABLE (key_value text, target text, value double precision, class text,
+                         probability double precision, rank integer)
+        LANGUAGE sql STABLE AS $f$
+        SELECT j ->> 'key_value', j ->> 'target', (j ->> 'value')::double precision, j ->> 'class',
+               (j ->> 'probability')::double precision, (j ->> 'rank')::integer
+          FROM (SELECT line::json AS j
+                  FROM (SELECT p AS line FROM cerebro._predictions($1, $2, $3, $4, $5) p OFFSET 0) l) r
+        $f$
+    $sql$;
 
     -- Every segment reports the size of its own tables. On the coordinator, pg_total_relation_size() sends queries to
     -- the segments, which it cannot do within another query. Tables that somebody has locked exclusively count as in

@@ -360,7 +360,7 @@ def test_a_crash_and_an_immediate_stop(place: Lab, calm: Calm, cluster: Cluster)
     assert not place.abandoned(), "later workers took away what the killed ones had left"
 
 
-@pytest.mark.needs_cluster
+@pytest.mark.throw_away
 def test_a_crash_takes_only_the_last_commits_that_did_not_wait(place: Lab, cluster: Cluster) -> None:
     """And what is trained again has the same bits."""
     for setting in ("wal_writer_delay = '10s'", "wal_writer_flush_after = '1GB'"):

@@ -118,6 +118,10 @@ class Platform(abc.ABC):
         """Host to the descriptions of its GPUs; ``texts`` is the SQL call that describes those of one host."""
 
     @abc.abstractmethod
+    def require_own_session(self, db: Database, module: str) -> None:
+        """Refuse to go on in a process that cannot run queries."""
+
+    @abc.abstractmethod
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         """Whether a statement failed because a segment's process is gone; the segment is usually back in a moment."""
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.engines import gpu_of_each_segment
-from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedObject
+from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.names import Name, quote
 
 from ..database import relations
@@ -90,6 +90,14 @@ class Greenplum(Platform):
         rows = db.rows(f"SELECT gp_segment_id AS content, {texts} AS gpus FROM cerebro.place {_among(keys)}")
         found = {row["content"]: row["gpus"] for row in rows}
         return {row["host"]: found[row["content"]] for row in primaries}
+
+    def require_own_session(self, db: Database, module: str) -> None:
+        if db.value("SELECT pg_catalog.current_setting('gp_role') AS role") == "execute":
+            raise Unsupported(
+                f"{module}: a query has called it for each of its rows, on the segments, where it cannot run queries.",
+                hint="Call it once, with a query of all rows, and join what it returns:"
+                " … JOIN cerebro.predict(model, $$SELECT …$$) p ON …",
+            )
 
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         return error.pgcode in SEGMENT_LOST

@@ -51,6 +51,9 @@ class PostgreSQL(Platform):
     def gpus_of_hosts(self, db: Database, texts: str) -> dict[str, list[str]]:
         return {"localhost": db.value(f"SELECT {texts}")}
 
+    def require_own_session(self, db: Database, module: str) -> None:
+        pass  # all processes can
+
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         return False
 

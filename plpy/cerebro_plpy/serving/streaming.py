@@ -46,6 +46,7 @@ def predict_rows(
         raise InvalidArgument(f"{MODULE}: top cannot be {top}.", hint="1 returns the most probable class of each row.")
     if query is None or not query.strip():
         raise InvalidArgument(f"{MODULE}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
+    platform.of(db).require_own_session(db, MODULE)
     model = read_model(db, model_text or "", mst_key, MODULE, best=True)
     source, present = relations.of_query(db, query)
     inputs = _inputs(db, model.layout, present)
