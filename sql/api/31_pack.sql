@@ -1,18 +1,5 @@
 -- Packing a table as it is: names, dates, gaps and texts become numbers. docs/tables.md describes what becomes what.
 
--- Splits a text into words. The ids of words are hashes, so no list of words is kept.
-CREATE OR REPLACE FUNCTION cerebro._word_ids(value text, length integer, ids integer) RETURNS integer[]
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $sql$
-SELECT ARRAY(SELECT COALESCE(1 + ((h.id % (ids - 1)) + (ids - 1)) % (ids - 1), 0)::integer
-               FROM (SELECT place, pg_catalog.hashtextextended(w.words[place] COLLATE "C", 0) AS id
-                       FROM (SELECT pg_catalog.array_remove(pg_catalog.regexp_split_to_array(
-                                      pg_catalog.lower(value COLLATE "default"), '[[:space:][:punct:]]+'), '') AS words) w,
-                            pg_catalog.generate_series(1, length) AS place) h
-              ORDER BY place)
-$sql$;
-COMMENT ON FUNCTION cerebro._word_ids(text, integer, integer) IS
-'The ids of the first words of a text, from 1 to ids - 1; 0 where there are no more words.';
-
 CREATE OR REPLACE FUNCTION cerebro.pack(
     source text,
     output text,

@@ -110,9 +110,8 @@ def sides(
     if split is None:
         return source, None
     present = relations.columns(db, source)
-    key = [present[name] for name in relations.unique_key(db, source)] or [
-        column for column in (*asked.inputs, *asked.targets) if column.element is None
-    ]
+    # Of all columns, whichever are inputs: the inputs alone may have few different values.
+    key = [present[name] for name in relations.unique_key(db, source)] or list(present.values())
     condition = split.condition(db, source, key, PACK)
     both = replace(source, condition=f"NOT ({condition})"), replace(source, condition=condition)
     for side, what in zip(both, ("training", "validation")):

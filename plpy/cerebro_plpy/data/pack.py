@@ -62,7 +62,7 @@ def pack(
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
     ins, outs = prepared(db, training, asked)
     variables.check_names(ins, outs, PACK)
-    rows = buffers.count(db, training, ins + outs, PACK)
+    rows = buffers.count(db, training, ins + outs, PACK, may_surprise=False)
     find_shapes(db, training, ins + outs, PACK)
     for variable in outs:
         if isinstance(variable.preparation, OneHot):

@@ -6,6 +6,7 @@ SQL in EXPRESSIONS.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
@@ -149,18 +150,20 @@ def hashed(variable: SourceVariable, alias: Alias, seed: str) -> str:
     if variable.preparation.label_type:  # a NULL has no hash
         return f"coalesce(pg_catalog.hashtextextended({_label(variable, alias)}, {seed}), {seed})"
     if variable.preparation.features:
-        return _hash_of_any(variable.columns, alias, seed)
+        return hash_of_any(variable.columns, alias, seed)
     if variable.is_array:
         return f"pg_catalog.hash_array_extended({alias(variable.columns[0])}, {seed})"
     parts = [_number(alias(column), column, "double precision") for column in variable.columns]
     return f"pg_catalog.hash_array_extended(ARRAY[{', '.join(parts)}], {seed})"
 
 
-def _hash_of_any(columns: list[Column], alias: Alias, seed: str) -> str:
-    """The hash of columns of any types, NULL included: of the numbers together, and then of the others as texts."""
+def hash_of_any(columns: Sequence[Column], alias: Alias, seed: str) -> str:
+    """The hash of columns of any types, NULL included: of arrays, of all numbers, and of the others as texts."""
     elements: tuple[list[str], list[str]] = ([], [])
     for column in columns:
-        if column.type in NUMBERS and column.type != "boolean":
+        if column.element in NUMBERS:
+            seed = f"coalesce(pg_catalog.hash_array_extended({alias(column)}, {seed}), {seed})"
+        elif column.type in NUMBERS and column.type != "boolean":
             elements[0].append(features.number(column, alias(column)))
         else:
             elements[1].append(features.text(column, alias(column)))
