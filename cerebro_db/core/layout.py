@@ -13,6 +13,7 @@ from . import preparation
 from .errors import BadData
 from .packing import ITEM_BYTES, elements
 from .preparation import PACK_AGAIN, Preparation
+from .windows import Windows
 
 Json = dict[str, Any]
 
@@ -98,6 +99,7 @@ class Layout:
     outputs: tuple[Variable, ...]
     rows: int
     partitions: tuple[Partition, ...]
+    windows: Windows | None = None  # a row is a window of rows of the source
 
     def to_json(self) -> Json:
         return {
@@ -105,6 +107,7 @@ class Layout:
             "outputs": [variable.to_json() for variable in self.outputs],
             "rows": self.rows,
             "partitions": [partition.to_json() for partition in self.partitions],
+            **({"sequence": self.windows.to_json()} if self.windows else {}),
         }
 
     @classmethod
@@ -122,6 +125,7 @@ class Layout:
             tuple(Variable.from_json(one, f"{where}: output") for one in listed("outputs")),
             document["rows"],
             tuple(Partition.from_json(one, f"{where}: partition {n}") for n, one in enumerate(listed("partitions"))),
+            Windows.from_json(document["sequence"], f"{where}: sequence") if "sequence" in document else None,
         )
 
 

@@ -195,7 +195,7 @@ def standardised() -> Iterator[None]:
     def expression(variable: Any, alias: Any) -> str:
         prepared: Standardised = variable.preparation
         value = f"({alias(variable.columns[0])} - {prepared.mean!r}) / {prepared.deviation!r}"
-        return f"cerebro._array_bytes(ARRAY[({value})::real])"
+        return f"ARRAY[({value})::real]"
 
     EXPRESSIONS[Standardised] = expression
     yield

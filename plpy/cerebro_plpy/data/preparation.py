@@ -50,6 +50,8 @@ class SourceVariable:
     spellings: dict[str | None, int] = field(default_factory=dict)  # every spelling of a label -> its class
 
     may_be_null: bool = False  # NULL is a class, as in MADlib
+    # Of windows (windowed.py): the names of the columns; ``columns`` has the array that they have become.
+    gathered: tuple[str, ...] = ()
 
     @property
     def is_array(self) -> bool:
@@ -68,7 +70,7 @@ class SourceVariable:
         return self.preparation.encoder(self.shape, self.dtype, self.spellings)
 
     def documented(self) -> layout.Variable:
-        columns = tuple(column.name for column in self.columns)
+        columns = self.gathered or tuple(column.name for column in self.columns)
         return layout.Variable(self.name, self.dtype, self.shape, columns, self.preparation)
 
     def for_prediction(self) -> dict[str, Any]:
@@ -99,33 +101,37 @@ def applied(name: str, columns: list[Column], preparation: Preparation) -> Sourc
 
 def expression(variable: SourceVariable, alias: Alias) -> str:
     """What a session reads of a row: the bytes of an array of numbers, or a label as text."""
-    return EXPRESSIONS[type(variable.preparation)](variable, alias)
+    found = value(variable, alias)
+    return found if variable.preparation.label_type else f"cerebro._array_bytes({found})"
+
+
+def value(variable: SourceVariable, alias: Alias) -> str:
+    """The array of numbers that a row's columns become, or a label as text."""
+    return alias(variable.columns[0]) if variable.gathered else EXPRESSIONS[type(variable.preparation)](variable, alias)
 
 
 def _numbers(variable: SourceVariable, alias: Alias) -> str:
     element = "real" if variable.wire_dtype == "float32" else "integer"
     if variable.is_array:
-        array = f"{alias(variable.columns[0])}::{element}[]"
-    else:
-        array = f"ARRAY[{', '.join(_number(alias(column), column, element) for column in variable.columns)}]"
-    return f"cerebro._array_bytes({array})"
+        return f"{alias(variable.columns[0])}::{element}[]"
+    return f"ARRAY[{', '.join(_number(alias(column), column, element) for column in variable.columns)}]"
 
 
 def _prepared_numbers(variable: SourceVariable, alias: Alias) -> str:
     pairs = zip(variable.preparation.features, variable.columns)
     elements = [one for feature, column in pairs for one in features.floats(feature, column, alias(column))]
-    return f"cerebro._array_bytes(ARRAY[{', '.join(elements)}])"
+    return f"ARRAY[{', '.join(elements)}]"
 
 
 def _codes(variable: SourceVariable, alias: Alias) -> str:
     pairs = zip(variable.preparation.features, variable.columns)
     codes = [features.code(feature, column, alias(column)) for feature, column in pairs]
-    return f"cerebro._array_bytes(ARRAY[{', '.join(codes)}])"
+    return f"ARRAY[{', '.join(codes)}]"
 
 
 def _words(variable: SourceVariable, alias: Alias) -> str:
     (feature,), (column,) = variable.preparation.features, variable.columns
-    return f"cerebro._array_bytes({features.word_ids(feature, column, alias(column))})"
+    return features.word_ids(feature, column, alias(column))
 
 
 def _label(variable: SourceVariable, alias: Alias) -> str:
@@ -149,7 +155,7 @@ def hashed(variable: SourceVariable, alias: Alias, seed: str) -> str:
     """A 64-bit number made of a row's values, before any preparation, and of another such number."""
     if variable.preparation.label_type:  # a NULL has no hash
         return f"coalesce(pg_catalog.hashtextextended({_label(variable, alias)}, {seed}), {seed})"
-    if variable.preparation.features:
+    if variable.preparation.features and not variable.gathered:
         return hash_of_any(variable.columns, alias, seed)
     if variable.is_array:
         return f"pg_catalog.hash_array_extended({alias(variable.columns[0])}, {seed})"

@@ -24,7 +24,7 @@ class Split:
     """How to divide the rows.  ``by``, ``at``: the columns of split_by and split_at."""
 
     share: float
-    by: Column | None
+    by: tuple[Column, ...]
     at: Column | None
     stratify: Column | None
 
@@ -32,7 +32,7 @@ class Split:
         """The condition of the rows for validation; it is never NULL."""
         if self.at is not None:
             return self._latest(db, source, self.at, module)
-        hashed = f"({self._hash([self.by] if self.by is not None else key)} & {STEPS - 1})"
+        hashed = f"({self._hash(self.by or key)} & {STEPS - 1})"
         if self.stratify is None:
             return f"{hashed} < {int(self.share * STEPS)}"
         return self._of_each_class(db, source, self.stratify, hashed)

@@ -11,6 +11,7 @@ from cerebro_db.core.errors import UndefinedColumn, WrongState
 from cerebro_db.core.layout import Layout, Partition, Variable
 from cerebro_db.core.names import Name, quote
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.windows import Windows
 
 from .. import platform
 from ..database import relations
@@ -42,6 +43,7 @@ class Packing:
     num_classes: list[int] | None = None
     rule: Rule = ALL
     partitions: list[Partition] = field(default_factory=list)
+    windows: Windows | None = None
 
     @property
     def variables(self) -> list[SourceVariable]:
@@ -54,6 +56,7 @@ class Packing:
             tuple(variable.documented() for variable in self.outputs),
             self.rows,
             tuple(self.partitions),
+            self.windows,
         )
 
 
