@@ -15,7 +15,9 @@ CREATE OR REPLACE FUNCTION cerebro.pack(
     segments integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
     seed bigint DEFAULT NULL,
-    sequence json DEFAULT NULL
+    sequence json DEFAULT NULL,
+    weights text DEFAULT NULL,
+    class_weight text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off SET extra_float_digits = 1
@@ -24,7 +26,8 @@ SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
 return api.pack(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.pack(
-    text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint, json) IS
+    text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint, json, text,
+    text) IS
 'Packs a table or view for training, whatever the types of its columns. output receives the rows for training,
 output_validation those for validation; output_summary and output_validation_summary describe them. Each column becomes
 an input by its type and its values, which docs/tables.md explains and cerebro.prepared_columns shows. Predictions
@@ -44,7 +47,9 @@ prepare rows in the same way.
 - buffer_size, distribution_rules, segments, seed: as of training_preprocessor_dl.
 - sequence: makes windows of consecutive rows, for instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.
   No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
-  "target": "majority". Without split_by and split_at, subjects are divided as wholes.';
+  "target": "majority". Without split_by and split_at, subjects are divided as wholes.
+- weights: a column with the weight of each row in training.
+- class_weight: balanced gives all classes the same weight in training.';
 
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
 RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, place integer,

@@ -95,6 +95,7 @@ def asked_for(
     prepare: str | None,
     split: Split | None,
     windows: Windows | None,
+    weight: Column | None,
 ) -> Asked:
     wanted = variables.pick(present, split_list(target, f"{PACK}: target"), "target", source, PACK)
     if inputs is not None:
@@ -109,6 +110,7 @@ def asked_for(
             *wanted,
             *(split.by if split else ()),
             *(present[name] for name in (windows.columns if windows else ())),
+            *([weight] if weight else []),
         ]
         chosen = [one for one in present.values() if one not in apart]
     families = {name: (one.type, family_of(one)) for name, one in present.items()}

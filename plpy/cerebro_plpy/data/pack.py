@@ -21,7 +21,7 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..platform import Rule
 from ..sessions import warm_up
-from . import agreement, buffers, by_name, labels, packing, variables, windowed
+from . import agreement, buffers, by_name, labels, packing, row_weights, variables, windowed
 from .asked import PACK, asked_for, sides, split_of
 from .choosing import prepared
 from .preparation import SourceVariable, find_shapes
@@ -48,6 +48,8 @@ def pack(
     distribution_rules: str | None,
     seed: int | None,
     sequence: str | None,
+    weights: str | None,
+    class_weight: str | None,
 ) -> None:
     begun = time.monotonic()
     source = relations.filled(db, source_text, PACK, argument="source")
@@ -58,7 +60,8 @@ def pack(
     present = relations.columns(db, source)
     windows = _windows(sequence, present, source)
     split = split_of(present, source, target, validation, validation_table, split_by, split_at, stratify, windows)
-    asked = asked_for(db, source, present, target, inputs, prepare, split, windows)
+    weight = row_weights.column_of(weights, present, source, target, PACK)
+    asked = asked_for(db, source, present, target, inputs, prepare, split, windows, weight)
     training, others = sides(db, source, asked, split, validation_table)
     if others is not None:
         for ending in ("", "_summary"):
@@ -67,6 +70,7 @@ def pack(
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
     ins, outs = prepared(db, training, asked)
     variables.check_names(ins, outs, PACK)
+    row_weights.require_possible(class_weight, outs, weight is not None, PACK)
     rows = buffers.count(db, training, ins + ([] if windows else outs), PACK, may_surprise=False)
     find_shapes(db, training, ins + outs, PACK)
     for variable in outs:
@@ -74,9 +78,10 @@ def pack(
             # In all rows: validation may have a class that no training row has.
             labels.find(db, source, variable, variable.preparation, None, PACK)
     if windows is not None:
-        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, PACK)
+        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, weight, PACK)
     job = _job(db, training, output, source_text, ins, outs, rows, buffer_size, wanted, rule, seed)
     job.windows = windows
+    job.weight = row_weights.found(db, training, weight, class_weight is not None, outs[0], PACK)
     buffers.write(db, job)
     packing.tell(db, job, begun)
     if others is not None:
@@ -145,7 +150,7 @@ def _pack_validation(db: Database, trained: Packing, source: Relation, output: N
             labels.match(db, source, variable, variable.preparation, trained.output_text, PACK)
             variable.shape = like.shape
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, PACK)
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None, PACK)
     count = min(len(trained.keys), rows)
     job = replace(
         trained,
@@ -155,6 +160,7 @@ def _pack_validation(db: Database, trained: Packing, source: Relation, output: N
         output_text=str(output),
         inputs=ins,
         outputs=outs,
+        weight=row_weights.equal() if trained.weight else None,
         rows=rows,
         geometry=packing.geometry_of(ins + outs, rows, count, buffer_size, PACK),
         keys=platform.of(db).distribution_keys(db, count, trained.rule),

@@ -21,7 +21,7 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..platform import Rule
 from ..sessions import warm_up
-from . import agreement, buffers, by_name, labels, variables, windowed
+from . import agreement, buffers, by_name, labels, row_weights, variables, windowed
 from .preparation import SourceVariable, applied, find_shapes
 from .summary import Packing, read_training
 
@@ -159,7 +159,7 @@ def _pack_validation(
             labels.match(db, source, variable, variable.preparation, training.text, VALIDATION)
             variable.shape = trained.shape
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, VALIDATION)
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None, VALIDATION)
     agreement.require_same_shapes(training, ins, outs, VALIDATION)
 
     count = min(training.segments, rows)
@@ -179,6 +179,7 @@ def _pack_validation(
         num_classes=training.num_classes,
         rule=rule,
         windows=windows,
+        weight=row_weights.equal() if training.layout.weight else None,
     )
     buffers.write(db, job)
     tell(db, job, begun)

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from cerebro_db.core import layout, packing
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.names import quote
+from cerebro_db.core.names import literal, quote
 from cerebro_db.core.preparation import (
     AsIs,
     ByColumn,
@@ -24,6 +24,7 @@ from cerebro_db.core.preparation import (
     OneHot,
     Preparation,
     Real,
+    Weight,
     Words,
 )
 
@@ -55,7 +56,7 @@ class SourceVariable:
 
     @property
     def is_array(self) -> bool:
-        return self.columns[0].element is not None
+        return bool(self.columns) and self.columns[0].element is not None
 
     @property
     def bytes_per_row(self) -> int:
@@ -70,7 +71,7 @@ class SourceVariable:
         return self.preparation.encoder(self.shape, self.dtype, self.spellings)
 
     def documented(self) -> layout.Variable:
-        columns = self.gathered or tuple(column.name for column in self.columns)
+        columns = self.gathered or tuple(column.name for column in self.columns) or (self.name,)
         return layout.Variable(self.name, self.dtype, self.shape, columns, self.preparation)
 
     def for_prediction(self) -> dict[str, Any]:
@@ -138,6 +139,20 @@ def _label(variable: SourceVariable, alias: Alias) -> str:
     return label_text(alias(variable.columns[0]), str(variable.preparation.label_type))
 
 
+def _weight(variable: SourceVariable, alias: Alias) -> str:
+    preparation, columns = variable.preparation, list(variable.columns)
+    assert isinstance(preparation, Weight)
+    factors = []
+    if preparation.labels:
+        target = columns.pop()
+        cases = " ".join(
+            f"WHEN {literal(label)} THEN {one!r}" for label, one in zip(preparation.labels, preparation.factors)
+        )
+        factors.append(f"CASE {label_text(alias(target), target.type)} {cases} ELSE 1 END")
+    factors += [f"{alias(column)}::double precision" for column in columns]
+    return f"ARRAY[({' * '.join(factors) or '1'})::real]"
+
+
 EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
     AsIs: _numbers,
     Divided: _numbers,
@@ -148,6 +163,7 @@ EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
     Numbers: _prepared_numbers,
     Categories: _codes,
     Words: _words,
+    Weight: _weight,
 }
 
 
@@ -157,6 +173,8 @@ def hashed(variable: SourceVariable, alias: Alias, seed: str) -> str:
         return f"coalesce(pg_catalog.hashtextextended({_label(variable, alias)}, {seed}), {seed})"
     if variable.preparation.features and not variable.gathered:
         return hash_of_any(variable.columns, alias, seed)
+    if isinstance(variable.preparation, Weight):
+        return f"pg_catalog.hash_array_extended({_weight(variable, alias)}, {seed})"
     if variable.is_array:
         return f"pg_catalog.hash_array_extended({alias(variable.columns[0])}, {seed})"
     parts = [_number(alias(column), column, "double precision") for column in variable.columns]

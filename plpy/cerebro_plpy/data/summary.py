@@ -44,10 +44,11 @@ class Packing:
     rule: Rule = ALL
     partitions: list[Partition] = field(default_factory=list)
     windows: Windows | None = None
+    weight: SourceVariable | None = None
 
     @property
     def variables(self) -> list[SourceVariable]:
-        return self.inputs + self.outputs
+        return self.inputs + self.outputs + ([self.weight] if self.weight else [])
 
     @property
     def layout(self) -> Layout:
@@ -57,6 +58,7 @@ class Packing:
             self.rows,
             tuple(self.partitions),
             self.windows,
+            self.weight.documented() if self.weight else None,
         )
 
 

@@ -37,15 +37,22 @@ def inputs_of(inputs: Sequence[SourceVariable], windows: Windows) -> list[Source
 
 
 def of(
-    source: Relation, windows: Windows, inputs: Sequence[SourceVariable], targets: Sequence[Column] = (), key: str = ""
+    source: Relation,
+    windows: Windows,
+    inputs: Sequence[SourceVariable],
+    targets: Sequence[Column] = (),
+    weight: Column | None = None,
+    key: str = "",
 ) -> Relation:
     """The windows that lie within the rows of ``source`` as a whole.
 
     Rows are numbered before a condition of the source leaves rows out, so the rows of a window are consecutive, and a
-    window with a row that is left out is left out itself.  ``key``: SQL that gives the key of a window's last row.
+    window with a row that is left out is left out itself.  ``weight``: a column of which a window has the value of its
+    last row.  ``key``: SQL that gives the key of that row.
     """
+    all_kept = [*targets, *([weight] if weight else [])]
     arrays = [f"{value(one, lambda column: quote(column.name))} AS a{i}" for i, one in enumerate(inputs)]
-    kept = [f"{quote(column.name)}::{column.type} AS t{i}" for i, column in enumerate(targets)]
+    kept = [f"{quote(column.name)}::{column.type} AS t{i}" for i, column in enumerate(all_kept)]
     kept += [f"{key} AS k"] if key else []
     by = [f"{quote(name)} AS b{i}" for i, name in enumerate(windows.by)]
     partition = f"PARTITION BY {', '.join(map(quote, windows.by))} " if windows.by else ""
@@ -58,8 +65,8 @@ def of(
     length, step = windows.length, windows.step
     at_the_end = f"FILTER (WHERE r.n = w.place * {step} + {length - 1})"
     gathered = [f"array_agg(r.a{i} ORDER BY r.n) AS {quote(one.name)}" for i, one in enumerate(inputs)]
-    for i, column in enumerate(targets):
-        if windows.target == "majority":
+    for i, column in enumerate(all_kept):
+        if windows.target == "majority" and column is not weight:
             chosen = f"mode() WITHIN GROUP (ORDER BY r.t{i})"
         elif column.element is not None:
             chosen = f"min(r.t{i}) {at_the_end}"
@@ -86,12 +93,13 @@ def gathered(
     windows: Windows,
     inputs: list[SourceVariable],
     outputs: list[SourceVariable],
+    weight: Column | None,
     module: str,
 ) -> tuple[Relation, list[SourceVariable], int]:
     """The windows to pack, their inputs, and how many there are; an error if they cannot be made."""
     require_target(windows, outputs, module)
     require_usable(db, source, windows, inputs, module)
-    found = of(source, windows, inputs, [column for one in outputs for column in one.columns])
+    found = of(source, windows, inputs, [column for one in outputs for column in one.columns], weight)
     ins = inputs_of(inputs, windows)
     rows = buffers.count(db, found, ins + outputs, module)
     if not rows:
