@@ -13,6 +13,7 @@ from . import preparation
 from .errors import BadData
 from .packing import ITEM_BYTES, elements
 from .preparation import PACK_AGAIN, Preparation
+from .windows import Windows
 
 Json = dict[str, Any]
 
@@ -29,7 +30,7 @@ class Variable:
 
     @property
     def target(self) -> str | None:
-        """class, encoded or real; None for an input."""
+        """class, encoded or real; weight for the weights of rows; None for an input."""
         return self.preparation.target
 
     @property
@@ -98,6 +99,8 @@ class Layout:
     outputs: tuple[Variable, ...]
     rows: int
     partitions: tuple[Partition, ...]
+    windows: Windows | None = None  # a row is a window of rows of the source
+    weight: Variable | None = None  # how much each row counts in training
 
     def to_json(self) -> Json:
         return {
@@ -105,6 +108,8 @@ class Layout:
             "outputs": [variable.to_json() for variable in self.outputs],
             "rows": self.rows,
             "partitions": [partition.to_json() for partition in self.partitions],
+            **({"sequence": self.windows.to_json()} if self.windows else {}),
+            **({"weight": self.weight.to_json()} if self.weight else {}),
         }
 
     @classmethod
@@ -122,6 +127,8 @@ class Layout:
             tuple(Variable.from_json(one, f"{where}: output") for one in listed("outputs")),
             document["rows"],
             tuple(Partition.from_json(one, f"{where}: partition {n}") for n, one in enumerate(listed("partitions"))),
+            Windows.from_json(document["sequence"], f"{where}: sequence") if "sequence" in document else None,
+            Variable.from_json(document["weight"], f"{where}: weight") if "weight" in document else None,
         )
 
 
@@ -141,16 +148,22 @@ class DataSet:
 
     @property
     def variables(self) -> list[str]:
-        return [variable["name"] for variable in self.layout["inputs"] + self.layout["outputs"]]
+        return [variable["name"] for variable in self.layout["inputs"] + self._outputs]
 
     @property
     def for_trainer(self) -> Json:
         """The layout as orders to trainers have it: without labels, source columns and partitions."""
         keys = ("name", "dtype", "shape", "scale", "kind")
         return {
-            side: [{key: variable[key] for key in keys if key in variable} for variable in self.layout[side]]
-            for side in ("inputs", "outputs")
+            side: [{key: variable[key] for key in keys if key in variable} for variable in variables]
+            for side, variables in (("inputs", self.layout["inputs"]), ("outputs", self._outputs))
         }
+
+    @property
+    def _outputs(self) -> list[Json]:
+        """What a trainer reads besides the inputs.  The weights of the rows come last."""
+        weight = self.layout.get("weight")
+        return self.layout["outputs"] + ([weight] if weight else [])
 
 
 def _count(value: Any) -> bool:

@@ -13,9 +13,10 @@ Packing, validation packing, evaluation and prediction all apply this document. 
 | numbers    | features        | the numbers that several columns become, side by side, as float32                |
 | categories | features        | a code for each of several columns: uint8, int16 or int32                        |
 | words      | features        | the word ids of one text column, as int32                                        |
+| weight     | labels, factors | how much a row counts in training: a column's number, times its label's factor   |
 
-The features of the last three are documents of features.py, one for each column.  A new kind is a class in this module
-and its SQL expression in cerebro_plpy/data/preparation.py.
+The features of numbers, categories and words are documents of features.py, one for each column.  A new kind is a class
+in this module and its SQL expression in cerebro_plpy/data/preparation.py.
 """
 
 from __future__ import annotations
@@ -189,6 +190,26 @@ class Measured(Real):
             raise ValueError("'mean' and 'deviation' must be numbers")
         if self.deviation <= 0:
             raise ValueError("'deviation' must be positive")
+
+
+@known
+@dataclass(frozen=True)
+class Weight(Preparation):
+    """The last column is the target, if there are labels."""
+
+    kind = "weight"
+    target = "weight"
+    labels: tuple[str, ...] = ()  # every spelling
+    factors: tuple[float, ...] = ()
+
+    def dtype(self, integers: bool) -> str:
+        return "float32"
+
+    def check(self) -> None:
+        if len(self.labels) != len(self.factors) or not all(isinstance(label, str) for label in self.labels):
+            raise ValueError("'labels' must be texts, each with one of 'factors'")
+        if not all(type(one) in (int, float) and 0 <= one < math.inf for one in self.factors):
+            raise ValueError("'factors' must be numbers of at least 0")
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,5 @@
 -- Packing a table as it is: names, dates, gaps and texts become numbers. docs/tables.md describes what becomes what.
 
--- Splits a text into words. The ids of words are hashes, so no list of words is kept.
-CREATE OR REPLACE FUNCTION cerebro._word_ids(value text, length integer, ids integer) RETURNS integer[]
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $sql$
-SELECT ARRAY(SELECT COALESCE(1 + ((h.id % (ids - 1)) + (ids - 1)) % (ids - 1), 0)::integer
-               FROM (SELECT place, pg_catalog.hashtextextended(w.words[place] COLLATE "C", 0) AS id
-                       FROM (SELECT pg_catalog.array_remove(pg_catalog.regexp_split_to_array(
-                                      pg_catalog.lower(value COLLATE "default"), '[[:space:][:punct:]]+'), '') AS words) w,
-                            pg_catalog.generate_series(1, length) AS place) h
-              ORDER BY place)
-$sql$;
-COMMENT ON FUNCTION cerebro._word_ids(text, integer, integer) IS
-'The ids of the first words of a text, from 1 to ids - 1; 0 where there are no more words.';
-
 CREATE OR REPLACE FUNCTION cerebro.pack(
     source text,
     output text,
@@ -27,7 +14,10 @@ CREATE OR REPLACE FUNCTION cerebro.pack(
     buffer_size integer DEFAULT NULL,
     segments integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
-    seed bigint DEFAULT NULL
+    seed bigint DEFAULT NULL,
+    sequence json DEFAULT NULL,
+    weights text DEFAULT NULL,
+    class_weight text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off SET extra_float_digits = 1
@@ -36,7 +26,8 @@ SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
 return api.pack(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.pack(
-    text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint) IS
+    text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint, json, text,
+    text) IS
 'Packs a table or view for training, whatever the types of its columns. output receives the rows for training,
 output_validation those for validation; output_summary and output_validation_summary describe them. Each column becomes
 an input by its type and its values, which docs/tables.md explains and cerebro.prepared_columns shows. Predictions
@@ -53,7 +44,12 @@ prepare rows in the same way.
 - split_by: a column, such as patient, whose equal values stay on one side.
 - split_at: a column, such as a time; the rows with its largest values are for validation.
 - stratify: each class has the same share of its rows on both sides.
-- buffer_size, distribution_rules, segments, seed: as of training_preprocessor_dl.';
+- buffer_size, distribution_rules, segments, seed: as of training_preprocessor_dl.
+- sequence: makes windows of consecutive rows, for instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.
+  No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
+  "target": "majority". Without split_by and split_at, subjects are divided as wholes.
+- weights: a column with the weight of each row in training.
+- class_weight: balanced gives all classes the same weight in training.';
 
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
 RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, place integer,
@@ -79,10 +75,10 @@ COMMENT ON FUNCTION cerebro.architecture(text, text, json) IS
 'Returns an architecture that fits the inputs and the target of a packed table: JSON of Keras, for
 cerebro.load_keras_model. docs/tables.md says what is in it.
 
-- kind: mlp or resnet.
-- parameters: a JSON object. mlp has layers, units, embedding and dropout; resnet has blocks, units, hidden, embedding
-  and dropout. A text such as "$units" is left in its place, to be filled in later; layers, blocks and embedding must be
-  numbers.';
+- kind: mlp, resnet or transformer for every table; lstm and conv1d for windows, texts and arrays of one or two dimensions;
+  cnn for images.
+- parameters: a JSON object, for instance {"units": 64}. Each kind has its own, which docs/tables.md lists. A text such as
+  "$units" is left in its place, to be filled in later; layers, blocks and embedding must be numbers.';
 
 CREATE OR REPLACE FUNCTION cerebro.default_compile_params(packed_table text, optimizer text DEFAULT NULL) RETURNS text
 LANGUAGE plpython3u STABLE AS $py$

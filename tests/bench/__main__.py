@@ -27,6 +27,7 @@ from tests.bench.works import WORKS, Work
 GROWING = {work.name for work in WORKS["growth"]}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
+    "pack_mixed": other_work.MIXED,
     "predict": other_work.PREDICT,
     "singles": other_work.SINGLE,
     "W5": other_work.BOUNDED,
@@ -63,7 +64,10 @@ def compare(stage: Stage, contenders: Sequence[Contender], repeats: int, record:
 @contextlib.contextmanager
 def staged(work: Work, database: Database) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
-        if CONTENDERS_OF.get(work.name) is not other_work.BOUNDED:  # Those contenders have a server of their own.
+        known = CONTENDERS_OF.get(work.name)
+        if known is other_work.MIXED:
+            database.lab(other_work.MIXED_TABLE.format(rows=work.rows))
+        elif known is not other_work.BOUNDED:  # Those contenders have a server of their own.
             database.work(work)
             write_task(Path(folder), work, database.lab.dsn)
         yield Stage(work, database, Path(folder))

@@ -223,6 +223,12 @@ HOPS = tuple(
 
 PACKING = W1.but(name="packing", about="packing the 60,000 rows of W1, and COPY of the same rows out")
 
+PACK_MIXED = PACKING.but(
+    name="pack_mixed",
+    about="cerebro.pack of 200,000 rows with 22 columns of most types, and COPY of the same rows out",
+    rows=200_000,
+)
+
 PREDICT = W1.but(
     name="predict",
     about="the rows of W1 sixteen times: madlib_keras_predict into a table, and Keras' predict on an array in memory",
@@ -297,7 +303,7 @@ SEARCHES = (
 )
 
 WORKS = {
-    **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PREDICT, SINGLES)},
+    **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT, SINGLES)},
     "W4": [W4, W4_ONE],
     "growth": list(GROWTH),
     "hops": list(HOPS),

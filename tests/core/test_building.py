@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.parameters import params
 from cerebro_db.core.preparation import AsIs, Categories, Encoded, Measured, Numbers, OneHot, Preparation, Real
 from cerebro_db.core.preparation import Words as WordInput
+from cerebro_db.core.windows import Windows
 
 AGE = Number("number", "real", "standard", 40.0, 12.5, 38.0, True, "error")
 BORN = Date("date", "date", ("year",), 18000.0, 300.0, False)
@@ -40,18 +42,65 @@ def layout(inputs: list[Variable], *outputs: Variable) -> Layout:
 
 
 ALL = layout([NUMBERS, CODES, TEXT, IMAGE], KIND, PRICE, VECTOR)
+CURVE = variable("curve", AsIs(), (30,))
+TALL = variable("tall", AsIs(), (9, 6, 3), "uint8")
+EVERY = [NUMBERS, CODES, TEXT, IMAGE, CURVE, TALL]
+ROWS_ALIKE = ("mlp", "resnet", "transformer")  # kinds that fit every table
+FITTING = {"lstm": (TEXT, IMAGE, CURVE), "conv1d": (TEXT, IMAGE, CURVE), "cnn": (IMAGE, TALL)}
+
+
+def fits(kind: str, inputs: list[Variable]) -> bool:
+    return kind in ROWS_ALIKE or any(one in FITTING[kind] for one in inputs)
 
 
 @pytest.mark.parametrize("kind", building.PARAMETERS)
-@pytest.mark.parametrize("inputs", [[NUMBERS], [CODES], [TEXT], [IMAGE], [NUMBERS, CODES, TEXT, IMAGE]], ids=len)
+@pytest.mark.parametrize(
+    "inputs", [*([one] for one in EVERY), [NUMBERS, CODES, TEXT, IMAGE], EVERY], ids=lambda some: some[-1].name
+)
 @pytest.mark.parametrize("output", [KIND, PRICE, VECTOR], ids=lambda one: one.name)
 def test_the_allow_list_takes_them(kind: str, inputs: list[Variable], output: Variable) -> None:
+    if not fits(kind, inputs):
+        with pytest.raises(BadData, match=f"{kind} reads .* The packed table has none") as error:
+            building.architecture(kind, layout(inputs, output), None, "test")
+        assert inputs[0].name in error.value.message and error.value.hint
+        return
     built = building.architecture(kind, layout(inputs, output), None, "test")
     read = reading.architecture(json.dumps(built))
     names = [name for name, _, _ in read["config"]["input_layers"]]
-    assert names == [one.name if one.name != "Das Bild" else f"input_{len(inputs)}" for one in inputs]
+    assert names == [one.name if one.name != "Das Bild" else f"input_{place}" for place, one in enumerate(inputs, 1)]
     assert reading.outputs(read) == [output.name]
     assert built["compile_config"]["loss"] == ("categorical_crossentropy" if output is KIND else "mse")
+
+
+def windowed(one: Variable) -> Variable:
+    return replace(one, shape=(20, *one.shape))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in building.PARAMETERS if kind != "cnn"])
+@pytest.mark.parametrize("inputs", [*([one] for one in EVERY), EVERY], ids=lambda some: some[-1].name)
+def test_windows_are_read_by_all_kinds_but_cnn(kind: str, inputs: list[Variable]) -> None:
+    packed = replace(layout(list(map(windowed, inputs)), KIND), windows=Windows(("who",), ("at",), 20, 10, "last"))
+    read = reading.architecture(json.dumps(building.architecture(kind, packed, None, "test")))
+    assert [
+        layer["config"]["batch_shape"] for layer in read["config"]["layers"] if "batch_shape" in layer["config"]
+    ] == [[None, 20, *one.shape] for one in inputs]
+    with pytest.raises(BadData, match="cnn reads images"):
+        building.architecture("cnn", packed, None, "test")
+
+
+def test_a_transformer_does_not_compare_too_many_tokens() -> None:
+    long = replace(windowed(CURVE), shape=(5000, 30))
+    packed = replace(layout([long], KIND), windows=Windows((), ("at",), 5000, 5000, "last"))
+    with pytest.raises(BadData, match="5000 tokens of each row") as error:
+        building.architecture("transformer", packed, None, "test")
+    assert error.value.hint
+
+
+@pytest.mark.parametrize("kind", ["transformer", "lstm", "conv1d", "cnn"])
+def test_names_stay_to_be_filled_in(kind: str) -> None:
+    free = [name for name in building.PARAMETERS[kind] if name not in building.STRUCTURE]
+    built = building.architecture(kind, layout(EVERY, KIND), {name: f"${name}" for name in free}, "test")
+    assert all(f'"${name}"' in json.dumps(built) for name in free)
 
 
 def test_the_text_for_a_model_selection_table() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -25,10 +25,11 @@ from cerebro_db.core.preparation import (
     OneHot,
     Preparation,
     Real,
+    Weight,
     Words,
     from_json,
 )
-from cerebro_plpy.data.preparation import EXPRESSIONS, applied, expression, hashed
+from cerebro_plpy.data.preparation import EXPRESSIONS, SourceVariable, applied, expression, hashed
 from cerebro_plpy.database.relations import Column
 
 LAYOUT = Layout(
@@ -195,7 +196,7 @@ def standardised() -> Iterator[None]:
     def expression(variable: Any, alias: Any) -> str:
         prepared: Standardised = variable.preparation
         value = f"({alias(variable.columns[0])} - {prepared.mean!r}) / {prepared.deviation!r}"
-        return f"cerebro._array_bytes(ARRAY[({value})::real])"
+        return f"ARRAY[({value})::real]"
 
     EXPRESSIONS[Standardised] = expression
     yield
@@ -213,6 +214,32 @@ def test_a_new_kind_is_a_class_and_an_expression(standardised: None) -> None:
         "name": "age", "dtype": "float32", "shape": [1], "scale": 1.0, "factor": 1.0,
     }  # fmt: skip
     assert variable.encoder().take() == b""
+
+
+def test_a_weight_is_a_number_times_the_factor_of_a_label() -> None:
+    both = SourceVariable("w", [REAL, TEXT], Weight(("a", "it's"), (2.0, 0.5)), "float32", (1,))
+    cases = """CASE (s.t::text)::text COLLATE "C" WHEN 'a' THEN 2.0 WHEN 'it''s' THEN 0.5 ELSE 1 END"""
+    assert expression(both, alias) == f"cerebro._array_bytes(ARRAY[({cases} * s.r::double precision)::real])"
+    none = SourceVariable("w", [], Weight(), "float32", (1,))
+    assert expression(none, alias) == "cerebro._array_bytes(ARRAY[(1)::real])"
+    for variable in (both, none):
+        document = json.loads(json.dumps(variable.documented().to_json()))
+        assert document["kind"] == "weight" and Variable.from_json(document, "x") == variable.documented()
+    for wrong in (
+        {"labels": ["a"], "factors": []},
+        {"labels": ["a"], "factors": [-1]},
+        {"labels": [1], "factors": [1]},
+    ):
+        with pytest.raises(BadData):
+            from_json({"kind": "weight", **wrong}, "x")
+
+
+def test_the_weights_of_rows_come_last_for_a_trainer() -> None:
+    weight = SourceVariable("__weight__", [], Weight(), "float32", (1,)).documented()
+    data = DataSet("t", replace(LAYOUT, weight=weight).to_json())
+    assert data.variables == ["image", "features", "digit", "code", "price", "__weight__"]
+    assert data.for_trainer["outputs"][-1] == {"name": "__weight__", "dtype": "float32", "shape": [1], "kind": "weight"}
+    assert Layout.from_json(data.layout).weight == weight
 
 
 def test_every_kind_has_its_expression_and_its_line_in_the_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from typing import Any
 
@@ -183,12 +184,7 @@ def test_codes_words_and_dates(place: Lab) -> None:
         became["login"]["parameters"]["buckets"] == 8 and login.min() >= 1 and set(range(4, 12)) <= set(login.tolist())
     )
     words = values(place, "codes_packed", "review")
-    assert words.shape == (ROWS, 4) and words.min() >= 0 and words.max() < 500
-    (first,) = {row[0] for row in words.tolist()}
-    assert [first] == place.value("SELECT _word_ids('  GOOD!', 1, 500)")
-    assert place.value("SELECT _word_ids('a b', 4, 500)")[2:] == [0, 0] and place.value(
-        "SELECT _word_ids(NULL, 2, 9)"
-    ) == [0, 0]
+    assert sorted(words.tolist()) == word_ids(place, [text for (text,) in place("SELECT review FROM people")], 4, 500)
     numbers = values(place, "codes_packed", "numbers")
     born = became["born"]["parameters"]
     assert born["cycles"] == ["year", "month", "week"] and became["wakes"]["parameters"]["cycles"] == ["day"]
@@ -197,6 +193,24 @@ def test_codes_words_and_dates(place: Lab) -> None:
     assert sorted(np.round(days).astype(int).tolist()) == list(range(first_day, first_day + ROWS))
     assert Counter(numbers[:, -1].tolist()) == {0.0: ROWS - ROWS // 10, 1.0: ROWS // 10}
     np.testing.assert_allclose(numbers[:, 0] ** 2 + numbers[:, 1] ** 2, 1, atol=1e-5)
+
+
+def word_ids(place: Lab, texts: list[str | None], length: int, ids: int) -> list[list[int]]:
+    """The ids of the words of texts, sorted, made in Python but for the hash."""
+    words = [re.findall(r"[^\W_]+", (text or "").lower())[:length] for text in texts]
+    listed = sorted({word for some in words for word in some})
+    hashes = dict(place('SELECT w, hashtextextended(w COLLATE "C", 0) FROM unnest(%s) w', listed))
+    return sorted([*(1 + hashes[word] % (ids - 1) for word in some), *[0] * (length - len(some))] for some in words)
+
+
+def test_texts_with_few_words_are_filled_up(place: Lab) -> None:
+    texts = [None, "", " ?!", "  GOOD! ", "a-b_c", "Ünder der Brücke", "one two three four five six", "it's\ttab\nline"]
+    place.table("notes", {"note": "text", "y": "text"}, [(text, y) for text in texts for y in "ab"])
+    packed(place, "notes_packed", "y", "notes", validation=0, prepare={"note": {"as": "words", "length": 3, "ids": 50}})
+    found = values(place, "notes_packed", "note")
+    assert sorted(found.tolist()) == word_ids(place, texts * 2, 3, 50)
+    packed(place, "letters", "y", "notes", validation=0, prepare={"note": {"as": "words", "length": 1, "ids": 2}})
+    assert sorted(values(place, "letters", "note").ravel().tolist()) == [0] * 6 + [1] * 10
 
 
 # -- no skew -------------------------------------------------------------------------------------------------
@@ -321,6 +335,18 @@ def test_rows_stay_on_their_side_when_rows_are_added(visits: Lab) -> None:
     (training, validation), (more_training, more_validation) = sides(visits, "before"), sides(visits, "after")
     assert sorted(training + validation) == list(range(1, 401)) and 50 < len(validation) < 115
     assert set(training) <= set(more_training) and set(validation) <= set(more_validation)
+
+
+def test_rows_are_divided_by_all_columns_whichever_are_inputs(visits: Lab) -> None:
+    """A flag alone would put all rows with one value, and so perhaps a whole class, on one side."""
+    visits(
+        "CREATE TABLE flagged AS SELECT n % 2 = 0 AS flag, ARRAY[n, 1]::real[] AS curve, NULL::real[] AS none,"
+        " CASE WHEN n % 4 < 2 THEN 'a' ELSE 'b' END AS kind FROM visits"
+    )
+    packed(visits, "flags", "kind", "flagged", inputs="flag")
+    for side in ("flags", "flags_validation"):
+        found = Counter(zip(values(visits, side, "categories")[:, 0], values(visits, side, "kind")[:, 0]))
+        assert len(found) == 4 and min(found.values()) > 5
 
 
 def test_split_by_keeps_rows_together(visits: Lab) -> None:

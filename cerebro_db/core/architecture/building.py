@@ -1,8 +1,7 @@
 """Builds a model for the inputs and outputs of a packed table: the Keras JSON, and the loss for each output.
 
-All kinds begin and end alike.  They begin with a vector of what the inputs hold: each number goes through a small layer
-of its own, each category and each word is looked up, arrays are normalized.  They end with a layer for each output.
-What is between is the kind.
+A kind says what the inputs become first (beginnings.py) and which layers follow (bodies.py).  All kinds end with a
+layer for each output.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import BadData, InvalidArgument
-from ..features import Category, Words
 from ..layout import Layout, Variable
 from ..preparation import Measured
+from . import beginnings, bodies
 from .graph import Graph
 
 Json = dict[str, Any]
@@ -22,15 +21,22 @@ Json = dict[str, Any]
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
 
 OPTIMIZER = "AdamW(learning_rate=0.001, weight_decay=0.0001)"
-MOST_EMBEDDED = 4096  # elements of all numbers together; more numbers are taken as they are
-WIDEST_LOOKUP = 32
 
 # kind -> parameter -> (default, lowest, highest)
-COMMON = {"embedding": (16, 0, 256), "dropout": (0.1, 0.0, 0.95)}
+EMBEDDING, DROPOUT = (16, 0, 256), (0.1, 0.0, 0.95)
 PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
-    "mlp": {"layers": (3, 0, 50), "units": (128, 1, 65536), **COMMON},
-    "resnet": {"blocks": (3, 0, 50), "units": (128, 1, 65536), "hidden": (256, 1, 65536), **COMMON},
-}
+    "mlp": {"layers": (3, 0, 50), "units": (128, 1, 65536), "embedding": EMBEDDING, "dropout": DROPOUT},
+    "resnet": {"blocks": (3, 0, 50), "units": (128, 1, 65536), "hidden": (256, 1, 65536), "embedding": EMBEDDING,
+               "dropout": DROPOUT},
+    "transformer": {"blocks": (2, 0, 50), "units": (64, 1, 4096), "heads": (4, 1, 64), "key": (16, 1, 1024),
+                    "hidden": (128, 1, 65536), "dropout": DROPOUT},
+    "lstm": {"layers": (1, 1, 10), "units": (64, 1, 4096), "embedding": EMBEDDING, "dropout": DROPOUT},
+    "conv1d": {"blocks": (2, 1, 20), "filters": (64, 1, 4096), "kernel": (5, 1, 1024), "units": (64, 1, 65536),
+               "embedding": EMBEDDING, "dropout": DROPOUT},
+    "cnn": {"blocks": (2, 1, 20), "filters": (32, 1, 4096), "kernel": (3, 1, 64), "units": (128, 1, 65536),
+            "embedding": EMBEDDING, "dropout": DROPOUT},
+}  # fmt: skip
+STRUCTURE = ("layers", "blocks", "embedding")  # they decide which layers there are
 
 
 def architecture(kind: str, layout: Layout, parameters: Json | None, where: str) -> Json:
@@ -40,12 +46,8 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     chosen = _chosen(kind, parameters, where)
     named = _names([*layout.inputs, *layout.outputs])
     graph = Graph(set(named))
-    begin = [
-        tensor
-        for variable, name in zip(layout.inputs, named)
-        for tensor in _begin(graph, variable, name, chosen["embedding"], where)
-    ]
-    last = BODIES[kind](graph, graph.joined(begin), chosen)
+    last = BODIES[kind](graph, list(zip(layout.inputs, named)), layout.windows is not None, chosen, where)
+    graph.inputs = named[: len(layout.inputs)]  # those without a name of their own are told by their order
     outputs = list(zip(layout.outputs, named[len(layout.inputs) :]))
     for variable, name in outputs:
         graph.output(_end(graph, variable, name, last, where))
@@ -91,8 +93,7 @@ def _chosen(kind: str, parameters: Json | None, where: str) -> Json:
         if name not in known:
             raise InvalidArgument(f"{where}: {kind} has no parameter {name!r}.", hint=f"It has {', '.join(known)}.")
         default, low, high = known[name]
-        # The number of layers decides which layers there are; the others can be filled in later.
-        if isinstance(value, str) and value.startswith("$") and name not in ("layers", "blocks", "embedding"):
+        if isinstance(value, str) and value.startswith("$") and name not in STRUCTURE:
             chosen[name] = value
             continue
         fraction = isinstance(default, float)
@@ -113,79 +114,82 @@ def _names(variables: Sequence[Variable]) -> list[str]:
     ]
 
 
-# -- the inputs ----------------------------------------------------------------------------------------------
+# -- the kinds -----------------------------------------------------------------------------------------------
+
+Inputs = Sequence[tuple[Variable, str]]
 
 
-def _begin(graph: Graph, variable: Variable, name: str, embedding: int, where: str) -> list[str]:
-    """Tensors of the shape (rows, elements)."""
-    features = variable.preparation.features
-    if variable.preparation.kind == "categories":
-        tensor = graph.input(name, variable.shape, "int32")
-        sizes = [feature.size for feature in features if isinstance(feature, Category)]
-        return [_looked_up(graph, graph.element(tensor, place), size) for place, size in enumerate(sizes)]
-    if variable.preparation.kind == "words":
-        (words,) = [feature for feature in features if isinstance(feature, Words)]
-        tensor = graph.input(name, variable.shape, "int32")
-        # Without a mask: the mean of a text without words would be NaN.
-        found = graph.layer("Embedding", tensor, input_dim=words.ids, output_dim=WIDEST_LOOKUP)
-        return [graph.layer("GlobalAveragePooling1D", found)]
-    tensor = graph.input(name, variable.shape, "float32")
-    if variable.preparation.kind == "numbers":
-        return [_embedded(graph, tensor, variable.elements, embedding)]
-    if len(variable.shape) > 1:
-        tensor = graph.layer("Flatten", tensor)
-    return [graph.layer("BatchNormalization", tensor)]
+def _of_vectors(body: Callable[[Graph, str, Json], str]) -> Callable[..., str]:
+    def build(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json, where: str) -> str:
+        return body(graph, graph.joined(_vectors(graph, inputs, windowed, chosen)), chosen)
+
+    return build
 
 
-def _looked_up(graph: Graph, tensor: str, size: int) -> str:
-    width = max(2, min(WIDEST_LOOKUP, round(1.6 * size**0.56)))
-    return graph.layer("Embedding", tensor, input_dim=size, output_dim=width)
+def _of_tokens(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json, where: str) -> str:
+    return bodies.transformer(graph, beginnings.tokens(graph, inputs, chosen["units"], windowed, where), chosen)
 
 
-def _embedded(graph: Graph, tensor: str, numbers: int, width: int) -> str:
-    """Each number times a vector of its own, plus another, then ReLU: a bent line for each element of the vectors."""
-    if not width or numbers * width > MOST_EMBEDDED:
-        return tensor
-    found = graph.layer(
-        "EinsumDense", tensor, equation="bf,fe->bfe", output_shape=[numbers, width], bias_axes="fe",
-        activation="relu", kernel_initializer=_normal(1.0), bias_initializer=_normal(1.0),
-    )  # fmt: skip
-    # The numbers themselves, too: a line needs no bends.
-    return graph.joined([graph.layer("Flatten", found), tensor])
+def _of_series(kind: str, body: Callable[[Graph, str, int, Json], str]) -> Callable[..., str]:
+    def build(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json, where: str) -> str:
+        read = [one for one in inputs if beginnings.is_series(one[0], windowed)]
+        if not read:
+            raise _unfit(kind, inputs, "series: windows of rows (the argument sequence of cerebro.pack), texts, and"
+                         " arrays of one or two dimensions", where)  # fmt: skip
+        if windowed:
+            steps = [tensor for one, name in read for tensor in beginnings.series(graph, one, name, windowed)]
+            return body(graph, graph.joined(steps), read[0][0].shape[0], chosen)
+        ends = []
+        for one, name in read:
+            (tensor,) = beginnings.series(graph, one, name, windowed)
+            ends.append(body(graph, tensor, one.shape[0], chosen))
+        return _beside_others(graph, ends, [one for one in inputs if one not in read], chosen)
+
+    return build
 
 
-def _normal(deviation: float) -> Json:
-    config = {"mean": 0.0, "stddev": deviation, "seed": None}
-    return {"module": "keras.initializers", "class_name": "RandomNormal", "config": config, "registered_name": None}
+def _of_images(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json, where: str) -> str:
+    read = [one for one in inputs if beginnings.is_image(one[0], windowed)]
+    if not read:
+        raise _unfit("cnn", inputs, "images: arrays of two or three dimensions (height, width, channels)", where)
+    ends = [
+        bodies.cnn(graph, beginnings.image(graph, one, name), one.shape[0], one.shape[1], chosen) for one, name in read
+    ]
+    return _beside_others(graph, ends, [one for one in inputs if one not in read], chosen)
 
 
-# -- between -------------------------------------------------------------------------------------------------
+def _beside_others(graph: Graph, ends: list[str], others: Inputs, chosen: Json) -> str:
+    """A layer that brings all inputs together."""
+    joined = graph.joined([*ends, *_vectors(graph, others, False, chosen)])
+    found = graph.layer("Dense", joined, units=chosen["units"], activation="relu")
+    return bodies.dropped(graph, found, chosen)
 
 
-def _mlp(graph: Graph, tensor: str, chosen: Json) -> str:
-    for _ in range(chosen["layers"]):
-        tensor = graph.layer("Dense", tensor, units=chosen["units"], activation="relu")
-        tensor = _dropped(graph, tensor, chosen)
-    return tensor
+def _vectors(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json) -> list[str]:
+    return [
+        tensor
+        for variable, name in inputs
+        for tensor in beginnings.vectors(graph, variable, name, chosen["embedding"], windowed)
+    ]
 
 
-def _resnet(graph: Graph, tensor: str, chosen: Json) -> str:
-    """As in Gorishniy et al., Revisiting Deep Learning Models for Tabular Data (2021), with layer normalization."""
-    tensor = graph.layer("Dense", tensor, units=chosen["units"])
-    for _ in range(chosen["blocks"]):
-        inner = graph.layer("LayerNormalization", tensor)
-        inner = graph.layer("Dense", inner, units=chosen["hidden"], activation="relu")
-        inner = _dropped(graph, inner, chosen)
-        inner = graph.layer("Dense", inner, units=chosen["units"])
-        tensor = graph.layer("Add", [tensor, _dropped(graph, inner, chosen)])
-    return graph.layer("ReLU", graph.layer("LayerNormalization", tensor))
+def _unfit(kind: str, inputs: Inputs, what: str, where: str) -> BadData:
+    listed = ", ".join(f"{one.name} {list(one.shape)}" for one, _ in inputs)
+    fit = [other for other in PARAMETERS if other in ("mlp", "resnet", "transformer")]
+    return BadData(
+        f"{where}: {kind} reads {what}. The packed table has none; its inputs are {listed}.",
+        hint=f"These kinds fit: {', '.join(fit)}.",
+    )
 
 
-def _dropped(graph: Graph, tensor: str, chosen: Json) -> str:
-    return graph.layer("Dropout", tensor, rate=chosen["dropout"]) if chosen["dropout"] else tensor
-
-
-BODIES: dict[str, Callable[[Graph, str, Json], str]] = {"mlp": _mlp, "resnet": _resnet}
+BODIES: dict[str, Callable[..., str]] = {
+    "mlp": _of_vectors(bodies.mlp),
+    "resnet": _of_vectors(bodies.resnet),
+    "transformer": _of_tokens,
+    "lstm": _of_series("lstm", bodies.lstm),
+    "conv1d": _of_series("conv1d", bodies.conv1d),
+    "cnn": _of_images,
+}
 
 
 # -- the outputs ---------------------------------------------------------------------------------------------

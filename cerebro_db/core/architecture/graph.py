@@ -25,19 +25,22 @@ class Graph:
         self.inputs.append(name)
         return name
 
-    def layer(self, class_name: str, inputs: str | Sequence[str], name: str = "", **config: Any) -> str:
-        """A layer that is called on one tensor, or on a list of tensors."""
+    def layer(
+        self, class_name: str, inputs: str | Sequence[str], name: str = "", *, apart: bool = False, **config: Any
+    ) -> str:
+        """A layer that is called on one tensor, or on a list of tensors.  ``apart``: each is an argument of its own."""
         name = name or self._free(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower())
         called = _tensor(inputs) if isinstance(inputs, str) else [_tensor(one) for one in inputs]
-        node = _node("keras.layers", class_name, {"name": name, **config}, [{"args": [called], "kwargs": {}}])
+        arguments = called if apart else [called]
+        node = _node("keras.layers", class_name, {"name": name, **config}, [{"args": arguments, "kwargs": {}}])
         self.layers.append(node)
         return name
 
-    def element(self, tensor: str, place: int) -> str:
-        """``tensor[:, place]``"""
+    def element(self, tensor: str, place: int, axis: int = 1) -> str:
+        """``tensor[:, place]``, or ``tensor[:, :, place]`` for axis 2"""
         name = self._free("get_item")
         every = {"class_name": "__slice__", "config": {"start": None, "stop": None, "step": None}}
-        called = [{"args": [_tensor(tensor), [every, place]], "kwargs": {}}]
+        called = [{"args": [_tensor(tensor), [*[every] * axis, place]], "kwargs": {}}]
         self.layers.append(_node("keras.src.ops.numpy", "GetItem", {"name": name}, called))
         return name
 

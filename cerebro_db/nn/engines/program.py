@@ -89,11 +89,15 @@ class KerasProgram(abc.ABC):
         self._packed_inputs: list[int] = []  # for each of the model's inputs, which packed column it is
         self._packed_outputs: list[int] = []
         self._lookups: list[tuple[str, int, float, str, int]] = []  # name, place and scale of columns; layer, its rows
+        self._row_weights: int | None = None  # the place of the packed column with the weights of the rows
         self._targets: list[tuple[str, int, str]] = []  # name and place of packed columns, and their loss
         if layout is not None:
             self._fit_inputs(layout["inputs"])
-            if layout["outputs"] and seed is not None:
-                self._fit_outputs(layout["outputs"], configuration["compile"]["loss"])
+            targets = [column for column in layout["outputs"] if column.get("kind") != "weight"]
+            if targets and seed is not None:
+                self._fit_outputs(targets, configuration["compile"]["loss"])
+                if len(targets) < len(layout["outputs"]):
+                    self._row_weights = len(layout["inputs"]) + len(targets)
         self._class_weights = class_weights.by_number((configuration.get("fit") or {}).get("class_weight"))
         if self._class_weights is not None and len(self.outputs) > 1:
             raise ConfigurationFailed("class_weight can only be used with a model that has one output")
@@ -257,7 +261,7 @@ class KerasProgram(abc.ABC):
         return self._structured(tensors, "input", self.model.inputs)
 
     def step_data(self, what: str, batch: list[Any]) -> tuple[Any, ...]:
-        """A batch as Keras' train_step or test_step takes it: (x, y), and to train with class weights their weights.
+        """A batch as Keras' train_step or test_step takes it: (x, y), and to train with weights those of the rows.
 
         As in Keras, class weights do not weigh what is evaluated: the losses of all configurations have one unit.
         """
@@ -266,9 +270,9 @@ class KerasProgram(abc.ABC):
         self._batch_rows = batch[0].shape[0] or ops.shape(batch[0])[0]
         targets = [column(batch[packed]) for column, packed in zip(self.output_columns, self._packed_outputs)]
         y = self._structured(targets, "output", self.model.outputs)
-        if self._class_weights is None or what != "train":
-            return self.model_inputs(batch), y
-        return self.model_inputs(batch), y, class_weights.sample_weights(targets[0], self._class_weights)
+        of_rows = None if self._row_weights is None else batch[self._row_weights]
+        weights = class_weights.of_batch(of_rows, targets[0], self._class_weights) if what == "train" else None
+        return (self.model_inputs(batch), y) if weights is None else (self.model_inputs(batch), y, weights)
 
     def _structured(self, tensors: list[Any], end: str, flat: list[Any]) -> Any:
         """The tensors as the single tensor, list or dict that the model takes."""

@@ -1,4 +1,4 @@
-"""Class weights: a weight for each row of a batch, by the class of its target."""
+"""Weights of the rows of a batch: by the class of their target, and as they were packed."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def by_number(class_weight: dict[Any, float] | None) -> np.ndarray | None:
     for label, weight in weights.items():
         table[label] = weight
     return table
+
+
+def of_batch(of_rows: Any, target: Any, weights: np.ndarray | None) -> Any:
+    """The sample weights of a batch; None: all rows weigh the same.  ``of_rows``: its packed weights, if any."""
+    from keras import ops
+
+    known = None if of_rows is None else ops.reshape(of_rows, (-1,))
+    if weights is None:
+        return known
+    of_classes = sample_weights(target, weights)
+    return of_classes if known is None else of_classes * known
 
 
 def sample_weights(target: Any, weights: np.ndarray) -> Any:

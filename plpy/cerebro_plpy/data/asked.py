@@ -9,6 +9,7 @@ from cerebro_db.core import columns as deciding
 from cerebro_db.core.columns import NOTHING, Wish
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.names import split_list
+from cerebro_db.core.windows import Windows
 
 from ..database import relations
 from ..database.access import Database
@@ -43,8 +44,12 @@ def split_of(
     split_by: str | None,
     split_at: str | None,
     stratify: bool | None,
+    windows: Windows | None,
 ) -> Split | None:
-    """How the rows are divided; None: they are not."""
+    """How the rows are divided; None: they are not.
+
+    Windows are divided by their subject, so that no row is on both sides; those of a single subject by their time.
+    """
     share = 0.0 if validation_table is not None else share or 0.0
     if not 0.0 <= share < 1.0:
         raise InvalidArgument(
@@ -58,8 +63,17 @@ def split_of(
         raise InvalidArgument(
             f"{PACK}: {used[0]} needs a share for validation.", hint="For instance validation => 0.2."
         )
+    if stratify and windows is not None:
+        raise InvalidArgument(
+            f"{PACK}: stratify and sequence cannot be used together.",
+            hint="Divide the windows with split_by or split_at.",
+        )
     if not share:
         return None
+    if windows is not None and not used:
+        if windows.by:
+            return Split(share, tuple(present[name] for name in windows.by), None, None)
+        return Split(share, (), present[windows.order[0]], None)
 
     def column(text: str | None, argument: str) -> Column | None:
         if not text:
@@ -67,7 +81,8 @@ def split_of(
         (found,) = variables.pick(present, split_list(text, f"{PACK}: {argument}")[:1], argument, source, PACK)
         return found
 
-    return Split(share, column(split_by, "split_by"), column(split_at, "split_at"),
+    by = column(split_by, "split_by")
+    return Split(share, (by,) if by else (), column(split_at, "split_at"),
                  column(target, "target") if stratify else None)  # fmt: skip
 
 
@@ -79,6 +94,8 @@ def asked_for(
     inputs: str | None,
     prepare: str | None,
     split: Split | None,
+    windows: Windows | None,
+    weight: Column | None,
 ) -> Asked:
     wanted = variables.pick(present, split_list(target, f"{PACK}: target"), "target", source, PACK)
     if inputs is not None:
@@ -89,7 +106,13 @@ def asked_for(
                     f"{PACK}: the target '{column.name}' is among the inputs.", hint="Leave it out of inputs."
                 )
     else:
-        chosen = [one for one in present.values() if one not in wanted and (split is None or one != split.by)]
+        apart = [
+            *wanted,
+            *(split.by if split else ()),
+            *(present[name] for name in (windows.columns if windows else ())),
+            *([weight] if weight else []),
+        ]
+        chosen = [one for one in present.values() if one not in apart]
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
     wishes = deciding.wishes(json.loads(prepare) if prepare is not None else None, families, f"{PACK}: prepare")
     return Asked(
@@ -110,9 +133,8 @@ def sides(
     if split is None:
         return source, None
     present = relations.columns(db, source)
-    key = [present[name] for name in relations.unique_key(db, source)] or [
-        column for column in (*asked.inputs, *asked.targets) if column.element is None
-    ]
+    # Of all columns, whichever are inputs: the inputs alone may have few different values.
+    key = [present[name] for name in relations.unique_key(db, source)] or list(present.values())
     condition = split.condition(db, source, key, PACK)
     both = replace(source, condition=f"NOT ({condition})"), replace(source, condition=condition)
     for side, what in zip(both, ("training", "validation")):

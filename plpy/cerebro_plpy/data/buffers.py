@@ -31,11 +31,16 @@ class Restart(Exception):
     """The table is not as it was when packing began.  The text is shown if that happens again and again."""
 
 
-def count(db: Database, source: Relation, variables: Sequence[SourceVariable], module: str) -> int:
-    """The number of rows; an error if one of their values cannot be packed."""
+def count(
+    db: Database, source: Relation, variables: Sequence[SourceVariable], module: str, *, may_surprise: bool = True
+) -> int:
+    """The number of rows; an error if one of their values cannot be packed.
+
+    ``may_surprise``: these are not the rows in which the parameters were found.
+    """
     columns = filled_columns(variables)
     nulls = [f"count(*) FILTER (WHERE {quote(name)} IS NULL) AS n{i}" for i, name in enumerate(columns)]
-    news = surprises.of(variables)
+    news = surprises.of(variables) if may_surprise else []
     counted = ", ".join(["count(*) AS rows", *nulls, *surprises.counts(news)])
     (found,) = db.scan(f"SELECT {counted} FROM {source.rows} AS s")
     surprises.tell(db, source.text, news, found, module)

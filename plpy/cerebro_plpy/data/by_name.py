@@ -12,8 +12,8 @@ from .preparation import SourceVariable, applied
 
 
 def matches(trained: Layout) -> bool:
-    """Whether columns were prepared one by one; then their order is not the user's."""
-    return any(variable.preparation.features for variable in trained.inputs)
+    """Whether columns were prepared one by one, or rows became windows; then their order is not the user's."""
+    return trained.windows is not None or any(variable.preparation.features for variable in trained.inputs)
 
 
 def require_all(trained: Layout, named: str | None, argument: str, where: str) -> None:
@@ -38,7 +38,9 @@ def lacks(table: str, missing: list[str], where: str) -> BadData:
 
 def found(trained: Layout, present: dict[str, Column], table: str, where: str) -> list[SourceVariable]:
     """The inputs, made of the columns of these names; an error if one is not there or has another type."""
-    missing = [name for variable in trained.inputs for name in variable.columns if name not in present]
+    needed = [name for variable in trained.inputs for name in variable.columns]
+    needed += trained.windows.columns if trained.windows else ()
+    missing = [name for name in dict.fromkeys(needed) if name not in present]
     if missing:
         raise lacks(table, missing, where)
     changed = []
@@ -57,7 +59,7 @@ def found(trained: Layout, present: dict[str, Column], table: str, where: str) -
     inputs = []
     for variable in trained.inputs:
         source = applied(variable.name, [present[name] for name in variable.columns], variable.preparation)
-        source.shape = variable.shape
+        source.shape = variable.shape[1:] if trained.windows else variable.shape
         source.dtype = variable.dtype if variable.preparation.features else source.dtype
         inputs.append(source)
     return inputs

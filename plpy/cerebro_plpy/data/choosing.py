@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cerebro_db.core import columns as deciding
 from cerebro_db.core.columns import NOTHING, Found, Ignored
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.features import Feature, Number
+from cerebro_db.core.features import Category, Feature, Number
 from cerebro_db.core.names import quote
 from cerebro_db.core.preparation import AsIs, ByColumn, Categories, Numbers, OneHot, Preparation, Words
 
@@ -53,6 +53,7 @@ def prepared(db: Database, training: Relation, asked: Asked) -> tuple[list[Sourc
             ignored[one.name] = became.why
         else:
             decided.append((one.name, became))
+            _require_known(db, one, became)
     _tell(db, decided, ignored, found[: len(looked)])
     if not decided and not arrays:
         raise BadData(f"{PACK}: {training.text} has no column that can be an input.", hint="See the notices above.")
@@ -70,11 +71,25 @@ def _find_row_numbers(db: Database, training: Relation, found: list[Found], aske
     for one in found:
         if one.may_number_the_rows and one.name not in asked.wishes and one.name not in asked.keys:
             name = quote(one.name)
-            (whole,) = db.scan(
-                f"SELECT count(*) AS rows, count(DISTINCT {name}) AS numbers, max({name})::numeric - min({name}) + 1"
-                f" = count(*) AS close FROM {training.sql}"
+            (close,) = db.scan(
+                f"SELECT max({name})::numeric - min({name}) + 1 = count({name}) AND count({name}) = count(*) AS numbers"
+                f" FROM {training.sql}"
             )
-            one.numbers_the_rows = whole["close"] and whole["rows"] == whole["numbers"]
+            if close["numbers"]:
+                (whole,) = db.scan(f"SELECT count(*) = count(DISTINCT {name}) AS numbers FROM {training.sql}")
+                one.numbers_the_rows = whole["numbers"]
+
+
+def _require_known(db: Database, found: Found, feature: Feature) -> None:
+    """A notice, or an error if that is the wish, for values of the training rows that have no code."""
+    if not isinstance(feature, Category) or feature.buckets:
+        return
+    without = found.groups - len(feature.values) - len(feature.rare)
+    if without > 0:
+        what = f"{PACK}: {without} of the {found.groups} values of column '{found.name}' have no code"
+        if feature.unknown == "error":
+            raise BadData(f"{what}.", hint="More values, or buckets for the others, give each a code.")
+        db.notice(f"{what} and count as unknown")
 
 
 def _looked(column: Column, family: str, asked: Asked) -> Looked:

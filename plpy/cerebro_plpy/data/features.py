@@ -17,6 +17,7 @@ from ..database.relations import Column
 
 DATES = ("date", "timestamp without time zone", "timestamp with time zone")
 REALS = ("real", "double precision", "numeric")
+BETWEEN_WORDS = "[[:space:][:punct:]]+"
 NOT_FINITE = "('NaN', 'Infinity', '-Infinity')"
 DAY = 86400
 PERIODS = {  # the cycles of a date: how far within its cycle a moment is, and how long the cycle is
@@ -150,14 +151,25 @@ def _looked_up(feature: Category, spelled: str) -> str:
 
 
 def _bucket(spelled: str, buckets: int) -> str:
-    hashed = f"pg_catalog.hashtextextended({spelled}, 0)"
-    return f"((({hashed} % {buckets}) + {buckets}) % {buckets})::integer"
+    return _of_so_many(f"pg_catalog.hashtextextended({spelled}, 0)", buckets)
+
+
+def _of_so_many(hashed: str, count: int) -> str:
+    """A number from 0 that is less than ``count``."""
+    return f"((({hashed} % {count}) + {count}) % {count})::integer"
 
 
 def word_ids(feature: Feature, column: Column, value: str) -> str:
-    """The integer[] that a text becomes."""
+    """The integer[] that a text becomes: the hashes of its first words, and then 0.
+
+    This is a part of the query, because a function of SQL would plan its own query for each row.
+    """
     assert isinstance(feature, Words)
-    return f"cerebro._word_ids({value}::text, {feature.length}, {feature.ids})"
+    words = f"pg_catalog.regexp_split_to_array(pg_catalog.lower({value}::text COLLATE \"default\"), '{BETWEEN_WORDS}')"
+    first = f"(pg_catalog.array_remove({words}, ''))[1:{feature.length}]"
+    hashed = 'pg_catalog.hashtextextended(word COLLATE "C", 0)'
+    ids = f"SELECT 1 + {_of_so_many(hashed, feature.ids - 1)} FROM pg_catalog.unnest({first}) AS found (word)"
+    return f"(ARRAY({ids}) || pg_catalog.array_fill(0, ARRAY[{feature.length}]))[1:{feature.length}]"
 
 
 # -- what they have not seen ---------------------------------------------------------------------------------

@@ -5,20 +5,23 @@ What the columns become is decided in cerebro_db.core.columns, from what data/st
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.windows import Windows
+from cerebro_db.core.windows import wanted as wanted_windows
 
 from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..database.relations import Relation
+from ..database.relations import Column, Relation
 from ..platform import Rule
 from ..sessions import warm_up
-from . import agreement, buffers, by_name, labels, packing, variables
+from . import agreement, buffers, by_name, labels, packing, row_weights, variables, windowed
 from .asked import PACK, asked_for, sides, split_of
 from .choosing import prepared
 from .preparation import SourceVariable, find_shapes
@@ -44,6 +47,9 @@ def pack(
     segments: int | None,
     distribution_rules: str | None,
     seed: int | None,
+    sequence: str | None,
+    weights: str | None,
+    class_weight: str | None,
 ) -> None:
     begun = time.monotonic()
     source = relations.filled(db, source_text, PACK, argument="source")
@@ -52,8 +58,10 @@ def pack(
     wanted = platform.segments_wanted(db, segments, PACK)
     rule = platform.of(db).distribution_rule(db, distribution_rules, PACK)
     present = relations.columns(db, source)
-    split = split_of(present, source, target, validation, validation_table, split_by, split_at, stratify)
-    asked = asked_for(db, source, present, target, inputs, prepare, split)
+    windows = _windows(sequence, present, source)
+    split = split_of(present, source, target, validation, validation_table, split_by, split_at, stratify, windows)
+    weight = row_weights.column_of(weights, present, source, target, PACK)
+    asked = asked_for(db, source, present, target, inputs, prepare, split, windows, weight)
     training, others = sides(db, source, asked, split, validation_table)
     if others is not None:
         for ending in ("", "_summary"):
@@ -62,17 +70,30 @@ def pack(
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
     ins, outs = prepared(db, training, asked)
     variables.check_names(ins, outs, PACK)
-    rows = buffers.count(db, training, ins + outs, PACK)
+    row_weights.require_possible(class_weight, outs, weight is not None, PACK)
+    rows = buffers.count(db, training, ins + ([] if windows else outs), PACK, may_surprise=False)
     find_shapes(db, training, ins + outs, PACK)
     for variable in outs:
         if isinstance(variable.preparation, OneHot):
             # In all rows: validation may have a class that no training row has.
             labels.find(db, source, variable, variable.preparation, None, PACK)
+    if windows is not None:
+        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, weight, PACK)
     job = _job(db, training, output, source_text, ins, outs, rows, buffer_size, wanted, rule, seed)
+    job.windows = windows
+    job.weight = row_weights.found(db, training, weight, class_weight is not None, outs[0], PACK)
     buffers.write(db, job)
     packing.tell(db, job, begun)
     if others is not None:
         _pack_validation(db, job, others, output.suffixed(VALIDATION), buffer_size)
+
+
+def _windows(sequence: str | None, present: dict[str, Column], source: Relation) -> Windows | None:
+    if sequence is None:
+        return None
+    windows = wanted_windows(json.loads(sequence), f"{PACK}: sequence")
+    windowed.require_columns(windows, present, source.text, f"{PACK}: sequence")
+    return windows
 
 
 def _job(
@@ -99,7 +120,7 @@ def _job(
         output_text=str(output),
         inputs=ins,
         outputs=outs,
-        independents=[column.name for variable in ins for column in variable.columns],
+        independents=[name for variable in ins for name in variable.documented().columns],
         constant=1.0,
         rows=rows,
         geometry=packing.geometry_of(ins + outs, rows, count, buffer_size, PACK),
@@ -121,12 +142,15 @@ def _pack_validation(db: Database, trained: Packing, source: Relation, output: N
         agreement.output_as_trained(column, variable.documented(), PACK)
         for column, variable in zip(columns, trained.outputs)
     ]
-    rows = buffers.count(db, source, ins + outs, PACK)
+    windows = trained.windows
+    rows = buffers.count(db, source, ins + ([] if windows else outs), PACK)
     find_shapes(db, source, ins + outs, PACK)
     for variable, like in zip(outs, trained.outputs):
         if isinstance(variable.preparation, OneHot):
             labels.match(db, source, variable, variable.preparation, trained.output_text, PACK)
             variable.shape = like.shape
+    if windows is not None:
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None, PACK)
     count = min(len(trained.keys), rows)
     job = replace(
         trained,
@@ -136,6 +160,7 @@ def _pack_validation(db: Database, trained: Packing, source: Relation, output: N
         output_text=str(output),
         inputs=ins,
         outputs=outs,
+        weight=row_weights.equal() if trained.weight else None,
         rows=rows,
         geometry=packing.geometry_of(ins + outs, rows, count, buffer_size, PACK),
         keys=platform.of(db).distribution_keys(db, count, trained.rule),

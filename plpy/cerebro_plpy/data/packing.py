@@ -21,7 +21,7 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..platform import Rule
 from ..sessions import warm_up
-from . import agreement, buffers, by_name, labels, variables
+from . import agreement, buffers, by_name, labels, row_weights, variables, windowed
 from .preparation import SourceVariable, applied, find_shapes
 from .summary import Packing, read_training
 
@@ -151,12 +151,15 @@ def _pack_validation(
     if madlib:
         variables.as_madlib_packs(ins, outs)
     variables.check_names(ins, outs, VALIDATION)
-    rows = buffers.count(db, source, ins + outs, VALIDATION)
+    windows = training.layout.windows
+    rows = buffers.count(db, source, ins + ([] if windows else outs), VALIDATION)
     find_shapes(db, source, ins + outs, VALIDATION)
     for variable, trained in zip(outs, training.layout.outputs):
         if isinstance(variable.preparation, OneHot):
             labels.match(db, source, variable, variable.preparation, training.text, VALIDATION)
             variable.shape = trained.shape
+    if windows is not None:
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None, VALIDATION)
     agreement.require_same_shapes(training, ins, outs, VALIDATION)
 
     count = min(training.segments, rows)
@@ -168,13 +171,15 @@ def _pack_validation(
         output_text=output_table or "",
         inputs=ins,
         outputs=outs,
-        independents=[column.name for variable in ins for column in variable.columns],
+        independents=[name for variable in ins for name in variable.documented().columns],
         constant=training.constant,
         rows=rows,
         geometry=geometry_of(ins + outs, rows, count, buffer_size, VALIDATION, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
         num_classes=training.num_classes,
         rule=rule,
+        windows=windows,
+        weight=row_weights.equal() if training.layout.weight else None,
     )
     buffers.write(db, job)
     tell(db, job, begun)

@@ -6,12 +6,13 @@ SQL in EXPRESSIONS.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from cerebro_db.core import layout, packing
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.names import quote
+from cerebro_db.core.names import literal, quote
 from cerebro_db.core.preparation import (
     AsIs,
     ByColumn,
@@ -23,6 +24,7 @@ from cerebro_db.core.preparation import (
     OneHot,
     Preparation,
     Real,
+    Weight,
     Words,
 )
 
@@ -49,10 +51,12 @@ class SourceVariable:
     spellings: dict[str | None, int] = field(default_factory=dict)  # every spelling of a label -> its class
 
     may_be_null: bool = False  # NULL is a class, as in MADlib
+    # Of windows (windowed.py): the names of the columns; ``columns`` has the array that they have become.
+    gathered: tuple[str, ...] = ()
 
     @property
     def is_array(self) -> bool:
-        return self.columns[0].element is not None
+        return bool(self.columns) and self.columns[0].element is not None
 
     @property
     def bytes_per_row(self) -> int:
@@ -67,7 +71,7 @@ class SourceVariable:
         return self.preparation.encoder(self.shape, self.dtype, self.spellings)
 
     def documented(self) -> layout.Variable:
-        columns = tuple(column.name for column in self.columns)
+        columns = self.gathered or tuple(column.name for column in self.columns) or (self.name,)
         return layout.Variable(self.name, self.dtype, self.shape, columns, self.preparation)
 
     def for_prediction(self) -> dict[str, Any]:
@@ -98,37 +102,55 @@ def applied(name: str, columns: list[Column], preparation: Preparation) -> Sourc
 
 def expression(variable: SourceVariable, alias: Alias) -> str:
     """What a session reads of a row: the bytes of an array of numbers, or a label as text."""
-    return EXPRESSIONS[type(variable.preparation)](variable, alias)
+    found = value(variable, alias)
+    return found if variable.preparation.label_type else f"cerebro._array_bytes({found})"
+
+
+def value(variable: SourceVariable, alias: Alias) -> str:
+    """The array of numbers that a row's columns become, or a label as text."""
+    return alias(variable.columns[0]) if variable.gathered else EXPRESSIONS[type(variable.preparation)](variable, alias)
 
 
 def _numbers(variable: SourceVariable, alias: Alias) -> str:
     element = "real" if variable.wire_dtype == "float32" else "integer"
     if variable.is_array:
-        array = f"{alias(variable.columns[0])}::{element}[]"
-    else:
-        array = f"ARRAY[{', '.join(_number(alias(column), column, element) for column in variable.columns)}]"
-    return f"cerebro._array_bytes({array})"
+        return f"{alias(variable.columns[0])}::{element}[]"
+    return f"ARRAY[{', '.join(_number(alias(column), column, element) for column in variable.columns)}]"
 
 
 def _prepared_numbers(variable: SourceVariable, alias: Alias) -> str:
     pairs = zip(variable.preparation.features, variable.columns)
     elements = [one for feature, column in pairs for one in features.floats(feature, column, alias(column))]
-    return f"cerebro._array_bytes(ARRAY[{', '.join(elements)}])"
+    return f"ARRAY[{', '.join(elements)}]"
 
 
 def _codes(variable: SourceVariable, alias: Alias) -> str:
     pairs = zip(variable.preparation.features, variable.columns)
     codes = [features.code(feature, column, alias(column)) for feature, column in pairs]
-    return f"cerebro._array_bytes(ARRAY[{', '.join(codes)}])"
+    return f"ARRAY[{', '.join(codes)}]"
 
 
 def _words(variable: SourceVariable, alias: Alias) -> str:
     (feature,), (column,) = variable.preparation.features, variable.columns
-    return f"cerebro._array_bytes({features.word_ids(feature, column, alias(column))})"
+    return features.word_ids(feature, column, alias(column))
 
 
 def _label(variable: SourceVariable, alias: Alias) -> str:
     return label_text(alias(variable.columns[0]), str(variable.preparation.label_type))
+
+
+def _weight(variable: SourceVariable, alias: Alias) -> str:
+    preparation, columns = variable.preparation, list(variable.columns)
+    assert isinstance(preparation, Weight)
+    factors = []
+    if preparation.labels:
+        target = columns.pop()
+        cases = " ".join(
+            f"WHEN {literal(label)} THEN {one!r}" for label, one in zip(preparation.labels, preparation.factors)
+        )
+        factors.append(f"CASE {label_text(alias(target), target.type)} {cases} ELSE 1 END")
+    factors += [f"{alias(column)}::double precision" for column in columns]
+    return f"ARRAY[({' * '.join(factors) or '1'})::real]"
 
 
 EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
@@ -141,6 +163,7 @@ EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
     Numbers: _prepared_numbers,
     Categories: _codes,
     Words: _words,
+    Weight: _weight,
 }
 
 
@@ -148,19 +171,23 @@ def hashed(variable: SourceVariable, alias: Alias, seed: str) -> str:
     """A 64-bit number made of a row's values, before any preparation, and of another such number."""
     if variable.preparation.label_type:  # a NULL has no hash
         return f"coalesce(pg_catalog.hashtextextended({_label(variable, alias)}, {seed}), {seed})"
-    if variable.preparation.features:
-        return _hash_of_any(variable.columns, alias, seed)
+    if variable.preparation.features and not variable.gathered:
+        return hash_of_any(variable.columns, alias, seed)
+    if isinstance(variable.preparation, Weight):
+        return f"pg_catalog.hash_array_extended({_weight(variable, alias)}, {seed})"
     if variable.is_array:
         return f"pg_catalog.hash_array_extended({alias(variable.columns[0])}, {seed})"
     parts = [_number(alias(column), column, "double precision") for column in variable.columns]
     return f"pg_catalog.hash_array_extended(ARRAY[{', '.join(parts)}], {seed})"
 
 
-def _hash_of_any(columns: list[Column], alias: Alias, seed: str) -> str:
-    """The hash of columns of any types, NULL included: of the numbers together, and then of the others as texts."""
+def hash_of_any(columns: Sequence[Column], alias: Alias, seed: str) -> str:
+    """The hash of columns of any types, NULL included: of arrays, of all numbers, and of the others as texts."""
     elements: tuple[list[str], list[str]] = ([], [])
     for column in columns:
-        if column.type in NUMBERS and column.type != "boolean":
+        if column.element in NUMBERS:
+            seed = f"coalesce(pg_catalog.hash_array_extended({alias(column)}, {seed}), {seed})"
+        elif column.type in NUMBERS and column.type != "boolean":
             elements[0].append(features.number(column, alias(column)))
         else:
             elements[1].append(features.text(column, alias(column)))

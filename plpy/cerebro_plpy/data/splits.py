@@ -13,9 +13,10 @@ from cerebro_db.core.names import literal, quote
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import features
+from . import features, preparation
 
 STEPS = 1 << 30  # values of the hash
+FEW_COLUMNS = 4  # of more columns, such as all of a table without a key, making texts takes longer than all else
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Split:
     """How to divide the rows.  ``by``, ``at``: the columns of split_by and split_at."""
 
     share: float
-    by: Column | None
+    by: tuple[Column, ...]
     at: Column | None
     stratify: Column | None
 
@@ -31,14 +32,18 @@ class Split:
         """The condition of the rows for validation; it is never NULL."""
         if self.at is not None:
             return self._latest(db, source, self.at, module)
-        divided = [self.by] if self.by is not None else list(key)
-        # Texts of several columns: the length of each tells them apart.
-        texts = [features.text(column, quote(column.name)) for column in divided]
-        spelled = " || ".join(f"COALESCE(length({one}) || ':' || {one}, '-')" for one in texts)
-        hashed = f"(pg_catalog.hashtextextended({spelled}, 17) & {STEPS - 1})"
+        hashed = f"({self._hash(self.by or key)} & {STEPS - 1})"
         if self.stratify is None:
             return f"{hashed} < {int(self.share * STEPS)}"
         return self._of_each_class(db, source, self.stratify, hashed)
+
+    def _hash(self, columns: Sequence[Column]) -> str:
+        if len(columns) <= FEW_COLUMNS:
+            # Texts of several columns: the length of each tells them apart.
+            texts = [features.text(column, quote(column.name)) for column in columns]
+            spelled = " || ".join(f"COALESCE(length({one}) || ':' || {one}, '-')" for one in texts)
+            return f"pg_catalog.hashtextextended({spelled}, 17)"
+        return preparation.hash_of_any(columns, lambda column: quote(column.name), "17")
 
     def _latest(self, db: Database, source: Relation, column: Column, module: str) -> str:
         """The rows after the moment that divides them.  Rows of the same moment stay together."""

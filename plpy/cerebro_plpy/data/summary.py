@@ -11,6 +11,7 @@ from cerebro_db.core.errors import UndefinedColumn, WrongState
 from cerebro_db.core.layout import Layout, Partition, Variable
 from cerebro_db.core.names import Name, quote
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.windows import Windows
 
 from .. import platform
 from ..database import relations
@@ -42,10 +43,12 @@ class Packing:
     num_classes: list[int] | None = None
     rule: Rule = ALL
     partitions: list[Partition] = field(default_factory=list)
+    windows: Windows | None = None
+    weight: SourceVariable | None = None
 
     @property
     def variables(self) -> list[SourceVariable]:
-        return self.inputs + self.outputs
+        return self.inputs + self.outputs + ([self.weight] if self.weight else [])
 
     @property
     def layout(self) -> Layout:
@@ -54,6 +57,8 @@ class Packing:
             tuple(variable.documented() for variable in self.outputs),
             self.rows,
             tuple(self.partitions),
+            self.windows,
+            self.weight.documented() if self.weight else None,
         )
 
 

@@ -28,6 +28,8 @@ def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: quote(
     """What has to be looked for in the columns of these variables."""
     found = []
     for variable in variables:
+        if variable.gathered:  # the rows of windows are looked at before they become windows
+            continue
         for feature, column in zip(variable.preparation.features, variable.columns):
             name = alias(column)
             if condition := features.is_unknown(feature, column, name):

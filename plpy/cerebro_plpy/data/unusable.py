@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cerebro_db.core import packing
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.names import quote
@@ -13,7 +15,8 @@ from .preparation import SourceVariable
 
 def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: packing.Unusable, module: str) -> BadData:
     problem = {
-        "shape": f"has arrays of different shapes: {list(variable.shape)} and {list(wrong.shape)}",
+        "shape": "has arrays of different shapes"
+        + (f": {list(variable.shape)} and {list(wrong.shape)}" if wrong.shape else ""),
         "null": "has arrays with NULL elements",
         "finite": "has values that are NaN or infinite",
     }[wrong.what]
@@ -25,6 +28,21 @@ def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: pa
         + (f"do not have shape {list(variable.shape)}." if wrong.what == "shape" else "do."),
         hint=f"Find them with: SELECT * FROM {source.sql} WHERE {where}",
     )
+
+
+def require_alike(db: Database, source: Relation, arrays: Sequence[SourceVariable], module: str) -> None:
+    """An error if a row's array has another shape than the variable, or an element that is no finite number."""
+    checks = [(one, what) for one in arrays for what in ("shape", "null", "finite")]
+    if not checks:
+        return
+    counts = [
+        f"count(*) FILTER (WHERE {_condition(one, one.columns[0], what)}) AS c{i}"
+        for i, (one, what) in enumerate(checks)
+    ]
+    (found,) = db.scan(f"SELECT {', '.join(counts)} FROM {source.rows} AS s")
+    for place, (one, what) in enumerate(checks):
+        if found[f"c{place}"]:
+            raise error_of(db, source, one, packing.Unusable(what), module)
 
 
 def _columns_of(variable: SourceVariable) -> str:

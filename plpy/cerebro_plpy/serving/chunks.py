@@ -96,8 +96,8 @@ class Source:
         stored = ", ".join(f"{quote(name)} AS {alias[name]}" for name in names)
         return (
             f"SELECT {int(key)} AS __dist_key__, {gathered('id', self._arrays(alias))}"
-            f" FROM (SELECT {self.identity}::text AS id, {stored}, {self._turn('')} FROM {self.table.sql}"
-            f" WHERE {condition} ORDER BY turn) r GROUP BY turn"
+            f" FROM (SELECT {self.identity}::text AS id, {stored}, {self._turn('')}"
+            f" FROM {self.table.rows} AS s WHERE {condition} ORDER BY turn) r GROUP BY turn"
         )
 
     def _arrays(self, alias: dict[str, str]) -> list[str]:
@@ -116,7 +116,7 @@ class Source:
         columns = ", ".join(f"{array} AS v{place}" for place, array in enumerate(self._arrays({})))
         return (
             f"CREATE TABLE {table} AS SELECT (ARRAY[{listed}])[{turn}] AS __dist_key__, {self.identity}::text AS id,"
-            f" {columns} FROM {self.table.sql} {here.distributed_by('__dist_key__')}"
+            f" {columns} FROM {self.table.rows} AS s {here.distributed_by('__dist_key__')}"
         )
 
     def share_of_copy(self, table: str, key: int) -> str:

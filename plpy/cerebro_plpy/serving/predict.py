@@ -10,7 +10,7 @@ from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, quote, split_list
 from cerebro_db.core.protocol import BestClasses
 
-from ..data import buffers, by_name, surprises
+from ..data import buffers, by_name, surprises, windowed
 from ..data.preparation import SourceVariable
 from ..database import relations
 from ..database.access import Database
@@ -101,7 +101,12 @@ def predicted(
     rows = lru_cache(maxsize=None)(partial(count, db, test, identity, inputs, module))
     if surprises.of(inputs):
         rows()  # it tells what training has not seen, and the segments do not
-    source = Source(test, quote(identity.name), inputs, rows, bytes_per_row(model.layout))
+    table, key = test, quote(identity.name)
+    if model.layout.windows is not None:
+        rows()
+        table, inputs = windowed.to_predict(db, test, model.layout.windows, inputs, key, module)
+        key = windowed.KEY
+    source = Source(table, key, inputs, rows, bytes_per_row(model.layout))
     outputs = model.layout.outputs
     values = all(variable.target == "real" for variable in outputs)
     labels = {variable.name: class_values(variable) for variable in outputs}

@@ -24,6 +24,11 @@ def create_predictor(db: Database, model_text: str | None, name: str | None, mst
             f"{MODULE}: the model has {len(model.layout.outputs)} targets; a function returns one.",
             hint="cerebro.predict() returns a row for each target.",
         )
+    if model.layout.windows is not None:
+        raise Unsupported(
+            f"{MODULE}: the model reads windows of {model.layout.windows.length} rows; a function predicts one row.",
+            hint="cerebro.predict() takes a query that returns the rows.",
+        )
     function = relations.qualified(db, Name.parse(name, f"{MODULE}: name"), MODULE)
     arguments = _arguments(model.layout)
     (target,) = model.layout.outputs

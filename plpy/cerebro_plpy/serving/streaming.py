@@ -16,7 +16,7 @@ from cerebro_db.core.names import quote, split_list
 from cerebro_db.core.protocol import BestClasses
 
 from .. import platform
-from ..data import buffers, by_name, surprises
+from ..data import buffers, by_name, surprises, windowed
 from ..data.preparation import SourceVariable, expression
 from ..database import relations
 from ..database.access import Database
@@ -51,6 +51,10 @@ def predict_rows(
     source, present = relations.of_query(db, query)
     inputs = _inputs(db, model.layout, present)
     identity = _identity(key, present, model.layout)
+    if model.layout.windows is not None:
+        buffers.count(db, source, inputs, MODULE)
+        source, inputs = windowed.to_predict(db, source, model.layout.windows, inputs, identity, MODULE)
+        identity = windowed.KEY
     best = _best_classes(model.layout.outputs, top or 1)
     outputs = json.dumps(
         [
@@ -77,7 +81,10 @@ def _inputs(db: Database, trained: Layout, present: dict[str, Column]) -> list[S
 
 
 def _identity(key: str | None, present: dict[str, Column], trained: Layout) -> str:
-    """The key of a row, as text: a column, by default the first that is no input; without one, the row's number."""
+    """The key of a row, as text: a column, by default the first that is no input; without one, the row's number.
+
+    A window has that of its last row; without another column, its place.
+    """
     if key is not None:
         (name, *more) = split_list(key, f"{MODULE}: key")
         if more or name not in present:
@@ -86,7 +93,10 @@ def _identity(key: str | None, present: dict[str, Column], trained: Layout) -> s
             )
         return f"{quote(name)}::text"
     used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
-    others = [name for name in present if name not in used]
+    place = trained.windows.columns if trained.windows else ()
+    others = [name for name in present if name not in used and name not in place]
+    if place and not others:
+        return f"concat_ws(', ', {', '.join(map(quote, place))})"
     return f"{quote(others[0])}::text" if others else "(row_number() OVER ())::text"
 
 

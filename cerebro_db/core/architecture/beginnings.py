@@ -1,0 +1,173 @@
+"""The first layers of a model that is built for a packed table: what a row's inputs become.
+
+Vectors have the shape (elements,), series (steps, channels), tokens (tokens, units), images (height, width, channels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BadData
+from ..features import Category, Words
+from ..layout import Variable
+from .graph import Graph
+
+Json = dict[str, Any]
+
+MOST_EMBEDDED = 4096  # elements of all numbers together; more numbers are taken as they are
+WIDEST_LOOKUP = 32
+MOST_TOKENS = 4096  # attention compares each with each
+
+
+# -- vectors -------------------------------------------------------------------------------------------------
+
+
+def vectors(graph: Graph, variable: Variable, name: str, embedding: int, windowed: bool) -> list[str]:
+    """Each number goes through a small layer of its own, each code and word is looked up, arrays are normalized."""
+    if windowed:
+        return [graph.layer("Flatten", one) for one in series(graph, variable, name, windowed)]
+    if variable.preparation.kind == "categories":
+        tensor = graph.input(name, variable.shape, "int32")
+        return [_looked_up(graph, graph.element(tensor, place), size) for place, size in enumerate(_sizes(variable))]
+    if variable.preparation.kind == "words":
+        # Without a mask: the mean of a text without words would be NaN.
+        return [graph.layer("GlobalAveragePooling1D", one) for one in series(graph, variable, name, windowed)]
+    tensor = graph.input(name, variable.shape, "float32")
+    if variable.preparation.kind == "numbers":
+        return [_embedded(graph, tensor, variable.elements, embedding)]
+    if len(variable.shape) > 1:
+        tensor = graph.layer("Flatten", tensor)
+    return [graph.layer("BatchNormalization", tensor)]
+
+
+def _sizes(variable: Variable) -> list[int]:
+    """The number of codes of each column."""
+    return [feature.size for feature in variable.preparation.features if isinstance(feature, Category)]
+
+
+def _ids(variable: Variable) -> int:
+    (words,) = [feature for feature in variable.preparation.features if isinstance(feature, Words)]
+    return words.ids
+
+
+def _looked_up(graph: Graph, tensor: str, size: int) -> str:
+    width = max(2, min(WIDEST_LOOKUP, round(1.6 * size**0.56)))
+    return graph.layer("Embedding", tensor, input_dim=size, output_dim=width)
+
+
+def _embedded(graph: Graph, tensor: str, numbers: int, width: int) -> str:
+    """Each number times a vector of its own, plus another, then ReLU: a bent line for each element of the vectors."""
+    if not width or numbers * width > MOST_EMBEDDED:
+        return tensor
+    found = _each(graph, tensor, numbers, width, activation="relu")
+    # The numbers themselves, too: a line needs no bends.
+    return graph.joined([graph.layer("Flatten", found), tensor])
+
+
+def _each(graph: Graph, tensor: str, numbers: int, width: Any, **more: Any) -> str:
+    """A vector for each number."""
+    return graph.layer(
+        "EinsumDense", tensor, equation="bf,fe->bfe", output_shape=[numbers, width], bias_axes="fe",
+        kernel_initializer=_normal(1.0), bias_initializer=_normal(1.0), **more,
+    )  # fmt: skip
+
+
+def _normal(deviation: float) -> Json:
+    config = {"mean": 0.0, "stddev": deviation, "seed": None}
+    return {"module": "keras.initializers", "class_name": "RandomNormal", "config": config, "registered_name": None}
+
+
+# -- series --------------------------------------------------------------------------------------------------
+
+
+def is_series(variable: Variable, windowed: bool) -> bool:
+    """Whether the order of a row's values matters: windows, texts, and arrays of one or two dimensions."""
+    plain = not variable.preparation.features
+    return windowed or variable.preparation.kind == "words" or (plain and len(variable.shape) <= 2)
+
+
+def series(graph: Graph, variable: Variable, name: str, windowed: bool) -> list[str]:
+    """Tensors of the shape (rows, steps, channels)."""
+    kind = variable.preparation.kind
+    if kind == "categories":
+        tensor = graph.input(name, variable.shape, "int32")
+        columns = enumerate(_sizes(variable))
+        return [_looked_up(graph, graph.element(tensor, place, axis=2), size) for place, size in columns]
+    if kind == "words":
+        tensor = graph.input(name, variable.shape, "int32")
+        found = graph.layer("Embedding", tensor, input_dim=_ids(variable), output_dim=WIDEST_LOOKUP)
+        if not windowed:
+            return [found]
+        mean = graph.layer("AveragePooling2D", found, pool_size=[1, variable.shape[1]])
+        return [graph.layer("Reshape", mean, target_shape=[variable.shape[0], WIDEST_LOOKUP])]
+    tensor = graph.input(name, variable.shape, "float32")
+    if kind == "numbers":
+        return [tensor]
+    if len(variable.shape) != 2:
+        shape = [variable.shape[0], variable.elements // variable.shape[0]]
+        tensor = graph.layer("Reshape", tensor, target_shape=shape)
+    return [graph.layer("BatchNormalization", tensor)]
+
+
+# -- tokens --------------------------------------------------------------------------------------------------
+
+
+def tokens(graph: Graph, variables: Sequence[tuple[Variable, str]], units: Any, windowed: bool, where: str) -> str:
+    """A tensor of the shape (rows, tokens, units): a token for each step of a series, number, code and word."""
+    found: list[str] = []
+    count = 0
+    if windowed:
+        steps = [one for variable, name in variables for one in series(graph, variable, name, windowed)]
+        count = variables[0][0].shape[0]
+        found.append(_placed(graph, graph.joined(steps), count, units))
+    for variable, name in () if windowed else variables:
+        kind = variable.preparation.kind
+        if kind == "categories":
+            tensor = graph.input(name, variable.shape, "int32")
+            for place, size in enumerate(_sizes(variable)):
+                one = graph.layer("Embedding", graph.element(tensor, place), input_dim=size, output_dim=units)
+                found.append(graph.layer("Reshape", one, target_shape=[1, units]))
+            count += variable.shape[0]
+        elif kind == "numbers":
+            tensor = graph.input(name, variable.shape, "float32")
+            found.append(_each(graph, tensor, variable.elements, units))
+            count += variable.elements
+        elif is_series(variable, windowed):
+            (one,) = series(graph, variable, name, windowed)
+            found.append(_placed(graph, one, variable.shape[0], units))
+            count += variable.shape[0]
+        else:
+            (one,) = vectors(graph, variable, name, 0, windowed)
+            found.append(graph.layer("Reshape", graph.layer("Dense", one, units=units), target_shape=[1, units]))
+            count += 1
+    if count > MOST_TOKENS:
+        raise BadData(
+            f"{where}: a transformer would compare {count} tokens of each row with each other;"
+            f" the limit is {MOST_TOKENS}.",
+            hint="Choose fewer columns or shorter windows, or another kind.",
+        )
+    return graph.layer("Concatenate", found, axis=1) if len(found) > 1 else found[0]
+
+
+def _placed(graph: Graph, tensor: str, steps: int, units: Any) -> str:
+    """The steps with their places: the layer has a bias for each."""
+    return graph.layer(
+        "EinsumDense", tensor, equation="bld,de->ble", output_shape=[steps, units], bias_axes="le",
+        bias_initializer=_normal(0.02),
+    )  # fmt: skip
+
+
+# -- images --------------------------------------------------------------------------------------------------
+
+
+def is_image(variable: Variable, windowed: bool) -> bool:
+    return not windowed and not variable.preparation.features and len(variable.shape) in (2, 3)
+
+
+def image(graph: Graph, variable: Variable, name: str) -> str:
+    """A tensor of the shape (rows, height, width, channels)."""
+    tensor = graph.input(name, variable.shape, "float32")
+    if len(variable.shape) == 2:
+        tensor = graph.layer("Reshape", tensor, target_shape=[*variable.shape, 1])
+    return graph.layer("BatchNormalization", tensor)

@@ -1,0 +1,82 @@
+"""The layers between the inputs and the outputs of a model that is built for a packed table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .graph import Graph
+
+Json = dict[str, Any]
+
+FEW_PLACES = 256  # of an image; more are averaged
+
+
+def mlp(graph: Graph, tensor: str, chosen: Json) -> str:
+    for _ in range(chosen["layers"]):
+        tensor = graph.layer("Dense", tensor, units=chosen["units"], activation="relu")
+        tensor = dropped(graph, tensor, chosen)
+    return tensor
+
+
+def resnet(graph: Graph, tensor: str, chosen: Json) -> str:
+    """As in Gorishniy et al., Revisiting Deep Learning Models for Tabular Data (2021), with layer normalization."""
+    tensor = graph.layer("Dense", tensor, units=chosen["units"])
+    for _ in range(chosen["blocks"]):
+        tensor = _beside(graph, tensor, graph.layer("LayerNormalization", tensor), "relu", chosen)
+    return graph.layer("ReLU", graph.layer("LayerNormalization", tensor))
+
+
+def _beside(graph: Graph, tensor: str, inner: str, activation: str, chosen: Json) -> str:
+    """A wide layer and a layer of the tensor's own width, added to the tensor."""
+    inner = graph.layer("Dense", inner, units=chosen["hidden"], activation=activation)
+    inner = dropped(graph, inner, chosen)
+    inner = graph.layer("Dense", inner, units=chosen["units"])
+    return graph.layer("Add", [tensor, dropped(graph, inner, chosen)])
+
+
+def transformer(graph: Graph, tensor: str, chosen: Json) -> str:
+    """As the FT-Transformer of Gorishniy et al. (2021), with the mean of the tokens at the end."""
+    for _ in range(chosen["blocks"]):
+        inner = graph.layer("LayerNormalization", tensor)
+        inner = graph.layer(
+            "MultiHeadAttention", [inner, inner], apart=True, num_heads=chosen["heads"], key_dim=chosen["key"]
+        )
+        tensor = graph.layer("Add", [tensor, dropped(graph, inner, chosen)])
+        tensor = _beside(graph, tensor, graph.layer("LayerNormalization", tensor), "gelu", chosen)
+    return graph.layer("GlobalAveragePooling1D", graph.layer("LayerNormalization", tensor))
+
+
+def lstm(graph: Graph, tensor: str, steps: int, chosen: Json) -> str:
+    for place in range(chosen["layers"]):
+        last = place == chosen["layers"] - 1
+        tensor = graph.layer("LSTM", tensor, units=chosen["units"], return_sequences=not last)
+        tensor = dropped(graph, tensor, chosen)
+    return tensor
+
+
+def conv1d(graph: Graph, tensor: str, steps: int, chosen: Json) -> str:
+    for _ in range(chosen["blocks"]):
+        tensor = graph.layer(
+            "Conv1D", tensor, filters=chosen["filters"], kernel_size=chosen["kernel"], padding="same", activation="relu"
+        )
+        tensor = graph.layer("BatchNormalization", tensor)
+        if steps >= 2:
+            tensor, steps = graph.layer("MaxPooling1D", tensor, pool_size=2), steps // 2
+        tensor = dropped(graph, tensor, chosen)
+    return graph.joined([graph.layer(f"Global{what}Pooling1D", tensor) for what in ("Average", "Max")])
+
+
+def cnn(graph: Graph, tensor: str, height: int, width: int, chosen: Json) -> str:
+    for _ in range(chosen["blocks"]):
+        tensor = graph.layer(
+            "Conv2D", tensor, filters=chosen["filters"], kernel_size=chosen["kernel"], padding="same", activation="relu"
+        )
+        tensor = graph.layer("BatchNormalization", tensor)
+        if min(height, width) >= 2:
+            tensor, height, width = graph.layer("MaxPooling2D", tensor, pool_size=[2, 2]), height // 2, width // 2
+        tensor = dropped(graph, tensor, chosen)
+    return graph.layer("Flatten" if height * width <= FEW_PLACES else "GlobalAveragePooling2D", tensor)
+
+
+def dropped(graph: Graph, tensor: str, chosen: Json) -> str:
+    return graph.layer("Dropout", tensor, rate=chosen["dropout"]) if chosen["dropout"] else tensor

@@ -1,0 +1,103 @@
+"""The weight of each row in training: a column's value, a weight that makes the classes equal, or both multiplied."""
+
+from __future__ import annotations
+
+import math
+
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.names import quote, split_list
+from cerebro_db.core.preparation import OneHot, Weight
+
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from . import variables
+from .preparation import NUMBERS, SourceVariable, label_text
+
+
+def column_of(
+    text: str | None, present: dict[str, Column], source: Relation, target: str | None, module: str
+) -> Column | None:
+    """The column of the argument weights."""
+    if text is None:
+        return None
+    columns = variables.pick(present, split_list(text, f"{module}: weights"), "weights", source, module)
+    if len(columns) > 1 or columns[0].type not in NUMBERS:
+        raise InvalidArgument(
+            f"{module}: weights cannot be {text}{'' if len(columns) > 1 else f' of type {columns[0].shown}'}.",
+            hint="Name one column of numbers.",
+        )
+    if columns[0].name in split_list(target, f"{module}: target"):
+        raise InvalidArgument(
+            f"{module}: weights cannot be the target '{columns[0].name}'.", hint="Name another column."
+        )
+    return columns[0]
+
+
+def require_possible(class_weight: str | None, outputs: list[SourceVariable], weighted: bool, module: str) -> None:
+    if class_weight not in (None, "balanced"):
+        raise InvalidArgument(
+            f"{module}: class_weight cannot be {class_weight!r}.",
+            hint="'balanced' gives all classes the same weight. Other weights belong into the parameters of a fit, for"
+            " instance class_weight={0: 1, 1: 5}.",
+        )
+    if (class_weight or weighted) and len(outputs) > 1:
+        raise InvalidArgument(
+            f"{module}: {'class_weight' if class_weight else 'weights'} needs a single target, not {len(outputs)}.",
+            hint="Pack a table for each target.",
+        )
+    if class_weight and not isinstance(outputs[0].preparation, OneHot):
+        raise InvalidArgument(
+            f"{module}: class_weight needs classes, and the target '{outputs[0].name}' is a number.",
+            hint="weights names a column with the weight of each row.",
+        )
+
+
+def found(
+    db: Database, rows: Relation, column: Column | None, balanced: bool, target: SourceVariable, module: str
+) -> SourceVariable | None:
+    """The variable of the weights; None if there are none.  The rows are those for training."""
+    if column is None and not balanced:
+        return None
+    if column is not None:
+        _require_usable(db, rows, column, module)
+    columns = [column] if column is not None else []
+    if not balanced:
+        return of(columns, Weight())
+    label = label_text(quote(target.columns[0].name), str(target.preparation.label_type))
+    counted = db.scan(f"SELECT {label} AS label, count(*) AS n FROM {rows.rows} AS s GROUP BY 1")
+    of_class: dict[int, int] = {}
+    for row in counted:
+        number = target.spellings[row["label"]]
+        of_class[number] = of_class.get(number, 0) + row["n"]
+    total = sum(of_class.values())
+    labels = sorted(row["label"] for row in counted)
+    factors = tuple(total / (len(of_class) * of_class[target.spellings[one]]) for one in labels)
+    return of([*columns, target.columns[0]], Weight(tuple(labels), factors))
+
+
+def of(columns: list[Column], preparation: Weight) -> SourceVariable:
+    return SourceVariable(variables.WEIGHT, columns, preparation, preparation.dtype(False), (1,))
+
+
+def equal() -> SourceVariable:
+    """The weights of rows that nobody weighs: those for validation."""
+    return of([], Weight())
+
+
+def _require_usable(db: Database, rows: Relation, column: Column, module: str) -> None:
+    name = f"{quote(column.name)}::double precision"
+    (told,) = db.scan(
+        f"SELECT count(*) FILTER (WHERE {name} IS NULL) AS nulls, min({name}) AS low, max({name}) AS high,"
+        f" count(*) AS rows FROM {rows.rows} AS s"
+    )
+    if told["nulls"]:
+        raise BadData(
+            f"{module}: the column '{column.name}' of weights is NULL in {told['nulls']} of {told['rows']} rows.",
+            hint="A view can fill it: COALESCE(…, 1).",
+        )
+    low, high = float(told["low"]), float(told["high"])
+    if not (low >= 0 and math.isfinite(high) and 0 < high < 1e30):
+        raise BadData(
+            f"{module}: the weights in '{column.name}' are from {low:g} to {high:g}.",
+            hint="Weights are numbers of at least 0, and not all of them 0.",
+        )

@@ -1,0 +1,168 @@
+"""Windows of rows as a relation: a row for each window, with an array for each input and the columns that are kept.
+
+The rows are prepared one by one, by the same SQL as rows without windows, and then gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cerebro_db.core.columns import family_of
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.names import quote
+from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.texts import counted
+from cerebro_db.core.windows import Windows
+
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from . import buffers, unusable
+from .preparation import SourceVariable, value
+
+KEY = "cerebro_key"
+
+
+def inputs_of(inputs: Sequence[SourceVariable], windows: Windows) -> list[SourceVariable]:
+    """The inputs as the relation of windows has them: each is one array."""
+    return [
+        replace(
+            one,
+            columns=[Column(one.name, f"{_element(one)}[]", f"{_element(one)}[]", "A", _element(one))],
+            gathered=tuple(column.name for column in one.columns),
+            shape=(windows.length, *one.shape),
+        )
+        for one in inputs
+    ]
+
+
+def of(
+    source: Relation,
+    windows: Windows,
+    inputs: Sequence[SourceVariable],
+    targets: Sequence[Column] = (),
+    weight: Column | None = None,
+    key: str = "",
+) -> Relation:
+    """The windows that lie within the rows of ``source`` as a whole.
+
+    Rows are numbered before a condition of the source leaves rows out, so the rows of a window are consecutive, and a
+    window with a row that is left out is left out itself.  ``weight``: a column of which a window has the value of its
+    last row.  ``key``: SQL that gives the key of that row.
+    """
+    all_kept = [*targets, *([weight] if weight else [])]
+    arrays = [f"{value(one, lambda column: quote(column.name))} AS a{i}" for i, one in enumerate(inputs)]
+    kept = [f"{quote(column.name)}::{column.type} AS t{i}" for i, column in enumerate(all_kept)]
+    kept += [f"{key} AS k"] if key else []
+    by = [f"{quote(name)} AS b{i}" for i, name in enumerate(windows.by)]
+    partition = f"PARTITION BY {', '.join(map(quote, windows.by))} " if windows.by else ""
+    # Rows of the same moment have an order, too.
+    order = ", ".join([*map(quote, windows.order), *(one.rpartition(" AS ")[0] for one in (*arrays, *kept))])
+    numbered = ", ".join(
+        [*arrays, *kept, *by, f"row_number() OVER ({partition}ORDER BY {order}) - 1 AS n",
+         f"{f'({source.condition})' if source.condition else 'true'} AS chosen"]
+    )  # fmt: skip
+    length, step = windows.length, windows.step
+    at_the_end = f"FILTER (WHERE r.n = w.place * {step} + {length - 1})"
+    gathered = [f"array_agg(r.a{i} ORDER BY r.n) AS {quote(one.name)}" for i, one in enumerate(inputs)]
+    for i, column in enumerate(all_kept):
+        if windows.target == "majority" and column is not weight:
+            chosen = f"mode() WITHIN GROUP (ORDER BY r.t{i})"
+        elif column.element is not None:
+            chosen = f"min(r.t{i}) {at_the_end}"
+        else:
+            chosen = f"(array_agg(r.t{i}) {at_the_end})[1]"
+        gathered.append(f"{chosen} AS {quote(column.name)}")
+    gathered += [f"(array_agg(r.k) {at_the_end})[1] AS {KEY}"] if key else []
+    groups = ", ".join([*(f"r.b{i}" for i in range(len(by))), "w.place"])
+    query = (
+        f"SELECT {', '.join(gathered)} FROM (SELECT {numbered} FROM {replace(source, condition='').rows} AS s) r"
+        f" CROSS JOIN LATERAL generate_series(GREATEST(0, (r.n - {length - step}) / {step}), r.n / {step}) AS w (place)"
+        f" GROUP BY {groups} HAVING count(*) = {length} AND bool_and(r.chosen)"
+    )
+    return replace(source, oid=0, condition="", query=query)
+
+
+def _element(variable: SourceVariable) -> str:
+    return "real" if variable.wire_dtype == "float32" else "integer"
+
+
+def gathered(
+    db: Database,
+    source: Relation,
+    windows: Windows,
+    inputs: list[SourceVariable],
+    outputs: list[SourceVariable],
+    weight: Column | None,
+    module: str,
+) -> tuple[Relation, list[SourceVariable], int]:
+    """The windows to pack, their inputs, and how many there are; an error if they cannot be made."""
+    require_target(windows, outputs, module)
+    require_usable(db, source, windows, inputs, module)
+    found = of(source, windows, inputs, [column for one in outputs for column in one.columns], weight)
+    ins = inputs_of(inputs, windows)
+    rows = buffers.count(db, found, ins + outputs, module)
+    if not rows:
+        raise none_found(source, windows, module)
+    db.notice(f"{module}: {counted(rows, 'window')} of {windows.length} rows")
+    return found, ins, rows
+
+
+def to_predict(
+    db: Database, source: Relation, windows: Windows, inputs: list[SourceVariable], key: str, module: str
+) -> tuple[Relation, list[SourceVariable]]:
+    """The windows, with the key of each in the column KEY, and their inputs."""
+    require_usable(db, source, windows, inputs, module)
+    return of(source, windows, inputs, key=key), inputs_of(inputs, windows)
+
+
+# -- what has to hold ----------------------------------------------------------------------------------------
+
+
+def require_columns(windows: Windows, present: dict[str, Column], table: str, where: str) -> None:
+    for entry, names in (("by", windows.by), ("order", windows.order)):
+        for name in names:
+            if name not in present:
+                raise InvalidArgument(
+                    f"{where}: {table} does not have the column '{name}' of {entry}.",
+                    hint=f"It has the columns: {', '.join(list(present)[:20])}.",
+                )
+            column = present[name]
+            if family_of(column.type, column.category, column.element) in (None, "array"):
+                raise InvalidArgument(
+                    f"{where}: {entry} cannot be the column '{name}' of type {column.shown}.",
+                    hint="Take a number, a text or a time.",
+                )
+
+
+def require_usable(
+    db: Database, source: Relation, windows: Windows, inputs: Sequence[SourceVariable], module: str
+) -> None:
+    """An error if the order of a row is not known, or arrays cannot be put together."""
+    nulls = [f"count(*) FILTER (WHERE {quote(name)} IS NULL) AS n{i}" for i, name in enumerate(windows.columns)]
+    (found,) = db.scan(f"SELECT count(*) AS rows, {', '.join(nulls)} FROM {source.rows} AS s")
+    for place, name in enumerate(windows.columns):
+        if found[f"n{place}"]:
+            raise BadData(
+                f"{module}: column '{name}' of sequence is NULL in {found[f'n{place}']} of {found['rows']} rows.",
+                hint="Leave these rows out with a view: their place in a window is not known.",
+            )
+    unusable.require_alike(db, source, [one for one in inputs if one.is_array], module)
+
+
+def require_target(windows: Windows, outputs: Sequence[SourceVariable], where: str) -> None:
+    for one in outputs:
+        if windows.target == "majority" and not isinstance(one.preparation, OneHot):
+            raise InvalidArgument(
+                f"{where}: the target '{one.name}' is a number, and has no majority.",
+                hint='"target": "last" takes the number of the last row of a window.',
+            )
+
+
+def none_found(source: Relation, windows: Windows, where: str) -> BadData:
+    whose = f" of one {', '.join(windows.by)}" if windows.by else ""
+    side = " on one side of the division" if source.condition else ""
+    return BadData(
+        f"{where}: {source.text} does not have {windows.length} consecutive rows{whose}{side}.",
+        hint="Choose a smaller length" + (", or divide the rows in another way." if side else "."),
+    )

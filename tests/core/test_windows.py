@@ -1,0 +1,54 @@
+"""What a user may ask of windows, and the document of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.layout import Layout
+from cerebro_db.core.windows import Windows, wanted
+
+
+def test_a_column_or_a_list_of_columns() -> None:
+    assert wanted({"order": "ts", "length": 10}, "x") == Windows((), ("ts",), 10, 10, "last")
+    given = {"by": ["site", "who"], "order": ["day", "ts"], "length": 100, "step": 50, "target": "majority"}
+    found = wanted(given, "x")
+    assert found == Windows(("site", "who"), ("day", "ts"), 100, 50, "majority")
+    assert found.columns == ("site", "who", "day", "ts")
+    assert Windows.from_json(json.loads(json.dumps(found.to_json())), "x") == found
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ([1], "must be a JSON object"),
+        ({"order": "ts", "length": 10, "size": 3}, "has no entry 'size'"),
+        ({"length": 10}, "does not say the order"),
+        ({"order": [], "length": 10}, "does not say the order"),
+        ({"order": ["a", "a"], "length": 10}, "order must be a column or a list of different columns"),
+        ({"order": 3, "length": 10}, "order must be a column"),
+        ({"by": "", "order": "ts", "length": 10}, "by must be a column"),
+        ({"order": "ts"}, "length cannot be None"),
+        ({"order": "ts", "length": 1}, "length cannot be 1"),
+        ({"order": "ts", "length": True}, "length cannot be True"),
+        ({"order": "ts", "length": 10, "step": 0}, "step cannot be 0"),
+        ({"order": "ts", "length": 10, "step": 2.5}, "step cannot be 2.5"),
+        ({"order": "ts", "length": 10, "target": "mean"}, "target cannot be 'mean'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(document: Any, says: str) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        wanted(document, "sequence")
+    assert says in error.value.message and error.value.hint
+    with pytest.raises(BadData):
+        Windows.from_json(document, "sequence")
+
+
+def test_the_layout_of_a_packed_table_has_them() -> None:
+    found = Layout((), (), 0, (), wanted({"order": "ts", "length": 10}, "x"))
+    document = json.loads(json.dumps(found.to_json()))
+    assert Layout.from_json(document) == found
+    assert "sequence" not in Layout((), (), 0, ()).to_json()
