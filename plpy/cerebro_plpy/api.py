@@ -51,6 +51,7 @@ FUNCTIONS = {
     ),
     "doctor.doctor": ("doctor",),
     "platform.machine": ("gpus_here",),
+    "runs.automl": ("madlib_keras_automl",),
     "runs.fit": ("drive", "fit_multiple_model", "resume", "submit"),
     "runs.lifecycle": ("cancel", "to_forget", "wait"),
     "runs.madlib": ("madlib_fit_multiple_model",),

@@ -275,6 +275,33 @@ COMMENT ON FUNCTION cerebro._madlib_keras_fit(
     text, text, text, integer, text, text, integer, boolean, text, integer, boolean, text, text, text) IS
 'Trains one model, as a run with one configuration; its table has one row, and its summary what MADlib''s says.';
 
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_automl(
+    source_table              text,
+    model_output_table        text,
+    model_arch_table          text,
+    model_selection_table     text,
+    model_id_list             integer[],
+    compile_params_grid       text,
+    fit_params_grid           text,
+    automl_method             text,
+    automl_params             text,
+    random_state              integer,
+    object_table              text,
+    use_gpus                  boolean,
+    validation_table          text,
+    metrics_compute_frequency integer,
+    name                      text,
+    description               text
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_keras_automl(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_automl(
+    text, text, text, text, integer[], text, text, text, text, integer, text, boolean, text, integer, text, text) IS
+'A search by MADlib''s Hyperband or hyperopt, as a run; its tables say what MADlib''s say, and the selection table has '
+'the best configuration.';
+
 CREATE OR REPLACE FUNCTION cerebro._madlib_object_table(name text, schema text) RETURNS text
 LANGUAGE plpython3u STABLE AS $py$
 @cerebro@

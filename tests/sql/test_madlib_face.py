@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 from psycopg2 import errors
-from sklearn.datasets import load_iris
 
 from cerebro_db.core.madlib.functions import FUNCTIONS, Function
-from cerebro_db.core.madlib.tables import TABLES
 from cerebro_db.embedded.database import equip
 from cerebro_db.embedded.extension import Sources
 from tests.conftest import connect
 from tests.sql.lab import Lab, run
+from tests.sql.madlib_lab import iris_data, kinds, psql, require_columns
 from tests.sql.users import town
 
-SCRIPTS = Path(__file__).with_name("madlib_scripts")
 INSTALLED = [one for one in FUNCTIONS if one.installed]
 CATALOG = """
 SELECT p.proname::text, p.proretset, pg_catalog.format_type(p.prorettype, NULL), p.prokind = 'a',
@@ -34,11 +28,6 @@ SELECT p.proname::text, p.proretset, pg_catalog.format_type(p.prorettype, NULL),
 
 
 # -- the catalog -----------------------------------------------------------------------------------------------
-
-
-def kinds(lab: Lab, names: list[str]) -> list[str]:
-    """The names of types as the catalog writes them."""
-    return [lab.value("SELECT pg_catalog.format_type(to_regtype(%s), NULL)", name.lower()) for name in names]
 
 
 def values(lab: Lab, arguments: list[tuple[str, str | None]]) -> list[Any]:
@@ -129,24 +118,9 @@ def test_it_comes_along_when_the_extension_is_recreated(fresh_database: str) -> 
 # -- a script ----------------------------------------------------------------------------------------------------
 
 
-def psql(lab: Lab, script: str) -> str:
-    """What psql prints; it stops at the first error."""
-    program = shutil.which("psql")
-    if program is None:
-        pytest.skip("no psql here")
-    done = subprocess.run(
-        [program, "-X", "-v", "ON_ERROR_STOP=1", "-f", str(SCRIPTS / script), lab.dsn],
-        capture_output=True, text=True, timeout=300, env={"PGOPTIONS": f"-c search_path={lab.schema},public"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def iris(madlib: Lab) -> Lab:
-    data = load_iris()
-    rows = [(i, data.data[i].tolist(), f"Iris-{data.target_names[data.target[i]]}") for i in range(len(data.target))]
-    madlib.table("iris_data", {"id": "int", "attributes": "float8[]", "class_text": "varchar"}, rows)
+    iris_data(madlib)
     psql(madlib, "iris_fit_multiple.sql")
     psql(madlib, "iris_fit.sql")
     return madlib
@@ -189,15 +163,7 @@ def test_a_table_has_madlibs_columns(iris: Lab, made_by: str, name: str, table: 
             iris("SELECT madlib.gpu_configuration('gpus_3', 'amd')")
     if table == "madlib.listed":
         iris("SELECT madlib.load_top_k_accuracy_function('listed', 3)")
-    (documented,) = [one for one in TABLES if (one.made_by, one.name) == (made_by, name)]
-    meant = {"<input>": "attributes", "<output>": "class_text", "<label>": "varchar", "<id>": "id", "<id type>": "int"}
-    wanted = [
-        tuple(re.sub(r"<[^>]+>", lambda found: meant[found[0]], part) for part in one) for one in documented.types
-    ]
-    wanted = list(zip((column for column, _ in wanted), kinds(iris, [kind for _, kind in wanted])))
-    found = shape(iris, table)
-    assert found[: len(wanted)] == wanted
-    assert [column for column, _ in found[len(wanted) :]] == re.findall(r"\w+", documented.more)
+    require_columns(iris, made_by, name, table)
 
 
 def test_the_script_has_learned_something(iris: Lab) -> None:

@@ -59,35 +59,41 @@ def asking(db: Database) -> Ask:
 
 
 # What the model tables say of each configuration, by its best model ($1: run, $2: its start, $3: evaluate_every,
-# $4: epochs, $5: {mst_key: {"metrics": names or null, "loss": name, "which": best or last, "epoch": of that state}}),
-# and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
+# $4: epochs, $5: {mst_key: {"metrics": names or null, "loss": name, "which": best or last, "epoch": of that state}},
+# and for MADlib's AutoML "epochs": those that it counts, "s" and "i": bracket and round), and the architecture of one
+# ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
 MODEL_INFO = f"""
 WITH best AS (
     SELECT DISTINCT ON (mst_key) *
       FROM cerebro.leaderboard
      WHERE run = $1 AND owner = current_user
      ORDER BY mst_key, rank, model
-), told AS (
-    SELECT model,
-           array_agg(extract(epoch FROM trained_at - $2::timestamptz)::double precision ORDER BY epoch)
-               AS elapsed,
-           array_agg(training_metric ORDER BY epoch) AS training_metrics,
-           array_agg(training_loss ORDER BY epoch) AS training_loss,
-           array_agg(validation_metric ORDER BY epoch) AS validation_metrics,
-           array_agg(validation_loss ORDER BY epoch) AS validation_loss
-      FROM cerebro.learning_curve
-     WHERE run = $1 AND owner = current_user AND (epoch % $3 = 0 OR epoch = $4)
-     GROUP BY model
 ), named AS (
     SELECT n.mst_key::integer AS mst_key, n.told ->> 'loss' AS loss, n.told ->> 'which' AS which,
-           (n.told ->> 'epoch')::integer AS epoch,
+           (n.told ->> 'epoch')::integer AS epoch, n.told -> 'epochs' AS epochs,
+           (n.told ->> 's')::integer AS s, (n.told ->> 'i')::integer AS i,
            array_agg(m.metric ORDER BY m.place) FILTER (WHERE m.metric IS NOT NULL) AS metrics
       FROM jsonb_each($5::jsonb) AS n (mst_key, told)
       LEFT JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(n.told -> 'metrics')
                                                        WHEN 'array' THEN n.told -> 'metrics'
                                                        ELSE '[]'
                                                   END) WITH ORDINALITY AS m (metric, place) ON true
-     GROUP BY 1, 2, 3, 4
+     GROUP BY 1, 2, 3, 4, 5, 6, 7
+), told AS (
+    SELECT l.model,
+           array_agg(extract(epoch FROM l.trained_at - $2::timestamptz)::double precision ORDER BY l.epoch)
+               AS elapsed,
+           array_agg(l.training_metric ORDER BY l.epoch) AS training_metrics,
+           array_agg(l.training_loss ORDER BY l.epoch) AS training_loss,
+           array_agg(l.validation_metric ORDER BY l.epoch) AS validation_metrics,
+           array_agg(l.validation_loss ORDER BY l.epoch) AS validation_loss,
+           array_agg(l.epoch ORDER BY l.epoch) AS iterations
+      FROM cerebro.learning_curve l
+      LEFT JOIN named n ON n.mst_key = l.mst_key
+     WHERE l.run = $1 AND l.owner = current_user
+       AND CASE WHEN n.epochs IS NULL THEN l.epoch % $3 = 0 OR l.epoch = $4
+                ELSE n.epochs @> to_jsonb(l.epoch) END
+     GROUP BY l.model
 ), final AS (
     -- The figures of the epoch whose state the model table has: the best one, or the latest.
     SELECT b.mst_key, n.which, n.epoch,
@@ -100,17 +106,18 @@ WITH best AS (
       LEFT JOIN cerebro.learning_curve l
         ON l.run = b.run AND l.owner = b.owner AND l.model = b.model AND l.epoch = n.epoch
 )
-SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras',
+SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS model_type,
        (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h
-         WHERE h.run = c.run AND h.owner = c.owner AND h.model = b.model ORDER BY h.hop DESC LIMIT 1),
-       t.elapsed,
-       n.metrics, n.loss,
-       f.training_metric, f.training_loss,
-       CASE WHEN b.training_metric IS NOT NULL THEN t.training_metrics END, t.training_loss,
-       f.validation_metric, f.validation_loss,
-       CASE WHEN b.validation_metric IS NOT NULL THEN t.validation_metrics END,
-       CASE WHEN b.validation_loss IS NOT NULL THEN t.validation_loss END,
-       b.status, b.reason, f.which, f.epoch
+         WHERE h.run = c.run AND h.owner = c.owner AND h.model = b.model ORDER BY h.hop DESC LIMIT 1) AS model_size,
+       t.elapsed AS metrics_elapsed_time,
+       n.metrics AS metrics_type, n.loss AS loss_type,
+       f.training_metric AS training_metrics_final, f.training_loss AS training_loss_final,
+       CASE WHEN b.training_metric IS NOT NULL THEN t.training_metrics END AS training_metrics,
+       t.training_loss,
+       f.validation_metric AS validation_metrics_final, f.validation_loss AS validation_loss_final,
+       CASE WHEN b.validation_metric IS NOT NULL THEN t.validation_metrics END AS validation_metrics,
+       CASE WHEN b.validation_loss IS NOT NULL THEN t.validation_loss END AS validation_loss,
+       t.iterations AS metrics_iters, n.s, n.i, b.status, b.reason, f.which, f.epoch
   FROM cerebro.configuration c
   JOIN best b USING (run, mst_key)
   LEFT JOIN final f ON f.mst_key = c.mst_key

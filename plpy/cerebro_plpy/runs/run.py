@@ -126,6 +126,7 @@ class Run:
             epochs=self.epochs,
             evaluations=evaluations,
             evaluate_every=self.evaluate_every,
+            evaluate_after=frozenset(self.options.get("evaluate_after", ())),
             most_fused=MOST_FUSED,
             series_seconds=SERIES_SECONDS,
         )
