@@ -68,7 +68,7 @@ def madlib_keras_automl(
     ids = selection.model_ids(db, arch, model_id_list, MODULE)
     keys = [partition["key"] for partition in source.layout["partitions"]]
     asked = {} if random_state is None else {"seed": random_state}
-    chosen = choose_options(db, json.dumps(asked), keys, bool(use_gpus))
+    chosen = choose_options(db, json.dumps(asked), keys, bool(use_gpus), tables=(source, validation))
     require_room(db, source, chosen)
     named = {
         "source_table": source_table,

@@ -588,17 +588,18 @@ class RunLog:
         seconds: Mapping[str, Any],
         shared_by: int,
         behind: datetime | None,
+        saving: datetime | None = None,
     ) -> Statement:
         """Record a hop, in the transaction that stores its state.
 
         ``began`` is when its order began, and ``slice_of_time`` which part of the time since then was this visit's, as
-        fractions.  The time since the transaction began counts as saving, divided among the ``shared_by`` visits of the
-        order.  If the state is stored ``behind`` (the trainer has worked on the next unit since that moment), the time
-        since then counts as that.
+        fractions.  The time since the transaction began, or since ``saving`` if it is given, counts as saving, divided
+        among the ``shared_by`` visits of the order.  If the state is stored ``behind`` (the trainer has worked on the
+        next unit since that moment), the time since then counts as that.
         """
         seconds = dict(seconds)
-        saving = seconds.pop("save", 0.0)
-        since = "now()" if behind is None else "%s"
+        saved, moment = seconds.pop("save", 0.0), behind or saving
+        since = "now()" if moment is None else "%s"
         join = "+" if behind is None else ", 'behind',"
         return Statement(
             "INSERT INTO cerebro.hop (run, model, hop, epoch, segment, worker_pid, trainer_pid, rows, steps,"
@@ -627,8 +628,8 @@ class RunLog:
                 trained.state.weights_offset,
                 trained.state.weights_bytes,
                 json.dumps(seconds),
-                saving,
-                *([] if behind is None else [behind]),
+                saved,
+                *([] if moment is None else [moment]),
                 shared_by,
                 *slice_of_time,
                 began,
@@ -838,13 +839,12 @@ class RunLog:
     def _lock(self, recorder: Session) -> None:
         """Of two sessions that claim or forget a run at once the second waits, and then sees what the first did.
 
-        The runs of one owner are counted one after the other: two that start at once would not see each other.
+        The runs of one owner are counted one after the other: two that start at once would not see each other.  But the
+        caller's own transaction would keep all other runs waiting for its end.
         """
         owner = recorder.run("SELECT current_user::text")[0][0]
-        for name, what in (
-            (locks.of_run(self.run), f"run {self.run}"),
-            (locks.of_owner(owner), f"the runs of {owner}"),
-        ):
+        names = [(locks.of_run(self.run), f"run {self.run}"), (locks.of_owner(owner), f"the runs of {owner}")]
+        for name, what in names[:1] if recorder.own else names:
             deadline = time.monotonic() + locks.PATIENCE
             while not recorder.run(f"SELECT {locks.TRY.format('%s')}", (name,))[0][0]:
                 if time.monotonic() > deadline:

@@ -23,6 +23,7 @@ from . import fit
 from .execution import carry_out
 from .new_run import put_on_record
 from .options import choose_options
+from .place import IN_SESSION
 from .request import Request, read_architecture, read_rows, require_epochs, require_room, say_tensorboard
 
 FIT = "madlib_keras_fit"
@@ -84,7 +85,7 @@ def madlib_keras_fit(
     if warm_start:
         architecture.weights = b"".join(_weights(db, output))
     keys = [partition["key"] for partition in source.layout["partitions"]]
-    chosen = choose_options(db, None, keys, bool(use_gpus))
+    chosen = choose_options(db, None, keys, bool(use_gpus), tables=(source, validation))
     require_room(db, source, chosen)
     assert model_id is not None
     request = Request(
@@ -102,7 +103,7 @@ def madlib_keras_fit(
         description=description,
         options={**chosen, "warm_start": False},
     )
-    with recorder.opened(db) as session:
+    with recorder.opened(db, own=chosen[IN_SESSION]) as session:
         run = carry_out(db, session, put_on_record(db, session, request))
         if warm_start:
             for ending in ("", *ENDINGS):
