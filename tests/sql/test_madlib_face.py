@@ -201,6 +201,58 @@ def test_a_single_model(iris: Lab) -> None:
     assert iris("SELECT to_regclass('iris_model_info'), to_regclass('iris_model_run')") == [(None, None)]
 
 
+def test_training_metrics_are_those_of_an_evaluation_after_the_last_iteration(iris: Lab) -> None:
+    figures = "training_loss_final, training_metrics_final, training_loss, training_metrics, metrics_iters"
+    for model, key, figures_of in (
+        ("iris_model", "NULL", f"SELECT {figures} FROM iris_model_summary"),
+        (
+            "iris_multi_model",
+            1,
+            f"SELECT {figures} FROM iris_multi_model_info, iris_multi_model_summary WHERE mst_key = 1",
+        ),
+    ):
+        iris(f"SELECT madlib.madlib_keras_evaluate('{model}', 'iris_train_packed', '{model}_judged', FALSE, {key})")
+        ((loss, metric, losses, metrics, iterations),) = iris(figures_of)
+        assert [(loss, metric)] == [
+            pytest.approx(row, abs=1e-5) for row in iris(f"SELECT loss, metric FROM {model}_judged")
+        ]
+        assert (losses[-1], metrics[-1]) == (loss, metric) and len(losses) == len(metrics) == len(iterations) == 2
+
+
+def test_two_inputs_and_two_outputs(iris: Lab) -> None:
+    """In one transaction, where rows that are not committed can be trained."""
+    psql(iris, "multi_io.sql", *(() if iris.greenplum else ("-1",)))
+    assert iris("SELECT dependent_varname, independent_varname, num_classes, metrics_type, class_text_class_values,"
+                " length_class_values FROM io_model_summary") == [
+        (["class_text", "length"], ["sepal", "petal"], [3, 2], ["accuracy"],
+         ["Iris-setosa", "Iris-versicolor", "Iris-virginica"], ["long", "short"])
+    ]  # fmt: skip
+    judged, told = iris("SELECT loss FROM io_judged"), iris("SELECT training_loss_final FROM io_model_summary")
+    assert judged[0][0] == pytest.approx(told[0][0], abs=1e-5)
+    assert iris("SELECT class_name, count(*) FROM io_said GROUP BY 1 ORDER BY 1") == [
+        ("class_text", 30),
+        ("length", 30),
+    ]
+    right = "SELECT count(*) FROM io_said s JOIN iris_io_test t USING (id) WHERE class_value = CASE class_name"
+    assert iris.value(f"{right} WHEN 'length' THEN length ELSE class_text END") >= 42
+
+
+def test_custom_functions(iris: Lab) -> None:
+    try:
+        psql(iris, "custom_functions.sql")
+    finally:
+        iris("DROP TABLE IF EXISTS madlib.custom_function_table; DELETE FROM cerebro.custom_function")
+    assert iris("SELECT object_table FROM mst_custom_summary") == [("madlib.custom_function_table",)]
+    measured = "array_agg(DISTINCT metrics_type[1] ORDER BY metrics_type[1])"
+    assert iris(f"SELECT loss_type, {measured}, count(*) FROM custom_models_info GROUP BY 1") == [
+        ("squared_error@1", ["rmse@1", "top_2_accuracy"], 4)
+    ]
+    assert iris.value("SELECT max(training_loss_final) FROM custom_models_info") < 0.9
+    assert iris("SELECT loss > 0, metric BETWEEN 0 AND 1, loss_type FROM custom_judged") == [
+        (True, True, "squared_error@1")
+    ]
+
+
 FIT = "SELECT madlib.madlib_keras_fit({}, {}, 'model_arch_library', {}, {}, 'batch_size=8', {}{})"
 GOOD = ("'iris_train_packed'", "'never'", "1", "$$loss='categorical_crossentropy',optimizer='Adam()'$$", "1", "")
 

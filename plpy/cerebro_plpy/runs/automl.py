@@ -15,7 +15,9 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.madlib import automl, grid_space
 from cerebro_db.core.madlib.automl import MODULE, RANDOM, Hyperband, Hyperopt, Method
+from cerebro_db.core.metrics import MIN
 from cerebro_db.core.names import Name
+from cerebro_db.core.options import LAST
 from cerebro_db.core.parameters import grids, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.search import methods, read_space
@@ -33,6 +35,7 @@ from .automl_tables import OPTION, AutoML
 from .fit import run_request
 from .options import choose_options
 from .request import Architecture, Request, read_architecture, read_rows, require_room, say_tensorboard
+from .run import EVALUATE_TRAINING
 
 ENDINGS = ("_info", "_summary", "_weights")
 
@@ -79,7 +82,10 @@ def madlib_keras_automl(
         "model_selection_table": model_selection_table,
         "object_table": objects,
     }
-    chosen.update({"warm_start": False, OPTION: {}})
+    chosen.update({"warm_start": False, EVALUATE_TRAINING: True})
+    if validation is None:
+        # Measured after an iteration, as MADlib does.
+        chosen.update(objective="train_loss", direction=MIN, keep=LAST)
     known = custom_functions.known(db)
     planned = configurations(db, method, arch, ids, compile_params_grid, fit_params_grid, chosen["seed"], known)
     if planned is not None:

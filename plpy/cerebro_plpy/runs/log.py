@@ -68,6 +68,13 @@ WITH best AS (
       FROM cerebro.leaderboard
      WHERE run = $1 AND owner = current_user
      ORDER BY mst_key, rank, model
+), evaluated AS (
+    -- Of MADlib's functions: on the training table after an epoch, once all of its parts are evaluated.
+    SELECT e.model, e.epoch, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0) AS loss, max(e.metric) AS metric
+      FROM cerebro.evaluation e
+     WHERE e.run = $1 AND e.owner = {ME} AND e.dataset = '{DataSetName.TRAINING.value}'
+     GROUP BY e.model, e.epoch
+    HAVING sum(e.rows) >= (SELECT (r.layout ->> 'rows')::bigint FROM cerebro.run r WHERE r.run = $1 AND r.owner = {ME})
 ), named AS (
     SELECT n.mst_key::integer AS mst_key, n.told ->> 'loss' AS loss, n.told ->> 'which' AS which,
            (n.told ->> 'epoch')::integer AS epoch, n.told -> 'epochs' AS epochs,
@@ -83,13 +90,14 @@ WITH best AS (
     SELECT l.model,
            array_agg(extract(epoch FROM l.trained_at - $2::timestamptz)::double precision ORDER BY l.epoch)
                AS elapsed,
-           array_agg(l.training_metric ORDER BY l.epoch) AS training_metrics,
-           array_agg(l.training_loss ORDER BY l.epoch) AS training_loss,
+           array_agg(COALESCE(e.metric, l.training_metric) ORDER BY l.epoch) AS training_metrics,
+           array_agg(COALESCE(e.loss, l.training_loss) ORDER BY l.epoch) AS training_loss,
            array_agg(l.validation_metric ORDER BY l.epoch) AS validation_metrics,
            array_agg(l.validation_loss ORDER BY l.epoch) AS validation_loss,
            array_agg(l.epoch ORDER BY l.epoch) AS iterations
       FROM cerebro.learning_curve l
       LEFT JOIN named n ON n.mst_key = l.mst_key
+      LEFT JOIN evaluated e ON e.model = l.model AND e.epoch = l.epoch
      WHERE l.run = $1 AND l.owner = current_user
        AND CASE WHEN n.epochs IS NULL THEN l.epoch % $3 = 0 OR l.epoch = $4
                 ELSE n.epochs @> to_jsonb(l.epoch) END
@@ -97,14 +105,16 @@ WITH best AS (
 ), final AS (
     -- The figures of the epoch whose state the model table has: the best one, or the latest.
     SELECT b.mst_key, n.which, n.epoch,
-           CASE WHEN n.which = 'best' THEN l.training_metric ELSE b.training_metric END AS training_metric,
-           CASE WHEN n.which = 'best' THEN l.training_loss ELSE b.training_loss END AS training_loss,
+           COALESCE(e.metric, CASE WHEN n.which = 'best' THEN l.training_metric ELSE b.training_metric END)
+               AS training_metric,
+           COALESCE(e.loss, CASE WHEN n.which = 'best' THEN l.training_loss ELSE b.training_loss END) AS training_loss,
            CASE WHEN n.which = 'best' THEN l.validation_metric ELSE b.validation_metric END AS validation_metric,
            CASE WHEN n.which = 'best' THEN l.validation_loss ELSE b.validation_loss END AS validation_loss
       FROM best b
       LEFT JOIN named n ON n.mst_key = b.mst_key
       LEFT JOIN cerebro.learning_curve l
         ON l.run = b.run AND l.owner = b.owner AND l.model = b.model AND l.epoch = n.epoch
+      LEFT JOIN evaluated e ON e.model = b.model AND e.epoch = n.epoch
 )
 SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS model_type,
        (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h

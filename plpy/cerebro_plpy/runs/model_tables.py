@@ -184,9 +184,10 @@ def _make_info(
     texts = log.compile_params() if as_written else {}
     for key, (architecture, compiled, _) in log.configurations().items():
         outputs = reading.outputs(architecture)
-        metrics, loss = writing.metrics_type(compiled, outputs), writing.loss_type(compiled, outputs)
+        metrics = writing.metrics_type(compiled, outputs, plain=as_written)
+        loss = writing.loss_type(compiled, outputs)
         if key in texts:
-            loss, metrics = writing.as_written(texts[key], loss, metrics)
+            loss, metrics = writing.as_written(texts[key], loss, metrics, len(outputs))
         names[key] = {
             "metrics": metrics,
             "loss": loss,

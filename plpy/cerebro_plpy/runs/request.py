@@ -28,7 +28,7 @@ from . import output
 from .log import RunLog
 from .options import MODULE, choose_options
 from .place import IN_SESSION
-from .run import require_countable
+from .run import EVALUATE_TRAINING, require_countable
 
 OBJECTIVE_OPTIONS = ("objective", "direction", "keep")
 
@@ -129,6 +129,7 @@ def check(
     require_measured(chosen.get("search", {}), dataset, every)
     require_room(db, source, chosen)
     chosen["warm_start"] = bool(warm_start)
+    chosen[EVALUATE_TRAINING] = madlib
     return Request(
         source=source,
         validation=validation,

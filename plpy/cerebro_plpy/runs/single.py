@@ -25,6 +25,7 @@ from .new_run import put_on_record
 from .options import choose_options
 from .place import IN_SESSION
 from .request import Request, read_architecture, read_rows, require_epochs, require_room, say_tensorboard
+from .run import EVALUATE_TRAINING
 
 FIT = "madlib_keras_fit"
 KEY = 1  # mst_key of the only configuration
@@ -101,7 +102,7 @@ def madlib_keras_fit(
         warm_start=False,  # the weights stand for it
         name=name,
         description=description,
-        options={**chosen, "warm_start": False},
+        options={**chosen, "warm_start": False, EVALUATE_TRAINING: True},
     )
     with recorder.opened(db, own=chosen[IN_SESSION]) as session:
         run = carry_out(db, session, put_on_record(db, session, request))
