@@ -14,6 +14,7 @@ from .segment import scratch
 FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
     "data.convert": ("array_to_bytes", "bytes_to_array"),
+    "data.madlib_tables": ("convert_madlib_table",),
     "data.pack": ("pack",),
     "data.packing": (
         "madlib_training_preprocessor_dl",

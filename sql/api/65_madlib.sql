@@ -337,3 +337,22 @@ return api.madlib_load_top_k_accuracy_function(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_load_top_k_accuracy_function(text, integer) IS
 'Lists the metric top_<k>_accuracy, which is built in, in a table as MADlib has it.';
+
+CREATE OR REPLACE FUNCTION cerebro.convert_madlib_table(table_name text, packed_table text DEFAULT NULL) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.convert_madlib_table(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.convert_madlib_table(text, text) IS
+$doc$Makes a table that Apache MADlib has made usable here, and says what it did.
+
+A packed table is copied, buffer by buffer as it is, into a table of the same name; MADlib's table gets the ending _madlib.
+The summary of a model table (of madlib_keras_fit, madlib_keras_fit_multiple_model or madlib_keras_automl) gets further
+columns; the weights stay as they are. Tables of architectures and model selection tables need no conversion.
+
+- table_name: the table; its summary has the ending _summary.
+- packed_table: for a model table, the packed table that the models were trained on. It must have been converted or packed
+  here. NULL: the table that the summary names.
+
+SELECT cerebro.convert_madlib_table('iris_train_packed');
+SELECT cerebro.convert_madlib_table('iris_model');$doc$;
