@@ -46,6 +46,7 @@ FUNCTIONS = {
         "convert_array_to_bytea",
         "convert_bytea_to_real_array",
         "convert_bytea_to_smallint_array",
+        "convert_madlib_table",
     ],
     "Architectures and configurations": [
         "architecture",

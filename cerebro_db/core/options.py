@@ -18,6 +18,7 @@ from .metrics import MAX, MIN
 MODULE = "madlib_fit_multiple_model"  # the function that error messages name, unless the caller gives another
 TYPES = {int: "a whole number", bool: "true or false", str: "a text", dict: "a JSON object"}
 STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
+SESSION, WORKERS = "session", "workers"  # where a run trains
 LAST, BEST = "last", "best"  # which state of a model is kept beside its last one, and which the model tables get
 
 
@@ -211,6 +212,18 @@ _TABLE = (
         when="best, when models may overfit: the last epoch need not be the best.",
         default=LAST,
         choices=(LAST, BEST),
+    ),
+    Option(
+        name="execution",
+        type=str,
+        choices=(WORKERS, SESSION),
+        what=f"""Where the run trains. {WORKERS}: each segment has a session that the server opens to itself, all
+        segments work at the same time, and every visit is committed. {SESSION}: in your own session, one segment after
+        the other, with one trainer; nothing is committed before your transaction is, and nothing is left if it fails.
+        PostgreSQL only.""",
+        when=f"""{SESSION}, if the server allows no connections to itself. It is chosen without the option, too, for
+        packed tables that no other session sees: temporary ones, and those made in the same transaction.""",
+        unset=f"{WORKERS}, but {SESSION} for tables that only your transaction sees",
     ),
     Option(
         name="stop_when",

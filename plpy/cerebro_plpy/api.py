@@ -14,6 +14,7 @@ from .segment import scratch
 FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
     "data.convert": ("array_to_bytes", "bytes_to_array"),
+    "data.madlib_tables": ("convert_madlib_table",),
     "data.pack": ("pack",),
     "data.packing": (
         "madlib_training_preprocessor_dl",
@@ -51,6 +52,7 @@ FUNCTIONS = {
     ),
     "doctor.doctor": ("doctor",),
     "platform.machine": ("gpus_here",),
+    "runs.automl": ("madlib_keras_automl",),
     "runs.fit": ("drive", "fit_multiple_model", "resume", "submit"),
     "runs.lifecycle": ("cancel", "to_forget", "wait"),
     "runs.madlib": ("madlib_fit_multiple_model",),

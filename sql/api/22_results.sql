@@ -260,7 +260,8 @@ WITH figures AS (
        FROM cerebro.hop
       ORDER BY run, owner, model, epoch, hop DESC)
      UNION ALL
-    (SELECT DISTINCT ON (run, owner, model, epoch, dataset) run, owner, model, epoch, dataset, metrics
+    (SELECT DISTINCT ON (run, owner, model, epoch, dataset) run, owner, model, epoch,
+            CASE dataset WHEN 'training' THEN 'training, after' ELSE dataset END, metrics
        FROM cerebro.evaluation
       WHERE metrics <> '{}'  -- they are with the part that was evaluated last, and are those of all parts
       ORDER BY run, owner, model, epoch, dataset, part)
@@ -295,6 +296,13 @@ WITH figures AS (
     SELECT run, owner, model, epoch, 'validation', 'loss', NULL, validation_loss
       FROM cerebro._learning_curve
      WHERE validation_loss IS NOT NULL
+     UNION ALL
+    SELECT e.run, e.owner, e.model, e.epoch, 'training, after', 'loss', NULL, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0)
+      FROM cerebro.evaluation e
+      JOIN cerebro.run r ON r.run = e.run AND r.owner = e.owner
+     WHERE e.dataset = 'training'
+     GROUP BY e.run, e.owner, e.model, e.epoch, r.layout
+    HAVING sum(e.rows) >= (r.layout ->> 'rows')::bigint  -- all parts
 )
 SELECT t.run, t.model, m.mst_key, t.epoch, t.dataset,
        CASE WHEN t.place IS NULL THEN t.metric
@@ -320,8 +328,8 @@ COMMENT ON COLUMN cerebro.metric.model IS 'Number of the model within the run, f
 COMMENT ON COLUMN cerebro.metric.mst_key IS 'Configuration: key of its row in the model selection table.';
 COMMENT ON COLUMN cerebro.metric.epoch IS 'Number of the epoch, from 1.';
 COMMENT ON COLUMN cerebro.metric.dataset IS
-'training (measured over the epoch''s rows while training) or validation (measured after the epoch, on all parts of the '
-'validation table).';
+'training (measured over the epoch''s rows while training), validation (measured after the epoch, on all parts of the '
+'validation table), or in runs of MADlib''s functions training, after (measured after the epoch, on the training table).';
 COMMENT ON COLUMN cerebro.metric.metric IS
 'loss, or the name of the metric as Keras reports it; of a model with several outputs the output''s name comes first. A '
 'metric with several values has a row with their mean, and a row for each: f1_score[setosa] is the F1 score of a class, '

@@ -51,6 +51,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   direction (min or max: which values of the objective are better),
   keep (best: the state of each model''s best epoch is kept, and the model tables get it),
   budget (how many seconds, unit_hours, hops or configurations the run may use),
+  execution (session: the run trains in your own session, and commits nothing in between),
   stop_when (as the argument),
   search (the method that stops models which are not worth their time: docs/search.md) and
   replay (number of an earlier run whose options, seed and order of visits are used again).

@@ -275,6 +275,33 @@ COMMENT ON FUNCTION cerebro._madlib_keras_fit(
     text, text, text, integer, text, text, integer, boolean, text, integer, boolean, text, text, text) IS
 'Trains one model, as a run with one configuration; its table has one row, and its summary what MADlib''s says.';
 
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_automl(
+    source_table              text,
+    model_output_table        text,
+    model_arch_table          text,
+    model_selection_table     text,
+    model_id_list             integer[],
+    compile_params_grid       text,
+    fit_params_grid           text,
+    automl_method             text,
+    automl_params             text,
+    random_state              integer,
+    object_table              text,
+    use_gpus                  boolean,
+    validation_table          text,
+    metrics_compute_frequency integer,
+    name                      text,
+    description               text
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_keras_automl(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_automl(
+    text, text, text, text, integer[], text, text, text, text, integer, text, boolean, text, integer, text, text) IS
+'A search by MADlib''s Hyperband or hyperopt, as a run; its tables say what MADlib''s say, and the selection table has '
+'the best configuration.';
+
 CREATE OR REPLACE FUNCTION cerebro._madlib_object_table(name text, schema text) RETURNS text
 LANGUAGE plpython3u STABLE AS $py$
 @cerebro@
@@ -310,3 +337,22 @@ return api.madlib_load_top_k_accuracy_function(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_load_top_k_accuracy_function(text, integer) IS
 'Lists the metric top_<k>_accuracy, which is built in, in a table as MADlib has it.';
+
+CREATE OR REPLACE FUNCTION cerebro.convert_madlib_table(table_name text, packed_table text DEFAULT NULL) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.convert_madlib_table(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.convert_madlib_table(text, text) IS
+$doc$Makes a table that Apache MADlib has made usable here, and says what it did.
+
+A packed table is copied, buffer by buffer as it is, into a table of the same name; MADlib's table gets the ending _madlib.
+The summary of a model table (of madlib_keras_fit, madlib_keras_fit_multiple_model or madlib_keras_automl) gets further
+columns; the weights stay as they are. Tables of architectures and model selection tables need no conversion.
+
+- table_name: the table; its summary has the ending _summary.
+- packed_table: for a model table, the packed table that the models were trained on. It must have been converted or packed
+  here. NULL: the table that the summary names.
+
+SELECT cerebro.convert_madlib_table('iris_train_packed');
+SELECT cerebro.convert_madlib_table('iris_model');$doc$;

@@ -264,3 +264,27 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit() RETURNS varchar
 LANGUAGE sql STABLE AS $$
 SELECT cerebro._madlib_usage('madlib_keras_fit', NULL)
 $$;
+
+CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_automl(
+    source_table              varchar,
+    model_output_table        varchar,
+    model_arch_table          varchar,
+    model_selection_table     varchar,
+    model_id_list             integer[],
+    compile_params_grid       varchar,
+    fit_params_grid           varchar,
+    automl_method             varchar DEFAULT 'hyperband',
+    automl_params             varchar DEFAULT NULL,
+    random_state              integer DEFAULT NULL,
+    object_table              varchar DEFAULT NULL,
+    use_gpus                  boolean DEFAULT false,
+    validation_table          varchar DEFAULT NULL,
+    metrics_compute_frequency integer DEFAULT NULL,
+    name                      varchar DEFAULT NULL,
+    description               varchar DEFAULT NULL,
+    use_caching               boolean DEFAULT false
+) RETURNS void
+LANGUAGE sql AS $$
+SELECT cerebro._madlib_keras_automl($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+                                    cerebro._madlib_object_table($11, '@extschema@'), $12, $13, $14, $15, $16)
+$$;

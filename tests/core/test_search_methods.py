@@ -161,6 +161,17 @@ def test_hyperband_has_brackets_from_many_short_models_to_few_long_ones() -> Non
     assert [(bracket.size, bracket.rungs) for bracket in small.brackets()] == [(6, (1, 3)), (3, (3,)), (2, ())]
 
 
+def test_planned_brackets_end_where_they_are_planned_to_end() -> None:
+    brackets = [[9, [1, 4, 13]], [3, [3, 12]], [3, [9]]]
+    policy = methods.policy_of({"name": methods.PLANNED, "brackets": brackets, "reduction": 3}, 13, 15)
+    done = Simulation(policy, loss, 13, fixed=RATES[:15]).run()
+    assert lengths(done) == {13: 1, 12: 1, 9: 3, 4: 2, 3: 2, 1: 6}
+    trained = {model: len(done.history.epochs(model)) for model in done.history.models}
+    assert max(list(trained)[:9], key=lambda model: trained[model]) == 9  # its rate is the best of these nine
+    reasons = {done.history.decision(model, trained[model]).reason for model in list(trained)[12:]}  # type: ignore[union-attr]
+    assert reasons == {"the last round of its bracket ends after epoch 9"}
+
+
 def test_hyperband_trains_less_than_all() -> None:
     done = Simulation(search("hyperband", 64), loss, 9).run()
     assert len(done.history.models) == 64 and done.units < 64 * 9 / 2

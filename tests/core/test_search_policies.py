@@ -80,6 +80,7 @@ POLICIES = [
     proposing("hyperband", reduction=2),
     proposing("median", min_models=2),
     proposing("pbt", 6),
+    methods.policy_of({"name": methods.PLANNED, "brackets": [[3, [1, EPOCHS]], [3, [2]]], "reduction": 3}, EPOCHS, 6),
 ]
 SEGMENTS = 3
 MOST_MODELS = 200  # that a policy may make of 6

@@ -173,7 +173,7 @@ def transaction(bench: Lab) -> Iterator[Any]:
 
 def test_a_table_of_this_very_transaction(bench: Lab, transaction: Any) -> None:
     run(transaction, "SELECT training_preprocessor_dl('flowers', 'fresh', 'species', 'sl, sw, pl, pw', segments => 2)")
-    error = refused(bench, *fit(source="fresh"), on=transaction)
+    error = refused(bench, *fit(source="fresh", options={"execution": "workers"}), on=transaction)
     assert (error.pgcode, "commit" in error.diag.message_hint.lower()) == ("55000", True)
 
 
@@ -181,7 +181,7 @@ def test_a_table_packed_anew_in_this_transaction(bench: Lab, transaction: Any) -
     """Worker sessions would see the old table."""
     run(transaction, "DROP TABLE val, val_summary")
     run(transaction, "SELECT training_preprocessor_dl('garden', 'val', 'species', 'sl, sw, pl, pw', segments => 2)")
-    error = refused(bench, *fit(validation_table="val"), on=transaction)
+    error = refused(bench, *fit(validation_table="val", options={"execution": "workers"}), on=transaction)
     assert (error.pgcode, "'val'" in error.diag.message_primary) == ("55000", True)
 
 
@@ -200,7 +200,7 @@ def test_a_temporary_table(bench: Lab) -> None:
     with contextlib.closing(bench.connect()) as connection:
         run(connection, "CREATE TEMP TABLE passing AS TABLE train")
         run(connection, "CREATE TEMP TABLE passing_summary AS TABLE train_summary")
-        error = refused(bench, *fit(source="passing"), on=connection)
+        error = refused(bench, *fit(source="passing", options={"execution": "workers"}), on=connection)
     assert (error.pgcode, "temporary" in str(error)) == ("0A000", True)
 
 

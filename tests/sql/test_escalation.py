@@ -698,7 +698,8 @@ def test_a_temporary_table_does_not_stand_in_for_a_real_one(alice: User) -> None
             " CREATE TEMP TABLE packed_summary AS SELECT * FROM packed_summary"
         )
         with pytest.raises(errors.FeatureNotSupported, match="temporary"):
-            cursor.execute("SELECT cerebro.madlib_fit_multiple_model('packed', 'm2', 'mst', 1)")
+            workers = """options => '{"execution": "workers"}'"""
+            cursor.execute(f"SELECT cerebro.madlib_fit_multiple_model('packed', 'm2', 'mst', 1, {workers})")
         for name in ("pg_roles", "pg_auth_members", "pg_class", "run", "runs"):
             cursor.execute(f"CREATE TEMP TABLE {name} (x int)")
         cursor.execute("SELECT found FROM cerebro.doctor(1) WHERE check_name = 'login'")

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 from psycopg2 import errors
-from sklearn.datasets import load_iris
 
 from cerebro_db.core.madlib.functions import FUNCTIONS, Function
-from cerebro_db.core.madlib.tables import TABLES
 from cerebro_db.embedded.database import equip
 from cerebro_db.embedded.extension import Sources
 from tests.conftest import connect
 from tests.sql.lab import Lab, run
+from tests.sql.madlib_lab import iris_data, kinds, psql, require_columns
 from tests.sql.users import town
 
-SCRIPTS = Path(__file__).with_name("madlib_scripts")
 INSTALLED = [one for one in FUNCTIONS if one.installed]
 CATALOG = """
 SELECT p.proname::text, p.proretset, pg_catalog.format_type(p.prorettype, NULL), p.prokind = 'a',
@@ -34,11 +28,6 @@ SELECT p.proname::text, p.proretset, pg_catalog.format_type(p.prorettype, NULL),
 
 
 # -- the catalog -----------------------------------------------------------------------------------------------
-
-
-def kinds(lab: Lab, names: list[str]) -> list[str]:
-    """The names of types as the catalog writes them."""
-    return [lab.value("SELECT pg_catalog.format_type(to_regtype(%s), NULL)", name.lower()) for name in names]
 
 
 def values(lab: Lab, arguments: list[tuple[str, str | None]]) -> list[Any]:
@@ -129,24 +118,9 @@ def test_it_comes_along_when_the_extension_is_recreated(fresh_database: str) -> 
 # -- a script ----------------------------------------------------------------------------------------------------
 
 
-def psql(lab: Lab, script: str) -> str:
-    """What psql prints; it stops at the first error."""
-    program = shutil.which("psql")
-    if program is None:
-        pytest.skip("no psql here")
-    done = subprocess.run(
-        [program, "-X", "-v", "ON_ERROR_STOP=1", "-f", str(SCRIPTS / script), lab.dsn],
-        capture_output=True, text=True, timeout=300, env={"PGOPTIONS": f"-c search_path={lab.schema},public"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def iris(madlib: Lab) -> Lab:
-    data = load_iris()
-    rows = [(i, data.data[i].tolist(), f"Iris-{data.target_names[data.target[i]]}") for i in range(len(data.target))]
-    madlib.table("iris_data", {"id": "int", "attributes": "float8[]", "class_text": "varchar"}, rows)
+    iris_data(madlib)
     psql(madlib, "iris_fit_multiple.sql")
     psql(madlib, "iris_fit.sql")
     return madlib
@@ -189,15 +163,7 @@ def test_a_table_has_madlibs_columns(iris: Lab, made_by: str, name: str, table: 
             iris("SELECT madlib.gpu_configuration('gpus_3', 'amd')")
     if table == "madlib.listed":
         iris("SELECT madlib.load_top_k_accuracy_function('listed', 3)")
-    (documented,) = [one for one in TABLES if (one.made_by, one.name) == (made_by, name)]
-    meant = {"<input>": "attributes", "<output>": "class_text", "<label>": "varchar", "<id>": "id", "<id type>": "int"}
-    wanted = [
-        tuple(re.sub(r"<[^>]+>", lambda found: meant[found[0]], part) for part in one) for one in documented.types
-    ]
-    wanted = list(zip((column for column, _ in wanted), kinds(iris, [kind for _, kind in wanted])))
-    found = shape(iris, table)
-    assert found[: len(wanted)] == wanted
-    assert [column for column, _ in found[len(wanted) :]] == re.findall(r"\w+", documented.more)
+    require_columns(iris, made_by, name, table)
 
 
 def test_the_script_has_learned_something(iris: Lab) -> None:
@@ -233,6 +199,58 @@ def test_a_single_model(iris: Lab) -> None:
     started = iris.value("SELECT training_loss_final FROM iris_model_summary")
     assert iris.value("SELECT training_loss_final FROM iris_model_transfer_summary") == pytest.approx(started, abs=0.1)
     assert iris("SELECT to_regclass('iris_model_info'), to_regclass('iris_model_run')") == [(None, None)]
+
+
+def test_training_metrics_are_those_of_an_evaluation_after_the_last_iteration(iris: Lab) -> None:
+    figures = "training_loss_final, training_metrics_final, training_loss, training_metrics, metrics_iters"
+    for model, key, figures_of in (
+        ("iris_model", "NULL", f"SELECT {figures} FROM iris_model_summary"),
+        (
+            "iris_multi_model",
+            1,
+            f"SELECT {figures} FROM iris_multi_model_info, iris_multi_model_summary WHERE mst_key = 1",
+        ),
+    ):
+        iris(f"SELECT madlib.madlib_keras_evaluate('{model}', 'iris_train_packed', '{model}_judged', FALSE, {key})")
+        ((loss, metric, losses, metrics, iterations),) = iris(figures_of)
+        assert [(loss, metric)] == [
+            pytest.approx(row, abs=1e-5) for row in iris(f"SELECT loss, metric FROM {model}_judged")
+        ]
+        assert (losses[-1], metrics[-1]) == (loss, metric) and len(losses) == len(metrics) == len(iterations) == 2
+
+
+def test_two_inputs_and_two_outputs(iris: Lab) -> None:
+    """In one transaction, where rows that are not committed can be trained."""
+    psql(iris, "multi_io.sql", *(() if iris.greenplum else ("-1",)))
+    assert iris("SELECT dependent_varname, independent_varname, num_classes, metrics_type, class_text_class_values,"
+                " length_class_values FROM io_model_summary") == [
+        (["class_text", "length"], ["sepal", "petal"], [3, 2], ["accuracy"],
+         ["Iris-setosa", "Iris-versicolor", "Iris-virginica"], ["long", "short"])
+    ]  # fmt: skip
+    judged, told = iris("SELECT loss FROM io_judged"), iris("SELECT training_loss_final FROM io_model_summary")
+    assert judged[0][0] == pytest.approx(told[0][0], abs=1e-5)
+    assert iris("SELECT class_name, count(*) FROM io_said GROUP BY 1 ORDER BY 1") == [
+        ("class_text", 30),
+        ("length", 30),
+    ]
+    right = "SELECT count(*) FROM io_said s JOIN iris_io_test t USING (id) WHERE class_value = CASE class_name"
+    assert iris.value(f"{right} WHEN 'length' THEN length ELSE class_text END") >= 42
+
+
+def test_custom_functions(iris: Lab) -> None:
+    try:
+        psql(iris, "custom_functions.sql")
+    finally:
+        iris("DROP TABLE IF EXISTS madlib.custom_function_table; DELETE FROM cerebro.custom_function")
+    assert iris("SELECT object_table FROM mst_custom_summary") == [("madlib.custom_function_table",)]
+    measured = "array_agg(DISTINCT metrics_type[1] ORDER BY metrics_type[1])"
+    assert iris(f"SELECT loss_type, {measured}, count(*) FROM custom_models_info GROUP BY 1") == [
+        ("squared_error@1", ["rmse@1", "top_2_accuracy"], 4)
+    ]
+    assert iris.value("SELECT max(training_loss_final) FROM custom_models_info") < 0.9
+    assert iris("SELECT loss > 0, metric BETWEEN 0 AND 1, loss_type FROM custom_judged") == [
+        (True, True, "squared_error@1")
+    ]
 
 
 FIT = "SELECT madlib.madlib_keras_fit({}, {}, 'model_arch_library', {}, {}, 'batch_size=8', {}{})"

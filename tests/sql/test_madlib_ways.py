@@ -143,8 +143,15 @@ def test_the_tables_of_a_fit_say_what_was_written(things: Lab) -> None:
     things("SELECT madlib.madlib_keras_predict('out_w', 'things', 'id', 'x', 'said', 'prob', FALSE, 1)")
     assert things("SELECT count(*), count(class_value), count(DISTINCT class_value) FROM said") == [(68, 51, 3)]
     things("SELECT madlib.madlib_keras_evaluate('out_w', 'written', 'judged', FALSE, 1)")
-    final = things.value("SELECT validation_loss_final FROM out_w_info")
-    assert things.value("SELECT loss FROM judged") == pytest.approx(final, abs=1e-5)
+    # The validation table is the training table here, and both are evaluated after the last iteration.
+    ((final, trained, metric),) = things("SELECT validation_loss_final, training_loss_final, training_metrics_final"
+                                         " FROM out_w_info")  # fmt: skip
+    assert things.value("SELECT loss FROM judged") == pytest.approx(final, abs=1e-5) == pytest.approx(trained, abs=1e-5)
+    assert things.value("SELECT metric FROM judged") == pytest.approx(metric, abs=1e-5)
+    run = things.value("SELECT run FROM out_w_summary")
+    measured = "SELECT dataset, value FROM cerebro.metric WHERE run = %s AND metric = 'loss' AND epoch = 1"
+    found = dict(things(measured, run))
+    assert found["training, after"] == pytest.approx(trained, abs=1e-6) != pytest.approx(found["training"], abs=1e-4)
 
 
 SQUARED = "def squared_error(y_true, y_pred):\n    return ops.sum((y_true - y_pred) ** 2, axis=-1)"

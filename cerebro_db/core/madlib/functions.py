@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 
 SAME = "As in MADlib."
-NOT_YET = "Not there."
 
 _DEFAULT = re.compile(r"\s+DEFAULT\s+", re.IGNORECASE)
 
@@ -111,6 +110,10 @@ ONE_MODEL = (
 )
 OWN_MODEL = (
     "As in MADlib, which fails for a pred_type that is a number. dependent_count is taken from the architecture."
+)
+SEARCHED = (
+    "As in MADlib, on PostgreSQL, too, and as a run that can be followed and resumed. Configurations of all brackets"
+    " train at the same time. use_caching has no effect, because rows are always cached."
 )
 REGISTERED = (
     "For cerebro_admin. The object is the source text of the function, as UTF-8. Pickled objects are refused, because"
@@ -230,7 +233,7 @@ FUNCTIONS: tuple[Function, ...] = (
         )
     ),
     *_help(TRAINING, "madlib_keras_predict_byom"),
-    Function(SEARCHING, "madlib_keras_automl", AUTOML, "VOID", NOT_YET, installed=False),
+    Function(SEARCHING, "madlib_keras_automl", AUTOML, "VOID", SEARCHED),
     Function(
         SEARCHING,
         "hyperband_schedule",

@@ -34,6 +34,10 @@ PACKED = (
     " distribution_rules TEXT, __internal_gpu_config__ TEXT"
 )
 KEY = "MADlib has __dist_key__ on Greenplum only."
+INFO = (
+    "mst_key INTEGER, model_id INTEGER, compile_params TEXT, fit_params TEXT, model_type TEXT, model_size DOUBLE"
+    f" PRECISION, metrics_elapsed_time DOUBLE PRECISION[], metrics_type TEXT[], loss_type TEXT, {METRICS}"
+)
 LARGE = "Models above 500 MB have NULL as model_weights, and their weights in a table with the ending _weights."
 PACKED_HERE = (
     "On Greenplum, distribution_rules and __internal_gpu_config__ are INTEGER[] if only some segments are used."
@@ -109,8 +113,7 @@ TABLES = (
     Table(
         "madlib_keras_fit_multiple_model",
         "model_output_table_info",
-        "mst_key INTEGER, model_id INTEGER, compile_params TEXT, fit_params TEXT, model_type TEXT, model_size DOUBLE"
-        f" PRECISION, metrics_elapsed_time DOUBLE PRECISION[], metrics_type TEXT[], loss_type TEXT, {METRICS}",
+        INFO,
         "status, reason, which, epoch",
         "A configuration that failed has a row, too; reason says why. which and epoch say which state the model has.",
     ),
@@ -140,6 +143,41 @@ TABLES = (
         "output_table",
         "<id> <id type>, class_name TEXT, class_value TEXT, prob DOUBLE PRECISION, rank INTEGER",
         here="Without rank for the pred_type response.",
+    ),
+    Table(
+        "madlib_keras_automl",
+        "model_output_table",
+        "mst_key INTEGER, model_weights BYTEA, model_arch JSON, __dist_key__ INTEGER",
+        here=LARGE,
+    ),
+    Table(
+        "madlib_keras_automl",
+        "model_output_table_info",
+        f"{INFO}, metrics_iters INTEGER[], s INTEGER, i INTEGER",
+        "status, reason, which, epoch",
+        "s and i (bracket and last round) with hyperband only. A configuration that failed has a row, too.",
+    ),
+    Table(
+        "madlib_keras_automl",
+        "model_output_table_summary",
+        "source_table TEXT, validation_table TEXT, model TEXT, model_info TEXT, dependent_varname TEXT[],"
+        " independent_varname TEXT[], model_arch_table TEXT, model_selection_table TEXT, automl_method TEXT,"
+        " automl_params TEXT, random_state TEXT, object_table TEXT, use_gpus BOOLEAN, metrics_compute_frequency"
+        " INTEGER, name TEXT, description TEXT, start_training_time TIMESTAMP, end_training_time TIMESTAMP,"
+        " madlib_version TEXT, num_classes INTEGER[], <output>_class_values <label>[], dependent_vartype TEXT[],"
+        " normalizing_const REAL",
+        "run, seed, layout, objective, direction, which",
+    ),
+    Table(
+        "madlib_keras_automl",
+        "model_selection_table",
+        "mst_key INTEGER, model_id INTEGER, compile_params TEXT, fit_params TEXT",
+        here="The best configuration.",
+    ),
+    Table(
+        "madlib_keras_automl",
+        "model_selection_table_summary",
+        "model_arch_table VARCHAR, object_table VARCHAR",
     ),
     Table("hyperband_schedule", "schedule_table", "s INTEGER, i INTEGER, n_i INTEGER, r_i INTEGER"),
     Table("gpu_configuration", "output_table", "hostname TEXT, gpu_descr TEXT"),

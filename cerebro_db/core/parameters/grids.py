@@ -166,18 +166,34 @@ def _grid_rows(
         if dimension.distribution is not None:
             raise InvalidArgument("DL: Cannot search from a distribution with grid search")
 
-    def points(space: list[Dimension]) -> Iterator[dict[str, Any]]:
-        names = [dimension.name for dimension in space]
-        for values in itertools.product(*(dimension.values for dimension in space)):
-            yield dict(zip(names, values))
-
     size = _points(archs, spaces, fits)
     if size > MOST_ROWS:
         raise InvalidArgument(f"the grid has {size} configurations; the limit is {MOST_ROWS} in one call")
-    named = [templates.named(model_id, point) for model_id in ids for point in points(archs[model_id])]
-    compiles = [compile_text(point) for space in spaces for point in points(space)]
-    rows = itertools.product(named, compiles, [fit_text(point) for point in points(fits)])
+    named = [templates.named(model_id, point) for model_id in ids for point in _of_space(archs[model_id])]
+    compiles = [compile_text(point) for space in spaces for point in _of_space(space)]
+    rows = itertools.product(named, compiles, [fit_text(point) for point in _of_space(fits)])
     return [row for row in dict.fromkeys(rows) if row not in existing]
+
+
+def points(compile_grid: str | None, fit_grid: str | None, architectures: int) -> int | None:
+    """How many configurations the grids have with so many architectures; None: distributions have any number.
+
+    Above MOST_ROWS it is the number of points, of which several may be the same configuration.
+    """
+    spaces, fits = compile_spaces(compile_grid, "compile_params_dict"), fit_space(fit_grid, "fit_params_dict")
+    if any(one.distribution is not None for one in itertools.chain(fits, *spaces)):
+        return None
+    most = _points(dict.fromkeys(range(architectures), []), spaces, fits)
+    if most > MOST_ROWS:
+        return most
+    compiles = {compile_text(point) for space in spaces for point in _of_space(space)}
+    return architectures * len(compiles) * len({fit_text(point) for point in _of_space(fits)})
+
+
+def _of_space(space: list[Dimension]) -> Iterator[dict[str, Any]]:
+    names = [dimension.name for dimension in space]
+    for values in itertools.product(*(dimension.values for dimension in space)):
+        yield dict(zip(names, values))
 
 
 def _points(archs: Archs, spaces: list[list[Dimension]], fits: list[Dimension]) -> int:

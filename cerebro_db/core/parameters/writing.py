@@ -43,9 +43,12 @@ def fit_text(point: dict[str, Any]) -> str:
     return ",".join(f"{key}={_literal(value)}" for key, value in point.items())
 
 
-def metrics_type(compiled: dict[str, Any], outputs: list[str]) -> list[str] | None:
-    """The metrics of canonical compile parameters, one text each; of a model with several outputs OUTPUT: METRIC."""
-    return _by_output(compiled.get("metrics"), outputs) or None
+def metrics_type(compiled: dict[str, Any], outputs: list[str], *, plain: bool = False) -> list[str] | None:
+    """The metrics of canonical compile parameters, one text each; of a model with several outputs OUTPUT: METRIC.
+
+    ``plain``: without the outputs.
+    """
+    return _by_output(compiled.get("metrics"), outputs, plain) or None
 
 
 def loss_type(compiled: dict[str, Any], outputs: list[str]) -> str:
@@ -53,10 +56,11 @@ def loss_type(compiled: dict[str, Any], outputs: list[str]) -> str:
     return ", ".join(_by_output(compiled["loss"], outputs))
 
 
-def as_written(text: str, loss: str, metrics: list[str] | None) -> tuple[str, list[str] | None]:
+def as_written(text: str, loss: str, metrics: list[str] | None, outputs: int = 1) -> tuple[str, list[str] | None]:
     """Loss and metrics of a configuration by the names in its compile parameters (``ce``), where they are plain names.
 
     ``loss`` and ``metrics`` are their canonical names.  A custom function keeps its version.
+    Metrics that were given once for all ``outputs`` are named once.
     """
     given = params.read(text, "compile_params")
 
@@ -65,16 +69,16 @@ def as_written(text: str, loss: str, metrics: list[str] | None) -> tuple[str, li
         return str(written) if plain else canonical
 
     listed = given.get("metrics")
-    if isinstance(listed, list) and metrics and len(listed) == len(metrics):
+    if isinstance(listed, list) and metrics and len(metrics) in (len(listed), len(listed) * outputs):
         metrics = [kept(written, canonical) for written, canonical in zip(listed, metrics)]
     return kept(given.get("loss"), loss), metrics
 
 
-def _by_output(given: Any, outputs: list[str]) -> list[str]:
+def _by_output(given: Any, outputs: list[str], plain: bool = False) -> list[str]:
     if isinstance(given, list) and len(given) == len(outputs) > 1:
         given = dict(zip(outputs, given))
     if isinstance(given, dict) and "class_name" not in given:
-        prefix = "{}: " if len(outputs) > 1 else ""
+        prefix = "{}: " if len(outputs) > 1 and not plain else ""
         return [prefix.format(output) + _function(one) for output, its in given.items() for one in _flat(its)]
     return [_function(one) for one in _flat(given)]
 

@@ -59,6 +59,7 @@ class Plan:
     # Data set -> for each part of it that has rows, the segment that evaluates it.
     evaluations: dict[str, dict[int, int]] = field(default_factory=dict)
     evaluate_every: int = 0  # epochs; 0: only after the last
+    evaluate_after: frozenset[int] = frozenset()  # further epochs after which models are evaluated
     most_fused: int = 1  # how many models may train in one pass
     series_seconds: float = 0.0  # how long the units of one order may take in all; 0: one order per unit
 
@@ -93,4 +94,5 @@ class Plan:
         return order if one.visits is None else [segment for segment in order if segment in one.visits]
 
     def evaluates_after(self, epoch: int) -> bool:
-        return epoch == self.epochs or (self.evaluate_every > 0 and epoch % self.evaluate_every == 0)
+        every = self.evaluate_every > 0 and epoch % self.evaluate_every == 0
+        return every or epoch == self.epochs or epoch in self.evaluate_after

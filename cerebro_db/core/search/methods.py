@@ -21,6 +21,7 @@ from .median import MedianStopping
 from .never_stop import NeverStop
 from .patience import Patience
 from .pbt import PopulationBased
+from .planned_brackets import PlannedBrackets
 from .policy import Policy
 from .proposing import Proposing, Sampler
 from .random_search import RandomSearch
@@ -86,6 +87,7 @@ POPULATIONS: dict[str, tuple[Parameter, ...]] = {
     ),
 }
 METHODS = {**SAMPLING, **STOPPING, **POPULATIONS}
+PLANNED = "brackets"  # the method of a run whose caller has planned its brackets; users cannot name it
 NEEDS_OPTUNA = ("tpe",)
 
 
@@ -183,6 +185,8 @@ def policy_of(
 
 
 def _stopping(name: str, given: Mapping[str, Any], epochs: int, configurations: int) -> Policy:
+    if name == PLANNED:
+        return PlannedBrackets(epochs, configurations, reduction=given["reduction"], planned=given["brackets"])
     if name in ("asha", "halving", "hyperband"):
         made: Policy = {"asha": Asha, "halving": Halving, "hyperband": Hyperband}[name](epochs, configurations, **given)
         return made

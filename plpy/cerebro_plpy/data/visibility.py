@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.errors import Unsupported, WrongState
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 def require_committed(recorder: Session, packed_tables: Iterable[Packed], module: str) -> None:
     """Refuse tables that the caller has made or changed in a transaction that is still open."""
     for data in packed_tables:
+        if data.relation.temporary:
+            raise Unsupported(
+                f"{module} error: '{data.relation.text}' is a temporary table, which worker sessions cannot see.",
+                hint="Pack into an ordinary table.",
+            )
         seen = recorder.run("SELECT to_regclass(%s)::oid", (data.relation.sql,))[0][0]
         layout = None
         if seen == data.relation.oid:
@@ -28,6 +33,23 @@ def require_committed(recorder: Session, packed_tables: Iterable[Packed], module
                 " committed, so worker sessions cannot see it.",
                 hint="COMMIT first, then call it again.",
             )
+
+
+def seen_only_here(db: Database, packed_tables: Sequence[Packed]) -> list[str]:
+    """Those of the tables that only this transaction sees as they are: temporary ones, and new or changed ones."""
+    changed = """
+        SELECT txid_current_if_assigned() IS NOT NULL AND EXISTS (
+            SELECT FROM pg_catalog.pg_class c
+             WHERE (c.oid = $1::oid OR c.oid IN (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = $1::oid))
+               AND (age(c.xmin) <= 0
+                    OR pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)
+                       + pg_stat_get_xact_tuples_deleted(c.oid) > 0))
+    """
+    return [
+        data.relation.text
+        for data in packed_tables
+        if data.relation.temporary or db.value(changed, ("bigint",), data.relation.oid)
+    ]
 
 
 def refuse_transaction(db: Database, module: str) -> None:

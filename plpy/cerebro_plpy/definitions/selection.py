@@ -47,7 +47,7 @@ def _load(
     arch = relations.filled(db, model_arch_table, LOAD, argument="model_arch_table")
     objects = custom_functions.require_table(db, object_table, LOAD)
     name = relations.new(db, model_selection_table, LOAD, ("_summary",), argument="model_selection_table")
-    ids = _model_ids(db, arch, model_id_list, LOAD)
+    ids = model_ids(db, arch, model_id_list, LOAD)
     rows = grids.cross_product(
         ids,
         _texts(compile_params_list),
@@ -90,7 +90,7 @@ def _generate(
 ) -> None:
     arch = relations.filled(db, model_arch_table, GENERATE, argument="model_arch_table")
     objects = custom_functions.require_table(db, object_table, GENERATE)
-    ids = _model_ids(db, arch, model_id_list, GENERATE)
+    ids = model_ids(db, arch, model_id_list, GENERATE)
     table = _existing(db, model_selection_table, arch, needs_summary=not madlib)
     known: list[Row] = []
     if table is not None:
@@ -128,7 +128,7 @@ def _generate(
 # -- arguments -----------------------------------------------------------------------------------------
 
 
-def _model_ids(db: Database, arch: Relation, given: list[int | None] | None, module: str) -> list[int]:
+def model_ids(db: Database, arch: Relation, given: list[int | None] | None, module: str) -> list[int]:
     ids = sorted({number for number in given or [] if number is not None})
     if not ids or len(ids) < len(set(given or [])):
         raise InvalidArgument(f"{module} error: model_id_list cannot be empty, NULL or hold a NULL.")

@@ -46,7 +46,7 @@ def carry_out(
             search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
             search.begin()
             engine_choice.choose(run, log)
-            team = call.enter_context(kept_teams.team_for(db, run.dist_keys, run.options, attention))
+            team = call.enter_context(kept_teams.team_for(db, run.dist_keys, run.options, attention, own=recorder.own))
         except BaseException as error:
             record_end(recorder, log, error)
             raise

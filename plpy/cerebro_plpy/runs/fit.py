@@ -10,7 +10,7 @@ import psycopg2
 from cerebro_db.core.errors import CerebroError, InvalidArgument, SegmentLost
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import Name
-from cerebro_db.core.options import BEST
+from cerebro_db.core.options import BEST, SESSION
 
 from ..data import visibility
 from ..database import locks, relations
@@ -24,6 +24,7 @@ from .log import RunLog
 from .model_tables import Written
 from .new_run import put_on_record
 from .options import MODULE
+from .place import IN_SESSION
 from .request import Request, check
 from .run import Run
 
@@ -36,7 +37,7 @@ def fit_multiple_model(db: Database, *arguments: Any) -> int:
 
 def run_request(db: Database, request: Request, written: Written | None = None) -> int:
     """``written``: the model tables are MADlib's, and their summary has these names of tables."""
-    with recorder.opened(db) as session:
+    with recorder.opened(db, own=request.options[IN_SESSION]) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
         run = carry_out(db, session, run_id)
@@ -57,6 +58,11 @@ def submit_request(db: Database, request: Request) -> int:
             f"'{request.output}' would be a temporary table of the session that drives the run.",
             hint="Give the name of an ordinary table.",
         )
+    if request.options[IN_SESSION]:
+        raise InvalidArgument(
+            f"{MODULE} error: a run that trains in your own session cannot be left to another one.",
+            hint="COMMIT the packed tables first and leave the option 'execution' out; or call cerebro.fit().",
+        )
     with recorder.opened(db) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
@@ -73,7 +79,8 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
         RunLog.of_caller(db, run_id).require_own()
         background.start(db, run_id, epochs, bool(retry_failed))
         return run_id
-    with recorder.opened(db) as session:
+    own = (RunLog.of_caller(db, run_id).options() or {}).get("execution") == SESSION
+    with recorder.opened(db, own=own) as session:
         output.require_place(db, RunLog.of(session, run_id).load())
         _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
     return run_id

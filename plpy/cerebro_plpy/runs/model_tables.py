@@ -25,21 +25,33 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..platform.base import Platform
-from . import state_tables
+from . import automl_tables, state_tables
+from .automl_tables import AutoML
 from .log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord
 from .run import no_such_run
 
 MODULE = "materialize"
 Written = Mapping[str, Optional[str]]  # column of the summary -> the name of a table as the user wrote it
-INFO_COLUMNS = """
-    mst_key integer PRIMARY KEY, model_id integer, compile_params text, fit_params text, model_type text,
-    model_size double precision, metrics_elapsed_time double precision[], metrics_type text[], loss_type text,
-    training_metrics_final double precision, training_loss_final double precision,
-    training_metrics double precision[], training_loss double precision[],
-    validation_metrics_final double precision, validation_loss_final double precision,
-    validation_metrics double precision[], validation_loss double precision[],
-    status text, reason text, which text, epoch integer
-"""
+INFO_COLUMNS = {
+    "mst_key": "integer PRIMARY KEY",
+    "model_id": "integer",
+    "compile_params": "text",
+    "fit_params": "text",
+    "model_type": "text",
+    "model_size": "double precision",
+    "metrics_elapsed_time": "double precision[]",
+    "metrics_type": "text[]",
+    "loss_type": "text",
+    "training_metrics_final": "double precision",
+    "training_loss_final": "double precision",
+    "training_metrics": "double precision[]",
+    "training_loss": "double precision[]",
+    "validation_metrics_final": "double precision",
+    "validation_loss_final": "double precision",
+    "validation_metrics": "double precision[]",
+    "validation_loss": "double precision[]",
+}
+OWN_INFO_COLUMNS = {"status": "text", "reason": "text", "which": "text", "epoch": "integer"}  # after those of MADlib
 
 
 @entry
@@ -96,20 +108,30 @@ def materialize(
             f" {run['options']['objective']} yet: the table has the last state"
         )
     here = platform.of(db)
+    searched = automl_tables.of_options(run["options"])
+    if searched is not None:
+        own = str(name) == run["model_table"]  # else the caller of materialize has named another one
+        written = {key: text for key, text in searched.written.items() if own or key not in ("model", "model_info")}
     if replace:
         for ending in ("_weights", "_info", "_summary", ""):
             old = relations.find(db, name.suffixed(ending))
             if old is not None:
                 db.patiently(f"DROP TABLE {old.sql}")
-    _make_models(db, here, run, states, name)
-    _make_info(db, here, run, states, name.suffixed("_info"), as_written=written is not None)
-    _make_summary(db, here, run, name, which, written or {})
+    _make_models(db, here, run, states, name, keyed=searched is not None)
+    _make_info(db, here, run, states, name.suffixed("_info"), searched, as_written=written is not None)
+    _make_summary(db, here, run, name, which, searched, written or {})
+    if searched is not None:
+        automl_tables.make_selection(db, run_id, run["arch_table"], searched, replace=replace)
 
 
-def _make_models(db: Database, here: Platform, run: dict[str, Any], states: list[StateOnRecord], name: Name) -> None:
+def _make_models(
+    db: Database, here: Platform, run: dict[str, Any], states: list[StateOnRecord], name: Name, *, keyed: bool
+) -> None:
+    """``keyed``: the table has a primary key.  On Greenplum it is distributed by it, then."""
+    key, spread = ("integer PRIMARY KEY", "mst_key") if keyed else ("integer", "__dist_key__")
     db.execute(
-        f"CREATE TABLE {name.sql} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)"
-        f" {here.distributed_by('__dist_key__')}"
+        f"CREATE TABLE {name.sql} (mst_key {key}, model_weights bytea, model_arch json, __dist_key__ integer)"
+        f" {here.distributed_by(spread)}"
     )
     db.execute(f"ALTER TABLE {name.sql} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
     chunks, changed = None, []
@@ -148,24 +170,36 @@ def _make_models(db: Database, here: Platform, run: dict[str, Any], states: list
 
 
 def _make_info(
-    db: Database, here: Platform, run: dict[str, Any], states: list[StateOnRecord], name: Name, *, as_written: bool
+    db: Database,
+    here: Platform,
+    run: dict[str, Any],
+    states: list[StateOnRecord],
+    name: Name,
+    searched: AutoML | None,
+    *,
+    as_written: bool,
 ) -> None:
     names, of_key = {}, {state.mst_key: state for state in states}
     log = RunLog.of_caller(db, run["run"])
     texts = log.compile_params() if as_written else {}
     for key, (architecture, compiled, _) in log.configurations().items():
         outputs = reading.outputs(architecture)
-        metrics, loss = writing.metrics_type(compiled, outputs), writing.loss_type(compiled, outputs)
+        metrics = writing.metrics_type(compiled, outputs, plain=as_written)
+        loss = writing.loss_type(compiled, outputs)
         if key in texts:
-            loss, metrics = writing.as_written(texts[key], loss, metrics)
+            loss, metrics = writing.as_written(texts[key], loss, metrics, len(outputs))
         names[key] = {
             "metrics": metrics,
             "loss": loss,
             **({"which": of_key[key].which, "epoch": of_key[key].epoch} if key in of_key else {}),
         }
-    db.execute(f"CREATE TABLE {name.sql} ({INFO_COLUMNS}) {here.distributed_by('mst_key')}")
+        if searched is not None:
+            names[key].update(searched.told(key, of_key[key].epoch if key in of_key else 0))
+    columns = {**INFO_COLUMNS, **(searched.info_columns if searched is not None else {}), **OWN_INFO_COLUMNS}
+    defined = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+    db.execute(f"CREATE TABLE {name.sql} ({defined}) {here.distributed_by('mst_key')}")
     db.execute(
-        f"INSERT INTO {name.sql} {MODEL_INFO}",
+        f"INSERT INTO {name.sql} SELECT {', '.join(columns)} FROM ({MODEL_INFO}) AS told",
         ("bigint", "timestamptz", "integer", "integer", "text"),
         run["run"],
         run["started_at"],
@@ -175,7 +209,15 @@ def _make_info(
     )
 
 
-def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name, which: str, written: Written) -> None:
+def _make_summary(
+    db: Database,
+    here: Platform,
+    run: dict[str, Any],
+    name: Name,
+    which: str,
+    searched: AutoML | None,
+    written: Written,
+) -> None:
     """One row, MADlib's columns; the class values have the type that their column has."""
     summary = json.loads(run["source_summary"])
     optimised = objective.of_options(run["options"], run["validation_table"] is not None)
@@ -212,6 +254,8 @@ def _make_summary(db: Database, here: Platform, run: dict[str, Any], name: Name,
         ("direction", "text", optimised.direction),
         ("which", "text", which),
     ]
+    if searched is not None:
+        columns = searched.summary(columns)
     columns = [(column, kind, written.get(column, value)) for column, kind, value in columns]
     # Class values travel as text; the database converts them to their own type.
     sent = ["text[]" if column.endswith("_class_values") else kind for column, kind, _ in columns]

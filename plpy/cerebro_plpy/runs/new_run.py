@@ -23,7 +23,8 @@ from .request import Request
 
 def put_on_record(db: Database, recorder: Session, request: Request) -> int:
     """Write down what is to be done; returns the run's number."""
-    visibility.require_committed(recorder, filter(None, (request.source, request.validation)), MODULE)
+    if not recorder.own:
+        visibility.require_committed(recorder, filter(None, (request.source, request.validation)), MODULE)
     starts = initial_states.of_request(db, request)
     layout, seed = request.source.layout, request.options["seed"]
     recorder.run("BEGIN")  # with the initial states: a run on record can be resumed

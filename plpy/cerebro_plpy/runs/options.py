@@ -15,17 +15,27 @@ from cerebro_db.core.search import methods
 from cerebro_db.core.search.budget import Budget
 
 from .. import platform
+from ..data.packed import Packed
 from ..database.access import Database
 from ..database.cancellation import Listen, listener
 from ..platform import machine
 from ..segment import installation, nursery
 from .log import RunLog
+from .place import IN_SESSION, in_own_session
 
 
 def choose_options(
-    db: Database, text: str | None, keys: Sequence[int], use_gpus: bool, stop_when: str | None = None
+    db: Database,
+    text: str | None,
+    keys: Sequence[int],
+    use_gpus: bool,
+    stop_when: str | None = None,
+    tables: Sequence[Packed | None] = (),
 ) -> dict[str, Any]:
-    """The options that the user gives, and the values of all others.  ``stop_when`` is an argument, too."""
+    """The options that the user gives, and the values of all others.
+
+    ``stop_when`` is an argument, too.  ``tables`` are those that the run reads.
+    """
     given = options.check(json.loads(text) if text else {})
     if stop_when is not None:
         if "stop_when" in given:
@@ -39,10 +49,14 @@ def choose_options(
         given = options.check({**recorded, **own})
     gpus = platform.require_gpus(db, use_gpus, keys, MODULE)
     deterministic = given.get("deterministic", False)
+    in_session = in_own_session(db, given.get("execution"), tables, given.get("stop_when"))
+    at_once = 1 if in_session else len(keys)  # trainers
     return {
         **choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy)),
         "deterministic": deterministic,
-        "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // len(keys))),
+        "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // at_once)),
+        "execution": given.get("execution"),
+        IN_SESSION: in_session,
         "nan": given.get("nan", OPTIONS["nan"].default),
         "gpus": gpus,
         "hang_after": given.get("hang_after", OPTIONS["hang_after"].default),

@@ -27,7 +27,8 @@ from ..sessions import limits
 from . import output
 from .log import RunLog
 from .options import MODULE, choose_options
-from .run import require_countable
+from .place import IN_SESSION
+from .run import EVALUATE_TRAINING, require_countable
 
 OBJECTIVE_OPTIONS = ("objective", "direction", "keep")
 
@@ -99,7 +100,7 @@ def check(
             db, output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table"
         )
     keys = [partition["key"] for partition in source.layout["partitions"]]
-    chosen = choose_options(db, options, keys, bool(use_gpus), stop_when)
+    chosen = choose_options(db, options, keys, bool(use_gpus), stop_when, (source, validation))
     # A replay names the versions of custom functions that the earlier run had.
     pinned = RunLog.of_caller(db, chosen["replay"]).compile_texts() if "replay" in chosen else ""
     rows, arch_table = read_selection(db, selection, custom_functions.known(db, pinned=pinned), madlib)
@@ -128,6 +129,7 @@ def check(
     require_measured(chosen.get("search", {}), dataset, every)
     require_room(db, source, chosen)
     chosen["warm_start"] = bool(warm_start)
+    chosen[EVALUATE_TRAINING] = madlib
     return Request(
         source=source,
         validation=validation,
@@ -189,6 +191,8 @@ def require_room(db: Database, source: Packed, chosen: dict[str, Any]) -> None:
     """Refuse a run for which the user, or the server, has not enough sessions."""
     segments = len(source.layout["partitions"])
     limits.require_run(limits.of(db), segments)
+    if chosen[IN_SESSION]:
+        return
     sessions = segments + 1 + (chosen["stop_when"] is not None)  # the recorder, and a rule's own
     limits.make_room(db, sessions, listener(db.plpy))
     limits.require_connections(limits.of(db), sessions)

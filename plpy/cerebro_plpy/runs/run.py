@@ -17,6 +17,8 @@ MOST_FUSED = 16  # models in one pass over the rows
 # Short visits of models with small states share an order to the trainer and a transaction: each costs milliseconds.
 SERIES_SECONDS, SMALL_STATE = 0.25, 1 << 20
 DEFAULT_BATCH = 32  # Keras'
+# Among the options on record, set for MADlib's functions: models are evaluated on the training table, too.
+EVALUATE_TRAINING = "evaluate_training"
 
 Figures = dict[str, dict[str, float]]  # an engine trial: engine -> seconds to build, to compile and to train a batch
 
@@ -112,9 +114,13 @@ class Run:
 
     def plan(self) -> Plan:
         evaluations = {}
+        segment_of = {key: segment for segment, key in enumerate(self.dist_keys)}
+        if self.options.get(EVALUATE_TRAINING):
+            evaluations[DataSetName.TRAINING.value] = {
+                number: segment_of[self.source.partitions[number]["key"]] for number in self.parts(DataSetName.TRAINING)
+            }
         if self.validation is not None:
             # On Greenplum a part can be evaluated only where it lies; on PostgreSQL anywhere.
-            segment_of = {key: segment for segment, key in enumerate(self.dist_keys)}
             evaluations[DataSetName.VALIDATION.value] = {
                 number: segment_of.get(self.validation.partitions[number]["key"], number % self.segments)
                 for number in self.parts(DataSetName.VALIDATION)
@@ -126,6 +132,7 @@ class Run:
             epochs=self.epochs,
             evaluations=evaluations,
             evaluate_every=self.evaluate_every,
+            evaluate_after=frozenset(self.options.get("evaluate_after", ())),
             most_fused=MOST_FUSED,
             series_seconds=SERIES_SECONDS,
         )

@@ -71,7 +71,9 @@ def search(
     source, validation = read_rows(db, source_table, validation_table, epochs, MODULE)
     output = relations.new(db, model_table, MODULE, ("_info", "_summary", "_weights"), argument="model_table")
     keys = [partition["key"] for partition in source.layout["partitions"]]
-    chosen = choose_options(db, json.dumps(with_arguments(options, more)), keys, bool(use_gpus))
+    chosen = choose_options(
+        db, json.dumps(with_arguments(options, more)), keys, bool(use_gpus), tables=(source, validation)
+    )
     spec = methods.checked(method_of(method), MODULE, proposes=True)
     arch = relations.filled(db, arch_table, MODULE, "load_keras_model() adds architectures.", argument="arch_table")
     document = json.loads(space) if space is not None else None

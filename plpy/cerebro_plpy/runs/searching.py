@@ -30,7 +30,7 @@ class Search:
         self.db, self.run, self.recorder = db, run, recorder
         self.log = RunLog.of(recorder, run.id)
         self.replays = "replay" in run.options
-        self.suggestions = Suggestions(db, run.options["engine"])
+        self.suggestions = Suggestions(db, run.options["engine"], shares=recorder.own)
         self.policy = policies.policy_of(run, self.log, self.suggestions)
         self.rule = rules.of_run(db, run, recorder, attention)
         self.decisions = Decisions(db, run, recorder, platform.of(db), self.policy, attention, self.rule)

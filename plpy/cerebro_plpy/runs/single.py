@@ -23,7 +23,9 @@ from . import fit
 from .execution import carry_out
 from .new_run import put_on_record
 from .options import choose_options
+from .place import IN_SESSION
 from .request import Request, read_architecture, read_rows, require_epochs, require_room, say_tensorboard
+from .run import EVALUATE_TRAINING
 
 FIT = "madlib_keras_fit"
 KEY = 1  # mst_key of the only configuration
@@ -84,7 +86,7 @@ def madlib_keras_fit(
     if warm_start:
         architecture.weights = b"".join(_weights(db, output))
     keys = [partition["key"] for partition in source.layout["partitions"]]
-    chosen = choose_options(db, None, keys, bool(use_gpus))
+    chosen = choose_options(db, None, keys, bool(use_gpus), tables=(source, validation))
     require_room(db, source, chosen)
     assert model_id is not None
     request = Request(
@@ -100,9 +102,9 @@ def madlib_keras_fit(
         warm_start=False,  # the weights stand for it
         name=name,
         description=description,
-        options={**chosen, "warm_start": False},
+        options={**chosen, "warm_start": False, EVALUATE_TRAINING: True},
     )
-    with recorder.opened(db) as session:
+    with recorder.opened(db, own=chosen[IN_SESSION]) as session:
         run = carry_out(db, session, put_on_record(db, session, request))
         if warm_start:
             for ending in ("", *ENDINGS):

@@ -18,8 +18,9 @@ from ..segment import current
 class Suggestions:
     """Starts the trainer when it is first asked."""
 
-    def __init__(self, db: Database, engine: str) -> None:
-        self._db = db
+    def __init__(self, db: Database, engine: str, *, shares: bool = False) -> None:
+        """``shares``: the models train in this session, too, by the same trainer."""
+        self._db, self._shares = db, shares
         # The template of the run's engine is there already, so its fork takes the least memory.
         self._settings = TrainerSettings(engine=engine if engine in ENGINES else DEFAULT, threads=1)
         self._started = False
@@ -40,8 +41,9 @@ class Suggestions:
 
     def _answer(self, order: Suggest) -> Suggested:
         mine = current.mine(self._db)
-        mine.start(self._settings)
-        self._started = True
+        if not self._shares:
+            mine.start(self._settings)
+            self._started = True
         return mine.obey(order)
 
     def close(self) -> None:

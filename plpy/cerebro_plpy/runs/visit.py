@@ -67,7 +67,8 @@ async def compute(
         attempts = units.log.attempts(visits, worker.worker_pid, began)
         # A crash of the server can lose attempts that came to nothing, but never the attempt of a hop on record: the
         # hop's own commit writes the log up to itself.
-        before = [Statement(units.platform.committed_later(attempts.sql), attempts.parameters)]
+        later = Statement(units.platform.committed_later(attempts.sql), attempts.parameters)
+        before = [attempts if worker.session.own else later]
     worker.tasks.computing_since = began
     trained, took = await units.compute(
         worker,
@@ -99,6 +100,7 @@ async def commit(
     while worker.tasks.followed(task) and worker.tasks.computing_since is None:
         await AnotherTask()  # the next task gets the trainer before this one stores
     behind = worker.tasks.computing_since
+    saving = datetime.now(timezone.utc) if worker.session.own else None  # else when the transaction began
     results: list[Result] = []
     kept: list[tuple[Train, TrainedMember]] = []
     records: list[Statement] = []
@@ -133,6 +135,7 @@ async def commit(
                         },
                         shared_by=count,
                         behind=behind,
+                        saving=saving,
                     )
                 )
                 records += units.objectives.after_visit(visit, member, worker.dist_key)

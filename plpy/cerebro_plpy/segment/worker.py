@@ -81,7 +81,7 @@ class Segment:
         self.folders = list(dict.fromkeys((self.folder, on_disk)))
         self.settings: TrainerSettings | None = None
         self.trainers: dict[str, TrainerProcess] = {}  # by engine
-        self.resting = False
+        self.resting = self.silent = False  # silent: nobody reads what trainers report
         self.rows = RowCache(self.folder, on_disk, self.listen)
         self.received = ReceivedStates(self.folder, self.folder == on_disk, CurrentUser(plpy), self._require_folders)
         self.outgoing = OutgoingStates(self.folder, CurrentUser(plpy))
@@ -327,8 +327,8 @@ class Segment:
                 folder.mkdir(mode=0o700, parents=True)
 
     def _report(self, progress: Progress) -> None:
-        """The driver reads progress from notices."""
-        self.plpy.notice(protocol.progress_notice(progress))
+        if not self.silent:  # the driver reads progress from notices
+            self.plpy.notice(protocol.progress_notice(progress))
 
     # -- predictions -------------------------------------------------------------------------------
 

@@ -31,9 +31,11 @@ def keras_evaluate(
     keys = [data.partition(number)["key"] for number in parts]
     chosen = trainers.options(db, use_gpus, EVALUATE, keys)
     visibility.refuse_transaction(db, EVALUATE)
-    with teams.team_of(db, keys, chosen) as team:
-        with recorder.opened(db) as session:
-            visibility.require_committed(session, [test], EVALUATE)
+    own = platform.of(db).runs_functions_in_session and bool(visibility.seen_only_here(db, [test]))
+    with teams.team_of(db, keys, chosen, own=own) as team:
+        if not own:
+            with recorder.opened(db) as session:
+                visibility.require_committed(session, [test], EVALUATE)
         loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, data, parts))
     _, metric = first(metrics)
     compiled, outputs = model.definition["compile"], reading.outputs(model.definition["architecture"])

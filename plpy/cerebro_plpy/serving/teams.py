@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def team_of(db: Database, keys: Sequence[int], chosen: dict[str, Any]) -> Iterator[Team]:
-    """One worker session per key."""
-    with kept_teams.team_for(db, keys, chosen) as team:
+def team_of(db: Database, keys: Sequence[int], chosen: dict[str, Any], *, own: bool = False) -> Iterator[Team]:
+    """One worker session per key; or the caller's ``own`` session for all keys."""
+    with kept_teams.team_for(db, keys, chosen, own=own) as team:
         try:
             yield team
         except Refused as refused:

@@ -22,7 +22,7 @@ from ..platform.machine import cores
 from ..segment import current
 from ..segment.prediction import Prediction
 from ..segment.worker import Segment
-from ..sessions import limits
+from ..sessions.own_team import rest_mine
 
 if TYPE_CHECKING:
     from ..data.preparation import SourceVariable
@@ -84,22 +84,13 @@ def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
         except CerebroError:
             if not kept or mine.prediction is not None:
                 raise
-            _rest(db, mine, chosen)
+            rest_mine(db, chosen)
             raise
-        _rest(db, mine, chosen)
+        rest_mine(db, chosen)
     except BaseException:
         if not mine.resting:
             current.close_mine()
         raise
-
-
-def _rest(db: Database, mine: Segment, chosen: dict[str, Any]) -> None:
-    """Keep the trainer for the next call of this session, if that is allowed."""
-    seconds, _ = limits.of(db)["waiting_seconds"]
-    if seconds and not chosen["gpus"]:
-        mine.obey(protocol.Rest(seconds))
-    else:
-        current.close_mine()
 
 
 @contextlib.contextmanager

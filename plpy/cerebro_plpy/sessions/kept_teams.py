@@ -21,7 +21,7 @@ from cerebro_db.core.protocol import TrainerSettings
 
 from ..database.access import Database
 from ..database.cancellation import Listen, listener
-from . import limits
+from . import limits, own_team
 from .failures import Refused
 from .logins import WORKER, Owner
 from .session import Statement, configured, worker_settings
@@ -47,9 +47,21 @@ _kept: KeptTeam | None = None  # this session's
 
 @contextlib.contextmanager
 def team_for(
-    db: Database, dist_keys: Sequence[int], options: dict[str, Any], listen: Listen | None = None
+    db: Database,
+    dist_keys: Sequence[int],
+    options: dict[str, Any],
+    listen: Listen | None = None,
+    *,
+    own: bool = False,
 ) -> Iterator[Team]:
-    """A team for one call: the kept team if it fits, else a new one.  After a call that went well it is kept again."""
+    """A team for one call: the kept team if it fits, else a new one.  After a call that went well it is kept again.
+
+    ``own``: a team that is the caller's own session.
+    """
+    if own:
+        with own_team.opened(db, dist_keys, options, listen) as mine:
+            yield mine
+        return
     team = Team(db, Owner.current(db), dist_keys, options, listen or listener(db.plpy))
     if not _take(team):
         limits.make_room(db, len(team.dist_keys), team.listen, trainers=len(team.dist_keys))

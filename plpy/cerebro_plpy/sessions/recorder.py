@@ -13,15 +13,23 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from . import logins
 from .failures import failure_of
+from .own_session import OwnSession
 from .session import Session
 
 
 @contextlib.contextmanager
-def opened(db: Database, purpose: str = "recorder", failing: str = "the run's record") -> Iterator[Session]:
-    """A session of the current user; errors of the database name what was ``failing``."""
+def opened(
+    db: Database, purpose: str = "recorder", failing: str = "the run's record", *, own: bool = False
+) -> Iterator[Session]:
+    """A session of the current user; errors of the database name what was ``failing``.
+
+    ``own``: the caller's own session.
+    """
     here = platform.of(db)
     try:
-        session = logins.connect_as(db, relations.current_role(db), f"cerebro_db {purpose}", listener(db.plpy))
+        session: Session = OwnSession(db, listener(db.plpy))
+        if not own:
+            session = logins.connect_as(db, relations.current_role(db), f"cerebro_db {purpose}", session.listen)
         session.endures = here.lost_a_segment
         try:
             yield session

@@ -65,6 +65,8 @@ Work = Coroutine[Any, Rows, T]
 class Session:
     """A connection of the server to itself, with at most one piece of work under way."""
 
+    own = False  # whether it is the caller's own session instead, whose transaction nothing ends
+
     def __init__(self, connection: Any, listen: Listen) -> None:
         self.connection = connection
         self.listen = listen

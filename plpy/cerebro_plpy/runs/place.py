@@ -1,0 +1,39 @@
+"""Where a run trains: in worker sessions, or in the caller's own session, one segment after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cerebro_db.core.errors import InvalidArgument, Unsupported
+from cerebro_db.core.options import MODULE, SESSION, WORKERS
+
+from .. import platform
+from ..data import visibility
+from ..data.packed import Packed
+from ..database.access import Database
+
+IN_SESSION = "in_session"  # among the options on record: whether the run began in its caller's own session
+
+
+def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | None], stop_when: str | None) -> bool:
+    """Whether the run trains in the caller's session: the option says so, or no other session sees its rows."""
+    here = visibility.seen_only_here(db, [data for data in tables if data is not None])
+    if wanted == WORKERS or not (here or wanted):
+        return False
+    if not platform.of(db).runs_functions_in_session:
+        if wanted is None:
+            return False  # the error comes when the run is put on record
+        raise Unsupported(
+            f"{MODULE} error: option 'execution' cannot be '{SESSION}' on Greenplum.", hint="Leave the option out."
+        )
+    if stop_when is not None:
+        raise InvalidArgument(
+            f"{MODULE} error: stop_when needs a session of its own, and this run trains in yours.",
+            hint="Leave stop_when out, or COMMIT the packed tables first and train in worker sessions.",
+        )
+    why = f"'{here[0]}' is seen by this transaction only" if here else f"execution is '{SESSION}'"
+    db.notice(
+        f"training in this session, one segment after the other, because {why}; nothing is committed in between",
+        "A run in worker sessions is faster and can be resumed: COMMIT after packing." if here else None,
+    )
+    return True

@@ -1,0 +1,176 @@
+"""The caller's own session where others are sessions that the server opens to itself: its statements commit nothing.
+
+Rows that only the caller's transaction sees can be trained there, and rows of a server that allows no connection to
+itself.  A statement is run when its outcome is wanted, so pieces of work follow one another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg2
+from psycopg2 import extensions
+
+from ..database.access import Database
+from ..database.cancellation import Listen
+from .session import Rows, Session, Statement
+
+TRANSACTION = re.compile(r"\A(?:BEGIN|ROLLBACK|COMMIT)(?:; |\Z)|; COMMIT\Z")  # the caller's own goes on
+QUERY = re.compile(r"\s*(?:SELECT|WITH)\b", re.IGNORECASE)
+JSON_TYPES = (114, 3802)  # the numbers of json and jsonb
+
+_always_ready: int | None = None  # a file that is always readable
+
+
+class StatementFailed(psycopg2.Error):
+    """The error of a statement, as a connection would report it."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(str(error))
+        _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
+        self._sqlstate = error.sqlstate
+        self._diagnosis = SimpleNamespace(message_primary=str(error), message_detail=detail, message_hint=hint)
+
+    @property
+    def pgcode(self) -> str | None:  # type: ignore[override]
+        return self._sqlstate
+
+    @property
+    def diag(self) -> Any:
+        return self._diagnosis
+
+
+class OwnSession(Session):
+    """Takes statements as any session does, and runs them in the caller's transaction."""
+
+    own = True
+
+    def __init__(self, db: Database, listen: Listen) -> None:
+        super().__init__(None, listen)
+        self.another = lambda listen: OwnSession(db, listen)
+        self._db = db
+        self._pending: Statement | None = None
+        self._answer: Rows = []
+        self._columns: dict[str, int] = {}  # query -> how many columns it has, if two of them share a name; else 0
+
+    # -- one statement ----------------------------------------------------------------------------
+
+    def _send(self, statement: Statement) -> None:
+        self._kept_back, self._pending = None, statement
+
+    def _ended(self) -> bool:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._answer = []
+            try:
+                self._run_here(TRANSACTION.sub("", TRANSACTION.sub("", pending.sql)), pending.parameters or ())
+            except self._db.plpy.SPIError as error:
+                if error.sqlstate.startswith("57"):  # a cancel is the caller's own
+                    raise
+                raise StatementFailed(error) from error
+        return True
+
+    def _run_here(self, sql: str, parameters: Sequence[Any]) -> None:
+        if not sql:
+            return
+        plpy = self._db.plpy
+        text = self.literal(sql, parameters)
+        if QUERY.match(sql) and (count := self._repeated_names(sql, text)):
+            # PL/Python gives rows by the names of their columns.
+            text = f"SELECT * FROM ({text}) AS q ({', '.join(f'c{number}' for number in range(count))})"
+        result = plpy.execute(text)
+        try:
+            types = result.coltypes()
+        except plpy.Error:  # a statement without rows
+            return
+        self._answer = [
+            tuple(
+                json.loads(value) if kind in JSON_TYPES and value is not None else value
+                for kind, value in zip(types, row.values())
+            )
+            for row in result
+        ]
+
+    def _repeated_names(self, sql: str, text: str) -> int:
+        """How many columns a query has, if two of them share a name; else 0."""
+        if sql not in self._columns:
+            try:
+                names = self._db.plpy.execute(f"SELECT * FROM ({text}) AS q LIMIT 0").colnames()
+            except self._db.plpy.SPIError:  # several statements, of which the last is a query with one column
+                names = []
+            self._columns[sql] = len(names) if len(set(names)) < len(names) else 0
+        return self._columns[sql]
+
+    def rows(self) -> Rows:
+        return self._answer
+
+    def literal(self, sql: str, parameters: Sequence[Any]) -> str:
+        if not parameters:
+            return sql
+        pieces = re.split(r"%([s%])", sql)
+        values, made = iter(parameters), [pieces[0]]
+        for mark, piece in zip(pieces[1::2], pieces[2::2]):
+            made += [self._written(next(values)) if mark == "s" else "%", piece]
+        return "".join(made)
+
+    def _written(self, value: Any) -> str:
+        quote = self._db.plpy.quote_literal
+        if value is None:
+            return "NULL"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int):
+            return f"({value})" if value < 0 else str(value)
+        if isinstance(value, float):
+            return f"{quote(repr(value))}::float8"
+        if isinstance(value, datetime):
+            return f"{quote(value.isoformat())}::timestamptz"
+        if isinstance(value, extensions.Binary):  # type: ignore[arg-type]
+            return f"pg_catalog.decode('{bytes(value.adapted).hex()}', 'hex')"
+        if isinstance(value, (list, tuple)):
+            inner = ", ".join(map(self._written, value))
+            return f"({inner})" if isinstance(value, tuple) else f"ARRAY[{inner}]" if value else "'{}'"
+        return str(quote(str(value)))
+
+    # -- what a connection is asked otherwise -------------------------------------------------------
+
+    def fileno(self) -> int:
+        global _always_ready
+        if _always_ready is None:
+            _always_ready = os.open(os.devnull, os.O_RDONLY)
+        return _always_ready
+
+    @property
+    def in_transaction(self) -> bool:
+        return False
+
+    @property
+    def busy(self) -> bool:
+        return self._pending is not None
+
+    @property
+    def lost(self) -> bool:
+        return False
+
+    @property
+    def backend(self) -> int:
+        return os.getpid()
+
+    def require_life(self) -> None:
+        pass
+
+    def settle(self) -> None:
+        self.work = self._pending = None
+        self.listen = lambda: None
+
+    def cancel(self) -> None:
+        self._kept_back = self._pending = None
+
+    def close(self) -> None:
+        self.work = self._kept_back = self._pending = None

@@ -1,0 +1,174 @@
+"""Training in the caller's own session: for tables that no other session sees, or on request."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2 import errors
+
+from tests.sql.lab import CROSS, Lab, flower_model, run
+
+pytestmark = pytest.mark.throw_away  # PostgreSQL
+
+PACK = "SELECT training_preprocessor_dl('flowers', %s, 'species', 'sl, sw, pl, pw', segments => %s, seed => 1)"
+VALIDATE = "SELECT validation_preprocessor_dl('garden', %s, 'species', 'sl, sw, pl, pw', %s)"
+FIT = "SELECT cerebro.fit(%s, %s, 'mst', 3, validation_table => %s, evaluate_every => 1, options => %s)"
+SAME = {"deterministic": True, "seed": 5}
+
+
+@pytest.fixture(scope="module")
+def flowers(lab: Lab) -> Lab:
+    lab.iris(segments=2)
+    model = lab.architecture(flower_model())
+    lab.selection(
+        "mst",
+        [(model, f"optimizer='Adam(learning_rate={rate})', {CROSS}", "batch_size=16") for rate in (0.1, 0.01)],
+    )
+    return lab
+
+
+@contextlib.contextmanager
+def transaction(lab: Lab) -> Iterator[Any]:
+    connection = lab.connect()
+    try:
+        run(connection, "BEGIN")
+        yield connection
+    finally:
+        connection.close()
+
+
+def weights(connection: Any, table: str) -> list[tuple[int, bytes]]:
+    return [
+        (key, bytes(value)) for key, value in run(connection, f"SELECT mst_key, model_weights FROM {table} ORDER BY 1")
+    ]
+
+
+def test_one_transaction_packs_trains_evaluates_and_predicts(flowers: Lab) -> None:
+    with transaction(flowers) as mine:
+        run(mine, PACK, "fresh", 2)
+        run(mine, VALIDATE, "fresh_val", "fresh")
+        ((number,),) = run(mine, FIT, "fresh", "fresh_out", "fresh_val", json.dumps(SAME))
+        assert any("training in this session" in line and "'fresh' is seen by this" in line for line in mine.notices)
+        assert not any("cerebro_progress" in line for line in mine.notices)
+        run(mine, "SELECT madlib_keras_evaluate('fresh_out', 'fresh_val', 'fresh_judged', false, 1)")
+        run(mine, "SELECT madlib_keras_predict('fresh_out', 'garden', 'id', 'sl, sw, pl, pw', 'fresh_said', 'response',"
+                  " false, 1)")  # fmt: skip
+        ((loss, judged, said),) = run(
+            mine, "SELECT validation_loss_final, (SELECT loss FROM fresh_judged), (SELECT count(*) FROM fresh_said)"
+                  " FROM fresh_out_info WHERE mst_key = 1")  # fmt: skip
+        assert loss == pytest.approx(judged, abs=1e-6) and said == 30
+        assert flowers("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [(0,)], "committed too early"
+        assert flowers("SELECT to_regclass('fresh')") == [(None,)]
+        inside = weights(mine, "fresh_out")
+        run(mine, "COMMIT")
+    assert flowers.status(number) == "finished"
+    assert flowers("SELECT count(*), count(DISTINCT segment) FROM cerebro.hop WHERE run = %s", number) == [(12, 2)]
+    saving = flowers.value("SELECT max((seconds ->> 'save')::float8) FROM cerebro.hop WHERE run = %s", number)
+    assert saving < 5
+    # Worker sessions find the same numbers, bit for bit; and they can train the run on.
+    ((again,),) = flowers(FIT, "fresh", "again_out", "fresh_val", json.dumps(SAME))
+    assert weights(flowers.db, "again_out") == inside
+    flowers("SELECT cerebro.resume(%s, 4)", number)
+    flowers("SELECT cerebro.resume(%s, 4)", again)
+    assert weights(flowers.db, "again_out") == weights(flowers.db, "fresh_out") != inside
+    assert flowers("SELECT max(epoch) FROM cerebro.learning_curve WHERE run = %s", number) == [(4,)]
+
+
+def test_a_rollback_leaves_nothing(flowers: Lab) -> None:
+    before = flowers("SELECT count(*) FROM cerebro.run"), flowers("SELECT count(*) FROM pg_class")
+    with transaction(flowers) as mine:
+        run(mine, PACK, "gone", 1)
+        run(mine, FIT, "gone", "gone_out", None, None)
+        run(mine, "ROLLBACK")
+    assert before == (flowers("SELECT count(*) FROM cerebro.run"), flowers("SELECT count(*) FROM pg_class"))
+
+
+def test_temporary_tables(flowers: Lab) -> None:
+    with contextlib.closing(flowers.connect()) as mine:
+        run(mine, PACK, "pg_temp.brief", 1)
+        run(mine, VALIDATE, "pg_temp.brief_val", "brief")
+        run(mine, FIT, "brief", "pg_temp.brief_out", "brief_val", None)
+        assert run(mine, "SELECT count(*), min(status) FROM brief_out_info") == [(2, "finished")]
+        run(mine, "SELECT madlib_keras_evaluate('brief_out', 'brief_val', 'pg_temp.brief_judged', false, 2)")
+        assert run(mine, "SELECT loss > 0 FROM brief_judged") == [(True,)]
+        with pytest.raises(errors.InvalidParameterValue, match="cannot be left to another one"):
+            run(mine, "SELECT cerebro.submit('brief', 'never', 'mst', 1)")
+        with pytest.raises(errors.FeatureNotSupported, match="temporary table, which worker sessions cannot see"):
+            run(mine, FIT, "brief", "never", None, '{"execution": "workers"}')
+
+
+def test_on_request(flowers: Lab) -> None:
+    flowers.told()
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename LIKE 'cerebro_w_%'"
+    flowers("SELECT cerebro._dismiss_waiting()")
+    ((number,),) = flowers(FIT, "train", "asked_out", "val", '{"execution": "session"}')
+    assert any("because execution is 'session'" in line for line in flowers.told())
+    assert flowers.value(sessions) == 0
+    assert flowers.status(number) == "finished"
+    flowers("SELECT cerebro.resume(%s, 4)", number)
+    assert flowers.value(sessions) == 0
+    assert flowers("SELECT min(status), max(epochs_done) FROM cerebro.leaderboard WHERE run = %s", number) == [
+        ("finished", 4)
+    ]
+    with pytest.raises(errors.InvalidParameterValue, match="option 'execution' cannot be"):
+        flowers(FIT, "train", "never", None, '{"execution": "here"}')
+    with pytest.raises(errors.InvalidParameterValue, match="stop_when needs a session of its own"):
+        flowers("SELECT cerebro.fit('train', 'never', 'mst', 1, stop_when => 'SELECT 1 AS model',"
+                """ options => '{"execution": "session"}')""")  # fmt: skip
+
+
+def test_workers_on_request_need_a_commit(flowers: Lab) -> None:
+    with transaction(flowers) as mine:
+        run(mine, PACK, "unseen", 1)
+        with pytest.raises(psycopg2.Error, match="not committed, so worker sessions cannot see it"):
+            run(mine, FIT, "unseen", "never", None, '{"execution": "workers"}')
+
+
+def test_committed_tables_train_in_worker_sessions_though_the_transaction_has_written(flowers: Lab) -> None:
+    with transaction(flowers) as mine:
+        run(mine, "CREATE TABLE notes (i int); INSERT INTO notes VALUES (1)")
+        run(mine, FIT, "train", "beside_out", None, None)
+        assert not any("training in this session" in line for line in mine.notices)
+        run(mine, "ROLLBACK")
+
+
+def test_one_bad_configuration_fails_alone(flowers: Lab) -> None:
+    model = flowers.value("SELECT max(model_id) FROM arch")
+    flowers.selection(
+        "mixed",
+        [(model, f"optimizer='SGD(learning_rate={rate})', {CROSS}", "batch_size=16") for rate in ("1e30", "0.01")],
+    )
+    with transaction(flowers) as mine:
+        run(mine, PACK, "part", 2)
+        run(mine, "SELECT cerebro.fit('part', 'part_out', 'mixed', 2)")
+        assert run(mine, "SELECT mst_key, status FROM part_out_info ORDER BY 1") == [(1, "failed"), (2, "finished")]
+
+
+def test_a_search_in_one_transaction(flowers: Lab) -> None:
+    space = {
+        "compile": {"loss": "categorical_crossentropy", "learning_rate": {"log_uniform": [0.001, 0.1]}},
+        "fit": {"batch_size": 16},
+    }
+    with transaction(flowers) as mine:
+        run(mine, PACK, "sought", 2)
+        more = """'{"name": "asha", "sampler": {"name": "tpe", "startup": 3}}', configurations => 6"""
+        run(mine, f"SELECT cerebro.search('sought', 'sought_out', 'arch', %s, 4, {more})", json.dumps(space))
+        assert run(mine, "SELECT count(*), bool_or(status = 'finished') FROM sought_out_info") == [(6, True)]
+
+
+def test_a_cancel_is_heard(flowers: Lab) -> None:
+    with transaction(flowers) as mine:
+        run(mine, PACK, "halted", 1)
+        run(mine, "SET statement_timeout = '4s'")
+        with pytest.raises(errors.QueryCanceled):
+            run(mine, "SELECT cerebro.fit('halted', 'halted_out', 'mst', 100000)")
+        run(mine, "ROLLBACK; RESET statement_timeout")
+        run(mine, "BEGIN")
+        run(mine, PACK, "halted", 1)
+        run(mine, "SELECT cerebro.fit('halted', 'halted_out', 'mst', 1)")
+        assert run(mine, "SELECT count(*) FROM halted_out") == [(2,)]
