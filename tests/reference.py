@@ -57,6 +57,7 @@ FUNCTIONS = {
     ],
     "Runs": [
         "fit",
+        "train",
         "search",
         "madlib_fit_multiple_model",
         "submit",

@@ -58,6 +58,7 @@ FUNCTIONS = {
     "runs.model_tables": ("materialize_run",),
     "runs.steering": ("add_configuration", "clone_model", "extend", "go_on", "set_budget", "stop_model"),
     "runs.search": ("search",),
+    "runs.train": ("train",),
     "segment.functions": (
         "data_in",
         "predict_chunk",

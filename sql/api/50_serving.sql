@@ -148,7 +148,8 @@ query with the names of the training columns; they are prepared as in training.
 - query: a query that returns the rows, for instance SELECT * FROM new_rows.
 - key: the column that key_value returns, as text. NULL: the first column that the model does not use; if there is
   none, the number of the row.
-- mst_key: the model to predict with. NULL: the model with the lowest loss, on the validation table if there was one.
+- mst_key: the model to predict with. NULL: the best one by the objective of the run; without an objective, the one with
+  the lowest loss, on the validation table if there was one.
 - top: how many classes of each row, the most probable first.
 
 A number to predict is in value. A class is in class, with its probability.';
@@ -164,4 +165,5 @@ number or the class. Returns how to call it. Each call predicts on its own; for 
 
 - model: the table of trained models.
 - name: of the new function, with or without a schema.
-- mst_key: the model to predict with. NULL: the model with the lowest loss, on the validation table if there was one.';
+- mst_key: the model to predict with. NULL: the best one by the objective of the run; without an objective, the one with
+  the lowest loss, on the validation table if there was one.';

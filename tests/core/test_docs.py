@@ -198,8 +198,8 @@ def test_every_function_of_the_api_is_there() -> None:
 
 def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
     """Those of other calls are named here."""
-    runs = {"runs.background", "runs.lifecycle", "runs.past", "runs.search", "runs.steering"}
-    others = {*runs, "runs.madlib", "runs.single", "segment.inspection", "segment.prediction"}
+    runs = {"runs.background", "runs.lifecycle", "runs.past", "runs.search", "runs.steering", "runs.train"}
+    others = {*runs, "runs.madlib", "runs.single", "runs.training_rows", "segment.inspection", "segment.prediction"}
     named = {module for step in steps("The walk of one fit") for module in step} | used_throughout()
     there = {
         name.removeprefix("cerebro_plpy.")

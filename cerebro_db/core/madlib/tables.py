@@ -111,7 +111,7 @@ TABLES = (
         "model_output_table_info",
         "mst_key INTEGER, model_id INTEGER, compile_params TEXT, fit_params TEXT, model_type TEXT, model_size DOUBLE"
         f" PRECISION, metrics_elapsed_time DOUBLE PRECISION[], metrics_type TEXT[], loss_type TEXT, {METRICS}",
-        "status, reason, which, epoch",
+        "status, reason, which, epoch, objective_value",
         "A configuration that failed has a row, too; reason says why. which and epoch say which state the model has.",
     ),
     Table(

@@ -46,6 +46,34 @@ def pack(
     seed: int | None,
 ) -> None:
     begun = time.monotonic()
+    job, others = planned(
+        db, source_text, output_text, target, inputs, prepare, validation, validation_table, split_by, split_at,
+        stratify, buffer_size, segments, distribution_rules, seed,
+    )  # fmt: skip
+    buffers.write(db, job)
+    packing.tell(db, job, begun)
+    if others is not None:
+        _pack_validation(db, job, others, job.output.suffixed(VALIDATION), buffer_size)
+
+
+def planned(
+    db: Database,
+    source_text: str | None,
+    output_text: str | None,
+    target: str | None,
+    inputs: str | None,
+    prepare: str | None,
+    validation: float | None,
+    validation_table: str | None,
+    split_by: str | None,
+    split_at: str | None,
+    stratify: bool | None,
+    buffer_size: int | None,
+    segments: int | None,
+    distribution_rules: str | None,
+    seed: int | None,
+) -> tuple[Packing, Relation | None]:
+    """What is to be packed for training, with everything found in the rows, and the rows for validation."""
     source = relations.filled(db, source_text, PACK, argument="source")
     output = packing.free_output(db, output_text, PACK)
     packing.check_buffer_size(buffer_size, PACK)
@@ -68,11 +96,7 @@ def pack(
         if isinstance(variable.preparation, OneHot):
             # In all rows: validation may have a class that no training row has.
             labels.find(db, source, variable, variable.preparation, None, PACK)
-    job = _job(db, training, output, source_text, ins, outs, rows, buffer_size, wanted, rule, seed)
-    buffers.write(db, job)
-    packing.tell(db, job, begun)
-    if others is not None:
-        _pack_validation(db, job, others, output.suffixed(VALIDATION), buffer_size)
+    return _job(db, training, output, source_text, ins, outs, rows, buffer_size, wanted, rule, seed), others
 
 
 def _job(

@@ -38,7 +38,7 @@ INFO_COLUMNS = """
     training_metrics double precision[], training_loss double precision[],
     validation_metrics_final double precision, validation_loss_final double precision,
     validation_metrics double precision[], validation_loss double precision[],
-    status text, reason text, which text, epoch integer
+    status text, reason text, which text, epoch integer, objective_value double precision
 """
 
 
