@@ -29,15 +29,12 @@ VISIT_SECONDS = 0.05  # what a visit takes besides training
 ROW_SECONDS = 4e-6  # of training; and so much more for each element of the inputs
 ELEMENT_SECONDS = 2e-7
 
-# kind -> parameters that the space chooses, of the architectures that a plan begins with.
-ARCHITECTURES: dict[str, Json] = {
-    "mlp": {"units": "$units", "dropout": "$dropout"},
-    "resnet": {"units": "$units", "dropout": "$dropout"},
-}
-PARAMETERS: dict[str, Json] = {
-    "units": {"choice": [64, 128, 256]},
-    "dropout": {"choice": [0.0, 0.1, 0.3]},
-}
+# kind -> parameters, of the architectures that a plan begins with.
+ARCHITECTURES: dict[str, Json] = {"mlp": {"units": "$units", "dropout": "$dropout"}}
+# Each value of these parameters is one more program to build, which takes seconds.
+PARAMETERS: dict[str, Json] = {"units": {"choice": [128, 256]}, "dropout": {"choice": [0.1, 0.3]}}
+FEW_PROGRAMS: Json = {"units": 128, "dropout": 0.1}
+SECONDS_FOR_MANY_PROGRAMS = 120
 PARTS = ("arch_params", "compile", "fit")  # of a space
 
 
@@ -88,7 +85,7 @@ def planned(
     kinds = wishes.architectures if wishes.architectures is not None else ARCHITECTURES
     used = {value[1:] for given in kinds.values() for value in given.values() if str(value).startswith("$")}
     space: Json = {
-        "arch_params": {name: dimension for name, dimension in PARAMETERS.items() if name in used},
+        "arch_params": {name: one for name, one in _parameters(seconds).items() if name in used},
         "compile": _compiled(layout, wishes.objective),
         "fit": {"batch_size": {"choice": _batch_sizes(rows)}, "epochs": passes},
     }
@@ -123,6 +120,10 @@ def _amounts(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tup
     if epochs is None:
         epochs = int(max(1, min(EPOCHS, affordable)))
     return configurations, epochs
+
+
+def _parameters(seconds: float | None) -> Json:
+    return PARAMETERS if seconds is None or seconds >= SECONDS_FOR_MANY_PROGRAMS else FEW_PROGRAMS
 
 
 def _batch_sizes(rows: int) -> list[int]:

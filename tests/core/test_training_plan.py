@@ -66,6 +66,11 @@ def test_each_decision_can_be_overridden() -> None:
     assert (made.method, made.epochs, made.configurations, made.objective) == ("random", 3, 2, "val_auc")
 
 
+def test_little_time_means_one_program() -> None:
+    assert plan(seconds=30).space["arch_params"] == {"units": 128, "dropout": 0.1}
+    assert set(plan(seconds=600).space["arch_params"]["units"]) == {"choice"}
+
+
 def test_without_rows_for_validation_the_training_loss_decides() -> None:
     assert plan(validated=False).objective == "loss" and plan().objective == "val_loss"
 

@@ -106,7 +106,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(flats: Lab, rent: in
         assert cursor.fetchall() == [(None,)]
     told = "".join(connection.notices)
     connection.close()
-    for part in ("'id' is ignored", "loss mse", "of mlp and resnet", "asha", "learning_rate from", "10 minutes"):
+    for part in ("'id' is ignored", "loss mse", "configurations of mlp", "asha", "learning_rate from", "10 minutes"):
         assert part in told, told
     assert flats.tables() == before and flats.value("SELECT max(run) FROM runs") == runs
 

@@ -56,7 +56,7 @@ def train(db: Database, **arguments: Any) -> int | None:
         assert rows.table is not None
         architectures = _load_architectures(db, output, plan, made)
         if left is not None:
-            given["budget"] = {"seconds": round(left, 1)}
+            given["budget"] = {"seconds": round(left, 1), "least_epochs": 1}
         others = rows.validation.sql if rows.validation is not None else None
         method = plan.method if isinstance(plan.method, str) else json.dumps(plan.method)
         request = search.request_of(
