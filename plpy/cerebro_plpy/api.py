@@ -69,6 +69,7 @@ FUNCTIONS = {
         "worker_open",
     ),
     "serving.evaluate": ("keras_evaluate",),
+    "serving.judging": ("importance", "judging"),
     "serving.predict": ("keras_predict", "keras_predict_byom"),
     "serving.predictor": ("create_predictor",),
     "serving.streaming": ("predict_rows",),
