@@ -68,7 +68,7 @@ FUNCTIONS = {
         "forget",
     ],
     "Steering a run": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
-    "Trained models": ["predict", "create_predictor", "madlib_keras_evaluate", "madlib_keras_predict"],
+    "Trained models": ["predict", "create_predictor", "ensemble", "madlib_keras_evaluate", "madlib_keras_predict"],
     "Judging a model": [
         "confusion_matrix",
         "roc_curve",

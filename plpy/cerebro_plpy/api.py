@@ -68,6 +68,7 @@ FUNCTIONS = {
         "worker_close",
         "worker_open",
     ),
+    "serving.ensemble": ("ensemble",),
     "serving.evaluate": ("keras_evaluate",),
     "serving.judging": ("importance", "judging"),
     "serving.predict": ("keras_predict", "keras_predict_byom"),

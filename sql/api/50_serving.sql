@@ -167,3 +167,17 @@ number or the class. Returns how to call it. Each call predicts on its own; for 
 - name: of the new function, with or without a schema.
 - mst_key: the model to predict with. NULL: the best one by the objective of the run; without an objective, the one with
   the lowest loss, on the validation table if there was one.';
+
+CREATE OR REPLACE FUNCTION cerebro.ensemble(model text, output text, members integer DEFAULT 5) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.ensemble(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.ensemble(text, text, integer) IS
+'Makes one model of the best few models of a run. Its predictions are the means of their predictions, which are often
+better than those of the best model. The tables output, output_info and output_summary are as those of cerebro.fit, with
+one model of mst_key 1.
+
+- model: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
+- output: the table to be made.
+- members: how many of the models, the best first by the objective of the run.';

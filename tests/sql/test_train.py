@@ -95,6 +95,24 @@ def test_prediction_takes_the_best_model_by_the_objective(flats: Lab) -> None:
     assert own == default and len(set(values.values())) == 3
 
 
+def test_an_ensemble_predicts_the_mean_of_its_members(flats: Lab, rent: int) -> None:
+    flats("SELECT cerebro.ensemble('rent', 'both', 2)")
+    rows = "SELECT key_value, value FROM cerebro.predict(%s, 'SELECT * FROM flats', 'id', %s)"
+    one, other = (dict(flats(rows, "rent", key)) for key in (1, 2))
+    both = dict(flats(rows, "both", None))
+    assert both == pytest.approx({key: (one[key] + other[key]) / 2 for key in one}, rel=1e-5)
+    assert flats.value("SELECT reason FROM both_info").startswith("the mean of mst_key ")
+    flats("SELECT cerebro.madlib_keras_evaluate('both', 'rent_packed_validation', 'both_judged', mst_key => 1)")
+    assert flats.value("SELECT loss FROM both_judged") > 0
+    before = flats.tables()
+    for call, says in (("'rent', 'x', 1", "members cannot be 1"), ("'flats', 'x'", "not the model table of a run"),
+                       ("'rent', 'both'", "already exists"), ("'both', 'x'", "has 1 model")):  # fmt: skip
+        with pytest.raises(psycopg2.Error) as error:
+            flats(f"SELECT cerebro.ensemble({call})")
+        assert says in str(error.value) and error.value.diag.message_hint
+    assert flats.tables() == before
+
+
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(flats: Lab, rent: int) -> None:
     before, runs = flats.tables(), flats.value("SELECT max(run) FROM runs")
     connection = flats.connect()

@@ -55,12 +55,7 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
             hint="madlib_fit_multiple_model() and cerebro.materialize() make them; keep the three together.",
         )
     if key is None and best:
-        largest = db.value(f"SELECT direction FROM {summary.sql} LIMIT 1") == MAX
-        key = db.value(
-            f"SELECT i.mst_key FROM {info.sql} i JOIN {table.sql} m USING (mst_key)"
-            f" ORDER BY i.objective_value {'DESC' if largest else 'ASC'} NULLS LAST,"
-            " i.validation_loss_final NULLS LAST, i.training_loss_final NULLS LAST, i.mst_key LIMIT 1"
-        )
+        key = next(iter(best_keys(db, table, info, summary, 1)), None)
         if key is None:
             raise WrongState(
                 f"{module}: {table.text} has no model",
@@ -93,6 +88,19 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     ):
         raise WrongState(f"{module}: model {key} of {table.text} has no weights")
     return Model(table, key, definition, trained_on, chunked)
+
+
+def best_keys(db: Database, table: Relation, info: Relation, summary: Relation, most: int) -> list[int]:
+    """The models that are best by the objective of their run, the best first."""
+    largest = db.value(f"SELECT direction FROM {summary.sql} LIMIT 1") == MAX
+    rows = db.rows(
+        f"SELECT i.mst_key FROM {info.sql} i JOIN {table.sql} m USING (mst_key)"
+        f" ORDER BY i.objective_value {'DESC' if largest else 'ASC'} NULLS LAST,"
+        " i.validation_loss_final NULLS LAST, i.training_loss_final NULLS LAST, i.mst_key LIMIT $1",
+        ("integer",),
+        most,
+    )
+    return [row["mst_key"] for row in rows]
 
 
 def _read_single(db: Database, table: Relation, summary: Relation, key: int | None, module: str) -> Model:
