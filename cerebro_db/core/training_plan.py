@@ -26,7 +26,7 @@ MEAN_EPOCHS = 12.0  # that a configuration trains when asha stops most of them
 VISIT_ROWS = 4000  # a visit of fewer rows costs more for its state than for its training: such rows are read repeatedly
 MOST_PASSES = 8
 VISIT_SECONDS = 0.05  # what a visit takes besides training
-ROW_SECONDS = 4e-6  # of training; and so much more for each element of the inputs
+ROW_SECONDS = 1e-5  # of training; and so much more for each element of the inputs
 ELEMENT_SECONDS = 2e-7
 
 # kind -> parameters, of the architectures that a plan begins with.
