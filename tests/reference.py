@@ -58,6 +58,7 @@ FUNCTIONS = {
     ],
     "Runs": [
         "fit",
+        "train",
         "search",
         "madlib_fit_multiple_model",
         "submit",
@@ -68,7 +69,15 @@ FUNCTIONS = {
         "forget",
     ],
     "Steering a run": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
-    "Trained models": ["predict", "create_predictor", "madlib_keras_evaluate", "madlib_keras_predict"],
+    "Trained models": ["predict", "create_predictor", "ensemble", "madlib_keras_evaluate", "madlib_keras_predict"],
+    "Judging a model": [
+        "confusion_matrix",
+        "roc_curve",
+        "precision_recall",
+        "calibration",
+        "residuals",
+        "importance",
+    ],
     "Custom losses and metrics": [
         "load_custom_function",
         "delete_custom_function",

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from psycopg2 import sql
-from psycopg2.extras import Json
 from sqlalchemy import select
 
 from cerebro_db.core.names import Name
 
 from . import interrupts, keras_models
+from .arguments import FitArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect, ClientError, NoSuchRun
 from .orm import (
     Decision,
@@ -36,38 +35,6 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row", bound=View)
 PREDICTION_TYPES = {str: "text", int: "integer", float: "double precision"}
-
-
-class FitArguments(TypedDict, total=False):
-    """The optional arguments of ``cerebro.submit``. An argument that is left out has the default of the function."""
-
-    use_gpus: bool
-    validation_table: str
-    metrics_compute_frequency: int
-    warm_start: bool
-    name: str
-    description: str
-    use_caching: bool
-    options: dict[str, Any]
-
-
-class SearchArguments(TypedDict, total=False):
-    """The optional arguments of ``cerebro.search``. An argument that is left out has the default of the function."""
-
-    method: str | Mapping[str, Any]
-    configurations: int
-    objective: str
-    direction: str
-    budget: Mapping[str, Any]
-    at_once: int
-    start_from: str
-    validation_table: str
-    evaluate_every: int
-    use_gpus: bool
-    name: str
-    description: str
-    options: dict[str, Any]
-    stop_when: str
 
 
 def connect(target: Any = None) -> Cerebro:
@@ -131,21 +98,13 @@ class Cerebro(Steering):
         **arguments: Unpack[FitArguments],
     ) -> RunHandle:
         """Starts a run and returns its handle. The server continues the run when this process ends."""
-        if unknown := set(arguments) - set(FitArguments.__annotations__):
-            raise TypeError(f"there is no argument {', '.join(sorted(unknown))}")
-        values: dict[str, Any] = {
+        needed = {
             "source_table": source_table,
             "model_output_table": model_output_table,
             "model_selection_table": model_selection_table,
             "num_iterations": num_iterations,
-            **arguments,
         }
-        if values.get("options") is not None:
-            values["options"] = Json(values["options"])
-        named = sql.SQL(", ").join(
-            sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in values
-        )
-        return RunHandle(self, self.rows(sql.SQL("SELECT cerebro.submit({})").format(named), values)[0][0])
+        return self._started(call("submit", needed, arguments, FitArguments))
 
     def search(
         self,
@@ -157,22 +116,25 @@ class Cerebro(Steering):
         **arguments: Unpack[SearchArguments],
     ) -> RunHandle:
         """Starts a search in a space and returns its handle; docs/search.md describes spaces and methods."""
-        if unknown := set(arguments) - set(SearchArguments.__annotations__):
-            raise TypeError(f"there is no argument {', '.join(sorted(unknown))}")
-        given: dict[str, Any] = {**arguments, "wait": False}
-        for name in ("budget", "options"):
-            if given.get(name) is not None:
-                given[name] = Json(given[name])
-        if isinstance(given.get("method"), Mapping):
-            given["method"] = json.dumps(given["method"])
-        named = sql.SQL("").join(
-            sql.SQL(", {} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in given
-        )
-        first = {"source": source_table, "output": model_table, "arch": arch_table, "space": Json(dict(space))}
-        call = sql.SQL("SELECT cerebro.search(%(source)s, %(output)s, %(arch)s, %(space)s, %(planned)s{})").format(
-            named
-        )
-        return RunHandle(self, self.rows(call, {**given, **first, "planned": epochs})[0][0])
+        needed = {
+            "source_table": source_table,
+            "model_table": model_table,
+            "arch_table": arch_table,
+            "space": space,
+            "epochs": epochs,
+        }
+        return self._started(call("search", {**needed, "wait": False}, arguments, SearchArguments))
+
+    def train(self, source: str, model: str, **arguments: Unpack[TrainArguments]) -> RunHandle:
+        """Packs a table and starts the search for a model. Returns the handle of the run when the rows are packed.
+
+        The comment of cerebro.train describes the arguments.
+        """
+        needed = {"source": source, "model": model, "wait": False}
+        return self._started(call("train", needed, arguments, TrainArguments))
+
+    def _started(self, statement: tuple[sql.Composed, dict[str, Any]]) -> RunHandle:
+        return RunHandle(self, self.rows(*statement)[0][0])
 
     def handle(self, run: AnyRun) -> RunHandle:
         """The handle of a run that any session has started."""

@@ -255,7 +255,8 @@ _TABLE = (
         what="""How much the run may use: an object with one or more of seconds (while the run is driven), unit_hours
         (of computation, summed over the segments), hops and configurations (how many models there are in all). At
         its end nothing new begins. Models that would train on are stopped with the reason budget as soon as their visit
-        is committed, and the run is finished: the models can be used as they are.""",
+        is committed, and the run is finished: the models can be used as they are. With least_epochs the run goes on
+        until one model has completed so many epochs.""",
         when="""To get the best models that can be had for a given time. A resumed run goes on counting.""",
         unset="the run ends when all models have trained all epochs",
     ),

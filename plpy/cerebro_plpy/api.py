@@ -60,6 +60,7 @@ FUNCTIONS = {
     "runs.model_tables": ("materialize_run",),
     "runs.steering": ("add_configuration", "clone_model", "extend", "go_on", "set_budget", "stop_model"),
     "runs.search": ("search",),
+    "runs.train": ("train",),
     "segment.functions": (
         "data_in",
         "predict_chunk",
@@ -69,7 +70,9 @@ FUNCTIONS = {
         "worker_close",
         "worker_open",
     ),
+    "serving.ensemble": ("ensemble",),
     "serving.evaluate": ("keras_evaluate",),
+    "serving.judging": ("importance", "judging"),
     "serving.predict": ("keras_predict", "keras_predict_byom"),
     "serving.predictor": ("create_predictor",),
     "serving.streaming": ("predict_rows",),

@@ -25,8 +25,8 @@ CREATE OR REPLACE FUNCTION cerebro.search(
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.search(plpy, source_table, model_table, arch_table, space, epochs, method, configurations, at_once, start_from,
-                  validation_table, evaluate_every, use_gpus, name, description, options, wait, objective=objective,
-                  direction=direction, budget=budget, stop_when=stop_when)
+                  validation_table, evaluate_every, use_gpus, name, description, options, objective=objective,
+                  direction=direction, budget=budget, stop_when=stop_when, wait=wait)
 $py$;
 COMMENT ON FUNCTION cerebro.search(
     text, text, text, jsonb, integer, text, integer, text, text, jsonb, integer, text, text, integer, boolean, text, text,

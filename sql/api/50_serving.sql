@@ -148,7 +148,8 @@ query with the names of the training columns; they are prepared as in training.
 - query: a query that returns the rows, for instance SELECT * FROM new_rows.
 - key: the column that key_value returns, as text. NULL: the first column that the model does not use; if there is
   none, the number of the row.
-- mst_key: the model to predict with. NULL: the model with the lowest loss, on the validation table if there was one.
+- mst_key: the model to predict with. NULL: the best one by the objective of the run; without an objective, the one with
+  the lowest loss, on the validation table if there was one.
 - top: how many classes of each row, the most probable first.
 
 A number to predict is in value. A class is in class, with its probability.';
@@ -164,4 +165,19 @@ number or the class. Returns how to call it. Each call predicts on its own; for 
 
 - model: the table of trained models.
 - name: of the new function, with or without a schema.
-- mst_key: the model to predict with. NULL: the model with the lowest loss, on the validation table if there was one.';
+- mst_key: the model to predict with. NULL: the best one by the objective of the run; without an objective, the one with
+  the lowest loss, on the validation table if there was one.';
+
+CREATE OR REPLACE FUNCTION cerebro.ensemble(model text, output text, members integer DEFAULT 5) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.ensemble(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.ensemble(text, text, integer) IS
+'Makes one model of the best few models of a run. Its predictions are the means of their predictions, which are often
+better than those of the best model. The tables output, output_info and output_summary are as those of cerebro.fit, with
+one model of mst_key 1.
+
+- model: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
+- output: the table to be made.
+- members: how many of the models, the best first by the objective of the run.';

@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.bench import growth, hops, meter, other_work, report, search
+from tests.bench import growth, hops, meter, other_work, report, search, tabular
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import WORKS, Work
 
+TABLES = "tables"  # has data sets in place of a work
 GROWING = {work.name for work in WORKS["growth"]}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -117,6 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 searched.append((work, repeats))
             if work.name in GROWING:
                 growing.append((work, repeats))
+        if asked.tables:
+            print(f"\n## {TABLES}: cerebro.train beside scikit-learn, on rows that are held out\n")
+            print(tabular.compared(served, asked.repeats, asked.contenders, record, say), flush=True)
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
             growth.draw(growing, path.with_suffix(".png"))
@@ -128,7 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
     names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
-    parser.add_argument("--works", type=chosen(WORKS), default=list(WORKS), help=", ".join(WORKS))
+    names += tabular.SETS
+    works = [*WORKS, TABLES]
+    parser.add_argument("--works", type=chosen(works), default=works, help=", ".join(works))
     parser.add_argument("--contenders", type=chosen(names), default=[], help=", ".join(names))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, help="of each work, to try something out")
@@ -141,9 +147,11 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         smaller.update(rows=asked.rows, validation_rows=max(10, asked.rows // 10))
     if asked.epochs:
         smaller.update(epochs=asked.epochs)
+    asked.tables = TABLES in asked.works
     asked.works = [
         work.but(**smaller, configurations=work.configurations[: asked.configurations])
         for name in asked.works
+        if name != TABLES
         for work in WORKS[name]
     ]
     return asked

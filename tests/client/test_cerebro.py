@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ from small_run import NAME, SCHEMA, Trained
 from typer.testing import CliRunner
 
 from cerebro_db import client
-from cerebro_db.client import Cerebro, RunHandle, cli, connect, connections, errors, keras_models
-from cerebro_db.client import cerebro as clients
+from cerebro_db.client import Cerebro, RunHandle, arguments, cli, connect, connections, errors, keras_models
 from cerebro_db.core.names import Name
 from tests.sql.users import town
 
@@ -455,5 +455,23 @@ def test_all_errors_are_of_one_family() -> None:
 
 
 def test_the_arguments_are_those_of_the_sql_function(trained: Trained) -> None:
-    rows = trained.cerebro.rows("SELECT proargnames FROM pg_proc WHERE oid = 'cerebro.submit'::regproc")
-    assert rows[0][0][4:] == list(clients.FitArguments.__annotations__)
+    names = "SELECT proargnames FROM pg_proc WHERE oid = %s::regproc"
+    for function, first, known, last in (
+        ("submit", 4, arguments.FitArguments, ()),
+        ("train", 2, arguments.TrainArguments, ("wait", "dry_run")),
+    ):
+        ((found,),) = trained.cerebro.rows(names, (f"cerebro.{function}",))
+        assert found[first:] == [*known.__annotations__, *last]
+
+
+def test_training_on_a_table(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    table = fresh_output()
+    handle = trained.cerebro.train(
+        "iris", table, target="kind", budget=timedelta(minutes=2), architectures={"mlp": {"units": 8}},
+        configurations=1, epochs=2, options={"seed": 1},
+    )  # fmt: skip
+    assert handle.wait() == handle.run
+    predicted = trained.cerebro.rows("SELECT count(*) FROM cerebro.predict(%s, 'SELECT * FROM iris')", (table,))
+    assert predicted == trained.cerebro.rows("SELECT count(*) FROM iris")
+    with pytest.raises(TypeError, match="there is no argument dry_run"):
+        trained.cerebro.train("iris", "other", dry_run=True)  # type: ignore[call-arg]

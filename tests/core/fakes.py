@@ -657,7 +657,7 @@ def makespan(
     groups = {key: "any" if workload == "mixed" else str(cost) for key, cost in enumerate(costs)}
     positions = ring_positions(dict(enumerate(costs)))
     listed = tuple(replace(one, series="any") for one in models(range(count), positions, groups))
-    plan = Plan(seed, listed, segments, epochs, parts, 1, most_fused, series_seconds)
+    plan = Plan(seed, listed, segments, epochs, parts, 1, most_fused=most_fused, series_seconds=series_seconds)
     clock = Clock(lambda unit: costs[unit.model] * (share if isinstance(unit, Evaluate) else 1.0), part, order)
     orchestrator.run(make(plan), clock)
     busiest_segment = epochs * sum(costs) * (1 + share)

@@ -198,8 +198,16 @@ def test_every_function_of_the_api_is_there() -> None:
 
 def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
     """Those of other calls are named here."""
-    runs = {"runs.background", "runs.lifecycle", "runs.past", "runs.search", "runs.steering"}
-    others = {*runs, "runs.automl", "runs.automl_tables", "runs.madlib", "runs.single", "segment.inspection"}
+    runs = {"runs.background", "runs.lifecycle", "runs.past", "runs.search", "runs.steering", "runs.train"}
+    others = {
+        *runs,
+        "runs.automl",
+        "runs.automl_tables",
+        "runs.madlib",
+        "runs.single",
+        "runs.training_rows",
+        "segment.inspection",
+    }
     others |= {"segment.prediction"}
     named = {module for step in steps("The walk of one fit") for module in step} | used_throughout()
     there = {

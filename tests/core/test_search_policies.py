@@ -269,7 +269,7 @@ class Guesses(StopAfter):
 
 class Counts(StopAfter):
     def decide(self, history, model, epoch):
-        self.epochs += 1
+        self.most += 1
         return super().decide(history, model, epoch)
 
 

@@ -292,6 +292,12 @@ def test_nothing_begins_when_the_budget_is_spent(budget):
     assert {(one.epoch, one.hop) for one in world.decisions} <= {(1, 3), (1, None)}
 
 
+def test_one_model_has_the_epochs_that_a_budget_asks_for_before_it_is_spent():
+    world = World()
+    assert world.run(Plan(1, models((1, 2)), 2, 9), budget=Budget(seconds=0.5, least_epochs=2)) is True
+    assert max(world.trained.values()) == 4 and set(world.statuses().values()) == {(Status.STOPPED, "budget")}
+
+
 def test_models_that_the_budget_has_stopped_go_on_with_a_larger_one():
     world = World([(2.5, asks(1, Action.BUDGET, "more", hops=9))])
     assert world.run(Plan(1, models((1, 2), visits={2: (0,)}), 1, 9), budget=Budget(hops=2)) is True

@@ -21,7 +21,7 @@ class Graph:
 
     def input(self, name: str, shape: Sequence[int], dtype: str) -> str:
         config = {"name": name, "batch_shape": [None, *shape], "dtype": dtype}
-        self.layers.append(_node("keras.layers", "InputLayer", config, []))
+        self.layers.append(node("keras.layers", "InputLayer", config, []))
         self.inputs.append(name)
         return name
 
@@ -30,18 +30,17 @@ class Graph:
     ) -> str:
         """A layer that is called on one tensor, or on a list of tensors.  ``apart``: each is an argument of its own."""
         name = name or self._free(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower())
-        called = _tensor(inputs) if isinstance(inputs, str) else [_tensor(one) for one in inputs]
-        arguments = called if apart else [called]
-        node = _node("keras.layers", class_name, {"name": name, **config}, [{"args": arguments, "kwargs": {}}])
-        self.layers.append(node)
+        called = tensor(inputs) if isinstance(inputs, str) else [tensor(one) for one in inputs]
+        called_on = [{"args": called if apart else [called], "kwargs": {}}]
+        self.layers.append(node("keras.layers", class_name, {"name": name, **config}, called_on))
         return name
 
-    def element(self, tensor: str, place: int, axis: int = 1) -> str:
-        """``tensor[:, place]``, or ``tensor[:, :, place]`` for axis 2"""
+    def element(self, of: str, place: int, axis: int = 1) -> str:
+        """``of[:, place]``, or ``of[:, :, place]`` for axis 2"""
         name = self._free("get_item")
         every = {"class_name": "__slice__", "config": {"start": None, "stop": None, "step": None}}
-        called = [{"args": [_tensor(tensor), [*[every] * axis, place]], "kwargs": {}}]
-        self.layers.append(_node("keras.src.ops.numpy", "GetItem", {"name": name}, called))
+        called = [{"args": [tensor(of), [*[every] * axis, place]], "kwargs": {}}]
+        self.layers.append(node("keras.src.ops.numpy", "GetItem", {"name": name}, called))
         return name
 
     def joined(self, tensors: Sequence[str]) -> str:
@@ -72,7 +71,7 @@ class Graph:
         return f"{name}_{number}"
 
 
-def _node(module: str, class_name: str, config: Json, called: list[Json]) -> Json:
+def node(module: str, class_name: str, config: Json, called: list[Json]) -> Json:
     return {
         "module": module,
         "class_name": class_name,
@@ -83,9 +82,9 @@ def _node(module: str, class_name: str, config: Json, called: list[Json]) -> Jso
     }
 
 
-def _tensor(name: str) -> Json:
-    """A reference to the output of a layer.  Keras reads the shape from the layer, not from here."""
+def tensor(name: str, place: int = 0) -> Json:
+    """A reference to one of the outputs of a layer.  Keras reads the shape from the layer, not from here."""
     return {
         "class_name": "__keras_tensor__",
-        "config": {"shape": [None, None], "dtype": "float32", "keras_history": [name, 0, 0]},
+        "config": {"shape": [None, None], "dtype": "float32", "keras_history": [name, 0, place]},
     }

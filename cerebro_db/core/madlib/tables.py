@@ -114,7 +114,7 @@ TABLES = (
         "madlib_keras_fit_multiple_model",
         "model_output_table_info",
         INFO,
-        "status, reason, which, epoch",
+        "status, reason, which, epoch, objective_value",
         "A configuration that failed has a row, too; reason says why. which and epoch say which state the model has.",
     ),
     Table(

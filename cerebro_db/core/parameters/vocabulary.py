@@ -210,6 +210,6 @@ METRICS = Vocabulary(
     aliases="acc=Accuracy mse=MeanSquaredError mae=MeanAbsoluteError mape=MeanAbsolutePercentageError "
     "msle=MeanSquaredLogarithmicError bce=BinaryCrossentropy kld=KLDivergence "
     "kullback_leibler_divergence=KLDivergence cosine_proximity=CosineSimilarity cosine=CosineSimilarity "
-    "logcosh=LogCoshError log_cosh=LogCoshError",
+    "logcosh=LogCoshError log_cosh=LogCoshError f1=F1Score r2=R2Score",
     spelled="acc mse mae mape msle bce",
 )

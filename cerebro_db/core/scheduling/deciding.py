@@ -69,7 +69,10 @@ class Deciding:
 
     def spent(self) -> bool:
         """Whether nothing new may begin."""
-        return self.budget.limits and self.budget.spent(self.ports.used(), self.schedule.hops)
+        if not self.budget.limits:
+            return False
+        trained = (one.epochs for one in self.schedule.progress.values() if one.status is not Status.FAILED)
+        return self.budget.spent(self.ports.used(), self.schedule.hops, max(trained, default=0))
 
     def hops_left(self) -> int | None:
         return None if self.budget.hops is None else self.budget.hops - self.schedule.hops

@@ -19,20 +19,29 @@ class Used:
 
 @dataclass(frozen=True)
 class Budget:
-    """``None``: no limit. ``configurations`` limits how many models there are in all, and ends no training."""
+    """``None``: no limit. ``configurations`` limits how many models there are in all, and ends no training.
+
+    ``least_epochs``: how many epochs some model completes, whatever the limits are: a model that has none is no use.
+    """
 
     seconds: float | None = None
     unit_hours: float | None = None
     hops: int | None = None
     configurations: int | None = None
+    least_epochs: int | None = None
 
     @property
     def limits(self) -> bool:
         """Whether it can end the training of models."""
         return not (self.seconds is None and self.unit_hours is None and self.hops is None)
 
-    def spent(self, used: Used, hops: int) -> bool:
-        """Whether nothing new may begin, if there are so many hops, those under way included."""
+    def spent(self, used: Used, hops: int, epochs: int) -> bool:
+        """Whether nothing new may begin.
+
+        ``hops``: how many there are, those under way included.  ``epochs``: how many the model with most has completed.
+        """
+        if self.least_epochs is not None and epochs < self.least_epochs:
+            return False
         return (
             (self.seconds is not None and used.seconds >= self.seconds)
             or (self.unit_hours is not None and used.unit_seconds >= 3600 * self.unit_hours)
@@ -52,7 +61,7 @@ class Budget:
         if not isinstance(value, Mapping):
             raise ValueError('a budget is a JSON object, for instance {"seconds": 600}')
         for name, limit in value.items():
-            whole = name in ("hops", "configurations")
+            whole = name in ("hops", "configurations", "least_epochs")
             if name not in cls.__dataclass_fields__:
                 raise ValueError(f"a budget has no limit '{name}'; it has: {', '.join(cls.__dataclass_fields__)}")
             if type(limit) not in ((int,) if whole else (int, float)) or not 0 < limit <= MOST:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cerebro_db.core import columns as deciding
 from cerebro_db.core.columns import NOTHING, Wish
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.names import split_list
+from cerebro_db.core.names import quote, split_list
 from cerebro_db.core.windows import Windows
 
 from ..database import relations
@@ -122,6 +122,19 @@ def asked_for(
 
 def family_of(column: Column) -> str | None:
     return deciding.family_of(column.type, column.category, column.element)
+
+
+def has_few_labels(db: Database, source: Relation, target: str | None, most: int) -> bool:
+    """Whether the target is one column of labels with at most so many different values."""
+    names = split_list(target, f"{PACK}: target")
+    (column, *more) = variables.pick(relations.columns(db, source), names, "target", source, PACK)
+    if more or column.element is not None or column.type in deciding.REALS:
+        return False
+    (found,) = db.scan(
+        f"SELECT count(*) AS values FROM (SELECT DISTINCT {quote(column.name)} FROM {source.rows} AS s"
+        f" LIMIT {most + 1}) d"
+    )
+    return bool(found["values"] <= most)
 
 
 def sides(

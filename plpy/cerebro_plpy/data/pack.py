@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from typing import Any
 
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
@@ -31,7 +32,16 @@ VALIDATION = "_validation"  # ending of the packed table with the rows for valid
 
 
 @entry
-def pack(
+def pack(db: Database, *arguments: Any) -> None:
+    begun = time.monotonic()
+    job, others = planned(db, *arguments)
+    buffers.write(db, job)
+    packing.tell(db, job, begun)
+    if others is not None:
+        _pack_validation(db, job, others, job.output.suffixed(VALIDATION))
+
+
+def planned(
     db: Database,
     source_text: str | None,
     output_text: str | None,
@@ -50,8 +60,8 @@ def pack(
     sequence: str | None,
     weights: str | None,
     class_weight: str | None,
-) -> None:
-    begun = time.monotonic()
+) -> tuple[Packing, Relation | None]:
+    """What is to be packed for training, with everything found in the rows, and the rows for validation."""
     source = relations.filled(db, source_text, PACK, argument="source")
     output = packing.free_output(db, output_text, PACK)
     packing.check_buffer_size(buffer_size, PACK)
@@ -82,10 +92,7 @@ def pack(
     job = _job(db, training, output, source_text, ins, outs, rows, buffer_size, wanted, rule, seed)
     job.windows = windows
     job.weight = row_weights.found(db, training, weight, class_weight is not None, outs[0], PACK)
-    buffers.write(db, job)
-    packing.tell(db, job, begun)
-    if others is not None:
-        _pack_validation(db, job, others, output.suffixed(VALIDATION), buffer_size)
+    return job, others
 
 
 def _windows(sequence: str | None, present: dict[str, Column], source: Relation) -> Windows | None:
@@ -124,13 +131,14 @@ def _job(
         constant=1.0,
         rows=rows,
         geometry=packing.geometry_of(ins + outs, rows, count, buffer_size, PACK),
+        buffer_size=buffer_size,
         keys=platform.of(db).distribution_keys(db, count, rule),
         seed=seed,
         rule=rule,
     )
 
 
-def _pack_validation(db: Database, trained: Packing, source: Relation, output: Name, buffer_size: int | None) -> None:
+def _pack_validation(db: Database, trained: Packing, source: Relation, output: Name) -> None:
     begun = time.monotonic()
     present = relations.columns(db, source)
     ins = by_name.found(trained.layout, present, source.text, PACK)
@@ -162,7 +170,7 @@ def _pack_validation(db: Database, trained: Packing, source: Relation, output: N
         outputs=outs,
         weight=row_weights.equal() if trained.weight else None,
         rows=rows,
-        geometry=packing.geometry_of(ins + outs, rows, count, buffer_size, PACK),
+        geometry=packing.geometry_of(ins + outs, rows, count, trained.buffer_size, PACK),
         keys=platform.of(db).distribution_keys(db, count, trained.rule),
         seed=None,
         partitions=[],

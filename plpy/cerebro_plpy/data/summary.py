@@ -39,6 +39,7 @@ class Packing:
     rows: int
     geometry: packing.Geometry
     keys: list[int]
+    buffer_size: int | None = None  # as the user gave it
     seed: int | None = None
     num_classes: list[int] | None = None
     rule: Rule = ALL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, Callable
 
 import psycopg2
 
@@ -35,11 +35,20 @@ def fit_multiple_model(db: Database, *arguments: Any) -> int:
     return run_request(db, check(db, *arguments))
 
 
-def run_request(db: Database, request: Request, written: Written | None = None) -> int:
-    """``written``: the model tables are MADlib's, and their summary has these names of tables."""
+def run_request(
+    db: Database,
+    request: Request,
+    written: Written | None = None,
+    on_record: Callable[[int], None] = lambda run_id: None,
+) -> int:
+    """``written``: the model tables are MADlib's, and their summary has these names of tables.
+
+    ``on_record`` is called with the run's number as soon as the run can be resumed.
+    """
     with recorder.opened(db, own=request.options[IN_SESSION]) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
+        on_record(run_id)
         run = carry_out(db, session, run_id)
         hand_out(db, session, run, request.output, replace=request.warm_start, written=written)
     return run_id

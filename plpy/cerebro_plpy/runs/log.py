@@ -127,12 +127,13 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS 
        f.validation_metric AS validation_metrics_final, f.validation_loss AS validation_loss_final,
        CASE WHEN b.validation_metric IS NOT NULL THEN t.validation_metrics END AS validation_metrics,
        CASE WHEN b.validation_loss IS NOT NULL THEN t.validation_loss END AS validation_loss,
-       t.iterations AS metrics_iters, n.s, n.i, b.status, b.reason, f.which, f.epoch
+       t.iterations AS metrics_iters, n.s, n.i, b.status, b.reason, f.which, f.epoch, o.value AS objective_value
   FROM cerebro.configuration c
   JOIN best b USING (run, mst_key)
   LEFT JOIN final f ON f.mst_key = c.mst_key
   LEFT JOIN told t ON t.model = b.model
   LEFT JOIN named n ON n.mst_key = c.mst_key
+  LEFT JOIN cerebro.objective o ON o.run = c.run AND o.owner = c.owner AND o.model = b.model AND o.epoch = f.epoch
  WHERE c.run = $1 AND c.owner = {ME}
 """
 ARCHITECTURE = (

@@ -51,7 +51,13 @@ INFO_COLUMNS = {
     "validation_metrics": "double precision[]",
     "validation_loss": "double precision[]",
 }
-OWN_INFO_COLUMNS = {"status": "text", "reason": "text", "which": "text", "epoch": "integer"}  # after those of MADlib
+OWN_INFO_COLUMNS = {  # after those of MADlib
+    "status": "text",
+    "reason": "text",
+    "which": "text",
+    "epoch": "integer",
+    "objective_value": "double precision",
+}
 
 
 @entry

@@ -43,7 +43,16 @@ AT_ONCE = 2  # models per segment: a segment always has one to take while anothe
 
 
 @entry
-def search(
+def search(db: Database, *arguments: Any, wait: bool | None, **more: Any) -> int:
+    """Search and wait, or start a search."""
+    visibility.refuse_transaction(db, MODULE)
+    if wait is False:
+        background.require_statements(db)
+    request = request_of(db, *arguments, **more)
+    return submit_request(db, request) if wait is False else run_request(db, request)
+
+
+def request_of(
     db: Database,
     source_table: str,
     model_table: str,
@@ -60,13 +69,9 @@ def search(
     name: str | None,
     description: str | None,
     options: str | None,
-    wait: bool | None,
     **more: Any,
-) -> int:
-    """Search and wait, or start a search.  ``more``: options that have arguments of their own."""
-    visibility.refuse_transaction(db, MODULE)
-    if wait is False:
-        background.require_statements(db)
+) -> Request:
+    """The checked arguments of a search.  ``more``: options that have arguments of their own."""
     require_epochs(epochs, evaluate_every, MODULE, ("epochs", "evaluate_every"))
     source, validation = read_rows(db, source_table, validation_table, epochs, MODULE)
     output = relations.new(db, model_table, MODULE, ("_info", "_summary", "_weights"), argument="model_table")
@@ -112,7 +117,7 @@ def search(
         "past": [trial.to_json() for trial in trials],
     }
     chosen["warm_start"] = False
-    request = Request(
+    return Request(
         source=source,
         validation=validation,
         output=output,
@@ -127,7 +132,6 @@ def search(
         description=description,
         options=chosen,
     )
-    return submit_request(db, request) if wait is False else run_request(db, request)
 
 
 # -- arguments -----------------------------------------------------------------------------------------

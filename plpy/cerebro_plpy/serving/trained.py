@@ -9,6 +9,7 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.metrics import MAX
 from cerebro_db.core.parameters import params
 from cerebro_db.core.preparation import OneHot
 
@@ -41,7 +42,7 @@ class Model:
 
 
 def read_model(db: Database, text: str, key: int | None, module: str, *, best: bool = False) -> Model:
-    """``best``: without a key, the model with the lowest final loss is read, that on the validation table if known."""
+    """``best``: without a key, the model is read that is best by the objective of its run."""
     table = relations.existing(db, text, module, argument="model_table", companions=COMPANIONS)
     relations.require_columns(db, table, ["model_weights", "model_arch"], module)
     info = relations.find(db, table.name.suffixed("_info"))
@@ -54,10 +55,7 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
             hint="madlib_fit_multiple_model() and cerebro.materialize() make them; keep the three together.",
         )
     if key is None and best:
-        key = db.value(
-            f"SELECT i.mst_key FROM {info.sql} i JOIN {table.sql} m USING (mst_key)"
-            " ORDER BY i.validation_loss_final NULLS LAST, i.training_loss_final NULLS LAST, i.mst_key LIMIT 1"
-        )
+        key = next(iter(best_keys(db, table, info, summary, 1)), None)
         if key is None:
             raise WrongState(
                 f"{module}: {table.text} has no model",
@@ -90,6 +88,19 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     ):
         raise WrongState(f"{module}: model {key} of {table.text} has no weights")
     return Model(table, key, definition, trained_on, chunked)
+
+
+def best_keys(db: Database, table: Relation, info: Relation, summary: Relation, most: int) -> list[int]:
+    """The models that are best by the objective of their run, the best first."""
+    largest = db.value(f"SELECT direction FROM {summary.sql} LIMIT 1") == MAX
+    rows = db.rows(
+        f"SELECT i.mst_key FROM {info.sql} i JOIN {table.sql} m USING (mst_key)"
+        f" ORDER BY i.objective_value {'DESC' if largest else 'ASC'} NULLS LAST,"
+        " i.validation_loss_final NULLS LAST, i.training_loss_final NULLS LAST, i.mst_key LIMIT $1",
+        ("integer",),
+        most,
+    )
+    return [row["mst_key"] for row in rows]
 
 
 def _read_single(db: Database, table: Relation, summary: Relation, key: int | None, module: str) -> Model:

@@ -73,6 +73,7 @@ class Session:
         self.cursor: Any = None
         self.work: Work[Any] | None = None
         self.progress: Progress | None = None  # what the segment's trainer reported last
+        self.hear: Callable[[str], None] = lambda message: None  # gets the messages of the server, such as notices
         # Whether a statement is repeated after this error.
         self.endures: Callable[[psycopg2.Error], bool] = lambda error: False
         self.another: Callable[[Listen], Session] | None = None  # opens a session like this one
@@ -249,6 +250,7 @@ class Session:
     def _read_notices(self) -> None:
         for notice in self.connection.notices:
             self.progress = progress_in(notice) or self.progress
+            self.hear(notice)
         del self.connection.notices[:]
 
     def require_life(self) -> None:

@@ -1,0 +1,180 @@
+"""What ``cerebro.train`` decides: the architectures, the space, and how many configurations train for how long.
+
+The plan follows from what the rows have become, how many they are, and the budget.  docs/tables.md has the table of
+measurements that the numbers were chosen by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .architecture import building
+from .errors import InvalidArgument
+from .layout import Layout
+from .search import objective
+from .texts import counted
+
+Json = dict[str, Any]
+
+CONFIGURATIONS = 24  # more of them hardly find better models
+EPOCHS = 81
+FIRST_RUNG = 3  # epochs that each model gets
+MEAN_EPOCHS = 12.0  # that a configuration trains when asha stops most of them
+VISIT_ROWS = 4000  # a visit of fewer rows costs more for its state than for its training: such rows are read repeatedly
+MOST_PASSES = 8
+VISIT_SECONDS = 0.05  # what a visit takes besides training
+ROW_SECONDS = 1e-5  # of training; and so much more for each element of the inputs
+ELEMENT_SECONDS = 2e-7
+
+# kind -> parameters, of the architectures that a plan begins with.
+ARCHITECTURES: dict[str, Json] = {"mlp": {"units": "$units", "dropout": "$dropout"}}
+# Each value of these parameters is one more program to build, which takes seconds.
+PARAMETERS: dict[str, Json] = {"units": {"choice": [128, 256]}, "dropout": {"choice": [0.1, 0.3]}}
+FEW_PROGRAMS: Json = {"units": 128, "dropout": 0.1}
+SECONDS_FOR_MANY_PROGRAMS = 120
+PARTS = ("arch_params", "compile", "fit")  # of a space
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user has decided; None: the plan decides."""
+
+    architectures: Mapping[str, Json] | None = None  # kind -> parameters
+    space: Mapping[str, Json] | None = None  # parts of a space; each entry replaces the plan's entry of that name
+    method: Any = None
+    epochs: int | None = None
+    configurations: int | None = None
+    objective: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    architectures: list[tuple[str, Json]]  # kind and JSON
+    space: Json
+    method: Any
+    epochs: int
+    configurations: int
+    objective: str
+    passes: int  # over the rows of a segment at each visit
+    epoch_seconds: float  # a guess
+
+    def told(self, seconds: float | None) -> list[str]:
+        """The plan in sentences."""
+        kinds = " and ".join(kind for kind, _ in self.architectures)
+        method = self.method if isinstance(self.method, str) else self.method["name"]
+        ends = "" if seconds is None else f", and ends after {_duration(seconds)}"
+        again = f", {self.passes} times over the rows," if self.passes > 1 else ""
+        dimensions = {**self.space["arch_params"], **self.space["compile"], **self.space["fit"]}
+        return [
+            f"loss {_shown(self.space['compile'].get('loss'))}; the best model and epoch are those of {self.objective}",
+            f"at most {counted(self.configurations, 'configuration')} of {kinds}; each trains at most"
+            f" {counted(self.epochs, 'epoch')}{again} and {method} stops those that are not worth it{ends}",
+            f"space: {_dimensions(dimensions)}",
+        ]
+
+
+def planned(
+    layout: Layout, rows: int, segments: int, seconds: float | None, validated: bool, wishes: Wishes, where: str
+) -> Plan:
+    passes = max(1, min(MOST_PASSES, VISIT_ROWS * segments // max(1, rows)))
+    epoch_seconds = _epoch_seconds(layout, rows * passes, segments)
+    configurations, epochs = _amounts(wishes, seconds, epoch_seconds)
+    kinds = wishes.architectures if wishes.architectures is not None else ARCHITECTURES
+    used = {value[1:] for given in kinds.values() for value in given.values() if str(value).startswith("$")}
+    space: Json = {
+        "arch_params": {name: one for name, one in _parameters(seconds).items() if name in used},
+        "compile": _compiled(layout, wishes.objective),
+        "fit": {"batch_size": {"choice": _batch_sizes(rows)}, "epochs": passes},
+    }
+    _take_over(space, wishes.space, where)
+    return Plan(
+        architectures=[
+            (kind, building.architecture(kind, layout, dict(given), where)) for kind, given in kinds.items()
+        ],
+        space=space,
+        method=wishes.method if wishes.method is not None else {"name": "asha", "min_epochs": min(FIRST_RUNG, epochs)},
+        epochs=epochs,
+        configurations=configurations,
+        objective=wishes.objective or objective.default(validated).name,
+        passes=passes,
+        epoch_seconds=epoch_seconds,
+    )
+
+
+def _epoch_seconds(layout: Layout, rows: int, segments: int) -> float:
+    """How long an epoch of one model takes if the other segments train others meanwhile."""
+    elements = sum(variable.elements for variable in layout.inputs)
+    return VISIT_SECONDS + rows * (ROW_SECONDS + ELEMENT_SECONDS * elements) / segments
+
+
+def _amounts(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tuple[int, int]:
+    """How many configurations, and epochs of each."""
+    affordable = math.inf if seconds is None else max(1.0, seconds / epoch_seconds)  # epochs of all models together
+    configurations = wishes.configurations
+    if configurations is None:
+        configurations = int(max(1, min(CONFIGURATIONS, affordable / MEAN_EPOCHS)))
+    epochs = wishes.epochs
+    if epochs is None:
+        epochs = int(max(1, min(EPOCHS, affordable)))
+    return configurations, epochs
+
+
+def _parameters(seconds: float | None) -> Json:
+    return PARAMETERS if seconds is None or seconds >= SECONDS_FOR_MANY_PROGRAMS else FEW_PROGRAMS
+
+
+def _batch_sizes(rows: int) -> list[int]:
+    """Small batches for few rows, which need many steps, and large ones for many rows."""
+    middle = 1 << max(4, min(11, round(math.log2(max(1, rows)) * 0.6 - 1)))
+    return [middle // 2, middle, middle * 2]
+
+
+def _compiled(layout: Layout, wished: str | None) -> Json:
+    losses = [building.loss(variable) for variable in layout.outputs]
+    metrics = [[building.metric(variable)] for variable in layout.outputs]
+    if wished is not None:
+        asked = wished[4:] if wished.startswith("val_") else wished
+        if len(metrics) == 1 and asked not in ("loss", *metrics[0]):
+            metrics[0].append(asked)
+    return {
+        "loss": losses[0] if len(losses) == 1 else losses,
+        "metrics": metrics[0] if len(metrics) == 1 else metrics,
+        "optimizer": "AdamW",
+        "learning_rate": {"log_uniform": [0.0005, 0.01]},
+        "weight_decay": {"log_uniform": [0.0001, 0.1]},
+    }
+
+
+def _take_over(space: Json, wished: Mapping[str, Any] | None, where: str) -> None:
+    for part, entries in (wished or {}).items():
+        if part not in PARTS or not isinstance(entries, dict):
+            raise InvalidArgument(
+                f"{where}: space has {part!r}, which is not an object with the name of a part of a space.",
+                hint=f"""Parts are {", ".join(PARTS)}. For instance {{"fit": {{"batch_size": 64}}}}.""",
+            )
+        space[part] = {**space[part], **entries}
+
+
+def _dimensions(entries: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {_shown(value)}" for name, value in entries.items() if name not in ("loss", "metrics", "epochs")
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict) and len(value) == 1:
+        ((kind, given),) = value.items()
+        if kind == "choice":
+            return " or ".join(map(_shown, given))
+        if isinstance(given, list) and len(given) == 2:
+            return f"from {given[0]} to {given[1]}"
+    if isinstance(value, dict) and "class_name" in value:
+        return str(value["class_name"])
+    return ", ".join(map(_shown, value)) if isinstance(value, list) else str(value)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} s"

@@ -1,0 +1,172 @@
+"""``cerebro.train``: from a table to a trained model in one call.  It packs the table, plans a search, and searches."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from cerebro_db.core import options as known_options
+from cerebro_db.core import training_plan
+from cerebro_db.core.architecture import building
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.names import Name
+from cerebro_db.core.options import BEST
+from cerebro_db.core.search import methods
+from cerebro_db.core.training_plan import Plan, Wishes
+
+from ..data import visibility
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from . import background, search, training_rows
+from .fit import run_request, submit_request
+from .training_rows import MODULE, Asked, Made, free_name, notice_others_tables, other_session
+
+MODEL_ENDINGS = ("_info", "_summary", "_weights")
+LEAST_FOR_TRAINING = 0.5  # of the budget, however long packing takes
+
+
+@entry
+def train(db: Database, **arguments: Any) -> int | None:
+    """The number of the run; None for a dry run."""
+    begun = time.monotonic()
+    asked = Asked(**arguments)
+    if not asked.dry_run:
+        visibility.refuse_transaction(db, MODULE)
+        if asked.wait is False:
+            background.require_statements(db)
+    seconds, wishes, given = _budget(db, asked.budget), _wishes(asked), _options(asked)
+    output = relations.new(db, asked.model, MODULE, MODEL_ENDINGS, argument="model")
+    source = relations.filled(db, asked.source, MODULE, argument="source")
+    made = Made()
+    try:
+        if training_rows.is_packed(db, source):
+            rows = training_rows.packed_already(db, source, asked)
+        elif asked.dry_run:
+            rows = training_rows.would_pack(db, source, output, asked)
+        else:
+            rows = training_rows.pack_apart(db, source, output, asked, made)
+        left = None if seconds is None else max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
+        plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, left, rows.validated, wishes, MODULE)
+        for sentence in plan.told(left):
+            db.notice(f"{MODULE}: {sentence}")
+        if asked.dry_run:
+            return None
+        assert rows.table is not None
+        architectures = _load_architectures(db, output, plan, made)
+        if left is not None:
+            given["budget"] = {"seconds": round(left, 1), "least_epochs": 1}
+        others = rows.validation.sql if rows.validation is not None else None
+        method = plan.method if isinstance(plan.method, str) else json.dumps(plan.method)
+        request = search.request_of(
+            db, rows.table.sql, output.sql, architectures.sql, json.dumps(plan.space), plan.epochs, method,
+            plan.configurations, asked.at_once, None, others, None, asked.use_gpus, asked.name, asked.description,
+            json.dumps({**given, "objective": plan.objective}), stop_when=asked.stop_when,
+        )  # fmt: skip
+        if asked.wait is False:
+            return submit_request(db, request)
+        run = run_request(db, request, on_record=lambda run_id: setattr(made, "run", run_id))
+    except BaseException:
+        _tell_what_is_left(db, made)
+        raise
+    db.notice(f"{MODULE}: to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
+    return run
+
+
+# -- arguments ---------------------------------------------------------------------------------------------
+
+
+def _budget(db: Database, text: str | None) -> float | None:
+    if text is None:
+        return None
+    seconds = float(db.value("SELECT extract(epoch FROM $1::interval)", ("text",), text))
+    if seconds <= 0:
+        raise InvalidArgument(
+            f"{MODULE}: budget is {text}; it must be longer than that.",
+            hint="For instance budget => '10 minutes'; NULL: no limit.",
+        )
+    return seconds
+
+
+def _wishes(asked: Asked) -> Wishes:
+    for name, value in (("epochs", asked.epochs), ("configurations", asked.configurations)):
+        if value is not None and value < 1:
+            raise InvalidArgument(f"{MODULE}: {name} is {value}; it must be at least 1.")
+    method = None
+    if asked.method is not None:
+        method = search.method_of(asked.method)
+        methods.checked(method, MODULE, proposes=True)
+    space = json.loads(asked.space) if asked.space is not None else None
+    if space is not None and not isinstance(space, dict):
+        raise InvalidArgument(
+            f"{MODULE}: space must be a JSON object.", hint='For instance {"fit": {"batch_size": 64}}.'
+        )
+    return Wishes(_kinds(asked.architectures), space, method, asked.epochs, asked.configurations, asked.objective)
+
+
+def _kinds(text: str | None) -> dict[str, dict[str, Any]] | None:
+    if text is None:
+        return None
+    given = json.loads(text)
+    if isinstance(given, str):
+        given = [given]
+    if isinstance(given, list) and all(isinstance(one, str) for one in given):
+        given = {one: training_plan.ARCHITECTURES.get(one, {}) for one in given}
+    if not isinstance(given, dict) or not given or not all(isinstance(one, dict) for one in given.values()):
+        raise InvalidArgument(
+            f"{MODULE}: architectures must be a list of kinds, or an object with the parameters of each.",
+            hint="""For instance ["mlp", "resnet"] or {"mlp": {"units": 64, "dropout": "$dropout"}}.""",
+        )
+    for kind in given:
+        if kind not in building.PARAMETERS:
+            raise InvalidArgument(
+                f"{MODULE}: architectures: there is no kind {kind!r}.", hint=f"Kinds: {', '.join(building.PARAMETERS)}."
+            )
+    return given
+
+
+def _options(asked: Asked) -> dict[str, Any]:
+    """The options of the run, checked before anything is packed."""
+    given = json.loads(asked.options) if asked.options is not None else {}
+    known_options.check(given, MODULE)
+    for name in ("search", "budget", "objective", "direction", "stop_when", "replay"):
+        if name in given:
+            raise InvalidArgument(
+                f"{MODULE}: options has '{name}'.",
+                hint="cerebro.search() takes it." if name == "replay" else "An argument of the function sets it.",
+            )
+    if asked.direction is not None:
+        if asked.objective is None:
+            raise InvalidArgument(f"{MODULE}: direction needs objective.", hint="For instance objective => 'val_auc'.")
+        given["direction"] = asked.direction
+    return {"keep": BEST, **given}
+
+
+# -- the architectures, and the end ------------------------------------------------------------------------
+
+
+def _load_architectures(db: Database, output: Name, plan: Plan, made: Made) -> Name:
+    table = free_name(db, output, "_arch", ("",))
+    with other_session(db) as session:
+        session.run("BEGIN")
+        for kind, architecture in plan.architectures:
+            call = "SELECT cerebro.load_keras_model(%s, %s, NULL, %s)"
+            session.run(call, (table.sql, json.dumps(architecture), kind))
+        session.run("COMMIT")
+    made.tables.append(table)
+    notice_others_tables(db, table)
+    return table
+
+
+def _tell_what_is_left(db: Database, made: Made) -> None:
+    """Name what a call that ends early leaves behind, and how to go on with it."""
+    if not made.tables:
+        return
+    if made.run is not None:
+        hint = f"SELECT cerebro.resume({made.run}); goes on where the run has ended."
+    elif made.packed is not None:
+        hint = f"cerebro.train('{made.packed}', …) trains on the packed rows without packing again."
+    else:
+        hint = "The next call makes its own."
+    db.notice(f"{MODULE} has ended early and leaves {', '.join(map(str, made.tables))}", hint)

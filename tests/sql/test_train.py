@@ -1,0 +1,242 @@
+"""cerebro.train: from a table to predictions in two statements, and what is left of a call that ends early."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.sql.lab import Lab, eventually, run
+
+FLATS = """
+CREATE TABLE flats AS SELECT i AS id, (i * 37 % 91)::real AS size,
+  CASE WHEN i % 11 > 0 THEN (ARRAY['Rome', 'Bonn', 'Lyon'])[1 + i % 3] END AS city,
+  date '2020-01-01' + i % 700 AS built,
+  ((i * 37 % 91) * 40 + CASE i % 3 WHEN 0 THEN 900 ELSE 200 END)::real AS rent,
+  CASE WHEN i % 3 = 0 THEN 'high' ELSE 'low' END AS class, (i % 40)::text AS many
+FROM generate_series(1, 400) i;
+"""
+FEW = {"epochs": 4, "configurations": 2, "architectures": ["mlp"], "options": {"seed": 1}}
+
+
+def call(model: str, target: str | None = "rent", source: str = "flats", **more: Any) -> tuple[str, list[Any]]:
+    given = {"source": source, "model": model, "target": target, **more}
+    values = [json.dumps(one) if isinstance(one, (dict, list)) else one for one in given.values()]
+    return f"SELECT cerebro.train({', '.join(f'{name} => %s' for name in given)})", values
+
+
+def train(lab: Lab, model: str, target: str | None = "rent", **more: Any) -> int:
+    statement, values = call(model, target, **more)
+    lab.told()
+    return lab.value(statement, *values)
+
+
+def refused(lab: Lab, **more: Any) -> psycopg2.Error:
+    before = lab.tables()
+    with pytest.raises(psycopg2.Error) as error:
+        train(lab, more.pop("model", "refused"), more.pop("target", "rent"), **more)
+    assert lab.tables() == before
+    return error.value
+
+
+@pytest.fixture(scope="module")
+def flats(lab: Lab) -> Lab:
+    lab(FLATS)
+    return lab
+
+
+@pytest.fixture(scope="module")
+def rent(flats: Lab) -> int:
+    return train(flats, "rent", **FEW)
+
+
+def test_two_statements_lead_from_a_table_to_predictions(flats: Lab, rent: int) -> None:
+    rows = flats("SELECT id, value FROM flats JOIN cerebro.predict('rent', 'SELECT * FROM flats') p"
+                 " ON p.key_value = id::text")  # fmt: skip
+    assert len(rows) == 400 and flats.status(rent) == "finished"
+    assert flats.value("SELECT count(*) FROM leaderboard WHERE run = %s", rent) == 2
+    plan = flats("SELECT source_table, validation_table, options ->> 'objective', options ->> 'keep',"
+                 " options -> 'budget' FROM run_plan WHERE run = %s", rent)[0]  # fmt: skip
+    packed = f"{flats.schema}.rent_packed"
+    assert plan[:4] == (packed, f"{packed}_validation", "val_loss", "best") and 300 < plan[4]["seconds"] <= 600
+    assert {"rent_arch", "rent_packed", "rent_packed_validation", "rent", "rent_info"} <= flats.tables()
+
+
+@pytest.mark.parametrize(
+    ("target", "says", "objective"),
+    [("class", "categorical_crossentropy", "val_accuracy"), ("rent, size", "mse, mse", None)],
+)
+def test_other_targets(flats: Lab, target: str, says: str, objective: str | None) -> None:
+    model = "other_" + target[0]
+    train(flats, model, target, objective=objective, **FEW)
+    told = flats.told()
+    assert any(f"loss {says}" in line for line in told)
+    found = flats(
+        "SELECT target, count(*) FROM cerebro.predict(%s, 'SELECT * FROM flats') GROUP BY 1 ORDER BY 1", model
+    )
+    assert found == [(name, 400) for name in sorted(target.split(", "))]
+    if objective:
+        assert any("0.2 of 400 rows are kept for validation, the same share of each class" in line for line in told)
+
+
+def test_prediction_takes_the_best_model_by_the_objective(flats: Lab) -> None:
+    """Not the one with the lowest loss: here the objective likes large losses."""
+    more = {**FEW, "configurations": 3, "method": "random"}
+    train(flats, "worst", objective="val_loss", direction="max", **more)
+    values = dict(flats("SELECT mst_key, objective_value FROM worst_info"))
+    (best,) = [key for key, value in values.items() if value == max(values.values())]
+    own, default = (
+        flats(f"SELECT * FROM cerebro.predict('worst', 'SELECT * FROM flats'{key}) ORDER BY 1")
+        for key in (f", mst_key => {best}", "")
+    )
+    assert own == default and len(set(values.values())) == 3
+
+
+def test_an_ensemble_predicts_the_mean_of_its_members(flats: Lab, rent: int) -> None:
+    flats("SELECT cerebro.ensemble('rent', 'both', 2)")
+    rows = "SELECT key_value, value FROM cerebro.predict(%s, 'SELECT * FROM flats', 'id', %s)"
+    one, other = (dict(flats(rows, "rent", key)) for key in (1, 2))
+    both = dict(flats(rows, "both", None))
+    assert both == pytest.approx({key: (one[key] + other[key]) / 2 for key in one}, rel=1e-5)
+    assert flats.value("SELECT reason FROM both_info").startswith("the mean of mst_key ")
+    flats("SELECT cerebro.madlib_keras_evaluate('both', 'rent_packed_validation', 'both_judged', mst_key => 1)")
+    assert flats.value("SELECT loss FROM both_judged") > 0
+    before = flats.tables()
+    for call, says in (("'rent', 'x', 1", "members cannot be 1"), ("'flats', 'x'", "not the model table of a run"),
+                       ("'rent', 'both'", "already exists"), ("'both', 'x'", "has 1 model")):  # fmt: skip
+        with pytest.raises(psycopg2.Error) as error:
+            flats(f"SELECT cerebro.ensemble({call})")
+        assert says in str(error.value) and error.value.diag.message_hint
+    assert flats.tables() == before
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(flats: Lab, rent: int) -> None:
+    before, runs = flats.tables(), flats.value("SELECT max(run) FROM runs")
+    connection = flats.connect()
+    connection.autocommit = False
+    statement, values = call("dry", dry_run=True)
+    with connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TEMP TABLE mine AS SELECT * FROM flats; SET TRANSACTION READ ONLY")
+        cursor.execute(statement, ["mine", *values[1:]])
+        assert cursor.fetchall() == [(None,)]
+    told = "".join(connection.notices)
+    connection.close()
+    for part in ("'id' is ignored", "loss mse", "configurations of mlp", "asha", "learning_rate from", "10 minutes"):
+        assert part in told, told
+    assert flats.tables() == before and flats.value("SELECT max(run) FROM runs") == runs
+
+
+def test_no_table_is_overwritten(flats: Lab) -> None:
+    flats("CREATE TABLE mine_packed AS SELECT 1 AS kept; CREATE TABLE mine_packed_2_validation AS SELECT 2 AS kept;"
+          " CREATE VIEW mine_arch AS SELECT 3 AS kept")  # fmt: skip
+    train(flats, "mine", **{**FEW, "epochs": 1, "configurations": 1})
+    kept = "SELECT a.kept, b.kept, c.kept FROM mine_packed a, mine_packed_2_validation b, mine_arch c"
+    assert flats(kept) == [(1, 2, 3)]
+    assert {"mine_packed_3", "mine_packed_3_validation", "mine_arch_2"} <= flats.tables()
+    error = refused(flats, model="mine")
+    assert "already exists" in str(error)
+    long = "m" * 63
+    error = refused(flats, model=long)
+    assert "the limit for an identifier is 63" in str(error)
+    train(flats, long[:55], **{**FEW, "epochs": 1, "configurations": 1})
+
+
+def test_a_packed_table_is_not_packed_again(flats: Lab, rent: int) -> None:
+    before = flats.tables()
+    train(flats, "again", None, source="rent_packed", **FEW)
+    assert not {name for name in flats.tables() - before if "packed" in name}
+    same = "SELECT source_table, validation_table FROM run_plan WHERE model_table LIKE %s"
+    assert flats(same, "%.again") == flats(same, "%.rent")
+    error = refused(flats, source="rent_packed", target="rent")
+    assert "target cannot be given: 'rent_packed' is packed already" in str(error)
+
+
+def test_a_call_that_is_cancelled_names_what_it_leaves(flats: Lab) -> None:
+    connection, said = flats.connect(), []
+    statement, values = call("slow", **{**FEW, "epochs": 100_000, "method": "random"})
+
+    def wait() -> None:
+        with pytest.raises(psycopg2.Error) as error:
+            run(connection, statement, *values)
+        said.append(error.value)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    number = eventually(lambda: flats("SELECT run FROM hop JOIN run_plan USING (run) WHERE model_table LIKE '%%.slow'"))
+    connection.cancel()
+    thread.join(30)
+    assert said and said[0].pgcode == "57014"
+    notices = "".join(connection.notices)
+    connection.close()
+    assert "leaves" in notices and f"{flats.schema}.slow_packed_validation" in notices
+    assert f"SELECT cerebro.resume({number[0][0]})" in notices
+    assert "slow" not in flats.tables() and "slow_packed" in flats.tables()
+    train(flats, "slow", None, source="slow_packed", **FEW)  # goes on with what there is
+
+
+def test_a_call_that_is_cancelled_while_it_packs_leaves_nothing(flats: Lab) -> None:
+    flats("CREATE VIEW lazy AS SELECT *, pg_sleep(0.05) IS NOT NULL AS yes FROM flats")
+    connection, said = flats.connect(), []
+    statement, values = call("lazily", source="lazy", validation=0.2)
+
+    def wait() -> None:
+        try:
+            run(connection, statement, *values)
+        except psycopg2.Error as error:
+            said.append(error.pgcode)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    packing = (
+        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'cerebro_db train' AND query LIKE '%%cerebro.pack%%'"
+    )
+    eventually(lambda: flats(packing))
+    connection.cancel()
+    thread.join(30)
+    connection.close()
+    assert said == ["57014"]
+    eventually(lambda: not flats(packing), what="the session that packs has ended")
+    assert not {name for name in flats.tables() if name.startswith("lazily")}
+
+
+def test_bad_input_leaves_nothing(flats: Lab) -> None:
+    flats("CREATE TEMP TABLE passing AS SELECT * FROM flats")
+    for more, says in (
+        ({"target": "nobody"}, "invalid target ('nobody')"),
+        ({"target": None}, "target must not be NULL"),
+        ({"source": "passing"}, "'passing' is temporary"),
+        ({"source": "nowhere"}, "Input table 'nowhere' does not exist"),
+        ({"budget": "-1 minute"}, "budget is -00:01:00"),
+        ({"method": "ash"}, "there is no search method 'ash'"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"architectures": ["cnnn"]}, "there is no kind 'cnnn'"),
+        ({"architectures": {"mlp": 3}}, "architectures must be a list of kinds"),
+        ({"space": [1]}, "space must be a JSON object"),
+        ({"options": {"sed": 1}}, "there is no option 'sed'"),
+        ({"options": {"budget": {"hops": 1}}}, "options has 'budget'"),
+        ({"direction": "max"}, "direction needs objective"),
+        ({"packed_table": "flats"}, "'flats' already exists"),
+        ({"inputs": "rent"}, "the target 'rent' is among the inputs"),
+        ({"validation_table": "nowhere"}, "Input table 'nowhere' does not exist"),
+        ({"target": "many", "validation": 0.0, "prepare": {"many": "number"}}, "is no number"),
+    ):
+        error = refused(flats, **more)  # type: ignore[arg-type]
+        assert says in str(error), (more, str(error))
+        assert error.diag.message_hint or "epochs" in says, error
+
+
+def test_a_mistake_that_shows_after_packing_keeps_the_packed_rows(flats: Lab) -> None:
+    with pytest.raises(psycopg2.Error, match="objective 'val_nothing'|unknown metric") as error:
+        train(flats, "late", objective="val_nothing", **FEW)
+    assert error.value.diag.message_hint
+    assert any("leaves" in line and "late_packed" in line for line in flats.told())
+    train(flats, "late", None, source="late_packed", **FEW)
+
+
+def test_without_waiting(flats: Lab) -> None:
+    number = train(flats, "later", wait=False, **FEW)
+    assert flats.value("SELECT wait(%s, 60)", number) == "finished"
+    assert flats.value("SELECT count(*) FROM cerebro.predict('later', 'SELECT * FROM flats LIMIT 5')") == 5
