@@ -191,6 +191,10 @@ def interrupted(lab: Lab, statement: str, output: str, hops: int) -> int:
         finally:
             connection.close()
 
+    lab(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$"
+    )
+    lab("CREATE TRIGGER dawdle AFTER INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION dawdle()")
     thread = threading.Thread(target=call)
     thread.start()
     began = (
@@ -199,6 +203,7 @@ def interrupted(lab: Lab, statement: str, output: str, hops: int) -> int:
     found = eventually(lambda: lab(began, f"%.{output}", hops), 60)
     lab("SELECT cerebro.cancel(%s)", found[0][0])
     thread.join(60)
+    lab("DROP TRIGGER dawdle ON cerebro.hop; DROP FUNCTION dawdle()")
     assert said, "the search ended before the cancel"
     return int(found[0][0])
 

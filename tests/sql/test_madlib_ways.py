@@ -12,8 +12,9 @@ from tests.sql.lab import Lab, flower_model
 
 
 def bytes_of(lab: Lab, table: str, column: str, kind: str) -> list[Any]:
-    """The packed numbers of a table with one buffer."""
-    return lab.value(f"SELECT madlib.convert_bytea_to_{kind}_array({column}) FROM {table}")
+    """The packed numbers of a table, in the order of its buffers."""
+    rows = lab(f"SELECT madlib.convert_bytea_to_{kind}_array({column}) FROM {table} ORDER BY buffer_id")
+    return [number for (numbers,) in rows for number in numbers]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,8 @@ def test_null_is_a_class_and_comes_first(things: Lab) -> None:
     assert things("SELECT label_class_values, num_classes, normalizing_const FROM nulls_summary") == [
         ([None, "k1", "k2", "k3", None, None], [6], 10.0)
     ]
-    assert things("SELECT x_shape, label_shape FROM nulls") == [([17, 2], [17, 6])]
+    shapes = "SELECT sum(x_shape[1]), max(x_shape[2]), sum(label_shape[1]), max(label_shape[2]) FROM nulls"
+    assert things(shapes) == [(17, 2, 17, 6)]
     hot = bytes_of(things, "nulls", "label", "smallint")
     assert [sum(hot[place::6]) for place in range(6)] == [5, 4, 4, 4, 0, 0]
     inputs = bytes_of(things, "nulls", "x", "real")  # integers are float32, too, and divided when they are packed
@@ -75,7 +77,7 @@ def test_vectors_validate_labels(things: Lab) -> None:
     things("CREATE VIEW named AS SELECT id, x, chr(97 + id % 3) AS label FROM things")
     things("SELECT madlib.training_preprocessor_dl('named', 'named_packed', 'label', 'x')")
     things("SELECT madlib.validation_preprocessor_dl('things', 'hot_val', 'hot', 'x', 'named_packed')")
-    assert things("SELECT hot_shape FROM hot_val") == [([17, 3],)]
+    assert things("SELECT sum(hot_shape[1]), max(hot_shape[2]) FROM hot_val") == [(17, 3)]
     with pytest.raises(errors.DataException, match="has shape"):
         things("SELECT madlib.validation_preprocessor_dl('things', 'x', 'x', 'hot', 'named_packed')")
 
@@ -159,7 +161,9 @@ SQUARED = "def squared_error(y_true, y_pred):\n    return ops.sum((y_true - y_pr
 
 def test_tables_of_custom_functions(madlib: Lab) -> None:
     load = "SELECT madlib.load_custom_function(%s, %s, %s{})"
-    listed = "SELECT id, name, description, convert_from(object, 'UTF8') FROM madlib.objects ORDER BY id"
+    # On Greenplum, numbers of a serial column have gaps.
+    place = "(row_number() OVER (ORDER BY id))::int"
+    listed = f"SELECT {place}, name, description, convert_from(object, 'UTF8') FROM madlib.objects ORDER BY id"
     try:
         madlib(load.format(", 'squared error'"), "objects", SQUARED.encode(), "squared_error")
         madlib("SELECT madlib.load_top_k_accuracy_function('objects', 2)")
@@ -239,8 +243,8 @@ def test_a_callback_is_accepted_with_a_notice(things: Lab) -> None:
     # The functions that MADlib does not have take the table of one model, too.
     things("SELECT madlib.madlib_keras_predict('one_b', 'things', 'id', 'x', 'told_b', 'response')")
     things("SELECT cerebro.create_predictor('one_b', 'label_of')")
-    told = "SELECT label_of(x) = class_value FROM things JOIN told_b USING (id) WHERE id < 2"
-    assert things(told) == [(True,), (True,)]
+    first = "(SELECT x FROM things WHERE id = 1)", "(SELECT class_value FROM told_b WHERE id = 1)"
+    assert things(f"SELECT label_of({first[0]}) = {first[1]}") == [(True,)]
 
 
 def test_what_cerebro_pack_has_prepared_is_validated_and_predicted(madlib: Lab) -> None:

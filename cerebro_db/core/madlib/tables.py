@@ -154,7 +154,7 @@ TABLES = (
         "madlib_keras_automl",
         "model_output_table_info",
         f"{INFO}, metrics_iters INTEGER[], s INTEGER, i INTEGER",
-        "status, reason, which, epoch",
+        "status, reason, which, epoch, objective_value",
         "s and i (bracket and last round) with hyperband only. A configuration that failed has a row, too.",
     ),
     Table(

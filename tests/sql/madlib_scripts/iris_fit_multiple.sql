@@ -53,8 +53,9 @@ SELECT madlib.madlib_keras_predict('iris_multi_model', 'iris_test', 'id', 'attri
 SELECT count(*) FROM iris_predict JOIN iris_test USING (id) WHERE iris_predict.class_value <> iris_test.class_text;
 
 -- The same model as one's own: an architecture with weights.
-SELECT madlib.load_keras_model('model_arch_library', model_arch, model_weights, 'trained') FROM iris_multi_model
- WHERE mst_key = :best;
+SELECT madlib.load_keras_model('model_arch_library',
+    (SELECT model_arch FROM iris_multi_model WHERE mst_key = :best),
+    (SELECT model_weights FROM iris_multi_model WHERE mst_key = :best), 'trained');
 SELECT madlib.madlib_keras_predict_byom('model_arch_library', 3, 'iris_test', 'id', 'attributes', 'iris_predict_byom',
     'prob', FALSE, ARRAY['Iris-setosa', 'Iris-versicolor', 'Iris-virginica']);
 
