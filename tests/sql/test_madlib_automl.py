@@ -192,7 +192,8 @@ def interrupted(lab: Lab, statement: str, output: str, hops: int) -> int:
             connection.close()
 
     lab(
-        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$"
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$"
     )
     lab("CREATE TRIGGER dawdle AFTER INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION dawdle()")
     thread = threading.Thread(target=call)
