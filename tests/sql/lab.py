@@ -198,6 +198,10 @@ class Lab:
     def status(self, run_id: int) -> str:
         return self.value("SELECT status FROM runs WHERE run = %s", run_id)
 
+    def end_driver(self, run_id: int) -> None:
+        """End the session that drives a run.  On Greenplum, a query of ``runs`` would ask a segment to end it."""
+        self("SELECT pg_terminate_backend(%s)", self.value("SELECT driver_pid FROM runs WHERE run = %s", run_id))
+
     def weights(self, table: str) -> dict[int, bytes]:
         return {key: bytes(payload) for key, payload in self(f"SELECT mst_key, model_weights FROM {table}")}
 

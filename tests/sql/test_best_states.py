@@ -191,7 +191,7 @@ def test_a_run_that_ends_while_a_state_is_kept(noise: Lab, fitted: int) -> None:
         run = noise.submit("train", "resumed", "mst", EPOCHS, validation_table="val", options=BEST)
         sleeping = f"SELECT 1 FROM {noise.everywhere} WHERE wait_event = 'PgSleep'"
         eventually(lambda: noise(sleeping), 60, "it is stored")
-        noise("SELECT pg_terminate_backend(driver_pid) FROM runs WHERE run = %s", run)
+        noise.end_driver(run)
         noise("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
               " WHERE application_name LIKE 'cerebro_db segment%'")  # fmt: skip
         eventually(lambda: noise.status(run) == "interrupted", 30, "the run has lost its driver")

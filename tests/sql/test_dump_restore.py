@@ -98,7 +98,8 @@ def source(cluster: clusters.Cluster) -> Iterator[tuple[str, Source]]:
         with contextlib.closing(connect(dsn)) as db, db.cursor() as cursor:
             broken = lab.submit("train", "broken", "mst", EPOCHS, validation_table="val", options=OPTIONS)
             eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", broken) >= 5, 60, "five hops")
-            cursor.execute("SELECT pg_terminate_backend(driver_pid) FROM cerebro.runs WHERE run = %s", (broken,))
+            driver = lab.value("SELECT driver_pid FROM runs WHERE run = %s", broken)
+            cursor.execute("SELECT pg_terminate_backend(%s)", (driver,))
         eventually(lambda: lab.status(broken) != "running", 20, "the driver is gone")
         assert lab.value("SELECT count(*) FROM hop WHERE run = %s", broken) < 2 * 2 * EPOCHS
         eventually(lambda: not lab.sessions(), 20, "workers are gone")

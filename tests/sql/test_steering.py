@@ -229,8 +229,8 @@ def hops(lab: Lab, run: int) -> int:
 
 def kill(lab: Lab, run: int) -> None:
     """End the session that drives a run, and let another one go on."""
-    lab("SELECT pg_terminate_backend(driver_pid) FROM runs WHERE run = %s", run)
-    eventually(lambda: lab.status(run) != "running", 60, "the driver is gone")
+    lab.end_driver(run)
+    eventually(lambda: lab.status(run) != "running", 20, "the driver is gone")
     if lab.status(run) == "interrupted":
         lab("SELECT resume(%s, wait => false)", run)
 

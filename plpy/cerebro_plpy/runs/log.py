@@ -606,7 +606,7 @@ class RunLog:
         ``began`` is when its order began, and ``slice_of_time`` which part of the time since then was this visit's, as
         fractions.  The time since the transaction began, or since ``saving`` if it is given, counts as saving, divided
         among the ``shared_by`` visits of the order.  If the state is stored ``behind`` (the trainer has worked on the
-        next unit since that moment), the time since then counts as that.
+        next unit since that moment, or has been free for it), the time since then counts as that.
         """
         seconds = dict(seconds)
         saved, moment = seconds.pop("save", 0.0), behind or saving

@@ -99,7 +99,9 @@ async def commit(
     """Store the states and records of all visits that succeeded, in one transaction."""
     while worker.tasks.followed(task) and worker.tasks.computing_since is None:
         await AnotherTask()  # the next task gets the trainer before this one stores
-    behind = worker.tasks.computing_since
+    followed_at = worker.tasks.computing_since
+    # If nothing follows yet, something may before the server records the end of this.
+    behind = followed_at or (datetime.now(timezone.utc) if task.shares_session else None)
     saving = datetime.now(timezone.utc) if worker.session.own else None  # else when the transaction began
     results: list[Result] = []
     kept: list[tuple[Train, TrainedMember]] = []
@@ -151,7 +153,7 @@ async def commit(
         units.committed(worker, visit, member.rows, member.state.bytes, member.state.sha256, member.metric_states)
         if (file := trained.left[member.state.index]) is not None:
             units.model(visit).left = Left(visit.hop, worker.place, file)
-        if member.state.token in trained.resident and behind is None:
+        if member.state.token in trained.resident and followed_at is None:
             worker.resident[visit.model] = Resident(visit.hop, member.state.token, trained.trainer_pid)
     return results
 
