@@ -114,7 +114,9 @@ def picture(seen: Snapshot, width: int, top: int) -> RenderableType:
 
 def title(run: Run, progress: RunProgress) -> Text:
     named = f" {run.name}" if run.name else ""
-    shape = f"{run.configurations} configurations × {run.segments} segments × {run.epochs} epochs"
+    # The configurations of a search come while it goes on.
+    tried = counted(run.configurations, "configuration") if run.configurations else "search"
+    shape = f"{tried} × {counted(run.segments, 'segment')} × {counted(run.epochs, 'epoch')}"
     text = Text.from_markup(f"[bold]run {run.run}{escape(named)}[/]  {shape}  ")
     return text.append_text(boards.state(progress.status))
 

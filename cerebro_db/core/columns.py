@@ -243,7 +243,7 @@ def _tells_rows_apart(found: Found) -> str | None:
     if found.numbers_the_rows:
         return "it numbers the rows"
     if found.family in ("text", *LABELS) and found.groups == found.filled and found.words < MANY_WORDS:
-        return "its value is another one in every row"
+        return "it has a different value in every row"
     constant = found.numbers.constant if found.numbers.rows else found.groups == 1
     return "it has the same value in all rows" if constant and not found.nulls else None
 

@@ -65,13 +65,13 @@ class Plan:
         """The plan in sentences."""
         kinds = " and ".join(kind for kind, _ in self.architectures)
         method = self.method if isinstance(self.method, str) else self.method["name"]
-        ends = "" if seconds is None else f", and ends after {_duration(seconds)}"
-        again = f", {self.passes} times over the rows," if self.passes > 1 else ""
+        ends = "" if seconds is None else f"; the search ends after {_duration(seconds)}"
+        again = f" of {self.passes} passes over the rows" if self.passes > 1 else ""
         dimensions = {**self.space["arch_params"], **self.space["compile"], **self.space["fit"]}
         return [
-            f"loss {_shown(self.space['compile'].get('loss'))}; the best model and epoch are those of {self.objective}",
+            f"loss {_shown(self.space['compile'].get('loss'))}; {self.objective} says which model and which epoch is best",
             f"at most {counted(self.configurations, 'configuration')} of {kinds}; each trains at most"
-            f" {counted(self.epochs, 'epoch')}{again} and {method} stops those that are not worth it{ends}",
+            f" {counted(self.epochs, 'epoch')}{again}, and {method} stops those that are not worth their time{ends}",
             f"space: {_dimensions(dimensions)}",
         ]
 

@@ -41,7 +41,7 @@ def test_the_model_that_is_meant(mst_key: int | None, model: int | None, done: s
         (None, 77, STOPPED, UndefinedObject, "no model 77"),
         (1, 3, STOPPED, UndefinedObject, "no model 3 with mst_key 1"),
         (2, None, STOPPED, WrongState, r"model 2 \(mst_key 2\) of run 12 is finished; only .* waiting or training"),
-        (1, None, GONE_ON, WrongState, "is training; only a model that is stopped can be gone on with"),
+        (1, None, GONE_ON, WrongState, "is training; only a model that is stopped can be trained further"),
         (3, None, STOPPED, InvalidArgument, "several models that can be stopped: 3, 4"),
     ],
 )

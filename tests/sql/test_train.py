@@ -79,7 +79,7 @@ def test_other_targets(flats: Lab, target: str, says: str, objective: str | None
     )
     assert found == [(name, 400) for name in sorted(target.split(", "))]
     if objective:
-        assert any("0.2 of 400 rows are kept for validation, the same share of each class" in line for line in told)
+        assert any("about 20 % of the 400 rows are for validation, with the same share of each class" in line for line in told)
 
 
 def test_prediction_takes_the_best_model_by_the_objective(flats: Lab) -> None:

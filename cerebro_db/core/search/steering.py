@@ -10,7 +10,7 @@ from ..errors import InvalidArgument, UndefinedObject, WrongState
 from .budget import Budget
 
 # What can be done to a model -> the statuses in cerebro.leaderboard in which it can be done.
-STOPPED, GONE_ON, CLONED = "stopped", "gone on with", "cloned"
+STOPPED, GONE_ON, CLONED = "stopped", "trained further", "cloned"
 POSSIBLE = {
     STOPPED: ("waiting", "training"),
     GONE_ON: ("stopped",),

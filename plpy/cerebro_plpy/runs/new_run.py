@@ -83,18 +83,22 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
     )
     initial_states.store(recorder, log, starts, platform.of(db))
     recorder.run("COMMIT")
-    size = " x ".join(
-        (
-            counted(len(request.rows), "configuration"),
-            counted(len(layout["partitions"]), "segment"),
-            counted(request.epochs, "epoch"),
-        )
-    )
     db.notice(
-        f"run {log.run}: {size} over {counted(layout['rows'], 'row')} of {request.source.relation.text};"
+        f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.source.relation.text};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
     )
     return log.run
+
+
+def size(request: Request) -> str:
+    segments = counted(len(request.source.layout["partitions"]), "segment")
+    epochs = counted(request.epochs, "epoch")
+    if "space" not in request.options:
+        return f"{counted(len(request.rows), 'configuration')} x {segments} x {epochs}"
+    # The configurations of a search come while it goes on.
+    most = request.options["space"]["configurations"]
+    tries = "configurations until its budget is used" if most is None else f"at most {counted(most, 'configuration')}"
+    return f"a search that tries {tries}, each on {segments} for at most {epochs},"
 
 
 def plain_summary(summary: dict[str, Any]) -> dict[str, Any]:

@@ -146,8 +146,11 @@ def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) 
         validation = round(min(0.2, MOST_VALIDATION_ROWS / rows), 4)
         if stratify is None and not asked.split_by and not asked.split_at and rows <= FEW_ROWS:
             stratify = has_few_labels(db, source, asked.target, FEW_CLASSES)
-        classes = ", the same share of each class" if stratify else ""
-        db.notice(f"{MODULE}: {validation:.3g} of {counted(rows, 'row')} are kept for validation{classes}")
+        classes = ", with the same share of each class" if stratify else ""
+        db.notice(
+            f"{MODULE}: about {100 * validation:.3g} % of the {counted(rows, 'row')} are for validation{classes};"
+            " the others are for training"
+        )
     return {
         "source": source.sql,
         "output": packed.sql,
