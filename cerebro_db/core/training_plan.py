@@ -19,6 +19,7 @@ from .texts import counted
 
 Json = dict[str, Any]
 
+METHOD = "asha"
 CONFIGURATIONS = 24  # more of them hardly find better models
 EPOCHS = 81
 FIRST_RUNG = 3  # epochs that each model gets
@@ -89,13 +90,15 @@ def planned(
         "compile": _compiled(layout, wishes.objective),
         "fit": {"batch_size": {"choice": _batch_sizes(rows)}, "epochs": passes},
     }
-    _take_over(space, wishes.space, where)
+    require_parts(wishes.space or {}, where)
+    for part, entries in (wishes.space or {}).items():
+        space[part] = {**space[part], **entries}
     return Plan(
         architectures=[
             (kind, building.architecture(kind, layout, dict(given), where)) for kind, given in kinds.items()
         ],
         space=space,
-        method=wishes.method if wishes.method is not None else {"name": "asha", "min_epochs": min(FIRST_RUNG, epochs)},
+        method=wishes.method if wishes.method is not None else {"name": METHOD, "min_epochs": min(FIRST_RUNG, epochs)},
         epochs=epochs,
         configurations=configurations,
         objective=wishes.objective or objective.default(validated).name,
@@ -132,13 +135,18 @@ def _batch_sizes(rows: int) -> list[int]:
     return [middle // 2, middle, middle * 2]
 
 
+def metric_of(wished: str | None) -> str | None:
+    """The metric that an objective needs; None if it needs none besides the loss."""
+    name = wished[4:] if wished is not None and wished.startswith("val_") else wished
+    return None if name == "loss" else name
+
+
 def _compiled(layout: Layout, wished: str | None) -> Json:
     losses = [building.loss(variable) for variable in layout.outputs]
     metrics = [[building.metric(variable)] for variable in layout.outputs]
-    if wished is not None:
-        asked = wished[4:] if wished.startswith("val_") else wished
-        if len(metrics) == 1 and asked not in ("loss", *metrics[0]):
-            metrics[0].append(asked)
+    metric = metric_of(wished)
+    if metric is not None and len(metrics) == 1 and metric not in metrics[0]:
+        metrics[0].append(metric)
     return {
         "loss": losses[0] if len(losses) == 1 else losses,
         "metrics": metrics[0] if len(metrics) == 1 else metrics,
@@ -148,14 +156,14 @@ def _compiled(layout: Layout, wished: str | None) -> Json:
     }
 
 
-def _take_over(space: Json, wished: Mapping[str, Any] | None, where: str) -> None:
-    for part, entries in (wished or {}).items():
+def require_parts(wished: Mapping[str, Any], where: str) -> None:
+    """Raise an error unless the user's space has only parts of a space."""
+    for part, entries in wished.items():
         if part not in PARTS or not isinstance(entries, dict):
             raise InvalidArgument(
                 f"{where}: space has {part!r}, which is not an object with the name of a part of a space.",
                 hint=f"""Parts are {", ".join(PARTS)}. For instance {{"fit": {{"batch_size": 64}}}}.""",
             )
-        space[part] = {**space[part], **entries}
 
 
 def _dimensions(entries: Mapping[str, Any]) -> str:

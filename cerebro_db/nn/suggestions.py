@@ -42,7 +42,7 @@ def _suggested(optuna: Any, order: Suggest) -> Suggested:
         )
         study = optuna.create_study(sampler=sampler)
         study.add_trials([_told(optuna, dimensions, trial) for trial in order.trials])
-        points = [_asked(optuna, dimensions, study) for _ in range(order.count)]
+        points = [_asked(dimensions, study) for _ in range(order.count)]
     return Suggested(points, optuna.__version__)
 
 
@@ -112,7 +112,7 @@ def _told(optuna: Any, dimensions: Sequence[Dimension], trial: Mapping[str, Any]
     )
 
 
-def _asked(optuna: Any, dimensions: Sequence[Dimension], study: Any) -> dict[str, Any]:
+def _asked(dimensions: Sequence[Dimension], study: Any) -> dict[str, Any]:
     trial, point = study.ask(), dict[str, Any]()
     for one in dimensions:
         if all(condition.holds(point) for condition in one.conditions):

@@ -2,7 +2,7 @@
 
 CREATE OR REPLACE FUNCTION cerebro._judging(
     function text, model text, query text, target text, key text, wanted text, bins integer DEFAULT 1
-) RETURNS TABLE (query text, key text, target text, class text)
+) RETURNS TABLE (query text, key text, target text, class text, null_is_class boolean)
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.judging(plpy, *args)
@@ -43,6 +43,7 @@ SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM j.class)::integer, p.prob
   FROM cerebro._judging($1, $2, $3, $5, NULL, concat('one ', $4), $7) j
  CROSS JOIN LATERAL cerebro.predict($2, j.query, j.key, $6, 1000000) p
  WHERE p.target = j.target AND p.class IS NOT DISTINCT FROM j.class
+   AND ((p.key_value::json ->> 1) IS NOT NULL OR j.null_is_class)
 $sql$;
 COMMENT ON FUNCTION cerebro._scored(text, text, text, text, text, integer, integer) IS
 'The probability of a class for each row of a query, and whether the row has the class (1 or 0).';
@@ -64,7 +65,8 @@ WINDOW higher AS (ORDER BY g.probability DESC)
 $sql$;
 COMMENT ON FUNCTION cerebro.roc_curve(text, text, text, text, integer) IS
 'Returns the ROC curve of a class: for each threshold, which part of the rows with the class, and of those without it,
-has at least this probability. Rates are NULL if there are no such rows.
+has at least this probability. Rates are NULL if there are no such rows. Rows whose target is NULL are left out, unless
+NULL is a class of the model.
 
 - class: the class, as text. NULL: the second one of a target with two classes.
 - model, query, target, mst_key: as in cerebro.confusion_matrix.';

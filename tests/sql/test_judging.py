@@ -7,6 +7,7 @@ import json
 import numpy as np
 import psycopg2
 import pytest
+from psycopg2 import errors
 from sklearn import metrics
 
 from tests.sql.lab import Lab
@@ -151,3 +152,38 @@ def test_auc_f1_and_r2_are_metrics_by_name(judged: Lab) -> None:
         run = judged.value(f"SELECT cerebro.train('flats', %s, %s, objective => %s, {few})", model, target, objective)
         found = judged("SELECT objective, objective_value FROM leaderboard WHERE run = %s", run)
         assert found[0][0] == objective and found[0][1] is not None
+
+
+def test_rows_without_a_known_target(judged: Lab) -> None:
+    """They are left out of curves, have no residual, and importance says what is wrong with them."""
+    unknown = "SELECT id, size, noise, city, CASE WHEN id > 110 THEN {0} END AS {0} FROM flats WHERE id > 100"
+    known = "SELECT * FROM flats WHERE id > 110"
+    for function in ("roc_curve", "precision_recall", "calibration"):
+        own, other = (
+            judged(f"SELECT * FROM cerebro.{function}('kinds', %s)", query) for query in (unknown.format("kind"), known)
+        )
+        assert own == other
+    counted = judged(
+        "SELECT actual, sum(count) FROM cerebro.confusion_matrix('kinds', %s) GROUP BY 1", unknown.format("kind")
+    )
+    assert dict(counted)[None] == 10
+    found = judged("SELECT count(*), count(residual) FROM cerebro.residuals('rents', %s)", unknown.format("rent"))
+    assert found == [(400, 390)]
+    for model, query, says in (
+        ("rents", unknown.format("rent"), "the target 'rent' is NULL, NaN or infinite in 10 of 400 rows"),
+        ("rents", "SELECT id, size, noise, city, 'NaN'::float8 AS rent FROM flats", "NaN or infinite in 500 of 500"),
+        ("kinds", unknown.format("kind"), "the target 'kind' is NULL in 10 of 400 rows"),
+        ("kinds", "SELECT * FROM flats WHERE false", "no row with a value of the target 'kind'"),
+        ("rents", "SELECT * FROM flats WHERE false", "no row with a value of the target 'rent'"),
+        ("many", "SELECT id, size, noise, city, 'new' AS more FROM flats", "no row with a value of the target 'more'"),
+    ):
+        with pytest.raises(errors.DataException) as error:
+            judged("SELECT * FROM cerebro.importance(%s, %s)", model, query)
+        assert says in str(error.value) and error.value.diag.message_hint
+
+
+def test_a_key_that_is_null_is_named(judged: Lab) -> None:
+    """Though another column of the row has a value that cannot be, too."""
+    rows = "SELECT NULLIF(id, 1) AS id, CASE WHEN id = 1 THEN 'NaN' ELSE size END AS size, noise, city FROM flats"
+    with pytest.raises(errors.DataException, match="1 rows have a NULL in the key"):
+        judged("SELECT * FROM cerebro.predict('rents', %s, 'id')", rows)

@@ -240,3 +240,22 @@ def test_without_waiting(flats: Lab) -> None:
     number = train(flats, "later", wait=False, **FEW)
     assert flats.value("SELECT wait(%s, 60)", number) == "finished"
     assert flats.value("SELECT count(*) FROM cerebro.predict('later', 'SELECT * FROM flats LIMIT 5')") == 5
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"at_once": 0}, "at_once is 0"),
+        ({"at_once": 5, "method": "pbt"}, "at_once cannot be given with 'pbt'"),
+        ({"space": {"compile": 3}}, "space has 'compile'"),
+        ({"objective": "val_nope"}, "unknown metric 'nope'"),
+        ({"objective": "val_mse", "direction": "up"}, "option 'direction' cannot be"),
+        ({"stop_when": "SELECT 1"}, "it lacks $1"),
+        ({"stop_when": "SELECT 1 AS nobody, $1 AS one"}, "stop_when has the columns nobody, one"),
+    ],
+)
+def test_what_the_search_refuses_is_refused_before_rows_are_packed(flats: Lab, more: dict[str, Any], says: str) -> None:
+    flats.told()
+    error = refused(flats, **{**FEW, **more})
+    assert says in str(error)
+    assert not any("are kept for validation" in line for line in flats.told())

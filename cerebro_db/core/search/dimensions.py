@@ -5,6 +5,7 @@ A dimension turns a uniform random number in [0, 1) into a value, and a value in
 
 from __future__ import annotations
 
+import abc
 import json
 import math
 import random
@@ -30,31 +31,32 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Dimension:
+class Dimension(abc.ABC):
     """One parameter of a space."""
 
     name: str  # in points; no two dimensions of a space have the same
     path: str  # its place in the JSON of the space
     conditions: tuple[Condition, ...]
 
+    @abc.abstractmethod
     def value(self, uniform: float) -> Any:
         """The value that belongs to a uniform random number in [0, 1)."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def has(self, value: Any) -> bool:
-        raise NotImplementedError
+        """Whether the dimension has the value."""
 
     def key(self, value: Any) -> float:
         """Equal for values that are the same JSON."""
         return float(value)
 
+    @abc.abstractmethod
     def values(self) -> Sequence[Any] | None:
         """All values, for a grid; None if there are too many."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def changed(self, value: Any, chance: random.Random) -> Any:
         """Another value, as a mutation chooses it; the same if there is no other."""
-        raise NotImplementedError
 
     def perturbed(self, value: Any, factor: float) -> Any:
         """The value times a factor, or its neighbour in that direction; the same if that is not possible."""
@@ -65,9 +67,9 @@ class Dimension:
         conditions = [[one.dimension, list(one.values)] for one in self.conditions]
         return {"name": self.name, "path": self.path, "conditions": conditions}
 
+    @abc.abstractmethod
     def probes(self) -> Sequence[Any]:
         """The values with which a space is tried out before a run."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,16 +15,16 @@ from .space import Point, Space
 MOST_ATTEMPTS = 1000  # to draw a point that was not tried before
 
 
-class Sampler:
+class Sampler(abc.ABC):
     """Says which points of a space are tried; a pure function of the history."""
 
     name: str
     space: Space
     epochs: int  # of the run; only samplers that need it have it
 
+    @abc.abstractmethod
     def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
         """So many further points at most, of which the first is the one with this number; none if there are no more."""
-        raise NotImplementedError
 
 
 @dataclass

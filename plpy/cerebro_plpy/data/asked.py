@@ -138,7 +138,7 @@ def has_few_labels(db: Database, source: Relation, target: str | None, most: int
 
 
 def sides(
-    db: Database, source: Relation, asked: Asked, split: Split | None, validation_table: str | None
+    db: Database, source: Relation, split: Split | None, validation_table: str | None
 ) -> tuple[Relation, Relation | None]:
     """The rows for training, and those for validation."""
     if validation_table is not None:

@@ -159,7 +159,7 @@ def _of_so_many(hashed: str, count: int) -> str:
     return f"((({hashed} % {count}) + {count}) % {count})::integer"
 
 
-def word_ids(feature: Feature, column: Column, value: str) -> str:
+def word_ids(feature: Feature, value: str) -> str:
     """The integer[] that a text becomes: the hashes of its first words, and then 0.
 
     This is a part of the query, because a function of SQL would plan its own query for each row.

@@ -72,7 +72,7 @@ def planned(
     split = split_of(present, source, target, validation, validation_table, split_by, split_at, stratify, windows)
     weight = row_weights.column_of(weights, present, source, target, PACK)
     asked = asked_for(db, source, present, target, inputs, prepare, split, windows, weight)
-    training, others = sides(db, source, asked, split, validation_table)
+    training, others = sides(db, source, split, validation_table)
     if others is not None:
         for ending in ("", "_summary"):
             relations.require_free(db, output.suffixed(VALIDATION + ending), PACK)

@@ -132,7 +132,7 @@ def _codes(variable: SourceVariable, alias: Alias) -> str:
 
 def _words(variable: SourceVariable, alias: Alias) -> str:
     (feature,), (column,) = variable.preparation.features, variable.columns
-    return features.word_ids(feature, column, alias(column))
+    return features.word_ids(feature, alias(column))
 
 
 def _label(variable: SourceVariable, alias: Alias) -> str:

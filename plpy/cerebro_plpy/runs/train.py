@@ -10,8 +10,9 @@ from cerebro_db.core import options as known_options
 from cerebro_db.core import training_plan
 from cerebro_db.core.architecture import building
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.names import Name
+from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.options import BEST
+from cerebro_db.core.parameters.losses import canonical_metrics
 from cerebro_db.core.search import methods
 from cerebro_db.core.training_plan import Plan, Wishes
 
@@ -19,7 +20,8 @@ from ..data import visibility
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from . import background, search, training_rows
+from ..definitions import custom_functions
+from . import background, rules, search, training_rows
 from .fit import run_request, submit_request
 from .training_rows import MODULE, Asked, Made, free_name, notice_others_tables, other_session
 
@@ -37,6 +39,7 @@ def train(db: Database, **arguments: Any) -> int | None:
         if asked.wait is False:
             background.require_statements(db)
     seconds, wishes, given = _budget(db, asked.budget), _wishes(asked), _options(asked)
+    _require_sound(db, asked, wishes)
     output = relations.new(db, asked.model, MODULE, MODEL_ENDINGS, argument="model")
     source = relations.filled(db, asked.source, MODULE, argument="source")
     made = Made()
@@ -102,6 +105,7 @@ def _wishes(asked: Asked) -> Wishes:
         raise InvalidArgument(
             f"{MODULE}: space must be a JSON object.", hint='For instance {"fit": {"batch_size": 64}}.'
         )
+    training_plan.require_parts(space or {}, MODULE)
     return Wishes(_kinds(asked.architectures), space, method, asked.epochs, asked.configurations, asked.objective)
 
 
@@ -140,7 +144,22 @@ def _options(asked: Asked) -> dict[str, Any]:
         if asked.objective is None:
             raise InvalidArgument(f"{MODULE}: direction needs objective.", hint="For instance objective => 'val_auc'.")
         given["direction"] = asked.direction
+        known_options.check(given, MODULE)
     return {"keep": BEST, **given}
+
+
+def _require_sound(db: Database, asked: Asked, wishes: Wishes) -> None:
+    """Raise the errors of the search that do not depend on the rows.  Packing may take hours."""
+    if asked.at_once is not None:
+        spec = methods.checked(wishes.method or training_plan.METHOD, MODULE, proposes=True)
+        search.models_at_once(spec, asked.at_once, 1)
+    metric = training_plan.metric_of(asked.objective)
+    one_target = asked.target is not None and len(split_list(asked.target, f"{MODULE}: target")) == 1
+    if metric is not None and one_target and "metrics" not in (wishes.space or {}).get("compile", {}):
+        canonical_metrics("metrics", [metric], "mse", custom_functions.known(db))
+    if asked.stop_when is not None:
+        with other_session(db) as session:
+            rules.require_sound(asked.stop_when, session)
 
 
 # -- the architectures, and the end ------------------------------------------------------------------------

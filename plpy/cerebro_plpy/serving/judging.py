@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
+from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import literal, quote, split_list
 
@@ -48,6 +48,7 @@ def judging(
             "key": PAIR,
             "target": variable.name,
             "class": _class(variable, given, module) if kind == "one" else None,
+            "null_is_class": variable.target != "real" and None in class_values(variable),
         }
     ]
 
@@ -59,6 +60,11 @@ def _judged(
     if query is None or not query.strip():
         raise InvalidArgument(f"{module}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
     layout = read_model(db, model_text or "", None, module, best=True).layout
+    if layout.windows is not None and layout.windows.target == "majority":
+        raise Unsupported(
+            f"{module}: the model predicts what most rows of a window have, and a query gives the last row's value.",
+            hint='Models with "target": "last" can be judged.',
+        )
     source, present = relations.of_query(db, query)
     variable = _target(layout, target, module)
     if variable.columns[0] not in present:
@@ -133,14 +139,32 @@ def importance(
         raise InvalidArgument(f"{module}: repeats cannot be {times}.", hint=f"It must be from 1 to {MOST_REPEATS}.")
     source, present, variable = _judged(db, module, model_text, query, target)
     layout = read_model(db, model_text or "", mst_key, module, best=True).layout
-    before = _loss(db, model_text, source.rows, variable, mst_key)
+    if layout.windows is None:  # of a window, only the last row needs the target
+        _require_known(db, source, variable, module)
+    before = _loss(db, model_text, source.rows, variable, mst_key, module)
     found = []
     for name in dict.fromkeys(name for one in layout.inputs for name in one.columns):
         rows = _exchanged(source, present, name)
-        losses = [_loss(db, model_text, rows, variable, mst_key) for _ in range(times)]
+        losses = [_loss(db, model_text, rows, variable, mst_key, module) for _ in range(times)]
         loss = sum(losses) / times
         found.append({"column_name": name, "importance": loss - before, "loss": loss, "loss_before": before})
     return sorted(found, key=lambda one: -one["importance"])
+
+
+def _require_known(db: Database, source: Relation, variable: Variable, module: str) -> None:
+    """Raise an error unless each row has a value of the target that predictions can be compared with."""
+    column = quote(variable.columns[0])
+    known, has, what = f"{column} IS NOT NULL", "is NULL", "value"
+    if variable.target == "real":
+        known += f" AND {column}::pg_catalog.float8 NOT IN ('NaN', 'Infinity', '-Infinity')"
+        has, what = "is NULL, NaN or infinite", "number"
+    (found,) = db.scan(f"SELECT count(*) AS rows, count(*) FILTER (WHERE {known}) AS known FROM {source.rows} AS q")
+    if found["known"] < found["rows"]:
+        raise BadData(
+            f"{module}: the target '{variable.columns[0]}' {has} in {found['rows'] - found['known']} of"
+            f" {found['rows']} rows.",
+            hint=f"Predictions are compared with this {what}. Leave these rows out of the query.",
+        )
 
 
 def _exchanged(source: Relation, present: dict[str, Column], name: str) -> str:
@@ -154,7 +178,9 @@ def _exchanged(source: Relation, present: dict[str, Column], name: str) -> str:
     )
 
 
-def _loss(db: Database, model_text: str | None, rows: str, variable: Variable, mst_key: int | None) -> float:
+def _loss(
+    db: Database, model_text: str | None, rows: str, variable: Variable, mst_key: int | None, module: str
+) -> float:
     """The mean squared error, or the mean cross-entropy."""
     actual = f"{quote(variable.columns[0])}::{TEXT}"
     query = f"SELECT *, {actual} AS {PAIR} FROM {rows} AS r"
@@ -168,4 +194,9 @@ def _loss(db: Database, model_text: str | None, rows: str, variable: Variable, m
         f"SELECT {loss} AS loss FROM cerebro.predict({literal(model_text or '')}, {literal(query)}, '{PAIR}',"
         f" {'NULL' if mst_key is None else int(mst_key)}, 1000000) p WHERE p.target = {literal(variable.name)}"
     )
+    if found[0]["loss"] is None:
+        raise BadData(
+            f"{module}: the query has no row with a value of the target '{variable.name}' that training had.",
+            hint="Check the query: SELECT count(*) FROM (…) q.",
+        )
     return float(found[0]["loss"])

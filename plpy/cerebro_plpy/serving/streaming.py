@@ -120,10 +120,10 @@ def _chunks(
     alias = {name: f"c{place}" for place, name in enumerate(names)}
     stored = "".join(f", {quote(name)} AS {alias[name]}" for name in names)
     arrays = [expression(variable, lambda column: alias[column.name]) for variable in inputs]
-    filled = ["id", *(alias[name] for name in buffers.filled_columns(inputs))]
-    nulls = " OR ".join(f"{name} IS NULL" for name in filled)
+    needed = {"the key": "id", **{f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}}
     news = surprises.of(inputs, lambda column: alias[column.name])
-    counted = ", ".join([f"count(*) FILTER (WHERE {nulls}) AS nulls", *surprises.counts(news)])
+    nulls = [f"count(*) FILTER (WHERE {name} IS NULL) AS n{place}" for place, name in enumerate(needed.values())]
+    counted = ", ".join([*nulls, *surprises.counts(news)])
     cursor = db.cursor(
         f"SELECT {gathered('id', arrays)}, {counted}"
         f" FROM (SELECT {identity} AS id{stored}, (row_number() OVER () - 1) / {at_a_time(row_bytes)} AS turn"
@@ -133,13 +133,13 @@ def _chunks(
     while batch := cursor.fetch(1):
         chunk = batch[0]
         found = {name: before + chunk[name] for name, before in found.items()}
+        for place, name in enumerate(needed):
+            if chunk[f"n{place}"]:
+                raise BadData(
+                    f"{MODULE}: {chunk[f'n{place}']} rows have a NULL in {name}.",
+                    hint="Leave them out of the query, or fill them in.",
+                )
         surprises.require_none(news, chunk, source.text, MODULE)
-        if chunk["nulls"]:
-            raise BadData(
-                f"{MODULE}: {chunk['nulls']} rows have a NULL in the key or in one of"
-                f" {', '.join(buffers.filled_columns(inputs))}.",
-                hint="Leave them out of the query, or fill them in.",
-            )
         yield chunk["rows"], chunk["ids"], chunk["variables"]
     cursor.close()
     surprises.tell(db, source.text, news, found, MODULE)
