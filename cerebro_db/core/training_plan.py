@@ -1,7 +1,7 @@
-"""What ``cerebro.train`` decides: the architectures, the space, and how many configurations train for how long.
+"""Plans ``cerebro.train``: the architectures, the space, and the numbers of configurations and epochs.
 
-The plan follows from what the rows have become, how many they are, and the budget.  docs/tables.md has the table of
-measurements that the numbers were chosen by.
+The plan depends on the packed columns, the number of rows and the budget.  The numbers were chosen by the measurements
+in docs/tables.md.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class Plan:
         """The plan in sentences."""
         kinds = " and ".join(kind for kind, _ in self.architectures)
         method = self.method if isinstance(self.method, str) else self.method["name"]
-        ends = "" if seconds is None else f", and ends after {_duration(seconds)}"
+        ends = "" if seconds is None else f"; the search ends after {_duration(seconds)}"
         again = f", {self.passes} times over the rows," if self.passes > 1 else ""
         dimensions = {**self.space["arch_params"], **self.space["compile"], **self.space["fit"]}
         return [
-            f"loss {_shown(self.space['compile'].get('loss'))}; the best model and epoch are those of {self.objective}",
+            f"loss {_shown(self.space['compile'].get('loss'))}; {self.objective} says which model and epoch are best",
             f"at most {counted(self.configurations, 'configuration')} of {kinds}; each trains at most"
-            f" {counted(self.epochs, 'epoch')}{again} and {method} stops those that are not worth it{ends}",
+            f" {counted(self.epochs, 'epoch')}{again} and {method} stops the worse ones early{ends}",
             f"space: {_dimensions(dimensions)}",
         ]
 
@@ -152,7 +152,7 @@ def _take_over(space: Json, wished: Mapping[str, Any] | None, where: str) -> Non
     for part, entries in (wished or {}).items():
         if part not in PARTS or not isinstance(entries, dict):
             raise InvalidArgument(
-                f"{where}: space has {part!r}, which is not an object with the name of a part of a space.",
+                f"{where}: {part!r} is not a part of a space, or its value is not a JSON object.",
                 hint=f"""Parts are {", ".join(PARTS)}. For instance {{"fit": {{"batch_size": 64}}}}.""",
             )
         space[part] = {**space[part], **entries}

@@ -221,7 +221,7 @@ def test_bad_input_leaves_nothing(flats: Lab) -> None:
         ({"packed_table": "flats"}, "'flats' already exists"),
         ({"inputs": "rent"}, "the target 'rent' is among the inputs"),
         ({"validation_table": "nowhere"}, "Input table 'nowhere' does not exist"),
-        ({"target": "many", "validation": 0.0, "prepare": {"many": "number"}}, "is no number"),
+        ({"target": "many", "validation": 0.0, "prepare": {"many": "number"}}, "is not a number"),
     ):
         error = refused(flats, **more)  # type: ignore[arg-type]
         assert says in str(error), (more, str(error))

@@ -31,7 +31,10 @@ def load_keras_model(
     parameters = _check(db, model_arch, model_weights)
     _load(db, keras_model_arch_table, model_arch, model_weights, name, description)
     if parameters is not None:
-        db.info(f"{MODULE}: its parameters are {', '.join(parameters)}; each gets values with arch_params_grid")
+        db.info(
+            f"{MODULE}: the architecture has the parameters {', '.join(parameters)};"
+            " arch_params_grid or a space gives their values"
+        )
 
 
 @entry
