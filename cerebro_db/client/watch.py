@@ -13,6 +13,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from cerebro_db.core.texts import counted
+
 from . import boards, drawing
 from .cerebro import Cerebro
 from .orm import LOSSES, Decision, LeaderboardEntry, Request, Run, RunProgress, SegmentNow

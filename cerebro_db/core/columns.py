@@ -1,4 +1,4 @@
-"""What each column of a table becomes as an input: by its type, by its values, and by the user's wishes."""
+"""Decides what each column of a table becomes as an input: by its type, its values and the user's wishes."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def wishes(document: Any, columns: dict[str, tuple[str, str | None]], argument: 
         named = [key] if key in columns else [n for n, (type, family) in columns.items() if key in (type, family)]
         if not named:
             raise InvalidArgument(
-                f"{argument} names {key!r}, which is neither a column nor the type of one.",
+                f"{argument} names {key!r}, which is neither a column nor the type of a column.",
                 hint=f"Columns: {', '.join(columns)}. Types: {', '.join(families)}.",
             )
         wish = _wish(key, value, argument)
@@ -237,13 +237,13 @@ def decide(found: Found, wish: Wish, named: bool, where: str) -> Feature | Ignor
 
 def _tells_rows_apart(found: Found) -> str | None:
     if found.is_key:
-        return "it is a key: its values tell rows apart and say nothing about other rows"
+        return "it is a key: its values only identify rows"
     if found.filled < FEWEST_ROWS:
         return None
     if found.numbers_the_rows:
         return "it numbers the rows"
     if found.family in ("text", *LABELS) and found.groups == found.filled and found.words < MANY_WORDS:
-        return "it has a different value in every row"
+        return "its value is different in every row"
     constant = found.numbers.constant if found.numbers.rows else found.groups == 1
     return "it has the same value in all rows" if constant and not found.nulls else None
 

@@ -1,4 +1,4 @@
-"""How the values of a column are distributed, as aggregates of the segments tell, and which transform suits them."""
+"""The distribution of a column's values, from aggregates of the segments, and the transform that suits it."""
 
 from __future__ import annotations
 

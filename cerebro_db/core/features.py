@@ -47,10 +47,14 @@ class Number:
         _require(self.transform in TRANSFORMS, f"'transform' must be one of {', '.join(TRANSFORMS)}")
         _require(self.not_finite in ("error", "null"), "'not_finite' must be 'error' or 'null'")
         numbers = (self.mean, self.deviation, self.fill, self.unit, *self.knots, *self.scores)
-        _require(all(type(one) in (int, float) and math.isfinite(one) for one in numbers), "a parameter is no number")
+        _require(
+            all(type(one) in (int, float) and math.isfinite(one) for one in numbers), "a parameter is not a number"
+        )
         _require(self.deviation > 0 and self.unit > 0, "'deviation' and 'unit' must be positive")
         rising = all(low < high for low, high in zip(self.knots, self.knots[1:]))
-        _require(rising and len(self.knots) == len(self.scores), "'knots' must ascend, with as many 'scores'")
+        _require(
+            rising and len(self.knots) == len(self.scores), "'knots' must ascend, with one entry of 'scores' for each"
+        )
         _require(self.transform != "quantile" or len(self.knots) > 1, "'knots' are missing")
 
 
@@ -72,7 +76,9 @@ class Date:
     def check(self) -> None:
         _require(set(self.cycles) <= set(CYCLES), f"'cycles' must be some of {', '.join(CYCLES)}")
         numbers = (self.mean, self.deviation)
-        _require(all(type(one) in (int, float) and math.isfinite(one) for one in numbers), "a parameter is no number")
+        _require(
+            all(type(one) in (int, float) and math.isfinite(one) for one in numbers), "a parameter is not a number"
+        )
         _require(self.deviation >= 0 and bool(self.names), "'deviation' must not be negative")
 
 

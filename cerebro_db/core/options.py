@@ -192,7 +192,7 @@ _TABLE = (
         for the epochs that are evaluated: all epochs, unless the argument evaluate_every (metrics_compute_frequency)
         says otherwise. A metric with a value for each class counts with their mean. Values that are not finite numbers
         are never best.""",
-        when="When something else than the loss decides, such as val_auc. cerebro.leaderboard ranks by it.",
+        when="When another metric than the loss is what matters, such as val_auc. cerebro.leaderboard ranks by it.",
         unset="val_loss with a validation table, else loss, by the latest epoch",
     ),
     Option(
@@ -231,9 +231,9 @@ _TABLE = (
         what="""A query that stops models: its rows name models by mst_key or model, with the reason as the other
         column, and $1 is the number of the run. It is evaluated whenever a model has completed an epoch; that model
         stops if it is named. It runs with your rights in a session of its own, which only reads, and for at most
-        5 seconds. A query that fails stops nothing and is told once for each cause. cerebro.decisions shows what
+        5 seconds. A query that fails stops nothing; each cause is reported once. cerebro.decisions shows what
         the rule has stopped.""",
-        when="""To end early what a look at the metrics would end, by conditions of your own. cerebro.fit takes it as an
+        when="""To stop models early by conditions of your own. cerebro.fit takes it as an
         argument, too, which is easier to write than JSON. docs/steering.md has examples.""",
         unset="no rule stops models",
     ),
@@ -241,7 +241,7 @@ _TABLE = (
         name="search",
         type=str,
         object=True,
-        what="""The method that stops models which are not worth their time, or an object with its name and parameters:
+        what="""The method that stops unpromising models early, or an object with its name and parameters:
         asha, halving, hyperband, median, patience or threshold. docs/search.md describes them. It compares models by
         the objective, so with a validation table the models are evaluated after every epoch unless the argument
         evaluate_every says otherwise.""",
@@ -253,11 +253,11 @@ _TABLE = (
         name="budget",
         type=dict,
         what="""How much the run may use: an object with one or more of seconds (while the run is driven), unit_hours
-        (of computation, summed over the segments), hops and configurations (how many models there are in all). At
-        its end nothing new begins. Models that would train on are stopped with the reason budget as soon as their visit
-        is committed, and the run is finished: the models can be used as they are. With least_epochs the run goes on
-        until one model has completed so many epochs.""",
-        when="""To get the best models that can be had for a given time. A resumed run goes on counting.""",
+        (of computation, summed over the segments), hops and configurations (how many models there are in all). When
+        it is spent, no visit begins. Models with epochs left are stopped with the reason budget as soon as their visit
+        is committed. The run then finishes, and its models can be used. With least_epochs, the run goes on until one
+        model has completed that many epochs.""",
+        when="""To limit the time or the cost of a run. A resumed run goes on counting.""",
         unset="the run ends when all models have trained all epochs",
     ),
     Option(

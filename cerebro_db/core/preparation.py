@@ -281,7 +281,7 @@ class Words(ByColumn):
     def check(self) -> None:
         super().check()
         if len(self.prepared) != 1:
-            raise ValueError("words are those of one column")
+            raise ValueError("words take exactly one column")
 
 
 def divided_by(constant: float) -> Preparation:

@@ -1,7 +1,7 @@
-"""What ``cerebro.train`` decides: the architectures, the space, and how many configurations train for how long.
+"""Plans ``cerebro.train``: the architectures, the space, and the numbers of configurations and epochs.
 
-The plan follows from what the rows have become, how many they are, and the budget.  docs/tables.md has the table of
-measurements that the numbers were chosen by.
+The plan depends on the packed columns, the number of rows and the budget.  The numbers were chosen by the measurements
+in docs/tables.md.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Plan:
         again = f" of {self.passes} passes over the rows" if self.passes > 1 else ""
         dimensions = {**self.space["arch_params"], **self.space["compile"], **self.space["fit"]}
         return [
-            f"loss {_shown(self.space['compile'].get('loss'))}; {self.objective} says which model and which epoch is best",
+            f"loss {_shown(self.space['compile'].get('loss'))}; {self.objective} says which model and epoch are best",
             f"at most {counted(self.configurations, 'configuration')} of {kinds}; each trains at most"
-            f" {counted(self.epochs, 'epoch')}{again}, and {method} stops those that are not worth their time{ends}",
+            f" {counted(self.epochs, 'epoch')}{again}, and {method} stops the worse ones early{ends}",
             f"space: {_dimensions(dimensions)}",
         ]
 
@@ -161,7 +161,7 @@ def require_parts(wished: Mapping[str, Any], where: str) -> None:
     for part, entries in wished.items():
         if part not in PARTS or not isinstance(entries, dict):
             raise InvalidArgument(
-                f"{where}: space has {part!r}, which is not an object with the name of a part of a space.",
+                f"{where}: {part!r} is not a part of a space, or its value is not a JSON object.",
                 hint=f"""Parts are {", ".join(PARTS)}. For instance {{"fit": {{"batch_size": 64}}}}.""",
             )
 

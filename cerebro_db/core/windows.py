@@ -1,4 +1,4 @@
-"""Windows: so many consecutive rows of one subject that a model reads as one row of its own."""
+"""Windows: a fixed number of consecutive rows of one subject, which a model reads as one row."""
 
 from __future__ import annotations
 

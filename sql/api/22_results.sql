@@ -252,7 +252,7 @@ COMMENT ON COLUMN cerebro.leaderboard.rung IS
 COMMENT ON COLUMN cerebro.leaderboard.chosen IS
 'Point of the search space that the configuration was made from (JSON); NULL: a row of the model selection table.';
 COMMENT ON COLUMN cerebro.leaderboard.stopped_by IS
-'Who stopped the model: the name of the search policy, or who else decided; NULL: it was not stopped.';
+'Who stopped the model: the name of the search policy, rule, request or budget; NULL: it was not stopped.';
 
 CREATE OR REPLACE VIEW cerebro.metric WITH (security_barrier) AS
 WITH figures AS (

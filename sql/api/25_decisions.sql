@@ -33,16 +33,16 @@ COMMENT ON COLUMN cerebro.decisions.model IS
 'Number of the model within the run, from 1; NULL: the decision concerns the whole run.';
 COMMENT ON COLUMN cerebro.decisions.mst_key IS
 'Configuration of the model: key of its row in the model selection table.';
-COMMENT ON COLUMN cerebro.decisions.epoch IS 'Number of epochs that the model had completed; NULL as model.';
+COMMENT ON COLUMN cerebro.decisions.epoch IS 'Number of epochs that the model had completed; NULL: the decision concerns the whole run.';
 COMMENT ON COLUMN cerebro.decisions.decided_by IS
 'The name of the search policy, or rule (the option stop_when), request (a person) or budget (the budget was spent).';
-COMMENT ON COLUMN cerebro.decisions.reason IS 'Why.';
+COMMENT ON COLUMN cerebro.decisions.reason IS 'Why it was decided.';
 COMMENT ON COLUMN cerebro.decisions.added IS 'Numbers of the models that the decision added; NULL: none.';
 COMMENT ON COLUMN cerebro.decisions.gone_on IS
 'Numbers of other models that were stopped and train on with this decision; NULL: none.';
 COMMENT ON COLUMN cerebro.decisions.request_id IS
-'The request that the decision answers, as in cerebro.requests; NULL: nobody asked.';
-COMMENT ON COLUMN cerebro.decisions.requested_by IS 'The user who asked; NULL: nobody.';
+'The request that the decision answers, as in cerebro.requests; NULL: none.';
+COMMENT ON COLUMN cerebro.decisions.requested_by IS 'The user who made the request; NULL: nobody.';
 COMMENT ON COLUMN cerebro.decisions.owner IS 'The user who owns the run.';
 
 CREATE OR REPLACE VIEW cerebro.requests WITH (security_barrier) AS
@@ -72,19 +72,19 @@ SELECT r.run, r.request_id, r.at, r.by,
  WHERE r.owner = (SELECT quote_ident(current_user)::regrole)
     OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
 COMMENT ON VIEW cerebro.requests IS
-'What people asked of runs with cerebro.stop_model, go_on, clone_model, add_configuration, extend and set_budget, and '
-'what became of it.';
+'Each request that a user made with cerebro.stop_model, go_on, clone_model, add_configuration, extend or set_budget, and '
+'its result.';
 COMMENT ON COLUMN cerebro.requests.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.requests.request_id IS 'Number of the request; later requests have larger numbers.';
-COMMENT ON COLUMN cerebro.requests.at IS 'When it was asked.';
-COMMENT ON COLUMN cerebro.requests.by IS 'The user who asked.';
+COMMENT ON COLUMN cerebro.requests.at IS 'When the request was made.';
+COMMENT ON COLUMN cerebro.requests.by IS 'The user who made the request.';
 COMMENT ON COLUMN cerebro.requests.action IS 'stop, go on, clone, add, extend or budget.';
 COMMENT ON COLUMN cerebro.requests.model IS
 'The model that is to stop, to go on or to be cloned; NULL for other requests.';
 COMMENT ON COLUMN cerebro.requests.mst_key IS 'Configuration of that model.';
 COMMENT ON COLUMN cerebro.requests.parameters IS
 'The parameters of the new configuration, the new number of epochs, or the new budget.';
-COMMENT ON COLUMN cerebro.requests.reason IS 'Why, in the words of the user who asked.';
+COMMENT ON COLUMN cerebro.requests.reason IS 'The reason that the user gave.';
 COMMENT ON COLUMN cerebro.requests.status IS
 'waiting, done or refused. A request about a model in training waits for the end of its epoch. Requests about a run '
 'that no session drives wait for cerebro.resume(run).';

@@ -65,8 +65,8 @@ COMMENT ON COLUMN cerebro.hop_timeline.seconds_training IS 'Seconds of computati
 COMMENT ON COLUMN cerebro.hop_timeline.seconds_state_out IS 'Seconds spent on saving and storing the model state.';
 COMMENT ON COLUMN cerebro.hop_timeline.seconds_building IS 'Seconds spent on building and compiling the model.';
 COMMENT ON COLUMN cerebro.hop_timeline.seconds_behind IS
-'Seconds in which the state was stored while the trainer already worked on the next unit. These seconds overlap '
-'with that unit.';
+'Seconds in which the state was stored while the trainer already worked on the next unit, or was free for it. These '
+'seconds may overlap with that unit.';
 COMMENT ON COLUMN cerebro.hop_timeline.worker_pid IS 'Process id of the worker session.';
 COMMENT ON COLUMN cerebro.hop_timeline.trainer_pid IS 'Process id of the trainer; NULL for evaluations.';
 COMMENT ON COLUMN cerebro.hop_timeline.engine IS 'Engine that trains the model: tensorflow, jax or torch.';

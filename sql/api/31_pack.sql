@@ -28,7 +28,7 @@ $py$;
 COMMENT ON FUNCTION cerebro.pack(
     text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint, json, text,
     text) IS
-'Packs a table or view for training, whatever the types of its columns. output receives the rows for training,
+'Packs a table or view with columns of nearly any type for training. output receives the rows for training,
 output_validation those for validation; output_summary and output_validation_summary describe them. Each column becomes
 an input by its type and its values, which docs/tables.md explains and cerebro.prepared_columns shows. Predictions
 prepare rows in the same way.
@@ -38,16 +38,17 @@ prepare rows in the same way.
 - inputs: the input columns, separated by commas. NULL: all others. Keys, columns that number the rows and columns with
   one value are ignored, with a notice.
 - prepare: what columns become, by name or by type, for instance {"zip": "category", "date": "ignore"}.
-- validation: the share of the rows for validation, chosen by a hash of the key, so that rows stay where they are when
-  others are added. 0: none.
+- validation: the share of the rows for validation, chosen by a hash of the key. A row stays on its side when other
+  rows are added. 0: none.
 - validation_table: a table with the rows for validation, instead of a share.
-- split_by: a column, such as patient, whose equal values stay on one side.
+- split_by: a column, such as patient. All rows with the same value are on the same side.
 - split_at: a column, such as a time; the rows with its largest values are for validation.
-- stratify: each class has the same share of its rows on both sides.
-- buffer_size, distribution_rules, segments, seed: as of training_preprocessor_dl.
+- stratify: true takes the same share of the rows of each class for validation.
+- buffer_size, distribution_rules, segments, seed: as in training_preprocessor_dl.
 - sequence: makes windows of consecutive rows, for instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.
   No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
-  "target": "majority". Without split_by and split_at, subjects are divided as wholes.
+  "target": "majority". Without split_by and split_at, all windows of a subject are on
+  the same side.
 - weights: a column with the weight of each row in training.
 - class_weight: balanced gives all classes the same weight in training.';
 
@@ -62,8 +63,8 @@ COMMENT ON FUNCTION cerebro.prepared_columns(text) IS
 'Returns what the columns of a packed table have become: a row for each column. It also takes the table of trained
 models.
 
-- variable: the input or output of the model that the column belongs to; place and width tell which of its elements.
-- prepared_as: number, date, category, words, or how the column was packed otherwise.
+- variable: the input or output of the model that the column belongs to; place and width say which of its elements.
+- prepared_as: number, date, category, words, or another way to pack the column.
 - parameters: what packing has found in the rows, for instance mean and deviation, or the values that have codes.';
 
 CREATE OR REPLACE FUNCTION cerebro.architecture(kind text, packed_table text, parameters json DEFAULT NULL) RETURNS json

@@ -53,7 +53,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   budget (how many seconds, unit_hours, hops or configurations the run may use),
   execution (session: the run trains in your own session, and commits nothing in between),
   stop_when (as the argument),
-  search (the method that stops models which are not worth their time: docs/search.md) and
+  search (the method that stops unpromising models early: docs/search.md) and
   replay (number of an earlier run whose options, seed and order of visits are used again).
 - stop_when: a query that stops models, such as $$SELECT mst_key, ''no better than chance'' FROM cerebro.learning_curve
   WHERE run = $1 AND epoch >= 3 AND training_loss > 1.1$$. $1 is the number of the run.';

@@ -33,14 +33,14 @@ COMMENT ON FUNCTION cerebro.search(
     jsonb, text, boolean
 ) IS
 'Searches a space of configurations for the best model, and returns the number of the run. The method proposes
-configurations while others train, and stops those that are not worth their time. docs/search.md describes spaces and
+configurations while others train, and stops unpromising ones early. docs/search.md describes spaces and
 methods. The models, their metrics and the views are those of cerebro.fit; cerebro.leaderboard shows the point of the
-space that each model is (chosen).
+space of each model in its column chosen.
 
 - space: a JSON object, for instance {"architecture": [1, 2], "compile": {"loss": "mse", "optimizer":
   {"choice": ["Adam", "SGD"]}, "learning_rate": {"log_uniform": [0.0001, 0.1]}}, "fit": {"batch_size":
   {"choice": [16, 32]}}}. architecture lists model ids of arch_table; left out: all of them.
-- epochs: how many epochs a model trains that is never stopped.
+- epochs: number of epochs of a model that is never stopped.
 - method: the name of a method, or JSON with its parameters: {"name": "asha", "reduction": 4, "sampler": "tpe"}. The
   methods are random, grid, tpe, evolution, asha, halving, hyperband, median, patience, threshold and pbt.
 - configurations: how many configurations are tried in all; of pbt, how many train at once. NULL: all points of a grid,
@@ -48,7 +48,7 @@ space that each model is (chosen).
 - objective, direction: the metric to optimize, such as val_accuracy, and min or max; as in the options of a fit.
 - budget: when to end: a JSON object with seconds, unit_hours, hops or configurations.
 - at_once: how many models train or wait for a segment. NULL: twice the number of segments.
-- start_from: past starts tpe from what your earlier runs on the same table, or on a table of the same shape, have found.
+- start_from: past starts tpe from the results of your earlier runs on the same table, or on a table of the same shape.
   A NOTICE says which runs.
 - evaluate_every: number of epochs between two evaluations. NULL: every epoch if there is a validation table.
 - stop_when, options and the other arguments: as in cerebro.fit.

@@ -35,7 +35,7 @@ cerebro.resume(run) continues it. cerebro.requests shows what became of it. The 
 cerebro.clone_model, cerebro.add_configuration, cerebro.extend and cerebro.set_budget.
 
 - mst_key: the configuration whose model is meant.
-- reason: why, in your words. The views show it.
+- reason: your reason, as a text. The views show it.
 - model: the number of the model, if the configuration has several. cerebro.leaderboard shows both numbers.
 - owner: as in cerebro.cancel. Users can steer their own runs, members of cerebro_admin any run.';
 
@@ -91,7 +91,7 @@ LANGUAGE plpython3u AS $py$
 return api.add_configuration(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.add_configuration(bigint, integer, text, text, text, name) IS
-'Adds a configuration to a run. Its model begins from the start. Returns the number of the request.
+'Adds a configuration to a run. Its model starts at epoch 0. Returns the number of the request.
 
 - model_id: the architecture: one of the run, or one that was added to the run''s table of architectures since.
 - compile_params, fit_params: as in a model selection table.
@@ -125,7 +125,7 @@ LANGUAGE plpython3u AS $py$
 return api.set_budget(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.set_budget(bigint, jsonb, text, name) IS
-'Replaces the budget of a run. At the end of its budget a run begins nothing new and finishes. What the run has used so
+'Replaces the budget of a run. When its budget is spent, a run begins no visit and finishes. What the run has used so
 far counts. Returns the number of the request.
 
 - budget: a JSON object with limits: seconds, unit_hours (hours of work of one segment), hops and configurations, such

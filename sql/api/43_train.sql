@@ -43,24 +43,24 @@ COMMENT ON FUNCTION cerebro.train(
     text, text, text, interval, text, json, double precision, text, text, text, boolean, integer, text, jsonb, jsonb, text,
     integer, integer, integer, text, text, boolean, text, text, jsonb, text, boolean, boolean
 ) IS
-'Trains a model on a table as it is, and returns the number of the run. It packs the table, chooses architectures and a
+'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table, chooses architectures and a
 search space for the target, searches until the budget is used, and keeps the best epoch of each model. The models are in
-the table model, which cerebro.predict takes. Notices tell what was decided; an argument overrides each decision.
+the table model, which cerebro.predict takes. Notices say what was decided; an argument overrides each decision.
 docs/tables.md says how the decisions are made.
 
 - source: a table, a view or a foreign table; or a table that cerebro.pack has made, which is not packed again.
 - target: the columns to predict, separated by commas.
 - budget: how long the call may take, for instance 2 hours. A visit that has begun is completed. NULL: no limit.
-- inputs, prepare, validation_table, split_by, split_at, segments: as of cerebro.pack.
+- inputs, prepare, validation_table, split_by, split_at, segments: as in cerebro.pack.
 - validation: the share of the rows for validation. NULL: a fifth of the rows, and at most 200,000.
-- stratify: as of cerebro.pack. NULL: true if the target has few classes and the table at most 100,000 rows.
+- stratify: as in cerebro.pack. NULL: true if the target has few classes and the table at most 100,000 rows.
 - packed_table: the name of the packed table. NULL: that of model with the ending _packed, and a number if it is taken.
-- architectures: a list of kinds, such as ["mlp"], or an object with the parameters of each kind, as of
+- architectures: a list of kinds, such as ["mlp"], or an object with the parameters of each kind, as in
   cerebro.architecture. A parameter "$units" is one of the space.
-- space: parts of a space as of cerebro.search, such as {"fit": {"batch_size": 64}, "compile": {"learning_rate":
+- space: parts of a space as in cerebro.search, such as {"fit": {"batch_size": 64}, "compile": {"learning_rate":
   {"log_uniform": [0.001, 0.1]}}}. Each entry replaces the planned one of that name.
-- method, configurations, at_once, objective, direction, stop_when: as of cerebro.search.
-- epochs: how many epochs a model trains that is never stopped. NULL: as the number of rows and the budget suggest.
-- options: as of cerebro.fit; keep is best, unless it says otherwise.
+- method, configurations, at_once, objective, direction, stop_when: as in cerebro.search.
+- epochs: number of epochs of a model that is never stopped. NULL: follows from the number of rows and the budget.
+- options: as in cerebro.fit; keep is best, unless it says otherwise.
 - wait: false returns as soon as the rows are packed and the run has begun.
 - dry_run: true shows what would be decided, makes nothing, and returns NULL.';

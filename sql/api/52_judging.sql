@@ -149,8 +149,8 @@ return api.importance(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.importance(text, text, text, integer, integer) IS
 'Returns how much a trained model needs each input column, the most important first: by how much its loss grows on the
-rows of a query if the values of the column are exchanged between the rows. The loss is the mean squared error of a number,
+rows of a query if the values of the column are shuffled among the rows. The loss is the mean squared error of a number,
 and the mean cross-entropy of a class.
 
-- repeats: how many random exchanges of each column are averaged.
+- repeats: over how many random shuffles of each column the loss is averaged.
 - model, query, target, mst_key: as in cerebro.confusion_matrix.';

@@ -130,7 +130,7 @@ LANGUAGE plpython3u AS $py$
 return api.madlib_delete_keras_model(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_delete_keras_model(text, integer) IS
-'delete_keras_model as MADlib has it: the table goes with its last architecture.';
+'delete_keras_model as MADlib has it: drops the table with its last architecture.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_load_model_selection_table(
     model_arch_table      text,
@@ -273,7 +273,7 @@ return api.madlib_keras_fit(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_keras_fit(
     text, text, text, integer, text, text, integer, boolean, text, integer, boolean, text, text, text) IS
-'Trains one model, as a run with one configuration; its table has one row, and its summary what MADlib''s says.';
+'Trains one model, as a run with one configuration; its table has one row, and its summary the contents of MADlib''s.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_keras_automl(
     source_table              text,
@@ -299,7 +299,7 @@ return api.madlib_keras_automl(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_keras_automl(
     text, text, text, text, integer[], text, text, text, text, integer, text, boolean, text, integer, text, text) IS
-'A search by MADlib''s Hyperband or hyperopt, as a run; its tables say what MADlib''s say, and the selection table has '
+'A search by MADlib''s Hyperband or hyperopt, as a run; its tables have the contents of MADlib''s, and the selection table has '
 'the best configuration.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_object_table(name text, schema text) RETURNS text

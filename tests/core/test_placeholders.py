@@ -84,7 +84,11 @@ def test_a_value_may_be_any_json_and_a_text_may_begin_with_a_dollar() -> None:
         (TEMPLATE, {**VALUES, "depth": 10**9}, "more than 10000 layers"),
         ({"a": "$1"}, {}, "a: $1 is not the name of a parameter"),
         ({"a": "${x}"}, {}, "a: ${x} is not the name of a parameter"),
-        ({"config": {"repeat": 2, "layers": [1]}}, {}, "config: a block of layers stands in the list of layers only"),
+        (
+            {"config": {"repeat": 2, "layers": [1]}},
+            {},
+            "config: a repeated block is allowed only in the list of layers",
+        ),
         ({"layers": [{"repeat": 2, "layers": []}]}, {}, "layers[0].layers must be a list with at least one layer"),
     ],
 )

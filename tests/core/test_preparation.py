@@ -279,7 +279,7 @@ def test_what_columns_become_together() -> None:
         (0, "deviation", 0, "'deviation' and 'unit' must be positive"),
         (0, "transform", "guess", "'transform' must be one of"),
         (0, "transform", "quantile", "'knots' are missing"),
-        (0, "fill", None, "a parameter is no number"),
+        (0, "fill", None, "a parameter is not a number"),
         (0, "prepared_as", "magic", "has no 'prepared_as'"),
         (0, "prepared_as", "category", "category takes"),
         (0, "more", 1, "number takes"),

@@ -43,7 +43,7 @@ def test_columns(columns: Any) -> None:
         ([("a", 23), ("b", 25)], "a, b"),
         ([("mst_key", 23), ("model", 23)], "mst_key, model"),
         ([("mst_key", 23), ("b", 25), ("c", 25)], "mst_key, b, c"),
-        ([("mst_key", 25), ("b", 25)], "no whole number"),
+        ([("mst_key", 25), ("b", 25)], "must be a whole number"),
     ],
 )
 def test_wrong_columns(columns: Any, said: str) -> None:
@@ -57,7 +57,7 @@ def test_objections() -> None:
             '{"model":6,"n":1.5}', '{"mst_key":null,"x":"y"}', '{"mst_key":8,"x":"' + "x" * 20_000 + '"}']  # fmt: skip
     found = rules.objections(rows)
     assert rules.reason_for(found, model=1, mst_key=3) == "far off"
-    assert rules.reason_for(found, model=5, mst_key=1) == "a rule stops it"
+    assert rules.reason_for(found, model=5, mst_key=1) == "the rule gave no reason"
     assert rules.reason_for(found, model=6, mst_key=3) == "1.5", "the model's own reason comes first"
     assert rules.reason_for(found, model=3, mst_key=5) is None
     assert len(rules.reason_for(found, 1, 8) or "") == rules.LONGEST_REASON

@@ -355,7 +355,7 @@ def test_the_reason_of_a_wait_says_so() -> None:
     history = told(1.0)
     history.begins(2)
     decision = stopping("halving", 2).decide(history, 1, 1)
-    assert decision.reason == f"{WAITS} 1: number 1 of 2 to reach epoch 1"
+    assert decision.reason == f"{WAITS} 1: 1 of 2 models have reached epoch 1"
 
 
 @pytest.mark.parametrize(("name", "parameters"), list(methods.METHODS.items()))

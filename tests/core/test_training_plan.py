@@ -77,5 +77,5 @@ def test_without_rows_for_validation_the_training_loss_decides() -> None:
 
 @pytest.mark.parametrize("space", [{"batch_size": 64}, {"fit": 64}])
 def test_parts_of_a_space_are_checked(space: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match="space has"):
+    with pytest.raises(InvalidArgument, match="is not a part of a space"):
         plan(space=space)

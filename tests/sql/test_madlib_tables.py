@@ -101,7 +101,7 @@ def test_packed_tables_and_models_of_madlibs(theirs: Lab) -> None:
 
 def test_what_is_not_converted(theirs: Lab) -> None:
     for table, packed, why in (
-        ("ours", "NULL", "it is one of cerebro_db already"),
+        ("ours", "NULL", "it is a table of cerebro_db already"),
         ("arch", "NULL", "it has no summary"),
         ("mst", "NULL", "mst_summary"),
         ("nowhere", "NULL", "does not exist"),

@@ -53,7 +53,9 @@ def test_one_transaction_packs_trains_evaluates_and_predicts(flowers: Lab) -> No
         run(mine, PACK, "fresh", 2)
         run(mine, VALIDATE, "fresh_val", "fresh")
         ((number,),) = run(mine, FIT, "fresh", "fresh_out", "fresh_val", json.dumps(SAME))
-        assert any("training in this session" in line and "'fresh' is seen by this" in line for line in mine.notices)
+        assert any(
+            "training in this session" in line and "'fresh' is visible only in this" in line for line in mine.notices
+        )
         assert not any("cerebro_progress" in line for line in mine.notices)
         run(mine, "SELECT madlib_keras_evaluate('fresh_out', 'fresh_val', 'fresh_judged', false, 1)")
         run(mine, "SELECT madlib_keras_predict('fresh_out', 'garden', 'id', 'sl, sw, pl, pw', 'fresh_said', 'response',"
@@ -96,7 +98,7 @@ def test_temporary_tables(flowers: Lab) -> None:
         assert run(mine, "SELECT count(*), min(status) FROM brief_out_info") == [(2, "finished")]
         run(mine, "SELECT madlib_keras_evaluate('brief_out', 'brief_val', 'pg_temp.brief_judged', false, 2)")
         assert run(mine, "SELECT loss > 0 FROM brief_judged") == [(True,)]
-        with pytest.raises(errors.InvalidParameterValue, match="cannot be left to another one"):
+        with pytest.raises(errors.InvalidParameterValue, match="cannot be driven by another session"):
             run(mine, "SELECT cerebro.submit('brief', 'never', 'mst', 1)")
         with pytest.raises(errors.FeatureNotSupported, match="temporary table, which worker sessions cannot see"):
             run(mine, FIT, "brief", "never", None, '{"execution": "workers"}')

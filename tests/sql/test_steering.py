@@ -163,7 +163,7 @@ def test_whose_runs_may_be_steered(server: str) -> None:
         ("SELECT 1 AS mst_key, 'x' WHERE $1 > 0; DELETE FROM {s}.flowers", "cannot open multi-query plan as cursor"),
         ("SELECT mst_key FROM cerebro.metric WHERE run = $1", "has the columns mst_key"),
         ("SELECT run, 'x' FROM cerebro.metric WHERE run = $1", r"has the columns run, \?column\?"),
-        ("SELECT 'x'::text AS mst_key, 'y' FROM cerebro.metric WHERE run = $1", "no whole number"),
+        ("SELECT 'x'::text AS mst_key, 'y' FROM cerebro.metric WHERE run = $1", "must be a whole number"),
         ("SELECT mst_key, nope FROM cerebro.metric WHERE run = $1", 'column "nope" does not exist'),
         ("SELECT id AS mst_key, 'x' FROM flowers WHERE id = $1", 'relation "flowers" does not exist'),
         ("SELECT 1 AS mst_key, 'x' FROM pg_sleep(60) WHERE $1 >= 0", "canceling statement due to statement timeout"),

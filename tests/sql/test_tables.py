@@ -438,7 +438,7 @@ def test_partitions_views_and_odd_names(visits: Lab) -> None:
         ({"inputs": "nobody"}, "invalid inputs ('nobody')"),
         ({"inputs": "ssn"}, "no column that can be an input"),
         ({"prepare": {"digits": "number"}}, "column 'digits' of type text cannot become number"),
-        ({"prepare": {"nobody": "number"}}, "'nobody', which is neither a column nor the type of one"),
+        ({"prepare": {"nobody": "number"}}, "'nobody', which is neither a column nor the type of a column"),
         ({"prepare": {"age": "guess"}}, "'age' cannot be 'guess'"),
         ({"prepare": {"age": {"as": "number", "speed": 1}}}, "number has no argument 'speed'"),
         ({"prepare": {"age": {"values": 0}}}, "values cannot be 0"),
@@ -620,7 +620,7 @@ def test_keys(trained: Lab) -> None:
         ("class_models", "TABLE houses", ", top => 0", "top cannot be 0"),
         ("mirror", "TABLE mirrored", "", "the model predicts arrays"),
         ("price_models", "SELECT h.* FROM houses h, predict('price_models', 'TABLE houses') p", "",
-         "the query of a prediction cannot predict itself"),
+         "the query cannot call cerebro.predict"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_predicted_is_refused(

@@ -79,7 +79,9 @@ def test_other_targets(flats: Lab, target: str, says: str, objective: str | None
     )
     assert found == [(name, 400) for name in sorted(target.split(", "))]
     if objective:
-        assert any("about 20 % of the 400 rows are for validation, with the same share of each class" in line for line in told)
+        assert any(
+            "about 20 % of the 400 rows are for validation, with the same share of each class" in line for line in told
+        )
 
 
 def test_prediction_takes_the_best_model_by_the_objective(flats: Lab) -> None:
@@ -221,7 +223,7 @@ def test_bad_input_leaves_nothing(flats: Lab) -> None:
         ({"packed_table": "flats"}, "'flats' already exists"),
         ({"inputs": "rent"}, "the target 'rent' is among the inputs"),
         ({"validation_table": "nowhere"}, "Input table 'nowhere' does not exist"),
-        ({"target": "many", "validation": 0.0, "prepare": {"many": "number"}}, "is no number"),
+        ({"target": "many", "validation": 0.0, "prepare": {"many": "number"}}, "is not a number"),
     ):
         error = refused(flats, **more)  # type: ignore[arg-type]
         assert says in str(error), (more, str(error))
@@ -258,4 +260,4 @@ def test_what_the_search_refuses_is_refused_before_rows_are_packed(flats: Lab, m
     flats.told()
     error = refused(flats, **{**FEW, **more})
     assert says in str(error)
-    assert not any("are kept for validation" in line for line in flats.told())
+    assert not any("are for validation" in line for line in flats.told())

@@ -300,7 +300,7 @@ def test_images_and_series_beside_other_columns(moves: Lab) -> None:
         ({"order": "foot"}, {}, "column 'foot' of sequence is NULL in"),
         ({"length": 500}, {}, "does not have 500 consecutive rows of one who"),
         ({"length": 90}, {"split_at": "at"}, "consecutive rows of one who on one side"),
-        ({"target": "majority"}, {"target": "y"}, "the target 'y' is a number, and has no majority"),
+        ({"target": "majority"}, {"target": "y"}, "the target 'y' is a number; only classes have a majority"),
         ({}, {"stratify": True}, "stratify and sequence cannot be used together"),
         ({}, {"source": "ragged", "inputs": "sensors"}, "'sensors' of table ragged has arrays of different shapes"),
         ({}, {"source": "ragged", "inputs": "x, empty"}, "'empty' of table ragged has arrays with NULL elements"),

@@ -1,4 +1,4 @@
-"""The first layers of a model that is built for a packed table: what a row's inputs become.
+"""The first layers of a model for a packed table: they make vectors, series, tokens or images of a row's inputs.
 
 Vectors have the shape (elements,), series (steps, channels), tokens (tokens, units), images (height, width, channels).
 """

@@ -1,7 +1,7 @@
 """Builds a model for the inputs and outputs of a packed table: the Keras JSON, and the loss for each output.
 
-A kind says what the inputs become first (beginnings.py) and which layers follow (bodies.py).  All kinds end with a
-layer for each output.
+A kind decides what the first layers make of the inputs (beginnings.py) and which layers follow (bodies.py).  All kinds
+end with a layer for each output.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _end(graph: Graph, variable: Variable, name: str, tensor: str, where: str) -
         if len(variable.shape) != 1:
             raise BadData(
                 f"{where}: the target {variable.name} has the shape {list(variable.shape)} per row.",
-                hint="This function knows targets of one dimension. Write the architecture's JSON with Keras.",
+                hint="cerebro.architecture() makes outputs of one dimension only. Write the JSON with Keras.",
             )
         return graph.layer("Dense", tensor, name, units=variable.shape[0], activation="softmax")
     preparation = variable.preparation

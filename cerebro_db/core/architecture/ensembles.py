@@ -1,4 +1,4 @@
-"""One model that is several: each member is a layer, and each output is the mean of theirs.
+"""One model made of several: each member is a layer, and each output is the mean of the members' outputs.
 
 The weights of such a model are those of its members, one after the other.
 """
@@ -21,12 +21,12 @@ def ensemble(members: Sequence[Json], where: str) -> Json:
     for one in members:
         if one["class_name"] != "Functional":
             raise Unsupported(
-                f"{where}: a member is a {one['class_name']} model.",
-                hint="cerebro.architecture() makes functional models, which can be members.",
+                f"{where}: a member is a {one['class_name']} model, not a functional model.",
+                hint="Use functional architectures. cerebro.architecture() makes such ones.",
             )
     first, *others = [_ends(one) for one in members]
     if any(other != first for other in others):
-        raise Unsupported(f"{where}: the members have other inputs or outputs than each other.")
+        raise Unsupported(f"{where}: the inputs or outputs of the members differ.")
     inputs, outputs = json.loads(first)
     graph = Graph(set())
     for layer in inputs:

@@ -1,7 +1,6 @@
 """Architectures with parameters: ``"units": "$width"``, and blocks of layers that are repeated ``"$depth"`` times.
 
-``filled`` puts values in their places.  What comes out is an architecture like any other, and goes through the check
-against the allow-list like any other.
+``filled`` replaces the parameters by values.  The result is checked against the allow-list like any other architecture.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class _Filling:
             raise too_deep()
         if isinstance(node, dict):
             if set(node) == _BLOCK:
-                raise InvalidArgument(f"{path}: a block of layers stands in the list of layers only", hint=HINT)
+                raise InvalidArgument(f"{path}: a repeated block is allowed only in the list of layers", hint=HINT)
             return {key: self.value(inner, f"{path}.{key}" if path else key, depth + 1) for key, inner in node.items()}
         if isinstance(node, list):
             made = []

@@ -1,4 +1,4 @@
-"""The names under which Keras reports the losses and metrics of compile parameters, and which way each is better."""
+"""The names that Keras gives to losses and metrics, and whether small or large values of each are better."""
 
 from __future__ import annotations
 

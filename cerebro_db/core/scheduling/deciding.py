@@ -1,4 +1,4 @@
-"""Who decides what, and in which order: the earlier run of a replay, people, the budget, rules, the search policy.
+"""Makes decisions. These decide, in this order: the replayed run, requests, the budget, the rule, the search policy.
 
 Every decision is committed by the ports before the schedule carries it out.
 """
@@ -263,20 +263,20 @@ class Deciding:
         self._commit(Decision(None, None, Verdict.REFUSE, why, by=Decider.REQUEST, request=request.request))
 
     def _wrong(self, request: Request) -> str | None:
-        """Why a request makes no sense in this run: users can write rows of their own."""
+        """Why a request is not valid in this run: users can write rows of their own."""
         try:
             request.require_sound()
             if request.action is Action.ADD and request.new.visits is not None:
                 self.schedule.plan.require_visits(ModelPlan(0, 0, request.new.visits))
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            return f"the request makes no sense: {error}"
+            return f"the request is not valid: {error}"
         if request.model is not None and request.model not in self.schedule.progress:
             return f"the run has no model {request.model}"
         planned, segments = self.schedule.plan.epochs, self.schedule.plan.segments
         if request.action is Action.EXTEND and request.epochs <= planned:
             return f"the run is planned for {planned} epochs already"
         if request.action is Action.EXTEND and request.epochs * segments > MOST_HOPS:
-            return f"{request.epochs} epochs are more than can be counted"
+            return f"{request.epochs} epochs are too many"
         return None
 
     def _ended(self, request: Request) -> str | None:

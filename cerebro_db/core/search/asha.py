@@ -1,7 +1,7 @@
-"""ASHA, asynchronous successive halving: at each rung the best 1 / reduction of those that came so far go on.
+"""ASHA, asynchronous successive halving: at each rung the best 1 / reduction of the models so far go on.
 
 Li et al., A System for Massively Parallel Hyperparameter Tuning, 2020.  A model that is not among the best of its rung
-waits there, stopped, and goes on once it is.  Nobody waits for a rung to be complete.
+waits there, stopped, and goes on once it is.  No model waits until a rung is complete.
 """
 
 from __future__ import annotations

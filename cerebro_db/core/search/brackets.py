@@ -58,7 +58,7 @@ class Brackets(Policy, ABC):
         mine = models[bracket.first : bracket.first + bracket.size]
         reached = sum(len(history.epochs(one)) >= epoch for one in mine if one != model) + 1
         place = bracket.rungs.index(epoch) + 1
-        reason = f"{rungs.WAITS} {place}: number {reached} of {bracket.size} to reach epoch {epoch}"
+        reason = f"{rungs.WAITS} {place}: {reached} of {bracket.size} models have reached epoch {epoch}"
         return Decision(model, epoch, Verdict.STOP, reason, gone_on=gone_on)
 
     def released(self, history: History) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""How much a run may use: at the end of its budget nothing new begins, and what there is can be used."""
+"""The budget of a run: when it is spent, no visit begins, and the models can be used as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Successive halving: at each rung the best 1 / reduction of a bracket go on, once all of it have reached the rung.
+"""Successive halving: at each rung the best 1 / reduction of a bracket go on, once all its models are there.
 
 Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization, 2016.
 """

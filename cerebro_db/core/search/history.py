@@ -1,4 +1,4 @@
-"""What a run has on record, as a search policy sees it."""
+"""The losses, metrics and decisions of a run that are on record, for search policies."""
 
 from __future__ import annotations
 

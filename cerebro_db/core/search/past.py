@@ -1,4 +1,4 @@
-"""What earlier runs have found out: their configurations as points of another run's space."""
+"""The results of earlier runs: their configurations as points of another run's space."""
 
 from __future__ import annotations
 

@@ -129,11 +129,11 @@ class _Reader:
         if not _is_dimension(value):
             alone = [key for key in MORE if key in value and key != "name"]
             if alone:
-                raise wrong(path, f"{alone[0]} belongs to a dimension, and this is none", DIMENSIONS)
+                raise wrong(path, f"{alone[0]} is allowed only in a dimension, and this is not a dimension", DIMENSIONS)
             return {key: self.tree(one, f"{path}.{key}", inside, depth + 1) for key, one in value.items()}
         kinds = [key for key in value if key not in MORE]
         if len(kinds) > 1:
-            raise wrong(path, f"{' and '.join(kinds)} cannot stand together", DIMENSIONS)
+            raise wrong(path, f"{' and '.join(kinds)} cannot be used together", DIMENSIONS)
         when = value.get("when", {})
         if not isinstance(when, dict):
             raise wrong(f"{path}.when", "this must be an object", 'For instance "when": {"optimizer": "SGD"}.')
@@ -215,9 +215,9 @@ def _number(kind: str, value: Mapping[str, Any], name: str, path: str) -> Number
         if not is_number(step) or step <= 0 or (whole and step != int(step)):
             raise wrong(f"{path}.step", f"this must be a {'whole ' if whole else ''}number above 0")
         if step > high - low:
-            raise wrong(f"{path}.step", f"{step} is more than there is between {low} and {high}")
+            raise wrong(f"{path}.step", f"the step {step} is larger than the distance from {low} to {high}")
         if (high - low) / step > 2**31:
-            raise wrong(f"{path}.step", f"{step} is too small")
+            raise wrong(f"{path}.step", f"the step {step} is too small")
     if points is not None and (not isinstance(points, int) or isinstance(points, bool) or not 1 <= points <= 1000):
         raise wrong(f"{path}.points", "this must be a whole number from 1 to 1000")
     return Number(name, path, (), low, high, log, whole, step, points)

@@ -1,4 +1,4 @@
-"""What a person asks of a run while it goes on, or before it is resumed: one row of cerebro.request."""
+"""A user's request to a run that goes on or will be resumed: one row of cerebro.request."""
 
 from __future__ import annotations
 

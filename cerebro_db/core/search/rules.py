@@ -18,7 +18,7 @@ RUN = "$1"
 KEYS = ("model", "mst_key")
 INTEGERS = (20, 21, 23)  # the numbers of PostgreSQL's types smallint, integer and bigint
 FORM = (
-    "It is a query of two columns: mst_key or model, and the reason as a text. $1 is the number of the run:"
+    "It must be a query with two columns: mst_key or model, and the reason as a text. $1 is the number of the run:"
     " SELECT mst_key, 'no better than chance' FROM cerebro.learning_curve WHERE run = $1 AND …"
 )
 _RUN = re.compile(r"\$1(?![0-9])")
@@ -31,7 +31,7 @@ def plain(query: str) -> str:
     if not query:
         raise InvalidArgument("stop_when is empty.", hint=FORM)
     if not _RUN.search(query):
-        raise InvalidArgument(f"stop_when does not say which run it means: it lacks {RUN}.", hint=FORM)
+        raise InvalidArgument(f"stop_when lacks {RUN}, which stands for the number of the run.", hint=FORM)
     return query
 
 
@@ -47,7 +47,7 @@ def require_columns(columns: Sequence[tuple[str, int]]) -> None:
         names = ", ".join(name for name, _ in columns)
         raise InvalidArgument(f"stop_when has the columns {names or '(none)'}.", hint=FORM)
     if keys[0] not in INTEGERS:
-        raise InvalidArgument(f"the first column of stop_when is no whole number but of type {keys[0]}.", hint=FORM)
+        raise InvalidArgument(f"the column {' or '.join(KEYS)} of stop_when must be a whole number.", hint=FORM)
 
 
 def objections(rows: Iterable[str]) -> Objections:
@@ -63,9 +63,11 @@ def objections(rows: Iterable[str]) -> Objections:
         if number is None:
             continue
         if type(number) is not int:
-            raise BadData(f"{name} of the rule is {json.dumps(number)[:40]}, no whole number", hint=FORM)
+            raise BadData(
+                f"the rule returned {json.dumps(number)[:40]} as {name}, which must be a whole number", hint=FORM
+            )
         text = reason if isinstance(reason, str) else "" if reason is None else json.dumps(reason)
-        found.setdefault((name, number), text.strip()[:LONGEST_REASON] or "a rule stops it")
+        found.setdefault((name, number), text.strip()[:LONGEST_REASON] or "the rule gave no reason")
     return found
 
 

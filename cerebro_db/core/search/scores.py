@@ -1,4 +1,4 @@
-"""How good a model is after some epochs, as search methods compare models: a smaller score is better."""
+"""The scores of models after an epoch, by which search methods compare them: a smaller score is better."""
 
 from __future__ import annotations
 

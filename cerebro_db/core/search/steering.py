@@ -1,4 +1,4 @@
-"""The checks of what a person asks of a run, as far as they need no database."""
+"""Checks the requests of users to a run, as far as this needs no database."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def checked_epochs(run: int, planned: int, epochs: int | None) -> int:
 
 
 def checked_budget(given: object) -> dict[str, Any]:
-    """The new budget of a run.  An empty one takes all limits away."""
+    """The new budget of a run.  An empty one removes all limits."""
     try:
         return Budget.from_json(given).to_json()
     except ValueError as error:
         raise InvalidArgument(
-            f"budget: {error}.", hint="{} takes all limits away; cerebro.cancel(run) ends a run at once."
+            f"budget: {error}.", hint="{} removes all limits. cerebro.cancel(run) ends a run at once."
         ) from None

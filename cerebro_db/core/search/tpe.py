@@ -1,4 +1,4 @@
-"""TPE, the tree-structured Parzen estimator: points that resemble the better half of those tried, as Optuna finds them.
+"""TPE, the tree-structured Parzen estimator of Optuna: points that resemble the better ones of those tried.
 
 Bergstra et al., Algorithms for Hyper-Parameter Optimization, 2011.  Optuna runs in a process of the trainer's
 environment.  What it suggests is a function of the space, the seed, the trials and the number of the suggestion.

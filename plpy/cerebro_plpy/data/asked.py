@@ -1,4 +1,4 @@
-"""What a user asks ``cerebro.pack`` for: the columns, the wishes for them, and the division of the rows."""
+"""The checked arguments of ``cerebro.pack``: the columns, what they shall become, and the division of the rows."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def require_all(trained: Layout, named: str | None, argument: str, where: str) -
     if set(names) != set(known):
         raise BadData(
             f"{where}: {argument} names {', '.join(names)}, but the model was trained on {', '.join(known)}.",
-            hint=f"{argument} => NULL takes the columns of these names.",
+            hint=f"{argument} => NULL uses the columns with these names.",
         )
 
 
@@ -53,7 +53,7 @@ def found(trained: Layout, present: dict[str, Column], table: str, where: str) -
             changed.append(f"{variable.columns[0]} ({present[variable.columns[0]].shown} now, an array in training)")
     if changed:
         raise BadData(
-            f"{where}: columns of {table} have another type than in training: {', '.join(changed)}.",
+            f"{where}: columns of {table} have a type that they did not have in training: {', '.join(changed)}.",
             hint="Cast them in a view.",
         )
     inputs = []

@@ -88,7 +88,9 @@ def _require_known(db: Database, found: Found, feature: Feature) -> None:
     if without > 0:
         what = f"{PACK}: {without} of the {found.groups} values of column '{found.name}' have no code"
         if feature.unknown == "error":
-            raise BadData(f"{what}.", hint="More values, or buckets for the others, give each a code.")
+            raise BadData(
+                f"{what}.", hint="A larger number of values, or buckets for the others, gives each value a code."
+            )
         db.notice(f"{what} and count as unknown")
 
 
@@ -120,8 +122,8 @@ def _outputs(db: Database, asked: Asked, found: list[Found]) -> list[SourceVaria
             preparation = variables.output_preparation(column, PACK)
         if column.type in deciding.INTEGERS and not isinstance(preparation, OneHot) and wish is NOTHING:
             db.notice(
-                f"{PACK}: the integers in '{column.name}' are predicted as numbers, because they are many;"
-                f' prepare => \'{{"{column.name}": "category"}}\' makes them classes'
+                f"{PACK}: '{column.name}' is predicted as a number, because it has many different integers;"
+                f' prepare => \'{{"{column.name}": "category"}}\' makes classes of them'
             )
         outs.append(applied(column.name, [column], preparation))
     return outs
@@ -141,5 +143,5 @@ def _tell(db: Database, decided: list[tuple[str, Feature]], ignored: dict[str, s
         if one.texts and one.look_like_numbers == one.texts and one.family == "text" and one.name not in ignored:
             db.notice(
                 f"{PACK}: the column '{one.name}' is {one.shown}, but all its values are numbers; a view with"
-                f" {one.name}::double precision makes it one"
+                f" {one.name}::double precision makes it a number"
             )

@@ -1,4 +1,4 @@
-"""The SQL that applies a feature (cerebro_db.core.features) to a column, and tells which values it has not seen.
+"""The SQL that applies a feature (cerebro_db.core.features) to a column, and finds values that training did not have.
 
 The statistics that packing starts from read columns with the same expressions (``number`` and ``text``), so a value
 means the same to both.  No expression depends on a setting of the session, such as its time zone or DateStyle.

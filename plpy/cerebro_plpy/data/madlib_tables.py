@@ -1,4 +1,4 @@
-"""Packed tables and model tables that MADlib has made: one call makes them tables that training and predicting read."""
+"""Packed tables and model tables that MADlib has made: one call converts them for training and predicting."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def convert_madlib_table(db: Database, table_name: str | None, packed_table: str
     summary = relations.find(db, table.name.suffixed("_summary"))
     described = relations.columns(db, summary) if summary is not None else {}
     if summary is None or not described or "layout" in described:
-        why = "it is one of cerebro_db already" if "layout" in described else "it has no summary"
+        why = "it is a table of cerebro_db already" if "layout" in described else "it has no summary"
         raise WrongState(
             f"{MODULE} error: '{table.text}' is not a packed table or a model table of MADlib's: {why}.",
             hint="Tables of architectures and model selection tables of MADlib's are used as they are.",

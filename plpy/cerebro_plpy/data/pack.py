@@ -1,4 +1,4 @@
-"""``cerebro.pack``: packs a table for training as it is, with names, dates, gaps and texts, and a part for validation.
+"""``cerebro.pack``: packs the rows of a table for training and for validation, with columns of nearly any type.
 
 What the columns become is decided in cerebro_db.core.columns, from what data/statistics.py finds in the training rows.
 """

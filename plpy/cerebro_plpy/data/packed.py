@@ -69,7 +69,7 @@ def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed,
         for ours_one, theirs_one in zip(trained[side], other.layout[side]):
             if "features" in ours_one["preparation"] and ours_one["preparation"] != theirs_one["preparation"]:
                 raise BadData(
-                    f"{module} error: the columns of '{other.relation.text}' were prepared otherwise than those of"
+                    f"{module} error: the columns of '{other.relation.text}' were prepared differently from those of"
                     f" '{trained_on}' (input {ours_one['name']}).",
                     hint="Pack it with validation_preprocessor_dl(), naming the training table.",
                 )

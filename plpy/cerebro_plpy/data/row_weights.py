@@ -1,4 +1,4 @@
-"""The weight of each row in training: a column's value, a weight that makes the classes equal, or both multiplied."""
+"""The weight of each row in training: the value of a column, a weight that balances the classes, or their product."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def require_possible(class_weight: str | None, outputs: list[SourceVariable], we
     if class_weight not in (None, "balanced"):
         raise InvalidArgument(
             f"{module}: class_weight cannot be {class_weight!r}.",
-            hint="'balanced' gives all classes the same weight. Other weights belong into the parameters of a fit, for"
+            hint="'balanced' gives all classes the same weight. Other weights are fit parameters, for"
             " instance class_weight={0: 1, 1: 5}.",
         )
     if (class_weight or weighted) and len(outputs) > 1:

@@ -1,4 +1,4 @@
-"""What the rows of a table tell about its columns: plain aggregates, computed where the rows are.
+"""Statistics of a table's columns: plain aggregates, computed where the rows are.
 
 A number is counted in a bin of its own size: 256 bins from each power of two to the next.  A text is counted as it is.
 One statement groups all numbers by column and bin, another one all texts by column and value.  They return groups, not

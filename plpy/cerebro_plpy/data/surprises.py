@@ -48,7 +48,7 @@ def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: quote(
             if isinstance(feature, (Number, Date)) and not feature.missing:
                 found.append(
                     Surprise(column.name, f"{name} IS NULL", False,
-                             "are NULL, which training has not seen; they count as usual values", "")
+                             "are NULL, but no training row is; a number counts as the median then, a date as 0", "")
                 )  # fmt: skip
     return found
 

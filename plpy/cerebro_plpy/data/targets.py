@@ -14,12 +14,12 @@ def decide(found: Found, wish: Wish, where: str) -> Preparation:
     """The preparation of a target that is no array; a one_hot has no labels yet."""
     if wish.choice not in (None, "category", "number") or wish.arguments:
         raise InvalidArgument(
-            f"{where}: the target '{found.name}' cannot become what prepare says.",
-            hint='A target is "category" or "number".',
+            f"{where}: prepare has another choice than category or number for the target '{found.name}'.",
+            hint='Choose "category" or "number".',
         )
     if found.type not in (*INTEGERS, *REALS) and wish.choice == "number":
         raise InvalidArgument(
-            f"{where}: the target '{found.name}' of type {found.shown} is no number.",
+            f"{where}: the target '{found.name}' of type {found.shown} is not a number.",
             hint=f"If it holds numbers, cast it in a view: {found.name}::double precision.",
         )
     if found.not_finite:

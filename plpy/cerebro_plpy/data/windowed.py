@@ -154,7 +154,7 @@ def require_target(windows: Windows, outputs: Sequence[SourceVariable], where: s
     for one in outputs:
         if windows.target == "majority" and not isinstance(one.preparation, OneHot):
             raise InvalidArgument(
-                f"{where}: the target '{one.name}' is a number, and has no majority.",
+                f"{where}: the target '{one.name}' is a number; only classes have a majority.",
                 hint='"target": "last" takes the number of the last row of a window.',
             )
 

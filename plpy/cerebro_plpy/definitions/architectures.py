@@ -31,7 +31,10 @@ def load_keras_model(
     parameters = _check(db, model_arch, model_weights)
     _load(db, keras_model_arch_table, model_arch, model_weights, name, description)
     if parameters is not None:
-        db.info(f"{MODULE}: its parameters are {', '.join(parameters)}; arch_params_grid of generate_model_configs, or arch_params in a search space, gives them values")
+        db.info(
+            f"{MODULE}: the architecture has the parameters {', '.join(parameters)}; arch_params_grid of"
+            " generate_model_configs gives them values, or arch_params of a search space"
+        )
 
 
 @entry

@@ -94,8 +94,8 @@ class Greenplum(Platform):
     def require_own_session(self, db: Database, module: str) -> None:
         if db.value("SELECT pg_catalog.current_setting('gp_role') AS role") == "execute":
             raise Unsupported(
-                f"{module}: a query has called it for each of its rows, on the segments, where it cannot run queries.",
-                hint="Call it once, with a query of all rows, and join what it returns:"
+                f"{module}: a query calls the function for each row, on the segments. It cannot run queries there.",
+                hint="Call it once, with a query of all rows, and join its result:"
                 " … JOIN cerebro.predict(model, $$SELECT …$$) p ON …",
             )
 

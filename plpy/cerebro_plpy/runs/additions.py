@@ -1,4 +1,4 @@
-"""Models that decisions add to a run: checked, on record, and with their initial states, before they train."""
+"""Prepares models that decisions add to a run: checks them, and records them with their initial states."""
 
 from __future__ import annotations
 
@@ -166,7 +166,9 @@ def _unlike(parent: Model | None, child: Model) -> str | None:
         return f"it cannot start from the state of model {parent.number}, which has another architecture"
     mine, its = (one.definition["compile"].get("optimizer") for one in (child, parent))
     if mine is None or its is None or slots(mine) != slots(its):
-        return f"it cannot start from the state of model {parent.number}, whose optimizer is another or has other slots"
+        return (
+            f"it cannot start from the state of model {parent.number}, whose optimizer has another class or other slots"
+        )
     return None
 
 

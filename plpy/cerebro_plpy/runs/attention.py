@@ -1,4 +1,4 @@
-"""What the session that drives a run hears: its own cancel and, once a second, what other sessions ask of the run."""
+"""Looks for a cancel of the run, and once a second for requests of other sessions."""
 
 from __future__ import annotations
 

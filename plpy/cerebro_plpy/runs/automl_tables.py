@@ -1,4 +1,4 @@
-"""What the tables of MADlib's AutoML have beside those of a fit: further columns, and the best configuration."""
+"""Adds to the tables of a fit what those of MADlib's AutoML have: further columns, and the best configuration."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def make_selection(db: Database, run_id: int, arch_table: str, searched: AutoML,
     taken = [one for one in (name, summary) if relations.find(db, one) is not None]
     if taken:
         db.warning(
-            f"{taken[0]} exists, so it stays as it is, and the best configuration is not written into it:"
-            f" it is mst_key {best['mst_key']}",
+            f"the best configuration is mst_key {best['mst_key']};"
+            f" it is not written to {taken[0]}, because that table exists",
             hint=f"SELECT {SELECTION} FROM cerebro.leaderboard WHERE run = {run_id} ORDER BY rank LIMIT 1;",
         )
         return

@@ -69,7 +69,7 @@ def submit_request(db: Database, request: Request) -> int:
         )
     if request.options[IN_SESSION]:
         raise InvalidArgument(
-            f"{MODULE} error: a run that trains in your own session cannot be left to another one.",
+            f"{MODULE} error: a run that trains in your own session cannot be driven by another session.",
             hint="COMMIT the packed tables first and leave the option 'execution' out; or call cerebro.fit().",
         )
     with recorder.opened(db) as session:

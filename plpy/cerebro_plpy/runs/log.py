@@ -606,7 +606,8 @@ class RunLog:
         ``began`` is when its order began, and ``slice_of_time`` which part of the time since then was this visit's, as
         fractions.  The time since the transaction began, or since ``saving`` if it is given, counts as saving, divided
         among the ``shared_by`` visits of the order.  If the state is stored ``behind`` (the trainer has worked on the
-        next unit since that moment, or has been free for it), the time since then counts as that.
+        next unit since that moment, or has been free for it), the order's time ends at that moment, and each visit's
+        share of the time since then follows its slice.
         """
         seconds = dict(seconds)
         saved, moment = seconds.pop("save", 0.0), behind or saving
@@ -618,8 +619,10 @@ class RunLog:
             "  weights_bytes, seconds, started_at, finished_at)"
             f" SELECT {', '.join(['%s'] * 18)}, %s::jsonb"
             f"  || jsonb_build_object('save', %s {join} extract(epoch FROM clock.now - {since}) / %s),"
-            "  clock.began + (clock.now - clock.began) * %s, clock.began + (clock.now - clock.began) * %s"
-            " FROM (SELECT %s::timestamptz AS began, clock_timestamp() AS now) clock",
+            "  clock.began + (clock.done - clock.began) * %s,"
+            "  clock.began + (clock.done - clock.began) * %s + (clock.now - clock.done) / %s"
+            " FROM (SELECT t.*, coalesce(%s::timestamptz, t.now) AS done"
+            "         FROM (SELECT %s::timestamptz AS began, clock_timestamp() AS now) t) clock",
             [
                 self.run,
                 visit.model,
@@ -643,6 +646,8 @@ class RunLog:
                 *([] if moment is None else [moment]),
                 shared_by,
                 *slice_of_time,
+                shared_by,
+                behind,
                 began,
             ],
         )

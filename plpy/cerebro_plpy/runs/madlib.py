@@ -1,4 +1,4 @@
-"""``madlib_keras_fit_multiple_model``: a fit whose tables say what MADlib's say."""
+"""``madlib_keras_fit_multiple_model``: a fit whose tables have the contents of MADlib's."""
 
 from __future__ import annotations
 

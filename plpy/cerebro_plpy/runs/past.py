@@ -1,4 +1,4 @@
-"""What the user's earlier runs have found out about the points of a search space."""
+"""The results of the user's earlier runs for the points of a search space."""
 
 from __future__ import annotations
 

@@ -28,12 +28,13 @@ def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | N
         )
     if stop_when is not None:
         raise InvalidArgument(
-            f"{MODULE} error: stop_when needs a session of its own, and this run trains in yours.",
+            f"{MODULE} error: stop_when needs another session, but this run trains in your own session.",
             hint="Leave stop_when out, or COMMIT the packed tables first and train in worker sessions.",
         )
-    why = f"'{here[0]}' is seen by this transaction only" if here else f"execution is '{SESSION}'"
+    why = f"'{here[0]}' is visible only in this transaction" if here else f"execution is '{SESSION}'"
     db.notice(
-        f"training in this session, one segment after the other, because {why}; nothing is committed in between",
+        f"training in this session, one segment after the other, because {why};"
+        " nothing is committed before your transaction is",
         "A run in worker sessions is faster and can be resumed: COMMIT after packing." if here else None,
     )
     return True

@@ -170,7 +170,7 @@ def require_measured(spec: dict[str, Any], dataset: str, frequency: int, module:
         raise InvalidArgument(
             f"{module} error: '{spec['name']}' compares models from epoch {first} on, but they are evaluated after"
             f" every {frequency} epochs.",
-            hint="Have them evaluated after every epoch, or make min_epochs of the method larger.",
+            hint="Evaluate after every epoch, or give the method a larger min_epochs.",
         )
 
 
@@ -279,7 +279,7 @@ def read_selection(
 def say_tensorboard(db: Database, texts: Iterable[str | None]) -> None:
     if any(map(params.has_tensorboard, texts)):
         db.notice(
-            "the callback TensorBoard writes nothing here: cerebro.learning_curve and cerebro.metric show the losses"
+            "the callback TensorBoard has no effect: cerebro.learning_curve and cerebro.metric show the losses"
             " and metrics of every epoch, cerebro.hop_timeline what each segment did"
         )
 

@@ -1,4 +1,4 @@
-"""The rule of a run in a session of its own: with the rights of the run's owner, read-only and within a time limit."""
+"""Runs the rule of a run in a session of its own: with the owner's rights, read-only and within a time limit."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Rule:
         except psycopg2.Error as error:
             raise InvalidArgument(
                 f"stop_when cannot be used: {first_line(error)}",
-                detail="It runs in a session of its own, which only reads and has your default search_path.",
+                detail="The query runs in another session, which is read-only and has your default search_path.",
                 hint=rules.FORM,
             ) from error
         rules.require_columns(columns)
@@ -161,7 +161,7 @@ def of_run(db: Database, run: Run, recorder: Session, listen: Listen) -> Rule | 
     log = RunLog.of(recorder, run.id)
 
     def tell(cause: str) -> None:
-        db.warning(f"stop_when failed and stops nothing: {cause}", hint="Each cause is told once.")
+        db.warning(f"stop_when failed and stops nothing: {cause}", hint="Each cause is reported once.")
         failed = f"the rule failed and stopped nothing: {cause}"
         recorder.finish()
         noted = log.decide(Decision(None, None, Verdict.REFUSE, failed, by=Decider.RULE), "")

@@ -188,7 +188,10 @@ def read_architectures(db: Database, arch: Relation, ids: list[int] | None) -> d
         )
     weighted = [number for number, row in found.items() if row["has_weights"]]
     if weighted:
-        db.warning(f"{MODULE}: architecture {weighted[0]} has weights; a search starts from random ones")
+        db.warning(
+            f"{MODULE}: architecture {weighted[0]} has weights. A search does not use them: models start from random"
+            " weights"
+        )
     return {number: found[number] for number in (ids or list(found))}
 
 

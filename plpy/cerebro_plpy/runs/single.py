@@ -1,6 +1,6 @@
 """``madlib_keras_fit``: one model, whose table has one row and no ``mst_key``.
 
-It is a run with one configuration. Its tables are those of a run, made over.
+It is a run with one configuration. Its tables are made from those of the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a person asks of a run from any session: each request is a row, which the run's driver carries out."""
+"""Records the requests of users from any session: each is a row, which the run's driver carries out."""
 
 from __future__ import annotations
 

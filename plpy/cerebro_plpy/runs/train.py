@@ -183,9 +183,9 @@ def _tell_what_is_left(db: Database, made: Made) -> None:
     if not made.tables:
         return
     if made.run is not None:
-        hint = f"SELECT cerebro.resume({made.run}); goes on where the run has ended."
+        hint = f"SELECT cerebro.resume({made.run}); continues the run."
     elif made.packed is not None:
         hint = f"cerebro.train('{made.packed}', …) trains on the packed rows without packing again."
     else:
-        hint = "The next call makes its own."
-    db.notice(f"{MODULE} has ended early and leaves {', '.join(map(str, made.tables))}", hint)
+        hint = "The next call makes new tables. You can drop these."
+    db.notice(f"{MODULE} ended early. These tables remain: {', '.join(map(str, made.tables))}", hint)

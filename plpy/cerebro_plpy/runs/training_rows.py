@@ -206,7 +206,7 @@ def free_name(db: Database, output: Name, what: str, endings: tuple[str, ...]) -
         name = Name(output.schema, stem + what + (f"_{number}" if number > 1 else ""))
         if all(relations.find(db, name.suffixed(ending)) is None for ending in endings):
             return name
-    raise InvalidName(f"{MODULE}: no name is free for a table beside {output}.", hint="Choose another name.")
+    raise InvalidName(f"{MODULE}: found no free name for the packed table of {output}.", hint="Choose another name.")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A model of the user's own: an architecture with weights in a table of architectures, and what its classes are."""
+"""A model that no fit has made: an architecture with weights of a table of architectures, and its class names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the functions that judge a trained model have in common, and the importance of its input columns.
+"""Judges a trained model: what its functions have in common, and the importance of the input columns.
 
 They predict the rows of the user's query with keys that hold the actual value of the target, so that no join is needed.
 """

@@ -39,8 +39,8 @@ def predict_rows(
     """A row for each chunk: the ids, the labels of each output, and the answers."""
     if current.mine(db).prediction is not None:
         raise InUse(
-            f"{MODULE}: the query of a prediction cannot predict itself.",
-            hint="Put the inner predictions into a table first.",
+            f"{MODULE}: the query cannot call cerebro.predict itself.",
+            hint="Write the inner predictions to a table first.",
         )
     if top is not None and top < 1:
         raise InvalidArgument(f"{MODULE}: top cannot be {top}.", hint="1 returns the most probable class of each row.")

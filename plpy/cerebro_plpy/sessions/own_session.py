@@ -1,7 +1,7 @@
-"""The caller's own session where others are sessions that the server opens to itself: its statements commit nothing.
+"""Takes the place of worker sessions: runs their statements in the caller's own session, and commits nothing.
 
-Rows that only the caller's transaction sees can be trained there, and rows of a server that allows no connection to
-itself.  A statement is run when its outcome is wanted, so pieces of work follow one another.
+Uncommitted and temporary tables are trained there, and tables of a server that allows no connection to itself.  A
+statement runs when its result is needed, so the segments work one after the other.
 """
 
 from __future__ import annotations
