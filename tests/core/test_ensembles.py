@@ -25,7 +25,7 @@ def test_the_allow_list_takes_it(outputs: tuple[object, ...]) -> None:
 def test_members_that_do_not_fit_are_refused() -> None:
     one = building.architecture("mlp", layout([NUMBERS], KIND), None, "x")
     other = building.architecture("mlp", layout([NUMBERS, CODES], KIND), None, "x")
-    with pytest.raises(Unsupported, match="other inputs"):
+    with pytest.raises(Unsupported, match="the inputs or outputs of the members differ"):
         ensemble([one, other], "test")
     with pytest.raises(Unsupported, match="Sequential"):
         ensemble([one, {"class_name": "Sequential", "config": {"layers": []}}], "test")

@@ -64,8 +64,9 @@ def test_packed_tables_and_models_of_madlibs(theirs: Lab) -> None:
     with pytest.raises(errors.Error, match="Missing summary and/or info"):
         theirs("SELECT madlib.madlib_keras_evaluate('models', 'ours_val', 'never', FALSE, 1)")
     before = theirs("SELECT * FROM packed_val_summary")
+    buffers = theirs.value("SELECT count(*) FROM packed")  # each segment has some of its own
     said = theirs.value("SELECT cerebro.convert_madlib_table('packed')")
-    assert "150 rows in 4 buffers" in said and "MADlib's table is packed_madlib" in said
+    assert f"150 rows in {buffers} buffers" in said and "MADlib's table is packed_madlib" in said
     theirs("SELECT cerebro.convert_madlib_table('packed_val')")
     assert theirs("SELECT * FROM packed_val_madlib_summary") == before
     assert theirs("SELECT count(*) FROM packed_madlib") == [(4,)]
@@ -113,7 +114,8 @@ def test_what_is_not_converted(theirs: Lab) -> None:
            " WHERE buffer_id = 2")  # fmt: skip
     with pytest.raises(errors.Error, match="buffer 2 of .*broken_madlib' is damaged: column 'class_text'"):
         theirs("SELECT cerebro.convert_madlib_table('broken')")
-    assert theirs("SELECT to_regclass('broken_madlib'), count(*) FROM broken") == [(None, 4)]
+    buffers = theirs.value("SELECT count(*) FROM packed_madlib")
+    assert theirs("SELECT to_regclass('broken_madlib'), count(*) FROM broken") == [(None, buffers)]
     columns = "'class_text' AS dependent_varname, 'attributes' AS independent_varname, 1.0 AS normalizing_const"
     theirs(f"CREATE TABLE older AS SELECT * FROM packed_madlib; CREATE TABLE older_summary AS SELECT {columns},"
            " 5 AS buffer_size")  # fmt: skip

@@ -11,7 +11,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from .summary import read_layout
 
-MODULE = "cerebro.architecture"
+MODULE = "cerebro.architecture()"
 
 
 @entry

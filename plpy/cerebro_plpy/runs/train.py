@@ -174,7 +174,7 @@ def _load_architectures(db: Database, output: Name, plan: Plan, made: Made) -> N
             session.run(call, (table.sql, json.dumps(architecture), kind))
         session.run("COMMIT")
     made.tables.append(table)
-    notice_others_tables(db, table)
+    notice_others_tables(db)
     return table
 
 

@@ -185,7 +185,7 @@ def pack_apart(db: Database, source: Relation, output: Name, asked: Asked, made:
             made.tables += _existing(session, packed)
             made.packed = packed if made.tables else None
         text = session.run(f"SELECT layout::text FROM {packed.suffixed('_summary').sql}")[0][0]
-    notice_others_tables(db, packed)
+    notice_others_tables(db)
     validation = packed.suffixed(pack.VALIDATION)
     validated = validation in made.tables
     db.notice(f"{MODULE}: the packed rows are in {packed}" + (f" and {validation}" if validated else ""))
@@ -227,13 +227,14 @@ def other_session(db: Database) -> Iterator[Session]:
             raise failure from error
 
 
-def notice_others_tables(db: Database, one: Name) -> None:
-    """Have this session find the tables that another one has committed, of which ``one`` is one.
+def notice_others_tables(db: Database) -> None:
+    """Have this session find the tables that another one has committed.
 
-    to_regclass() remembers for the rest of a transaction that a table did not exist.  A statement that reads the table
-    forgets what is remembered.
+    A session remembers that a table did not exist.  It learns of the changes of others when it locks a table that it
+    has not locked yet, as this statement does for a moment.  On PostgreSQL, a statement that reads the new table would
+    be enough, but Greenplum looks for the table first.
     """
-    db.execute(f"SELECT FROM {one.sql} LIMIT 0")
+    db.execute("SELECT pg_catalog.pg_relation_is_updatable('pg_catalog.pg_class'::pg_catalog.regclass, false)")
 
 
 def _repeat(db: Database, message: str) -> None:
