@@ -173,7 +173,7 @@ def test_a_call_that_is_cancelled_names_what_it_leaves(flats: Lab) -> None:
     assert said and said[0].pgcode == "57014"
     notices = "".join(connection.notices)
     connection.close()
-    assert "leaves" in notices and f"{flats.schema}.slow_packed_validation" in notices
+    assert "These tables remain" in notices and f"{flats.schema}.slow_packed_validation" in notices
     assert f"SELECT cerebro.resume({number[0][0]})" in notices
     assert "slow" not in flats.tables() and "slow_packed" in flats.tables()
     train(flats, "slow", None, source="slow_packed", **FEW)  # goes on with what there is
@@ -234,7 +234,7 @@ def test_a_mistake_that_shows_after_packing_keeps_the_packed_rows(flats: Lab) ->
     with pytest.raises(psycopg2.Error, match="objective 'val_nothing'|unknown metric") as error:
         train(flats, "late", objective="val_nothing", **FEW)
     assert error.value.diag.message_hint
-    assert any("leaves" in line and "late_packed" in line for line in flats.told())
+    assert any("These tables remain" in line and "late_packed" in line for line in flats.told())
     train(flats, "late", None, source="late_packed", **FEW)
 
 
@@ -249,10 +249,10 @@ def test_without_waiting(flats: Lab) -> None:
     [
         ({"at_once": 0}, "at_once is 0"),
         ({"at_once": 5, "method": "pbt"}, "at_once cannot be given with 'pbt'"),
-        ({"space": {"compile": 3}}, "space has 'compile'"),
+        ({"space": {"compile": 3}}, "'compile' is not a part of a space"),
         ({"objective": "val_nope"}, "unknown metric 'nope'"),
         ({"objective": "val_mse", "direction": "up"}, "option 'direction' cannot be"),
-        ({"stop_when": "SELECT 1"}, "it lacks $1"),
+        ({"stop_when": "SELECT 1"}, "stop_when lacks $1"),
         ({"stop_when": "SELECT 1 AS nobody, $1 AS one"}, "stop_when has the columns nobody, one"),
     ],
 )

@@ -230,11 +230,12 @@ def other_session(db: Database) -> Iterator[Session]:
 def notice_others_tables(db: Database) -> None:
     """Have this session find the tables that another one has committed.
 
-    A session remembers that a table did not exist.  It learns of the changes of others when it locks a table that it
-    has not locked yet, as this statement does for a moment.  On PostgreSQL, a statement that reads the new table would
-    be enough, but Greenplum looks for the table first.
+    A session remembers that a table did not exist.  It learns of the changes of others when it locks a table on which
+    it has no lock.  On PostgreSQL, a statement that reads the new table does that, but Greenplum looks for the table
+    first.  So this statement locks, for a moment, a table of the catalog that no other query here reads.
     """
-    db.execute("SELECT pg_catalog.pg_relation_is_updatable('pg_catalog.pg_class'::pg_catalog.regclass, false)")
+    unread = "'pg_catalog.pg_ts_template'::pg_catalog.regclass"
+    db.execute(f"SELECT pg_catalog.pg_relation_is_updatable({unread}, false)")
 
 
 def _repeat(db: Database, message: str) -> None:
