@@ -1,4 +1,7 @@
 -- How good a trained model is, as plain rows: the predictions for the rows of a query beside the values that they have.
+--
+-- What cerebro._judging returns goes through a variable: on Greenplum, the arguments of cerebro.predict cannot come from
+-- another table of the query.
 
 CREATE OR REPLACE FUNCTION cerebro._judging(
     function text, model text, query text, target text, key text, wanted text, bins integer DEFAULT 1
@@ -17,15 +20,21 @@ CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     target  text    DEFAULT NULL,
     mst_key integer DEFAULT NULL
 ) RETURNS TABLE (actual text, predicted text, count bigint, share double precision)
-LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $sql$
-SELECT g.actual, g.predicted, g.n, g.n / sum(g.n) OVER (PARTITION BY g.actual)::double precision
-  FROM (SELECT p.key_value::json ->> 1 AS actual, p.class AS predicted, count(*) AS n
-          FROM cerebro._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class') j
-         CROSS JOIN LATERAL cerebro.predict($1, j.query, j.key, $4) p
-         WHERE p.target = j.target
-         GROUP BY 1, 2) g
- ORDER BY 1, 2
-$sql$;
+LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+#variable_conflict use_column
+DECLARE
+    judged record;
+BEGIN
+    SELECT * INTO judged FROM cerebro._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class');
+    RETURN QUERY
+    SELECT g.actual, g.predicted, g.n, g.n / sum(g.n) OVER (PARTITION BY g.actual)::double precision
+      FROM (SELECT p.key_value::json ->> 1 AS actual, p.class AS predicted, count(*) AS n
+              FROM cerebro.predict($1, judged.query, judged.key, $4) p
+             WHERE p.target = judged.target
+             GROUP BY 1, 2) g
+     ORDER BY 1, 2;
+END
+$$;
 COMMENT ON FUNCTION cerebro.confusion_matrix(text, text, text, integer) IS
 'Returns how many rows of each class a trained model predicts as which class. share is the part of the rows of the actual
 class.
@@ -38,13 +47,19 @@ class.
 CREATE OR REPLACE FUNCTION cerebro._scored(
     function text, model text, query text, class text, target text, mst_key integer, bins integer DEFAULT 1
 ) RETURNS TABLE (positive integer, probability double precision)
-LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $sql$
-SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM j.class)::integer, p.probability
-  FROM cerebro._judging($1, $2, $3, $5, NULL, concat('one ', $4), $7) j
- CROSS JOIN LATERAL cerebro.predict($2, j.query, j.key, $6, 1000000) p
- WHERE p.target = j.target AND p.class IS NOT DISTINCT FROM j.class
-   AND ((p.key_value::json ->> 1) IS NOT NULL OR j.null_is_class)
-$sql$;
+LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+#variable_conflict use_column
+DECLARE
+    judged record;
+BEGIN
+    SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat('one ', $4), $7);
+    RETURN QUERY
+    SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM judged.class)::integer, p.probability
+      FROM cerebro.predict($2, judged.query, judged.key, $6, 1000000) p
+     WHERE p.target = judged.target AND p.class IS NOT DISTINCT FROM judged.class
+       AND ((p.key_value::json ->> 1) IS NOT NULL OR judged.null_is_class);
+END
+$$;
 COMMENT ON FUNCTION cerebro._scored(text, text, text, text, text, integer, integer) IS
 'The probability of a class for each row of a query, and whether the row has the class (1 or 0).';
 
@@ -122,13 +137,19 @@ CREATE OR REPLACE FUNCTION cerebro.residuals(
     target  text    DEFAULT NULL,
     mst_key integer DEFAULT NULL
 ) RETURNS TABLE (key_value text, actual double precision, predicted double precision, residual double precision)
-LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $sql$
-SELECT p.key_value::json ->> 0, (p.key_value::json ->> 1)::double precision, p.value,
-       (p.key_value::json ->> 1)::double precision - p.value
-  FROM cerebro._judging('cerebro.residuals', $1, $2, $4, $3, 'number') j
- CROSS JOIN LATERAL cerebro.predict($1, j.query, j.key, $5) p
- WHERE p.target = j.target
-$sql$;
+LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+#variable_conflict use_column
+DECLARE
+    judged record;
+BEGIN
+    SELECT * INTO judged FROM cerebro._judging('cerebro.residuals', $1, $2, $4, $3, 'number');
+    RETURN QUERY
+    SELECT p.key_value::json ->> 0, (p.key_value::json ->> 1)::double precision, p.value,
+           (p.key_value::json ->> 1)::double precision - p.value
+      FROM cerebro.predict($1, judged.query, judged.key, $5) p
+     WHERE p.target = judged.target;
+END
+$$;
 COMMENT ON FUNCTION cerebro.residuals(text, text, text, text, integer) IS
 'Returns for each row of a query the number that the target has, the number that a trained model predicts, and the
 difference: actual - predicted.

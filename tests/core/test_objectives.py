@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import OutgoingState, TrainedMember
 from cerebro_db.core.scheduling.plan import Evaluate, Train
 from cerebro_plpy.platform.postgresql import PostgreSQL
 from cerebro_plpy.runs import state_tables
-from cerebro_plpy.runs.log import Initial, RunLog, Statement
+from cerebro_plpy.runs.log import RunLog
 from cerebro_plpy.runs.objectives import Objectives
 from cerebro_plpy.runs.run import Model, Run
+from cerebro_plpy.sessions.session import Statement
 
 SEGMENTS = 2
 

@@ -1,0 +1,30 @@
+"""The log of runs: every SQL statement that reads or writes its tables, by name.
+
+No other folder has SQL of the log (tests/core/test_structure.py checks that).  ``RunLog`` asks through any session of
+the run's owner: the recorder session, or the caller's own.  The records of a visit are ``Statement`` objects: a worker
+session stores them in the transaction that stores the state.
+"""
+
+from __future__ import annotations
+
+from .drivers import Drivers
+from .known import Known
+from .loading import Loading
+from .past import earlier_configurations, earlier_runs
+from .states import EarlierModel, StateOnRecord
+from .tables import ARCHITECTURE, MODEL_INFO
+from .units import Units
+
+__all__ = [
+    "ARCHITECTURE",
+    "MODEL_INFO",
+    "EarlierModel",
+    "RunLog",
+    "StateOnRecord",
+    "earlier_configurations",
+    "earlier_runs",
+]
+
+
+class RunLog(Drivers, Loading, Known, Units):
+    """The log of one run, through one session."""

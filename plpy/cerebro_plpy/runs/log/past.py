@@ -1,0 +1,37 @@
+"""The user's earlier runs, and what was found out in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cerebro_db.core.events import DataSetName
+from cerebro_db.core.search.policy import Objective
+
+from ...database.access import Database
+from .base import ME
+
+MOST_EARLIER_RUNS = 100
+
+
+def earlier_runs(db: Database) -> list[dict[str, Any]]:
+    """The caller's runs, the latest first."""
+    return db.rows(
+        f"SELECT run, source_table, layout::text AS layout FROM cerebro.run WHERE owner = {ME}"
+        f" ORDER BY run DESC LIMIT {MOST_EARLIER_RUNS}"
+    )
+
+
+def earlier_configurations(db: Database, run: int, objective: Objective) -> list[dict[str, Any]]:
+    """The configurations of a run of the caller's that have a value of the objective, with the best one."""
+    return db.rows(
+        "SELECT c.mst_key, c.chosen::text AS chosen, a.architecture::text AS architecture, c.compile::text AS compile,"
+        f" c.fit::text AS fit, {objective.direction}(v.value) AS value, max(v.epoch) AS epochs"
+        "  FROM cerebro.configuration c JOIN cerebro.architecture a USING (run, owner, model_id)"
+        "  JOIN cerebro.metric v ON v.run = c.run AND v.mst_key = c.mst_key AND v.owner = current_user"
+        f" WHERE c.run = $1 AND c.owner = {ME} AND v.dataset = $2 AND v.metric = $3 AND v.value IS NOT NULL"
+        " GROUP BY c.mst_key, c.chosen::text, a.architecture::text, c.compile::text, c.fit::text ORDER BY c.mst_key",
+        ("bigint", "text", "text"),
+        run,
+        objective.dataset or DataSetName.TRAINING.value,
+        objective.metric,
+    )

@@ -1,0 +1,95 @@
+"""The states of a run's models: which are on record, and where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cerebro_db.core.options import BEST, LAST
+
+from .base import ME, OWN, OWN_IN_VIEW, Log
+
+
+@dataclass(frozen=True)
+class StateOnRecord:
+    """A state of a model, its last or its best: where it is, and what is known of it."""
+
+    which: str
+    model: int
+    mst_key: int
+    hop: int
+    epoch: int
+    segment: int
+    state_bytes: int
+    state_sha256: str
+    weights_offset: int
+    weights_bytes: int
+
+
+@dataclass(frozen=True)
+class EarlierModel:
+    """A model of an earlier run, for a warm start."""
+
+    states: list[StateOnRecord]  # the best one, if it is kept, and the last
+    storage: str
+    dist_keys: list[int]
+    compile: str
+    architecture: str
+
+
+class States(Log):
+    """The last states, and those that are kept as the best."""
+
+    def last_states(self, mst_key: int | None = None) -> list[StateOnRecord]:
+        """The state after the last committed hop of each model, or of the models of one configuration."""
+        return self._states(LAST, "", mst_key)
+
+    def best_states(self, mst_key: int | None = None) -> list[StateOnRecord]:
+        """The state that is kept as the best of each model, or of the models of one configuration."""
+        best = (
+            "JOIN cerebro.objective o ON o.kept AND (o.run, o.owner, o.model, o.hop) = (h.run, h.owner, h.model, h.hop)"
+        )
+        return self._states(BEST, best, mst_key)
+
+    def _states(self, which: str, among: str, mst_key: int | None) -> list[StateOnRecord]:
+        found = self._all(
+            "SELECT DISTINCT ON (m.model) m.model, m.mst_key, h.hop, h.epoch, h.segment, h.state_bytes, h.state_sha256,"
+            " h.weights_offset, h.weights_bytes FROM cerebro.model m JOIN cerebro.hop h USING (run, owner, model)"
+            f" {among} WHERE m.run = %s AND m.owner = {ME}{'' if mst_key is None else ' AND m.mst_key = %s'}"
+            " ORDER BY m.model, h.hop DESC",
+            *([] if mst_key is None else [mst_key]),
+        )
+        return [StateOnRecord(which, *row) for row in found]
+
+    def states_of_best_models(self, which: str, mst_key: int | None = None) -> list[StateOnRecord]:
+        """What the model tables get: of the best model of each configuration, or of one, the best or the last state.
+
+        A model of which no epoch was the best has its last state.
+        """
+        found = self._all(
+            f"SELECT DISTINCT ON (mst_key) model FROM cerebro.leaderboard WHERE {OWN_IN_VIEW}"
+            " ORDER BY mst_key, rank, model"
+        )
+        best = {model for (model,) in found}
+        states = {state.model: state for state in self.last_states(mst_key) if state.model in best}
+        if which == BEST:
+            states.update({state.model: state for state in self.best_states(mst_key) if state.model in states})
+        return list(states.values())
+
+    def earlier_model(self, mst_key: int) -> EarlierModel | None:
+        """The best model of a configuration, to the run's owner in the caller's session."""
+        found = self._all(
+            "SELECT r.storage, r.dist_keys, c.compile::text, a.architecture::text"
+            " FROM cerebro.run r JOIN cerebro.configuration c USING (run, owner)"
+            f" JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {OWN} AND mst_key = %s",
+            mst_key,
+        )
+        states = {state.hop: state for which in (LAST, BEST) for state in self.states_of_best_models(which, mst_key)}
+        return EarlierModel(list(states.values()), *found[0]) if found and states else None
+
+    def state_after(self, model: int, hop: int) -> tuple[str | None, int]:
+        """The checksum of a model's state after a hop, and the segment on which it was stored."""
+        if hop == 0:
+            return self._value(f"SELECT initial_sha256 FROM cerebro.model WHERE {OWN} AND model = %s", model), 0
+        where = f"WHERE {OWN} AND model = %s AND hop = %s"
+        ((sha256, segment),) = self._all(f"SELECT state_sha256, segment FROM cerebro.hop {where}", model, hop)
+        return sha256, segment
