@@ -39,8 +39,21 @@ def no_cancel() -> None:
     """Nobody cancels."""
 
 
+@pytest.fixture(scope="module")
+def ending() -> Iterator[dict[int, str]]:
+    """The nurseries that were told to end, with their births.
+
+    For ten seconds, a nursery waits for the end of sessions that have closed their connections.  Here these sessions
+    are this process, which lives on.  So the tests do not wait one by one.
+    """
+    told: dict[int, str] = {}
+    yield told
+    for pid, birth in told.items():
+        eventually(lambda pid=pid, birth=birth: not processes.lives(pid, birth), 30, "the nursery ends")
+
+
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
+def server(tmp_path: Path, monkeypatch: Any, ending: dict[int, str]) -> Iterator[Path]:
     """The data folder of a server that is not there; this process stands for its postmaster."""
     told = {"trainer_python": sys.executable, "keep_ready": 600}
     for module in (nursery, installation):
@@ -51,8 +64,8 @@ def server(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
     yield tmp_path
     for folder in tmp_path.glob("pgsql_tmp_cerebro/*/nursery-*"):
         for pid in nurseries(folder):
+            ending[pid] = born(pid)
             os.kill(pid, signal.SIGTERM)
-            eventually(lambda pid=pid: not born(pid), 30, "the nursery ends")
 
 
 def nurseries(folder: Path) -> list[int]:
@@ -213,7 +226,7 @@ def patient(server: Path) -> Iterator[Path]:
     host.listen()
     pid = os.fork()
     if pid == 0:
-        templates.FORKS_WITHIN = process.IDLE = 1.0
+        templates.FORKS_WITHIN = process.IDLE = process.ENDS_WITHIN = 1.0
         try:
             host.serve()
         finally:
