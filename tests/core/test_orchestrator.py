@@ -260,7 +260,9 @@ def test_an_experiment_notices_a_broken_schedule(broken):
             Experiment(seed, make=broken).run()
         except (AssertionError, RuntimeError, ValueError, KeyError):
             found += 1
-    assert found > 1
+        if found > 1:
+            return
+    pytest.fail(f"{found} of 200 experiments have noticed it")
 
 
 @pytest.mark.parametrize("broken", [NumbersModelsAnew, CopiesWhatIsThere, TrainsParentsOn, Asks])
@@ -271,7 +273,9 @@ def test_an_experiment_notices_a_broken_replay(broken):
             Experiment(seed, make=broken, choose_policy=lambda chance, plan: CopyTheBest()).run()
         except (AssertionError, RuntimeError, ValueError, KeyError):
             found += 1
-    assert found > 1
+        if found > 1:
+            return
+    pytest.fail(f"{found} of 200 experiments have noticed it")
 
 
 def drive(plan, seconds, faults=None, chance=None, log=None, policy=None, replayed=()):
