@@ -235,11 +235,18 @@ def kill(lab: Lab, run: int) -> None:
         lab("SELECT resume(%s, wait => false)", run)
 
 
+def waits(lab: Lab, pause: float) -> str:
+    """A rule that names a model that no run has, after a pause; another call changes the pause."""
+    lab("CREATE TABLE IF NOT EXISTS pace (pause float8)")
+    lab("DELETE FROM pace; INSERT INTO pace VALUES (%s)", pause)
+    return f"SELECT 99 AS model, 'nobody' FROM pg_sleep((SELECT pause FROM {lab.schema}.pace)) WHERE $1 > 0"
+
+
 def test_a_run_that_is_steered_killed_and_resumed_has_the_bits_of_its_replay(flowers: Lab) -> None:
     """Requests come while the run goes on, some of them just before its driver is killed."""
     chance = random.Random(7)
     # The rule stops nothing. Each epoch waits for it, so the run goes on while all of this happens.
-    slowly = "SELECT 99 AS model, 'nobody' FROM pg_sleep(0.25) WHERE $1 > 0"
+    slowly = waits(flowers, 0.25)
     options = {"deterministic": True, "seed": 11, "stop_when": slowly}
     run = flowers.submit("train", "wheel", "mst", 40, options=options)
     steps = [
@@ -261,6 +268,7 @@ def test_a_run_that_is_steered_killed_and_resumed_has_the_bits_of_its_replay(flo
             kill(flowers, run)
         answer(flowers, requests[-1])
     kill(flowers, run)
+    waits(flowers, 0)
     eventually(lambda: flowers.status(run) == "finished", 120, "the run is finished")
     assert flowers("SELECT action, status FROM requests WHERE run = %s ORDER BY request_id", run) == [
         ("clone", "done"), ("stop", "done"), ("add", "done"), ("go on", "done"), ("clone", "done"), ("extend", "done"),
@@ -367,14 +375,14 @@ def test_a_budget_that_is_spent_and_raised(flowers: Lab) -> None:
 
 def test_a_rule_beside_a_search_method_whose_session_is_ended(flowers: Lab) -> None:
     """The rule names a model that the run does not have.  Its session is opened again for the next epoch."""
-    rule = "SELECT 99 AS model, 'nobody' FROM pg_sleep(0.5) WHERE $1 > 0"
-    options = {"search": "patience", "stop_when": rule, "seed": 3}
+    options = {"search": "patience", "stop_when": waits(flowers, 0.5), "seed": 3}
     run = flowers.submit("train", "beside", "mst", 5, options=options)
     end_it = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name = 'cerebro_db rule' AND state = 'active'"
     )
     eventually(lambda: flowers(end_it), 60, "the rule is asked")
+    waits(flowers, 0)
     eventually(lambda: flowers.status(run) == "finished", 60, "the run is finished")
     found = flowers("SELECT reason FROM decisions WHERE run = %s AND decided_by = 'rule'", run)
     # Greenplum's session does not say why it ends.
