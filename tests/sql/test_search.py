@@ -200,8 +200,8 @@ def test_tpe_suggests_points_and_starts_from_the_past(flowers: Lab, halved: int)
 def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:
     """What is proposed after the resume is what would have been proposed without the cancel."""
     given = {"method": "random", "configurations": 6, "at_once": 2, "options": {"deterministic": True, "seed": 9}}
-    whole = search(flowers, "whole", epochs=40, **given)
-    run = search(flowers, "parts", epochs=40, wait=False, **given)
+    whole = search(flowers, "whole", epochs=16, **given)
+    run = search(flowers, "parts", epochs=16, wait=False, **given)
     eventually(lambda: flowers.value("SELECT count(*) FROM hop WHERE run = %s", run) > 5, 60)
     flowers("SELECT cancel(%s)", run)
     eventually(lambda: flowers.status(run) == "cancelled", 30)
