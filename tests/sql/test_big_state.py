@@ -1,6 +1,6 @@
 """Large models through fit, cancel, resume, extension, dump and restore: all checksums, and the memory of a hop.
 
-The state has 64 MB.  CEREBRO_BIG=1 adds a state of 2.5 GB and weights above 1 GB, which need some minutes, 16 GB of
+The state has 32 MB.  CEREBRO_BIG=1 adds a state of 2.5 GB and weights above 1 GB, which need some minutes, 16 GB of
 memory and 40 GB of disk.
 """
 
@@ -115,8 +115,8 @@ def own(fresh_database: str, cluster: Any) -> Iterator[Lab]:
 @pytest.mark.parametrize(
     ("state", "optimizer", "per_parameter"),
     [
-        pytest.param(64 * MB, "Adam", ADAM, id="64 MB"),
-        pytest.param(64 * MB, "SGD", SGD, id="64 MB of weights", marks=pytest.mark.slow),
+        pytest.param(32 * MB, "Adam", ADAM, id="32 MB"),
+        pytest.param(32 * MB, "SGD", SGD, id="32 MB of weights", marks=pytest.mark.slow),
         pytest.param(int(2.5 * GB), "Adam", ADAM, id="2.5 GB", marks=pytest.mark.slow),
         pytest.param(int(1.1 * GB), "SGD", SGD, id="1.1 GB of weights", marks=pytest.mark.slow),
     ],
