@@ -119,7 +119,7 @@ def test_on_request(flowers: Lab) -> None:
     ]
     with pytest.raises(errors.InvalidParameterValue, match="option 'execution' cannot be"):
         flowers(FIT, "train", "never", None, '{"execution": "here"}')
-    with pytest.raises(errors.InvalidParameterValue, match="stop_when needs a session of its own"):
+    with pytest.raises(errors.InvalidParameterValue, match="stop_when needs another session"):
         flowers("SELECT cerebro.fit('train', 'never', 'mst', 1, stop_when => 'SELECT 1 AS model',"
                 """ options => '{"execution": "session"}')""")  # fmt: skip
 

@@ -443,7 +443,7 @@ def test_partitions_views_and_odd_names(visits: Lab) -> None:
         ({"prepare": {"age": {"as": "number", "speed": 1}}}, "number has no argument 'speed'"),
         ({"prepare": {"age": {"values": 0}}}, "values cannot be 0"),
         ({"prepare": {"age": 3}}, "'age' must be a text or a JSON object"),
-        ({"prepare": {"answer": "words"}}, "the target 'answer' cannot become"),
+        ({"prepare": {"answer": "words"}}, "another choice than category or number for the target 'answer'"),
         ({"prepare": "[1]"}, "must be a JSON object"),
         ({"validation": 1.5}, "validation must be a share from 0 to 1"),
         ({"validation": 0, "stratify": True}, "stratify needs a share"),
@@ -479,7 +479,7 @@ def test_prediction_names_the_inputs_that_are_missing_or_changed(mirror: Lab) ->
             said_rows(mirror, test, inputs)
         assert error.value.diag.message_hint
     mirror("CREATE TABLE retyped AS SELECT * FROM mirrored; ALTER TABLE retyped ALTER age TYPE text")
-    with pytest.raises(psycopg2.Error, match=r"another type than in training: age \(text now, integer in training\)"):
+    with pytest.raises(psycopg2.Error, match=r"did not have in training: age \(text now, integer in training\)"):
         said_rows(mirror, "retyped")
 
 
