@@ -427,7 +427,8 @@ def test_arrays(madlib: Lab) -> None:
     # An array may have a map of NULLs, and no NULL.
     mapped = "(ARRAY[1, 2, 3, NULL]::smallint[])[1:3]"
     assert madlib.value(f"SELECT madlib.array_to_bytea({mapped}) = madlib.array_to_bytea(ARRAY[1, 2, 3]::smallint[])")
-    assert madlib("SELECT octet_length(madlib.array_to_bytea(array_remove(ARRAY[1.0]::float8[], 1.0::float8)))") == [(0,)]
+    empty = "array_remove(ARRAY[1.0]::float8[], 1.0::float8)"
+    assert madlib.value(f"SELECT octet_length(madlib.array_to_bytea({empty}))") == 0
     with pytest.raises(errors.DatatypeMismatch, match="text"):
         madlib("SELECT madlib.array_to_bytea(ARRAY['a'])")
     with pytest.raises(errors.NullValueNotAllowed):
