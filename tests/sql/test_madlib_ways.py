@@ -205,9 +205,10 @@ def test_tables_of_custom_functions(madlib: Lab) -> None:
         with pytest.raises(errors.FeatureNotSupported, match="nothing"):
             madlib("SELECT madlib.load_model_selection_table('arch_o', 'x', ARRAY[1], ARRAY[''], ARRAY[''], 'nothing')")
 
-        with pytest.raises(errors.UndefinedObject, match="function id 9 not found"):
-            madlib("SELECT madlib.delete_custom_function('objects', 9)")
-        madlib("SELECT madlib.delete_custom_function('objects', 2)")
+        unused, number = madlib("SELECT max(id) + 1, max(id) FROM madlib.objects")[0]
+        with pytest.raises(errors.UndefinedObject, match=f"function id {unused} not found"):
+            madlib("SELECT madlib.delete_custom_function('objects', %s)", unused)
+        madlib("SELECT madlib.delete_custom_function('objects', %s)", number)
         madlib("SELECT madlib.delete_custom_function('objects', 'squared_error')")
         assert madlib("SELECT to_regclass('madlib.objects')") == [(None,)]
         assert madlib("SELECT name FROM cerebro.custom_functions") == []
