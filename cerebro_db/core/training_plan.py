@@ -33,9 +33,13 @@ ELEMENT_SECONDS = 2e-7
 # kind -> parameters, of the architectures that a plan begins with.
 ARCHITECTURES: dict[str, Json] = {"mlp": {"units": "$units", "dropout": "$dropout"}}
 # Each value of these parameters is one more program to build, which takes seconds.
-PARAMETERS: dict[str, Json] = {"units": {"choice": [128, 256]}, "dropout": {"choice": [0.1, 0.3]}}
-FEW_PROGRAMS: Json = {"units": 128, "dropout": 0.1}
-SECONDS_FOR_MANY_PROGRAMS = 120
+UNITS = (128, 256)
+DROPOUT = (0.1, 0.3)
+RATES = (0.0005, 0.01)  # learning rates
+FEW_ROWS = 2000  # a model soon knows them by heart
+DROPOUT_OF_FEW_ROWS = (0.3, 0.5)
+RATES_OF_FEW_ROWS = (0.0005, 0.003)
+SECONDS_FOR_MANY_PROGRAMS = 120  # with less time, the first value of each
 PARTS = ("arch_params", "compile", "fit")  # of a space
 
 
@@ -86,8 +90,8 @@ def planned(
     kinds = wishes.architectures if wishes.architectures is not None else ARCHITECTURES
     used = {value[1:] for given in kinds.values() for value in given.values() if str(value).startswith("$")}
     space: Json = {
-        "arch_params": {name: one for name, one in _parameters(seconds).items() if name in used},
-        "compile": _compiled(layout, wishes.objective),
+        "arch_params": {name: one for name, one in _parameters(rows, seconds).items() if name in used},
+        "compile": _compiled(layout, rows, wishes.objective),
         "fit": {"batch_size": {"choice": _batch_sizes(rows)}, "epochs": passes},
     }
     require_parts(wishes.space or {}, where)
@@ -125,8 +129,11 @@ def _amounts(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tup
     return configurations, epochs
 
 
-def _parameters(seconds: float | None) -> Json:
-    return PARAMETERS if seconds is None or seconds >= SECONDS_FOR_MANY_PROGRAMS else FEW_PROGRAMS
+def _parameters(rows: int, seconds: float | None) -> Json:
+    values = {"units": UNITS, "dropout": DROPOUT_OF_FEW_ROWS if rows <= FEW_ROWS else DROPOUT}
+    if seconds is None or seconds >= SECONDS_FOR_MANY_PROGRAMS:
+        return {name: {"choice": list(of_one)} for name, of_one in values.items()}
+    return {name: of_one[0] for name, of_one in values.items()}
 
 
 def _batch_sizes(rows: int) -> list[int]:
@@ -141,7 +148,7 @@ def metric_of(wished: str | None) -> str | None:
     return None if name == "loss" else name
 
 
-def _compiled(layout: Layout, wished: str | None) -> Json:
+def _compiled(layout: Layout, rows: int, wished: str | None) -> Json:
     losses = [building.loss(variable) for variable in layout.outputs]
     metrics = [[building.metric(variable)] for variable in layout.outputs]
     metric = metric_of(wished)
@@ -151,7 +158,7 @@ def _compiled(layout: Layout, wished: str | None) -> Json:
         "loss": losses[0] if len(losses) == 1 else losses,
         "metrics": metrics[0] if len(metrics) == 1 else metrics,
         "optimizer": "AdamW",
-        "learning_rate": {"log_uniform": [0.0005, 0.01]},
+        "learning_rate": {"log_uniform": list(RATES_OF_FEW_ROWS if rows <= FEW_ROWS else RATES)},
         "weight_decay": {"log_uniform": [0.0001, 0.1]},
     }
 

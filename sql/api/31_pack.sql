@@ -79,7 +79,8 @@ cerebro.load_keras_model. docs/tables.md says what is in it.
 - kind: mlp, resnet or transformer for every table; lstm and conv1d for windows, texts and arrays of one or two dimensions;
   cnn for images.
 - parameters: a JSON object, for instance {"units": 64}. Each kind has its own, which docs/tables.md lists. A text such as
-  "$units" is left in its place, to be filled in later; layers, blocks and embedding must be numbers.';
+  "$units" is left in its place, to be filled in later; layers, blocks, linear and embedding
+  must be numbers.';
 
 CREATE OR REPLACE FUNCTION cerebro.default_compile_params(packed_table text, optimizer text DEFAULT NULL) RETURNS text
 LANGUAGE plpython3u STABLE AS $py$

@@ -127,6 +127,46 @@ def test_many_numbers_are_taken_as_they_are() -> None:
     assert "EinsumDense" not in json.dumps(few)
 
 
+def ends(built: dict[str, Any]) -> list[str]:
+    """The names of the layers that the output layer is called on, those of a concatenation one by one."""
+    layers = {layer["name"]: layer for layer in built["config"]["layers"]}
+
+    def called_on(name: str) -> list[str]:
+        found = layers[name]["inbound_nodes"][0]["args"][0]
+        return [one["config"]["keras_history"][0] for one in (found if isinstance(found, list) else [found])]
+
+    (before,) = called_on(built["config"]["output_layers"][0][0])
+    return called_on(before) if layers[before]["class_name"] == "Concatenate" else [before]
+
+
+@pytest.mark.parametrize("kind", ["mlp", "resnet"])
+def test_the_output_layer_reads_the_inputs_too(kind: str) -> None:
+    packed = layout([NUMBERS], KIND)
+    plain = {"embedding": 0}
+    body, *inputs = ends(building.architecture(kind, packed, plain, "test"))
+    assert inputs == ["numbers"]
+    assert ends(building.architecture(kind, packed, {**plain, "linear": 0}, "test")) == [body]
+    whole = building.architecture(kind, layout([NUMBERS, CODES], KIND), None, "test")
+    names = {layer["name"]: layer["class_name"] for layer in whole["config"]["layers"]}
+    assert [names[one] for one in ends(whole)][1:] == ["Concatenate"]  # the numbers, their bends and the codes
+
+
+def test_a_linear_model_reads_the_inputs_once() -> None:
+    assert ends(building.architecture("mlp", layout([NUMBERS], KIND), {"layers": 0, "embedding": 0}, "test")) == [
+        "numbers"
+    ]
+
+
+@pytest.mark.parametrize("kind", building.PARAMETERS)
+@pytest.mark.parametrize("output", [KIND, PRICE, VECTOR], ids=lambda one: one.name)
+def test_only_output_layers_begin_with_zeros(kind: str, output: Variable) -> None:
+    built = building.architecture(kind, layout(EVERY, output), None, "test")
+    zeros = [
+        layer for layer in built["config"]["layers"] if layer["config"].get("kernel_initializer") == building.ZEROS
+    ]
+    assert [layer["config"]["units"] for layer in zeros] == [output.elements]
+
+
 def test_parameters_change_the_model_and_names_stay_to_be_filled_in() -> None:
     built = building.architecture(
         "mlp", layout([NUMBERS], KIND), {"layers": 2, "units": "$units", "dropout": 0}, "test"
@@ -147,6 +187,9 @@ def test_parameters_change_the_model_and_names_stay_to_be_filled_in() -> None:
         ("mlp", {"blocks": 2}, "mlp has no parameter 'blocks'"),
         ("mlp", {"layers": "$layers"}, "layers cannot be '$layers'"),
         ("mlp", {"units": 0}, "units cannot be 0"),
+        ("mlp", {"linear": 2}, "linear cannot be 2"),
+        ("resnet", {"linear": "$linear"}, "linear cannot be '$linear'"),
+        ("lstm", {"linear": 0}, "lstm has no parameter 'linear'"),
         ("mlp", {"units": 1.5}, "units cannot be 1.5"),
         ("mlp", {"units": True}, "units cannot be True"),
         ("mlp", {"dropout": 1}, "dropout cannot be 1"),

@@ -66,9 +66,15 @@ def test_each_decision_can_be_overridden() -> None:
     assert (made.method, made.epochs, made.configurations, made.objective) == ("random", 3, 2, "val_auc")
 
 
-def test_little_time_means_one_program() -> None:
-    assert plan(seconds=30).space["arch_params"] == {"units": 128, "dropout": 0.1}
-    assert set(plan(seconds=600).space["arch_params"]["units"]) == {"choice"}
+@pytest.mark.parametrize(("rows", "dropouts"), [(1000, [0.3, 0.5]), (100_000, [0.1, 0.3])])
+def test_little_time_means_one_program(rows: int, dropouts: list[float]) -> None:
+    assert plan(rows, 30).space["arch_params"] == {"units": 128, "dropout": dropouts[0]}
+    assert plan(rows, 600).space["arch_params"] == {"units": {"choice": [128, 256]}, "dropout": {"choice": dropouts}}
+
+
+def test_few_rows_are_learned_slowly() -> None:
+    few, many = (plan(rows).space["compile"]["learning_rate"]["log_uniform"] for rows in (2000, 2001))
+    assert few[0] == many[0] and few[1] < many[1]
 
 
 def test_without_rows_for_validation_the_training_loss_decides() -> None:

@@ -20,14 +20,18 @@ Json = dict[str, Any]
 
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
 
+ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
+
 OPTIMIZER = "AdamW(learning_rate=0.001, weight_decay=0.0001)"
 
 # kind -> parameter -> (default, lowest, highest)
 EMBEDDING, DROPOUT = (16, 0, 256), (0.1, 0.0, 0.95)
+LINEAR = (1, 0, 1)
 PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
-    "mlp": {"layers": (3, 0, 50), "units": (128, 1, 65536), "embedding": EMBEDDING, "dropout": DROPOUT},
-    "resnet": {"blocks": (3, 0, 50), "units": (128, 1, 65536), "hidden": (256, 1, 65536), "embedding": EMBEDDING,
-               "dropout": DROPOUT},
+    "mlp": {"layers": (3, 0, 50), "units": (128, 1, 65536), "linear": LINEAR, "embedding": EMBEDDING,
+            "dropout": DROPOUT},
+    "resnet": {"blocks": (3, 0, 50), "units": (128, 1, 65536), "hidden": (256, 1, 65536), "linear": LINEAR,
+               "embedding": EMBEDDING, "dropout": DROPOUT},
     "transformer": {"blocks": (2, 0, 50), "units": (64, 1, 4096), "heads": (4, 1, 64), "key": (16, 1, 1024),
                     "hidden": (128, 1, 65536), "dropout": DROPOUT},
     "lstm": {"layers": (1, 1, 10), "units": (64, 1, 4096), "embedding": EMBEDDING, "dropout": DROPOUT},
@@ -36,7 +40,7 @@ PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
     "cnn": {"blocks": (2, 1, 20), "filters": (32, 1, 4096), "kernel": (3, 1, 64), "units": (128, 1, 65536),
             "embedding": EMBEDDING, "dropout": DROPOUT},
 }  # fmt: skip
-STRUCTURE = ("layers", "blocks", "embedding")  # they decide which layers there are
+STRUCTURE = ("layers", "blocks", "linear", "embedding")  # they decide which layers there are
 
 
 def architecture(kind: str, layout: Layout, parameters: Json | None, where: str) -> Json:
@@ -121,7 +125,10 @@ Inputs = Sequence[tuple[Variable, str]]
 
 def _of_vectors(body: Callable[[Graph, str, Json], str]) -> Callable[..., str]:
     def build(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json, where: str) -> str:
-        return body(graph, graph.joined(_vectors(graph, inputs, windowed, chosen)), chosen)
+        beginning = graph.joined(_vectors(graph, inputs, windowed, chosen))
+        end = body(graph, beginning, chosen)
+        # The output layer then is a linear model of the inputs beside the layers between.
+        return graph.joined([end, beginning]) if chosen["linear"] and end != beginning else end
 
     return build
 
@@ -196,19 +203,24 @@ BODIES: dict[str, Callable[..., str]] = {
 
 
 def _end(graph: Graph, variable: Variable, name: str, tensor: str, where: str) -> str:
+    """The layer of an output.  It begins with zeros: the first predictions are the mean, or equal probabilities."""
     if variable.target != "real":
         if len(variable.shape) != 1:
             raise BadData(
                 f"{where}: the target {variable.name} has the shape {list(variable.shape)} per row.",
                 hint="cerebro.architecture() makes outputs of one dimension only. Write the JSON with Keras.",
             )
-        return graph.layer("Dense", tensor, name, units=variable.shape[0], activation="softmax")
+        return _dense(graph, tensor, name, units=variable.shape[0], activation="softmax")
     preparation = variable.preparation
     if isinstance(preparation, Measured):
         # The layers before learn a number around 0; predictions and the loss are in the unit of the target.
-        found = graph.layer("Dense", tensor, units=variable.elements)
+        found = _dense(graph, tensor, units=variable.elements)
         return graph.layer("Rescaling", found, name, scale=preparation.deviation, offset=preparation.mean)
     if len(variable.shape) == 1:
-        return graph.layer("Dense", tensor, name, units=variable.elements)
-    found = graph.layer("Dense", tensor, units=variable.elements)
+        return _dense(graph, tensor, name, units=variable.elements)
+    found = _dense(graph, tensor, units=variable.elements)
     return graph.layer("Reshape", found, name, target_shape=list(variable.shape))
+
+
+def _dense(graph: Graph, tensor: str, name: str = "", **config: Any) -> str:
+    return graph.layer("Dense", tensor, name, kernel_initializer=ZEROS, **config)
