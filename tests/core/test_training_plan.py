@@ -73,7 +73,7 @@ def test_little_time_means_one_program(rows: int, dropouts: list[float]) -> None
 
 
 def test_few_rows_are_learned_slowly() -> None:
-    few, many = (plan(rows).space["compile"]["learning_rate"]["log_uniform"] for rows in (2000, 2001))
+    few, many = (plan(rows).space["compile"]["learning_rate"]["log_uniform"] for rows in (1000, 1001))
     assert few[0] == many[0] and few[1] < many[1]
 
 
