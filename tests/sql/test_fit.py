@@ -229,6 +229,11 @@ def test_the_time_adds_up(flowers: Lab, board: Looked) -> None:
     shares = flowers("SELECT activity, seconds, share FROM run_time WHERE run = %s ORDER BY place", board.run)
     assert sum(share for _, _, share in shares) == pytest.approx(1, abs=1e-9)
     assert all(seconds >= -1e-3 for _, seconds, _ in shares), shares
+    stages = " - ".join(f"seconds_{one}" for one in ("reading", "state_in", "building", "training", "state_out"))
+    left = flowers(
+        f"SELECT activity, mst_key, seconds - seconds_behind - {stages} FROM hop_timeline WHERE run = %s", board.run
+    )
+    assert all(seconds >= -1e-3 for *_, seconds in left), sorted(left, key=lambda one: one[2])[:4]
     known = dict((activity, seconds) for activity, seconds, _ in shares)
     trained = flowers.value("SELECT sum((seconds ->> 'train')::float8) FROM hop WHERE run = %s", board.run)
     assert known["training"] == pytest.approx(trained) and trained > 0

@@ -5,6 +5,7 @@ One order may evaluate several models, one after the other.  Each has a record o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -36,9 +37,9 @@ async def _evaluated(
     units: Units, worker: Worker, task: Task, todo: Sequence[Evaluate], fetched: Fetched | None, share: bool
 ) -> dict[Evaluate, Result]:
     wanted = [(units.model(unit), unit.hop) for unit in todo]
-    handle, reading = await units.read(worker, units.run.data(todo[0].dataset), todo[0].part, fetched)
     task.shares_session = share or fetched is not None
     began = worker.tasks.computing_since = datetime.now(timezone.utc)
+    handle, reading = await units.read(worker, units.run.data(todo[0].dataset), todo[0].part, fetched)
 
     def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
         models = [
@@ -82,17 +83,15 @@ async def _evaluated(
 
 def _times(answer: Evaluated, reading: float, took: float) -> tuple[list[tuple[float, float]], list[dict[str, float]]]:
     """Of each model of an order: its part of the order's time, as fractions, and its seconds by stage."""
-    spent = [sum(model.seconds.values()) for model in answer.models]
-    whole, count, elapsed = sum(spent), len(spent), 0.0
-    beside = {"data": reading / count, "load": max(0.0, took - whole) / count}
-    slices, seconds = [], []
-    for model, mine in zip(answer.models, spent):
-        part = mine / whole if whole else 1 / count
-        slices.append((elapsed, elapsed + part))
-        elapsed += part
+    count, computed = len(answer.models), sum(sum(model.seconds.values()) for model in answer.models)
+    beside = {"data": reading / count, "load": max(0.0, took - computed) / count}
+    seconds = []
+    for model in answer.models:
         shared = {stage: model.seconds.get(stage, 0.0) + more for stage, more in beside.items()}
         seconds.append({**model.seconds, **{stage: round(value, 6) for stage, value in shared.items()}})
-    return slices, seconds
+    ends = [0.0, *itertools.accumulate(sum(mine.values()) for mine in seconds)]
+    whole = ends[-1] or 1.0
+    return [(start / whole, end / whole) for start, end in zip(ends, ends[1:])], seconds
 
 
 async def metrics_of_all(

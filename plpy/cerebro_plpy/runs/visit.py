@@ -56,7 +56,6 @@ async def compute(
         )
 
     visits = [visit for group in groups for visit in group]
-    handle, reading = await units.read(worker, units.run.source, visits[0].segment, fetched)
     task.shares_session = share or fetched is not None
     if task.shares_session:
         # The session may be busy with another task, so the database says when this one began.
@@ -70,6 +69,7 @@ async def compute(
         later = Statement(units.platform.committed_later(attempts.sql), attempts.parameters)
         before = [attempts if worker.session.own else later]
     worker.tasks.computing_since = began
+    handle, reading = await units.read(worker, units.run.source, visits[0].segment, fetched)
     trained, took = await units.compute(
         worker,
         task,
@@ -106,16 +106,17 @@ async def commit(
     results: list[Result] = []
     kept: list[tuple[Train, TrainedMember]] = []
     records: list[Statement] = []
-    whole = sum(sum(group.seconds.values()) for group in trained.groups) or 1.0
-    elapsed = 0.0  # share of the order's time that the visits before this one took
     count = sum(len(group) for group in groups)
+    beside = sum(seconds.values())  # what all visits share
+    whole = sum(sum(group.seconds.values()) for group in trained.groups) + beside or 1.0
+    elapsed = 0.0  # share of the order's time that the visits before this one took
     for visits, group in zip(groups, trained.groups):
         if group.error is not None:
             results += [Result(error=Refused(group.error.error()))] * len(visits)
             continue
         share = {stage: round(spent / len(visits), 6) for stage, spent in group.seconds.items()}
         for visit, member in zip(visits, group.members):
-            part = sum(group.seconds.values()) / whole / len(visits)
+            part = (sum(group.seconds.values()) / len(visits) + beside / count) / whole
             result = _result(units, visit, member)
             results.append(result)
             if result.reason is None:
