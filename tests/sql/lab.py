@@ -238,8 +238,10 @@ class Lab:
         """This server's trainers with their sessions' processes, without those of kept teams and of users."""
         if self.home is None:
             return []
-        people = {pid for (pid,) in self(f"SELECT pid FROM {self.everywhere} WHERE usename !~ '^cerebro_w_'")}
-        others = people | self.waiting()
+        of_people = "SELECT pid FROM {} WHERE usename !~ '^cerebro_w_'"
+        # On Greenplum, the coordinator predicts, too.
+        views = ("pg_stat_activity", self.everywhere)
+        others = {pid for view in views for (pid,) in self(of_people.format(view))} | self.waiting()
         return [(pid, session) for pid, session in trainer_processes(self.home) if session not in others]
 
     def abandoned(self) -> list[str]:
