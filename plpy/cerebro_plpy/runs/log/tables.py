@@ -11,12 +11,12 @@ from .base import ME
 # and for MADlib's AutoML "epochs": those that it counts, "s" and "i": bracket and round), and the architecture of one
 # ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
 MODEL_INFO = f"""
-WITH best AS (
+WITH best AS MATERIALIZED (
     SELECT DISTINCT ON (mst_key) *
       FROM cerebro.leaderboard
      WHERE run = $1 AND owner = current_user
      ORDER BY mst_key, rank, model
-), evaluated AS (
+), evaluated AS MATERIALIZED (
     -- Of MADlib's functions: on the training table after an epoch, once all of its parts are evaluated.
     SELECT e.model, e.epoch, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0) AS loss, max(e.metric) AS metric
       FROM cerebro.evaluation e
@@ -34,54 +34,55 @@ WITH best AS (
                                                        ELSE '[]'
                                                   END) WITH ORDINALITY AS m (metric, place) ON true
      GROUP BY 1, 2, 3, 4, 5, 6, 7
-), told AS (
+), told AS MATERIALIZED (
+    -- What the columns have an entry for in each iteration, and the figures of the epoch whose state the table has.
     SELECT l.model,
            array_agg(extract(epoch FROM l.trained_at - $2::timestamptz)::double precision ORDER BY l.epoch)
-               AS elapsed,
-           array_agg(COALESCE(e.metric, l.training_metric) ORDER BY l.epoch) AS training_metrics,
-           array_agg(COALESCE(e.loss, l.training_loss) ORDER BY l.epoch) AS training_loss,
-           array_agg(l.validation_metric ORDER BY l.epoch) AS validation_metrics,
-           array_agg(l.validation_loss ORDER BY l.epoch) AS validation_loss,
-           array_agg(l.epoch ORDER BY l.epoch) AS iterations
-      FROM cerebro.learning_curve l
-      LEFT JOIN named n ON n.mst_key = l.mst_key
-      LEFT JOIN evaluated e ON e.model = l.model AND e.epoch = l.epoch
-     WHERE l.run = $1 AND l.owner = current_user
-       AND CASE WHEN n.epochs IS NULL THEN l.epoch % $3 = 0 OR l.epoch = $4
-                ELSE n.epochs @> to_jsonb(l.epoch) END
+               FILTER (WHERE l.counts) AS elapsed,
+           array_agg(COALESCE(l.metric, l.training_metric) ORDER BY l.epoch) FILTER (WHERE l.counts)
+               AS training_metrics,
+           array_agg(COALESCE(l.loss, l.training_loss) ORDER BY l.epoch) FILTER (WHERE l.counts) AS training_loss,
+           array_agg(l.validation_metric ORDER BY l.epoch) FILTER (WHERE l.counts) AS validation_metrics,
+           array_agg(l.validation_loss ORDER BY l.epoch) FILTER (WHERE l.counts) AS validation_loss,
+           array_agg(l.epoch ORDER BY l.epoch) FILTER (WHERE l.counts) AS iterations,
+           max(l.metric) FILTER (WHERE l.is_stored) AS metric,
+           max(l.loss) FILTER (WHERE l.is_stored) AS loss,
+           max(l.training_metric) FILTER (WHERE l.is_stored) AS stored_training_metric,
+           max(l.training_loss) FILTER (WHERE l.is_stored) AS stored_training_loss,
+           max(l.validation_metric) FILTER (WHERE l.is_stored) AS stored_validation_metric,
+           max(l.validation_loss) FILTER (WHERE l.is_stored) AS stored_validation_loss
+      FROM (SELECT c.*, e.metric, e.loss, c.epoch = n.epoch AS is_stored,
+                   CASE WHEN n.epochs IS NULL THEN c.epoch % $3 = 0 OR c.epoch = $4
+                        ELSE n.epochs @> to_jsonb(c.epoch)
+                   END AS counts
+              FROM cerebro.learning_curve c
+              LEFT JOIN named n ON n.mst_key = c.mst_key
+              LEFT JOIN evaluated e ON e.model = c.model AND e.epoch = c.epoch
+             WHERE c.run = $1 AND c.owner = current_user) l
      GROUP BY l.model
-), final AS (
-    -- The figures of the epoch whose state the model table has: the best one, or the latest.
-    SELECT b.mst_key, n.which, n.epoch,
-           COALESCE(e.metric, CASE WHEN n.which = 'best' THEN l.training_metric ELSE b.training_metric END)
-               AS training_metric,
-           COALESCE(e.loss, CASE WHEN n.which = 'best' THEN l.training_loss ELSE b.training_loss END) AS training_loss,
-           CASE WHEN n.which = 'best' THEN l.validation_metric ELSE b.validation_metric END AS validation_metric,
-           CASE WHEN n.which = 'best' THEN l.validation_loss ELSE b.validation_loss END AS validation_loss
-      FROM best b
-      LEFT JOIN named n ON n.mst_key = b.mst_key
-      LEFT JOIN cerebro.learning_curve l
-        ON l.run = b.run AND l.owner = b.owner AND l.model = b.model AND l.epoch = n.epoch
-      LEFT JOIN evaluated e ON e.model = b.model AND e.epoch = n.epoch
 )
 SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS model_type,
        (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h
          WHERE h.run = c.run AND h.owner = c.owner AND h.model = b.model ORDER BY h.hop DESC LIMIT 1) AS model_size,
        t.elapsed AS metrics_elapsed_time,
        n.metrics AS metrics_type, n.loss AS loss_type,
-       f.training_metric AS training_metrics_final, f.training_loss AS training_loss_final,
+       COALESCE(t.metric, CASE WHEN n.which = 'best' THEN t.stored_training_metric ELSE b.training_metric END)
+           AS training_metrics_final,
+       COALESCE(t.loss, CASE WHEN n.which = 'best' THEN t.stored_training_loss ELSE b.training_loss END)
+           AS training_loss_final,
        CASE WHEN b.training_metric IS NOT NULL THEN t.training_metrics END AS training_metrics,
        t.training_loss,
-       f.validation_metric AS validation_metrics_final, f.validation_loss AS validation_loss_final,
+       CASE WHEN n.which = 'best' THEN t.stored_validation_metric ELSE b.validation_metric END
+           AS validation_metrics_final,
+       CASE WHEN n.which = 'best' THEN t.stored_validation_loss ELSE b.validation_loss END AS validation_loss_final,
        CASE WHEN b.validation_metric IS NOT NULL THEN t.validation_metrics END AS validation_metrics,
        CASE WHEN b.validation_loss IS NOT NULL THEN t.validation_loss END AS validation_loss,
-       t.iterations AS metrics_iters, n.s, n.i, b.status, b.reason, f.which, f.epoch, o.value AS objective_value
+       t.iterations AS metrics_iters, n.s, n.i, b.status, b.reason, n.which, n.epoch, o.value AS objective_value
   FROM cerebro.configuration c
   JOIN best b USING (run, mst_key)
-  LEFT JOIN final f ON f.mst_key = c.mst_key
   LEFT JOIN told t ON t.model = b.model
   LEFT JOIN named n ON n.mst_key = c.mst_key
-  LEFT JOIN cerebro.objective o ON o.run = c.run AND o.owner = c.owner AND o.model = b.model AND o.epoch = f.epoch
+  LEFT JOIN cerebro.objective o ON o.run = c.run AND o.owner = c.owner AND o.model = b.model AND o.epoch = n.epoch
  WHERE c.run = $1 AND c.owner = {ME}
 """
 ARCHITECTURE = (
