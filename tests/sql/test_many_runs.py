@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from cerebro_db.core import names
+from cerebro_plpy.runs.log import MODEL_INFO
 from tests.conftest import connect
 from tests.sql.lab import run
 
@@ -129,6 +132,33 @@ def test_a_view_of_one_run_reads_that_run(log: Any, view: str) -> None:
     touched = rows_touched(plan[0]["Plan"])
     print(view, round(touched / stored, 1), plan[0]["Execution Time"])
     assert touched < 20 * stored
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_the_info_table_of_a_run_reads_its_rows_a_few_times(log: Any, analyzed: bool) -> None:
+    """A learning curve that is read for each pair of models would be millions of rows."""
+    stored = sum(run(log, f"SELECT count(*) FROM cerebro.{table} WHERE run = 7")[0][0] for table in LOG)
+    if analyzed:
+        run(log, "RESET ROLE")
+        run(log, "".join(f"ANALYZE cerebro.{table};" for table in LOG))
+        run(log, "SET ROLE many")
+    told = {number: {"metrics": ["accuracy"], "loss": "mse", "which": "best", "epoch": 1}
+            for number in range(1, MODELS + 1)}  # fmt: skip
+    made = MODEL_INFO
+    for place, value in (
+        ("$1", "7"),
+        ("$2", "now()"),
+        ("$3", "1"),
+        ("$4", str(EPOCHS)),
+        ("$5", names.literal(json.dumps(told))),
+    ):
+        made = made.replace(place, value)
+    ((plan,),) = run(log, f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) {made}")
+    assert plan[0]["Plan"]["Actual Rows"] == MODELS
+    assert rows_touched(plan[0]["Plan"]) < 100 * stored
+    last = f"SELECT training_loss, training_loss_final, which, epoch FROM ({made}) i WHERE mst_key = 1"
+    ((losses, final, which, epoch),) = run(log, last)
+    assert len(losses) == EPOCHS and (final, which, epoch) == (losses[0], "best", 1)
 
 
 def test_the_figures_are_right(log: Any) -> None:
