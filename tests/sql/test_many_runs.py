@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -134,6 +135,14 @@ def test_a_view_of_one_run_reads_that_run(log: Any, view: str) -> None:
     assert touched < 20 * stored
 
 
+TOLD = {
+    number: {"metrics": ["accuracy"], "loss": "mse", "which": "best", "epoch": 1} for number in range(1, MODELS + 1)
+}
+GIVEN = ("7", "now()", "1", str(EPOCHS), names.literal(json.dumps(TOLD)))
+INFO = functools.reduce(lambda sql, one: sql.replace(f"${one[0]}", one[1]), enumerate(GIVEN, 1), MODEL_INFO)
+
+
+@pytest.mark.throw_away  # the JSON of Greenplum's EXPLAIN is not complete here
 @pytest.mark.parametrize("analyzed", [False, True])
 def test_the_info_table_of_a_run_reads_its_rows_a_few_times(log: Any, analyzed: bool) -> None:
     """A learning curve that is read for each pair of models would be millions of rows."""
@@ -142,23 +151,16 @@ def test_the_info_table_of_a_run_reads_its_rows_a_few_times(log: Any, analyzed: 
         run(log, "RESET ROLE")
         run(log, "".join(f"ANALYZE cerebro.{table};" for table in LOG))
         run(log, "SET ROLE many")
-    told = {number: {"metrics": ["accuracy"], "loss": "mse", "which": "best", "epoch": 1}
-            for number in range(1, MODELS + 1)}  # fmt: skip
-    made = MODEL_INFO
-    for place, value in (
-        ("$1", "7"),
-        ("$2", "now()"),
-        ("$3", "1"),
-        ("$4", str(EPOCHS)),
-        ("$5", names.literal(json.dumps(told))),
-    ):
-        made = made.replace(place, value)
-    ((plan,),) = run(log, f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) {made}")
+    ((plan,),) = run(log, f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) {INFO}")
     assert plan[0]["Plan"]["Actual Rows"] == MODELS
     assert rows_touched(plan[0]["Plan"]) < 100 * stored
-    last = f"SELECT training_loss, training_loss_final, which, epoch FROM ({made}) i WHERE mst_key = 1"
-    ((losses, final, which, epoch),) = run(log, last)
-    assert len(losses) == EPOCHS and (final, which, epoch) == (losses[0], "best", 1)
+
+
+def test_the_info_table_has_the_figures_of_the_state_that_it_names(log: Any) -> None:
+    found = run(log, f"SELECT training_loss, training_loss_final, which, epoch FROM ({INFO}) i ORDER BY mst_key")
+    assert len(found) == MODELS
+    for losses, final, which, epoch in found:
+        assert len(losses) == EPOCHS and (final, which, epoch) == (losses[0], "best", 1)
 
 
 def test_the_figures_are_right(log: Any) -> None:
