@@ -33,7 +33,8 @@ COMMENT ON COLUMN cerebro.decisions.model IS
 'Number of the model within the run, from 1; NULL: the decision concerns the whole run.';
 COMMENT ON COLUMN cerebro.decisions.mst_key IS
 'Configuration of the model: key of its row in the model selection table.';
-COMMENT ON COLUMN cerebro.decisions.epoch IS 'Number of epochs that the model had completed; NULL: the decision concerns the whole run.';
+COMMENT ON COLUMN cerebro.decisions.epoch IS
+'Number of epochs that the model had completed; NULL: the decision concerns the whole run.';
 COMMENT ON COLUMN cerebro.decisions.decided_by IS
 'The name of the search policy, or rule (the option stop_when), request (a person) or budget (the budget was spent).';
 COMMENT ON COLUMN cerebro.decisions.reason IS 'Why it was decided.';

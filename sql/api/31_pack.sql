@@ -47,8 +47,7 @@ prepare rows in the same way.
 - buffer_size, distribution_rules, segments, seed: as in training_preprocessor_dl.
 - sequence: makes windows of consecutive rows, for instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.
   No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
-  "target": "majority". Without split_by and split_at, all windows of a subject are on
-  the same side.
+  "target": "majority". Without split_by and split_at, all windows of a subject are on the same side.
 - weights: a column with the weight of each row in training.
 - class_weight: balanced gives all classes the same weight in training.';
 
@@ -79,8 +78,7 @@ cerebro.load_keras_model. docs/tables.md says what is in it.
 - kind: mlp, resnet or transformer for every table; lstm and conv1d for windows, texts and arrays of one or two dimensions;
   cnn for images.
 - parameters: a JSON object, for instance {"units": 64}. Each kind has its own, which docs/tables.md lists. A text such as
-  "$units" is left in its place, to be filled in later; layers, blocks, linear and embedding
-  must be numbers.';
+  "$units" is left in its place, to be filled in later; layers, blocks, linear and embedding must be numbers.';
 
 CREATE OR REPLACE FUNCTION cerebro.default_compile_params(packed_table text, optimizer text DEFAULT NULL) RETURNS text
 LANGUAGE plpython3u STABLE AS $py$

@@ -43,10 +43,10 @@ COMMENT ON FUNCTION cerebro.train(
     text, text, text, interval, text, json, double precision, text, text, text, boolean, integer, text, jsonb, jsonb, text,
     integer, integer, integer, text, text, boolean, text, text, jsonb, text, boolean, boolean
 ) IS
-'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table, chooses architectures and a
-search space for the target, searches until the budget is used, and keeps the best epoch of each model. The models are in
-the table model, which cerebro.predict takes. Notices say what was decided; an argument overrides each decision.
-docs/tables.md says how the decisions are made.
+'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table,
+chooses architectures and a search space for the target, searches until the budget is used, and keeps the best epoch of
+each model. The models are in the table model, which cerebro.predict takes. Notices say what was decided; an argument
+overrides each decision. docs/tables.md says how the decisions are made.
 
 - source: a table, a view or a foreign table; or a table that cerebro.pack has made, which is not packed again.
 - target: the columns to predict, separated by commas.

@@ -111,28 +111,35 @@ def rows_touched(node: dict[str, Any]) -> float:
     return own + sum(rows_touched(child) for child in node.get("Plans", ()))
 
 
+def plan_of(log: Any, query: str) -> dict[str, Any]:
+    ((plan,),) = run(log, f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) {query}")
+    print(query[:80], plan[0]["Execution Time"])
+    return plan[0]["Plan"]  # type: ignore[no-any-return]
+
+
+def analyze(log: Any) -> None:
+    run(log, "RESET ROLE")
+    run(log, "".join(f"ANALYZE cerebro.{table};" for table in LOG))
+    run(log, "SET ROLE many")
+
+
+def stored(log: Any, where: str = "true") -> int:
+    return sum(run(log, f"SELECT count(*) FROM cerebro.{table} WHERE {where}")[0][0] for table in LOG)
+
+
 @pytest.mark.parametrize("analyzed", [False, True])
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_over_all_runs_reads_each_row_a_few_times(log: Any, view: str, analyzed: bool) -> None:
     """Also where the planner knows nothing of the rows yet. An aggregate for each model would read millions."""
-    stored = sum(run(log, f"SELECT count(*) FROM cerebro.{table}")[0][0] for table in LOG)
     if analyzed:
-        run(log, "RESET ROLE")
-        run(log, "".join(f"ANALYZE cerebro.{table};" for table in LOG))
-        run(log, "SET ROLE many")
-    ((plan,),) = run(log, f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) SELECT * FROM cerebro.{view}")
-    touched = rows_touched(plan[0]["Plan"])
-    print(view, round(touched / stored, 1), plan[0]["Execution Time"])
-    assert touched < 20 * stored
+        analyze(log)
+    assert rows_touched(plan_of(log, f"SELECT * FROM cerebro.{view}")) < 20 * stored(log)
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_of_one_run_reads_that_run(log: Any, view: str) -> None:
-    stored = sum(run(log, f"SELECT count(*) FROM cerebro.{table} WHERE run = 7")[0][0] for table in LOG)
-    ((plan,),) = run(log, f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) SELECT * FROM cerebro.{view} WHERE run = 7")
-    touched = rows_touched(plan[0]["Plan"])
-    print(view, round(touched / stored, 1), plan[0]["Execution Time"])
-    assert touched < 20 * stored
+    touched = rows_touched(plan_of(log, f"SELECT * FROM cerebro.{view} WHERE run = 7"))
+    assert touched < 20 * stored(log, "run = 7")
 
 
 TOLD = {
@@ -146,14 +153,11 @@ INFO = functools.reduce(lambda sql, one: sql.replace(f"${one[0]}", one[1]), enum
 @pytest.mark.parametrize("analyzed", [False, True])
 def test_the_info_table_of_a_run_reads_its_rows_a_few_times(log: Any, analyzed: bool) -> None:
     """A learning curve that is read for each pair of models would be millions of rows."""
-    stored = sum(run(log, f"SELECT count(*) FROM cerebro.{table} WHERE run = 7")[0][0] for table in LOG)
     if analyzed:
-        run(log, "RESET ROLE")
-        run(log, "".join(f"ANALYZE cerebro.{table};" for table in LOG))
-        run(log, "SET ROLE many")
-    ((plan,),) = run(log, f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) {INFO}")
-    assert plan[0]["Plan"]["Actual Rows"] == MODELS
-    assert rows_touched(plan[0]["Plan"]) < 100 * stored
+        analyze(log)
+    plan = plan_of(log, INFO)
+    assert plan["Actual Rows"] == MODELS
+    assert rows_touched(plan) < 100 * stored(log, "run = 7")
 
 
 def test_the_info_table_has_the_figures_of_the_state_that_it_names(log: Any) -> None:

@@ -91,8 +91,8 @@ class ProgramGraphs:
 
         places = {id(handle): place for place, handle in enumerate(self._handles)}
         captured = [places.get(id(one)) for one in concrete.captured_inputs]
-        library = function_pb2.FunctionDefLibrary()
-        library.CopyFrom(concrete.graph.as_graph_def().library)
+        definition, library = concrete.graph.as_graph_def(), function_pb2.FunctionDefLibrary()
+        library.CopyFrom(definition.library)
         library.function.append(concrete.function_def)
         if None in captured or any(node.op in CALLS_PYTHON for one in library.function for node in one.node_def):
             return
