@@ -265,7 +265,7 @@ WITH figures AS (
        FROM cerebro.evaluation
       WHERE metrics <> '{}'  -- they are with the part that was evaluated last, and are those of all parts
       ORDER BY run, owner, model, epoch, dataset, part)
-), numbers AS (
+), numbers AS NOT MATERIALIZED (
     -- Users may write rows of their own: what is no number here becomes NULL.
     SELECT f.run, f.owner, f.model, f.epoch, f.dataset, named.metric, jsonb_typeof(named.value) = 'array' AS listed,
            single.place - 1 AS place,
@@ -284,12 +284,12 @@ WITH figures AS (
                                              END) WITH ORDINALITY AS single (value, place)
 ), told AS (
     -- The mean of a list, and besides each number of it.
-    SELECT run, owner, model, epoch, dataset, metric, CASE WHEN grouping(place) = 0 THEN place END AS place,
+    SELECT run, owner, model, epoch, dataset, metric, NULL::bigint AS place,
            CASE WHEN count(value) = count(*) THEN avg(value) END AS value
       FROM numbers
-     GROUP BY GROUPING SETS ((run, owner, model, epoch, dataset, metric),
-                             (run, owner, model, epoch, dataset, metric, listed, place))
-    HAVING grouping(place) = 1 OR listed
+     GROUP BY run, owner, model, epoch, dataset, metric
+     UNION ALL
+    SELECT run, owner, model, epoch, dataset, metric, place, value FROM numbers WHERE listed
      UNION ALL
     SELECT run, owner, model, epoch, 'training', 'loss', NULL, training_loss FROM cerebro._learning_curve
      UNION ALL

@@ -1,6 +1,27 @@
 -- The view on how far runs are.  The head of 20_runs.sql says which rules hold for views.
 
 CREATE OR REPLACE VIEW cerebro.run_progress WITH (security_barrier) AS
+WITH ending AS (
+    -- The models, and the decisions to stop them. Those before a model went on hold no longer.
+    SELECT run, owner, model, known, visits, epoch, hop,
+           decision_id > COALESCE(max(went_on) OVER (PARTITION BY run, owner, model), 0) AS holds
+      FROM (SELECT run, owner, model, true AS known, cardinality(visits) AS visits, NULL::integer AS epoch,
+                   NULL::bigint AS hop, NULL::bigint AS decision_id, NULL::bigint AS went_on
+              FROM cerebro.model
+             UNION ALL
+            SELECT run, owner, model, NULL, NULL, epoch, (detail ->> 'hop')::bigint,
+                   CASE decision WHEN 'stop' THEN decision_id END, CASE decision WHEN 'go on' THEN decision_id END
+              FROM cerebro.decision
+             WHERE decision IN ('stop', 'go on') AND model IS NOT NULL) u
+), planned_model AS (
+    SELECT run, owner, model, max(visits) AS visits,
+           min(epoch) FILTER (WHERE holds) AS epoch, max(hop) FILTER (WHERE holds) AS hop
+      FROM ending
+     WHERE owner = (SELECT quote_ident(current_user)::regrole)
+           OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'))
+     GROUP BY run, owner, model
+    HAVING bool_or(known)  -- users can write rows about models that do not exist
+)
 SELECT r.run,
        r.name,
        runs.status,
@@ -50,25 +71,11 @@ SELECT r.run,
          WHERE h.run = r.run AND h.owner = r.owner AND h.at >= beat.at - interval '30 seconds') recent ON true
   LEFT JOIN LATERAL (
         -- A stopped model has no visits after its decision, which may have come within an epoch.
-        SELECT LEAST(COALESCE(sum(COALESCE(
-                   (SELECT max((d.detail ->> 'hop')::bigint)
-                      FROM cerebro.decision d
-                     WHERE d.run = m.run AND d.owner = m.owner AND d.model = m.model AND d.decision = 'stop'
-                           AND NOT EXISTS (SELECT FROM cerebro.decision g
-                                            WHERE g.run = d.run AND g.owner = d.owner AND g.model = d.model
-                                                  AND g.decision = 'go on' AND g.decision_id > d.decision_id)),
-                   LEAST(runs.epochs, (SELECT min(d.epoch)
-                                         FROM cerebro.decision d
-                                        WHERE d.run = m.run AND d.owner = m.owner AND d.model = m.model
-                                              AND d.decision = 'stop'
-                                              AND NOT EXISTS (SELECT FROM cerebro.decision g
-                                                               WHERE g.run = d.run AND g.owner = d.owner
-                                                                     AND g.model = d.model AND g.decision = 'go on'
-                                                                     AND g.decision_id > d.decision_id)))::numeric
-                       * COALESCE(cardinality(m.visits), r.segments))), 0), 1e18)::bigint AS hops_total,
-               sum(COALESCE(cardinality(m.visits), r.segments)) AS first_visits,
+        SELECT LEAST(COALESCE(sum(COALESCE(m.hop, LEAST(runs.epochs, m.epoch)::numeric
+                                                      * COALESCE(m.visits, r.segments))), 0), 1e18)::bigint AS hops_total,
+               sum(COALESCE(m.visits, r.segments)) AS first_visits,
                LEAST(count(*), r.segments) AS parallel
-          FROM cerebro.model m
+          FROM planned_model m
          WHERE m.run = r.run AND m.owner = r.owner) planned ON true
   LEFT JOIN LATERAL (
         -- On its own, because a subquery of Greenplum's may refer to the query around it only.

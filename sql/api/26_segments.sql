@@ -1,44 +1,46 @@
 -- The views on what segments do.  The head of 20_runs.sql says which rules hold for views.
 
 CREATE OR REPLACE VIEW cerebro.hop_timeline WITH (security_barrier) AS
-SELECT u.run, pg_get_userbyid(u.owner) AS owner, u.segment, u.activity, m.mst_key, u.epoch, u.hop, u.dataset, u.part,
+SELECT u.run, pg_get_userbyid(u.owner) AS owner, u.segment, u.activity, u.mst_key, u.epoch, u.hop, u.dataset, u.part,
        u.started_at, u.finished_at, u.seconds, u.rows, u.loss, u.metric,
        u.seconds_reading, u.seconds_state_in, u.seconds_training, u.seconds_state_out, u.seconds_building,
-       u.seconds_behind, u.worker_pid, u.trainer_pid,
-       (SELECT max(e.detail ->> 'engine')
-          FROM cerebro.event e
-         WHERE e.run = u.run AND e.owner = u.owner AND e.model = u.model AND e.event = 'built') AS engine,
-       u.model
-  FROM (SELECT h.run, h.owner, h.segment, 'train' AS activity, h.model, h.epoch, h.hop,
-               NULL AS dataset, NULL::integer AS part,
-               h.started_at, h.finished_at,
-               extract(epoch FROM h.finished_at - h.started_at)::double precision AS seconds,
-               h.rows, h.loss, h.metric,
-               COALESCE((h.seconds ->> 'data')::double precision, 0) AS seconds_reading,
-               COALESCE((h.seconds ->> 'load')::double precision, 0) AS seconds_state_in,
-               COALESCE((h.seconds ->> 'train')::double precision, 0) AS seconds_training,
-               COALESCE((h.seconds ->> 'save')::double precision, 0) AS seconds_state_out,
-               COALESCE((h.seconds ->> 'build')::double precision, 0) AS seconds_building,
-               COALESCE((h.seconds ->> 'behind')::double precision, 0) AS seconds_behind,
-               h.worker_pid, h.trainer_pid
-          FROM cerebro.hop h
-         UNION ALL
-        SELECT e.run, e.owner, e.segment, 'evaluate', e.model, e.epoch, NULL,
-               e.dataset, e.part,
-               e.started_at, e.finished_at,
-               extract(epoch FROM e.finished_at - e.started_at)::double precision,
-               e.rows, e.loss, e.metric,
-               COALESCE((e.seconds ->> 'data')::double precision, 0),
-               COALESCE((e.seconds ->> 'load')::double precision, 0),
-               COALESCE((e.seconds ->> 'evaluate')::double precision, 0),
-               0,
-               COALESCE((e.seconds ->> 'build')::double precision, 0),
-               0,
-               e.worker_pid, NULL
-          FROM cerebro.evaluation e) u
-  JOIN cerebro.model m USING (run, owner, model)
- WHERE u.owner = (SELECT quote_ident(current_user)::regrole)
-    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+       u.seconds_behind, u.worker_pid, u.trainer_pid, u.engine, u.model
+  FROM (SELECT t.run, t.owner, t.segment, t.activity, t.epoch, t.hop, t.dataset, t.part, t.started_at, t.finished_at,
+               extract(epoch FROM t.finished_at - t.started_at)::double precision AS seconds,
+               t.rows, t.loss, t.metric,
+               COALESCE((t.stages ->> 'data')::double precision, 0) AS seconds_reading,
+               COALESCE((t.stages ->> 'load')::double precision, 0) AS seconds_state_in,
+               COALESCE((t.stages ->> t.activity)::double precision, 0) AS seconds_training,
+               COALESCE((t.stages ->> 'save')::double precision, 0) AS seconds_state_out,
+               COALESCE((t.stages ->> 'build')::double precision, 0) AS seconds_building,
+               COALESCE((t.stages ->> 'behind')::double precision, 0) AS seconds_behind,
+               t.worker_pid, t.trainer_pid, t.model,
+               max(t.mst_key) OVER (PARTITION BY t.run, t.owner, t.model) AS mst_key,
+               max(t.engine) OVER (PARTITION BY t.run, t.owner, t.model) AS engine
+          FROM (SELECT h.run, h.owner, h.model, 'train' AS activity, h.segment, h.epoch, h.hop, NULL AS dataset,
+                       NULL::integer AS part, h.started_at, h.finished_at, h.rows, h.loss, h.metric,
+                       h.seconds AS stages, h.worker_pid, h.trainer_pid, NULL::integer AS mst_key, NULL AS engine
+                  FROM cerebro.hop h
+                 UNION ALL
+                SELECT e.run, e.owner, e.model, 'evaluate', e.segment, e.epoch, NULL, e.dataset,
+                       e.part, e.started_at, e.finished_at, e.rows, e.loss, e.metric,
+                       e.seconds, e.worker_pid, NULL, NULL, NULL
+                  FROM cerebro.evaluation e
+                 UNION ALL
+                SELECT m.run, m.owner, m.model, NULL, NULL, NULL, NULL, NULL,
+                       NULL, NULL, NULL, NULL, NULL, NULL,
+                       NULL, NULL, NULL, m.mst_key, NULL
+                  FROM cerebro.model m
+                 UNION ALL
+                SELECT b.run, b.owner, b.model, NULL, NULL, NULL, NULL, NULL,
+                       NULL, NULL, NULL, NULL, NULL, NULL,
+                       NULL, NULL, NULL, NULL, b.detail ->> 'engine'
+                  FROM cerebro.event b
+                 WHERE b.model IS NOT NULL AND b.event = 'built') t) u
+ WHERE u.activity IS NOT NULL
+       AND u.mst_key IS NOT NULL  -- users can write rows about models that do not exist
+       AND (u.owner = (SELECT quote_ident(current_user)::regrole)
+            OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE')));
 COMMENT ON VIEW cerebro.hop_timeline IS
 'What each segment did and when: one row per committed visit or evaluation, with its duration in parts. The visits '
 'of a fusion group begin together; the parts of the group''s duration are divided equally among them.';
@@ -73,26 +75,35 @@ COMMENT ON COLUMN cerebro.hop_timeline.engine IS 'Engine that trains the model: 
 COMMENT ON COLUMN cerebro.hop_timeline.model IS 'Number of the model within the run, from 1.';
 
 CREATE OR REPLACE VIEW cerebro.segments_now WITH (security_barrier) AS
-SELECT DISTINCT ON (a.run, a.owner, a.segment)
-       a.run, a.segment, m.mst_key,
-       (a.hop - 1) / COALESCE(cardinality(m.visits), r.segments) + 1 AS epoch,
-       a.hop,
-       CASE WHEN h.hop IS NOT NULL OR r.status = 'running'
-            THEN extract(epoch FROM COALESCE(h.finished_at, clock_timestamp()) - a.started_at)::double precision
+WITH visit AS (
+    SELECT run, owner, model, hop, segment, max(started_at) AS started_at, max(finished_at) AS finished_at
+      FROM (SELECT run, owner, model, hop, segment, started_at, NULL::timestamptz AS finished_at
+              FROM cerebro.attempt
+             UNION ALL
+            SELECT run, owner, model, hop, segment, NULL, finished_at
+              FROM cerebro.hop) u
+     GROUP BY run, owner, model, hop, segment
+    HAVING max(started_at) IS NOT NULL
+), latest AS (
+    SELECT DISTINCT ON (run, owner, segment) run, owner, model, hop, segment, started_at, finished_at
+      FROM visit
+     ORDER BY run, owner, segment, started_at DESC, finished_at IS NOT NULL, model
+)
+SELECT l.run, l.segment, m.mst_key,
+       (l.hop - 1) / COALESCE(cardinality(m.visits), r.segments) + 1 AS epoch,
+       l.hop,
+       CASE WHEN l.finished_at IS NOT NULL OR r.status = 'running'
+            THEN extract(epoch FROM COALESCE(l.finished_at, clock_timestamp()) - l.started_at)::double precision
        END AS seconds,
-       h.hop IS NOT NULL AS done,
+       l.finished_at IS NOT NULL AS done,
        r.owner,
-       a.model
-  FROM cerebro.attempt a
-  JOIN cerebro.runs r ON r.run = a.run AND r.owner = pg_get_userbyid(a.owner)
- CROSS JOIN LATERAL (SELECT model.mst_key, model.visits
-                       FROM cerebro.model
-                      WHERE model.run = a.run AND model.owner = a.owner AND model.model = a.model
-                     OFFSET 0) m
-  LEFT JOIN cerebro.hop h ON h.run = a.run AND h.owner = a.owner AND h.model = a.model AND h.hop = a.hop
- WHERE a.owner = (SELECT quote_ident(current_user)::regrole)
-    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'))
- ORDER BY a.run, a.owner, a.segment, a.started_at DESC, h.hop IS NOT NULL, a.model;
+       l.model
+  FROM latest l
+  LEFT JOIN cerebro.runs r ON r.run = l.run AND r.owner = pg_get_userbyid(l.owner)
+  LEFT JOIN cerebro.model m ON m.run = l.run AND m.owner = l.owner AND m.model = l.model
+ WHERE num_nonnulls(r.run, m.run) = 2
+       AND (l.owner = (SELECT quote_ident(current_user)::regrole)
+            OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE')));
 COMMENT ON VIEW cerebro.segments_now IS
 'The latest visit that each segment of each run has started. If several models train in one order, together or one '
 'after the other, the first of them stands for all.';

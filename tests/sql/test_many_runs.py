@@ -21,6 +21,7 @@ VIEWS = (
     "run_plan",
     "learning_curve",
     "leaderboard",
+    "metric",
     "run_progress",
     "hop_timeline",
     "run_time",
@@ -54,11 +55,11 @@ SELECT n, m, h, h % {segments}
 INSERT INTO cerebro.hop (run, model, hop, epoch, segment, started_at, finished_at, trainer_pid, rows, steps, loss,
                          metric, metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)
 SELECT n, m, h, (h - 1) / {segments} + 1, h % {segments}, now(), now() + interval '1 s', 1, 100, 1, 1.0 / (m + h), 0.5,
-       '{{}}', 1, '', 0, 0, '{{"train": 1, "build": 0.1}}'
+       '{{"accuracy": 0.5}}', 1, '', 0, 0, '{{"train": 1, "build": 0.1}}'
   FROM generate_series(1, {runs}) n, generate_series(1, {models}) m, generate_series(1, {epochs} * {segments}) h;
 INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, started_at, rows, loss, metric, metrics,
                                 seconds)
-SELECT n, m, e, 'validation', p, p, now(), 10, 1.0 / (m + e), 0.5, '{{}}', '{{"evaluate": 1}}'
+SELECT n, m, e, 'validation', p, p, now(), 10, 1.0 / (m + e), 0.5, '{{"accuracy": 0.5}}', '{{"evaluate": 1}}'
   FROM generate_series(1, {runs}) n, generate_series(1, {models}) m, generate_series(1, {epochs}) e,
        generate_series(0, 1) p;
 INSERT INTO cerebro.objective (run, model, epoch, hop, value, kept)
