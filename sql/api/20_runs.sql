@@ -8,8 +8,10 @@
 -- by several columns and would run an aggregated subquery again for each row. So rows of several tables are gathered by
 -- UNION ALL and aggregated once. Other tables are joined to that by LEFT JOIN, because the planner may begin an inner join
 -- with the other table; num_nonnulls(), which says nothing to the planner, then leaves out what the other table lacks.
--- Figures of one run or model that a query may leave out are scalar subqueries. A condition on the run reaches every
--- table. tests/sql/test_many_runs.py counts the rows that each view reads.
+-- Figures of one run or model that a query may leave out may be scalar subqueries, of few rows: Greenplum reads the whole
+-- table for each. What needs a figure of all rows (the latest moment, the engine) gets it from a window over the gathered
+-- rows. A condition on the run reaches every table, but not through GROUPING SETS. tests/sql/test_many_runs.py counts the
+-- rows that each view reads.
 -- The tables have the number of the owner (10_runs.sql), and the views show the name, which a query can compare with a text.
 -- CREATE OR REPLACE VIEW can add columns only at the end.
 

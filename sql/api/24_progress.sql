@@ -13,100 +13,120 @@ WITH ending AS (
                    CASE decision WHEN 'stop' THEN decision_id END, CASE decision WHEN 'go on' THEN decision_id END
               FROM cerebro.decision
              WHERE decision IN ('stop', 'go on') AND model IS NOT NULL) u
-), planned_model AS (
+), ended AS (
     SELECT run, owner, model, max(visits) AS visits,
            min(epoch) FILTER (WHERE holds) AS epoch, max(hop) FILTER (WHERE holds) AS hop
       FROM ending
-     WHERE owner = (SELECT quote_ident(current_user)::regrole)
-           OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'))
      GROUP BY run, owner, model
     HAVING bool_or(known)  -- users can write rows about models that do not exist
+), fact AS (
+    SELECT run, owner, 'run' AS kind, NULL::timestamptz AS at, NULL::bigint AS rows_done, NULL::bigint AS rows_total,
+           segments, epochs AS epoch, NULL::integer AS visits, NULL::bigint AS hop, NULL::double precision AS building,
+           NULL::double precision AS reading, NULL::integer AS mst_key, NULL::text AS status, NULL::bigint AS rank,
+           NULL::double precision AS loss, NULL::double precision AS metric, NULL::text AS objective,
+           NULL::double precision AS value
+      FROM cerebro.run_plan
+     UNION ALL
+    SELECT run, pg_get_userbyid(owner), 'beat', at, rows_done, rows_total, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL
+      FROM cerebro.heartbeat
+     UNION ALL
+    SELECT run, pg_get_userbyid(owner), 'start', at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL
+      FROM cerebro.event
+     WHERE model IS NULL AND event = 'started'
+     UNION ALL
+    SELECT run, pg_get_userbyid(owner), 'visit', started_at, rows, NULL, segment, epoch, NULL, NULL,
+           COALESCE((seconds ->> 'build')::double precision, 0), COALESCE((seconds ->> 'data')::double precision, 0),
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL
+      FROM cerebro.hop
+     UNION ALL
+    SELECT run, pg_get_userbyid(owner), 'model', NULL, NULL, NULL, NULL, epoch, visits, hop, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL
+      FROM ended
+     UNION ALL
+    SELECT run, owner, 'rank', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, mst_key, status, rank,
+           COALESCE(validation_loss, training_loss), COALESCE(validation_metric, training_metric), objective,
+           objective_value
+      FROM cerebro.leaderboard
+), timed AS (
+    SELECT f.*,
+           max(at) FILTER (WHERE kind = 'start') OVER of_run AS start,
+           max(at) FILTER (WHERE kind = 'beat') OVER of_run AS seen_at,
+           max(segments) FILTER (WHERE kind = 'run') OVER of_run AS run_segments,
+           max(epoch) FILTER (WHERE kind = 'run') OVER of_run AS run_epochs
+      FROM fact f
+    WINDOW of_run AS (PARTITION BY run, owner)
+), told AS (
+    SELECT run, owner, max(seen_at) AS seen_at,
+           max(rows_done) FILTER (WHERE kind = 'beat' AND at = seen_at) AS rows_done,
+           max(rows_total) FILTER (WHERE kind = 'beat' AND at = seen_at) AS rows_total,
+           -- The speed over the last 30 seconds, or since the start of a run that is younger.
+           (max(rows_done) FILTER (WHERE kind = 'beat' AND at >= seen_at - interval '30 seconds')
+            - min(rows_done) FILTER (WHERE kind = 'beat' AND at >= seen_at - interval '30 seconds'))
+               / NULLIF(extract(epoch FROM seen_at - min(at) FILTER (WHERE kind = 'beat'
+                                                                      AND at >= seen_at - interval '30 seconds')
+                                )::double precision, 0) AS rows_per_second,
+           -- A stopped model has no visits after its decision, which may have come within an epoch.
+           LEAST(COALESCE(sum(COALESCE(hop, LEAST(run_epochs, epoch)::numeric * COALESCE(visits, run_segments)))
+                              FILTER (WHERE kind = 'model'), 0), 1e18)::bigint AS hops_total,
+           sum(COALESCE(visits, run_segments)) FILTER (WHERE kind = 'model') AS planned_visits,
+           LEAST(count(*) FILTER (WHERE kind = 'model'), max(run_segments)) AS parallel,
+           count(*) FILTER (WHERE kind = 'visit') AS hops_done,
+           COALESCE(sum(rows_done) FILTER (WHERE kind = 'visit' AND at < start), 0) AS rows_before,
+           min(at) FILTER (WHERE kind = 'visit' AND at >= start) AS began,
+           count(DISTINCT segments) FILTER (WHERE kind = 'visit' AND at >= start) AS segments,
+           COALESCE(sum(building + reading) FILTER (WHERE kind = 'visit' AND at >= start), 0) AS building,
+           count(*) FILTER (WHERE kind = 'visit' AND epoch = 1) AS first_visits,
+           COALESCE(percentile_cont(0.5) WITHIN GROUP (ORDER BY building) FILTER (WHERE kind = 'visit' AND epoch = 1), 0)
+               AS first_build,
+           count(*) FILTER (WHERE status IN ('finished', 'stopped')) AS finished,
+           count(*) FILTER (WHERE status = 'failed') AS failed,
+           min(mst_key) FILTER (WHERE rank = 1 AND status <> 'waiting') AS best_mst_key,
+           min(loss) FILTER (WHERE rank = 1) AS best_loss,
+           min(metric) FILTER (WHERE rank = 1) AS best_metric,
+           min(objective) AS objective,
+           min(value) FILTER (WHERE rank = 1) AS best_value
+      FROM timed
+     WHERE owner = current_user OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'))
+     GROUP BY run, owner, seen_at
+    HAVING bool_or(kind = 'run')  -- users can write rows about runs that do not exist
 )
-SELECT r.run,
+SELECT t.run,
        r.name,
-       runs.status,
-       CASE WHEN runs.status = 'finished' THEN 100.0
-            ELSE COALESCE(round((100.0 * beat.rows_done / NULLIF(beat.rows_total, 0))::numeric, 1), 0.0)
+       r.status,
+       CASE WHEN r.status = 'finished' THEN 100.0
+            ELSE COALESCE(round((100.0 * t.rows_done / NULLIF(t.rows_total, 0))::numeric, 1), 0.0)
        END::double precision AS percent,
-       pace.hops_done,
-       COALESCE(planned.hops_total, 0) AS hops_total,
-       board.finished AS configurations_finished,
-       board.failed AS configurations_failed,
+       t.hops_done,
+       t.hops_total,
+       t.finished AS configurations_finished,
+       t.failed AS configurations_failed,
        r.configurations,
-       CASE WHEN runs.status = 'running' THEN recent.rows_per_second END AS rows_per_second,
+       CASE WHEN r.status = 'running' THEN t.rows_per_second END AS rows_per_second,
        -- What the segments have spent since the first visit of this session began, without building models and reading
        -- rows, is the price of the rows trained so far. The other rows have the same price. Models that have not visited a
        -- segment yet must be built there: the median is what most of them take, also if few visits had to compile for all
        -- the others.
-       CASE WHEN runs.status = 'running' AND pace.segments >= planned.parallel AND beat.rows_done > pace.rows_before
-            THEN (GREATEST(extract(epoch FROM beat.at - pace.began)::double precision * planned.parallel - pace.building,
-                           0)
-                      / (beat.rows_done - pace.rows_before) * (beat.rows_total - beat.rows_done)
-                  + GREATEST(planned.first_visits - pace.first_visits, 0) * pace.first_build)
-                 / planned.parallel
+       CASE WHEN r.status = 'running' AND t.segments >= t.parallel AND t.rows_done > t.rows_before
+            THEN (GREATEST(extract(epoch FROM t.seen_at - t.began)::double precision * t.parallel - t.building, 0)
+                      / (t.rows_done - t.rows_before) * (t.rows_total - t.rows_done)
+                  + GREATEST(t.planned_visits - t.first_visits, 0) * t.first_build)
+                 / t.parallel
        END AS seconds_left,
-       extract(epoch FROM COALESCE(runs.ended_at, CASE WHEN runs.status = 'running' THEN clock_timestamp() ELSE beat.at END)
-                          - runs.started_at)::double precision AS seconds_elapsed,
-       board.best_mst_key,
-       board.best_loss,
-       board.best_metric,
-       beat.at AS seen_at,
-       runs.owner,
-       runs.message,
-       board.objective,
-       board.best_value
-  FROM cerebro.runs
-  JOIN cerebro.run r ON r.run = runs.run AND pg_get_userbyid(r.owner) = runs.owner
-  LEFT JOIN LATERAL (
-        SELECT h.at, h.rows_done, h.rows_total
-          FROM cerebro.heartbeat h
-         WHERE h.run = r.run AND h.owner = r.owner
-         ORDER BY h.at DESC
-         LIMIT 1) beat ON true
-  LEFT JOIN LATERAL (
-        -- The speed over the last 30 seconds, or since the start of a run that is younger.
-        SELECT (max(h.rows_done) - min(h.rows_done))
-                   / NULLIF(extract(epoch FROM max(h.at) - min(h.at))::double precision, 0) AS rows_per_second
-          FROM cerebro.heartbeat h
-         WHERE h.run = r.run AND h.owner = r.owner AND h.at >= beat.at - interval '30 seconds') recent ON true
-  LEFT JOIN LATERAL (
-        -- A stopped model has no visits after its decision, which may have come within an epoch.
-        SELECT LEAST(COALESCE(sum(COALESCE(m.hop, LEAST(runs.epochs, m.epoch)::numeric
-                                                      * COALESCE(m.visits, r.segments))), 0), 1e18)::bigint AS hops_total,
-               sum(COALESCE(m.visits, r.segments)) AS first_visits,
-               LEAST(count(*), r.segments) AS parallel
-          FROM planned_model m
-         WHERE m.run = r.run AND m.owner = r.owner) planned ON true
-  LEFT JOIN LATERAL (
-        -- On its own, because a subquery of Greenplum's may refer to the query around it only.
-        SELECT max(e.at) AS at
-          FROM cerebro.event e
-         WHERE e.run = r.run AND e.owner = r.owner AND e.model IS NULL AND e.event = 'started') start ON true
-  LEFT JOIN LATERAL (
-        SELECT count(*) AS hops_done,
-               COALESCE(sum(h.rows) FILTER (WHERE h.started_at < start.at), 0) AS rows_before,
-               min(h.started_at) FILTER (WHERE h.started_at >= start.at) AS began,
-               count(DISTINCT h.segment) FILTER (WHERE h.started_at >= start.at) AS segments,
-               COALESCE(sum(COALESCE((h.seconds ->> 'build')::double precision, 0)
-                            + COALESCE((h.seconds ->> 'data')::double precision, 0))
-                            FILTER (WHERE h.started_at >= start.at), 0) AS building,
-               count(*) FILTER (WHERE h.epoch = 1) AS first_visits,
-               COALESCE(percentile_cont(0.5) WITHIN GROUP (ORDER BY (h.seconds ->> 'build')::double precision)
-                            FILTER (WHERE h.epoch = 1), 0) AS first_build
-          FROM cerebro.hop h
-         WHERE h.run = r.run AND h.owner = r.owner) pace ON true
-  LEFT JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE b.status IN ('finished', 'stopped')) AS finished,
-               count(*) FILTER (WHERE b.status = 'failed') AS failed,
-               min(b.mst_key) FILTER (WHERE b.rank = 1 AND b.status <> 'waiting') AS best_mst_key,
-               min(COALESCE(b.validation_loss, b.training_loss)) FILTER (WHERE b.rank = 1) AS best_loss,
-               min(COALESCE(b.validation_metric, b.training_metric)) FILTER (WHERE b.rank = 1) AS best_metric,
-               min(b.objective) AS objective,
-               min(b.objective_value) FILTER (WHERE b.rank = 1) AS best_value
-          FROM cerebro.leaderboard b
-         WHERE b.run = runs.run AND b.owner = runs.owner) board ON true
- WHERE r.owner = (SELECT quote_ident(current_user)::regrole)
-    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+       extract(epoch FROM COALESCE(r.ended_at, CASE WHEN r.status = 'running' THEN clock_timestamp() ELSE t.seen_at END)
+                          - r.started_at)::double precision AS seconds_elapsed,
+       t.best_mst_key,
+       t.best_loss,
+       t.best_metric,
+       t.seen_at,
+       r.owner,
+       r.message,
+       t.objective,
+       t.best_value
+  FROM told t
+  LEFT JOIN cerebro.runs r ON r.run = t.run AND r.owner = t.owner
+ WHERE num_nonnulls(r.run) = 1;
 COMMENT ON VIEW cerebro.run_progress IS
 'How far each run is, how fast it trains, and when it will end. Updated about once per second while a run is '
 'driven.';
