@@ -32,20 +32,25 @@ COMMENT ON FUNCTION cerebro._trainer_limit(name, name) IS
 'The megabytes of private memory that each trainer of the current user and of the user of the session may take; NULL: '
 'no limit.';
 
+-- On its own, because each prediction asks for one of these, and the view on the limits also counts what is used.
+CREATE OR REPLACE VIEW cerebro._own_limits AS
+SELECT COALESCE(own.max_running_runs, everybody.max_running_runs) AS running_runs,
+       COALESCE(own.max_segments, everybody.max_segments) AS segments,
+       COALESCE(own.max_state_bytes, everybody.max_state_bytes) AS state_bytes,
+       COALESCE(own.max_run_seconds, everybody.max_run_seconds) AS run_seconds,
+       COALESCE(own.min_free_connections, everybody.min_free_connections,
+                GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections,
+       COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds
+  FROM (VALUES (1)) one
+  LEFT JOIN cerebro.role_limit own ON own.role = quote_ident(current_user)::regrole
+  LEFT JOIN cerebro.role_limit everybody ON everybody.role::oid = 0;
+COMMENT ON VIEW cerebro._own_limits IS
+'The limits of the current role, in one row; NULL: no limit.';
+
 -- A run is checked against the same figures that users see here.
 CREATE OR REPLACE VIEW cerebro.limits WITH (security_barrier) AS
 WITH mine AS (
-    SELECT COALESCE(own.max_running_runs, everybody.max_running_runs) AS running_runs,
-           COALESCE(own.max_segments, everybody.max_segments) AS segments,
-           COALESCE(own.max_state_bytes, everybody.max_state_bytes) AS state_bytes,
-           COALESCE(own.max_run_seconds, everybody.max_run_seconds) AS run_seconds,
-           COALESCE(own.min_free_connections, everybody.min_free_connections,
-                    GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections,
-           COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds,
-           cerebro._trainer_limit(current_user, session_user) AS trainer_mb
-      FROM (VALUES (1)) one
-      LEFT JOIN cerebro.role_limit own ON own.role = quote_ident(current_user)::regrole
-      LEFT JOIN cerebro.role_limit everybody ON everybody.role::oid = 0
+    SELECT o.*, cerebro._trainer_limit(current_user, session_user) AS trainer_mb FROM cerebro._own_limits o
 ), running AS (
     SELECT count(*) AS runs, COALESCE(sum(segments), 0) AS segments,
            max(extract(epoch FROM clock_timestamp() - last.at)) AS seconds

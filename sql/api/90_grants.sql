@@ -19,7 +19,7 @@ GRANT SELECT
    ON cerebro.run_plan, cerebro.runs, cerebro.learning_curve, cerebro.leaderboard, cerebro.metric, cerebro.run_progress,
       cerebro.decisions, cerebro.requests, cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time, cerebro.custom_functions, cerebro.custom_function
    TO cerebro_user, cerebro_monitor;
-GRANT SELECT ON cerebro.limits TO cerebro_user;
+GRANT SELECT ON cerebro._own_limits, cerebro.limits TO cerebro_user;
 
 -- Administrators register functions and set limits. The database fills in registered_by, registered_at, set_by and
 -- set_at, so these columns are not granted.

@@ -241,6 +241,22 @@ def test_a_row_alone_is_predicted_as_among_others(place: Lab) -> None:
     place("DROP TABLE a_few")
 
 
+def test_a_row_alone_needs_nothing_of_worker_sessions(place: Lab) -> None:
+    """To import it takes a new session as long as a good part of the prediction."""
+    with contextlib.closing(place.connect()) as session:
+        run(session, "CREATE TEMP TABLE one AS SELECT * FROM points WHERE id = 1")
+        run(session, "SELECT madlib_keras_predict('model', 'one', 'id', 'x', 'alone', 'prob', false, 1)")
+        run(
+            session,
+            "DO LANGUAGE plpython3u $$ import sys; plpy.notice(' '.join(name for name in sys.modules"
+            " if name == 'psycopg2' or name.startswith(('cerebro_plpy.s', 'cerebro_db.core.s')))) $$",
+        )
+        imported = session.notices[-1].split()
+        run(session, "DROP TABLE alone")
+    assert "cerebro_plpy.serving.predict" in imported
+    assert not {"psycopg2", "cerebro_plpy.sessions.team", "cerebro_db.core.scheduling"} & set(imported)
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_call_that_is_refused_ends_no_trainer_of_an_earlier_call(place: Lab, kept: bool) -> None:
     with contextlib.closing(place.connect()) as session:

@@ -22,7 +22,7 @@ from ..platform.machine import cores
 from ..segment import current
 from ..segment.prediction import Prediction
 from ..segment.worker import Segment
-from ..sessions.own_team import rest_mine
+from ..sessions.resting import rest_mine
 
 if TYPE_CHECKING:
     from ..data.preparation import SourceVariable

@@ -81,7 +81,7 @@ def _keep(team: Team) -> None:
     if not _worth_keeping(team):
         return
     user = Owner.current(team.db)
-    seconds, _ = limits.of(team.db)["waiting_seconds"]
+    seconds = limits.waiting_seconds(team.db)
     if not seconds or not user.enrolled:
         return
     team.listen = lambda: None  # the work is done and on record, so a cancel that comes now has nothing to stop

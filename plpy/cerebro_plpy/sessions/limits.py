@@ -26,6 +26,11 @@ def of(db: Database) -> Figures:
     return {row["name"]: (row["allowed"], row["used"]) for row in db.rows(FIGURES)}
 
 
+def waiting_seconds(db: Database) -> int:
+    """How long what a call has opened may wait for the next call of its session; 0: not at all."""
+    return int(db.value("SELECT waiting_seconds FROM cerebro._own_limits"))
+
+
 def of_session(session: Session) -> Figures:
     return {name: (allowed, used) for name, allowed, used in session.run(FIGURES)}
 

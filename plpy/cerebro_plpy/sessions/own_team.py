@@ -12,8 +12,9 @@ from cerebro_db.core.protocol import TrainerSettings
 from ..database.access import Database
 from ..database.cancellation import Listen, listener
 from ..segment import current
-from . import limits, logins
+from . import logins
 from .own_session import OwnSession
+from .resting import rest_mine
 from .session import Session
 from .team import Resident, Team, Worker
 
@@ -55,12 +56,3 @@ def opened(db: Database, dist_keys: Sequence[int], options: dict[str, Any], list
         team.rest()
     finally:
         team.close()
-
-
-def rest_mine(db: Database, options: dict[str, Any]) -> None:
-    """Keep the trainer of this session for its next call, if that is allowed."""
-    seconds, _ = limits.of(db)["waiting_seconds"]
-    if seconds and not options["gpus"]:
-        current.mine(db).obey(protocol.Rest(seconds))
-    else:
-        current.close_mine()

@@ -1,0 +1,24 @@
+"""The trainer of the caller's own session between two calls.
+
+On its own, because predicting a row in a new session needs nothing else of this folder, and what worker sessions import
+takes as long as a good part of that prediction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cerebro_db.core import protocol
+
+from ..database.access import Database
+from ..segment import current
+from . import limits
+
+
+def rest_mine(db: Database, options: dict[str, Any]) -> None:
+    """Keep the trainer of this session for its next call, if that is allowed."""
+    seconds = limits.waiting_seconds(db)
+    if seconds and not options["gpus"]:
+        current.mine(db).obey(protocol.Rest(seconds))
+    else:
+        current.close_mine()
