@@ -162,8 +162,8 @@ def where_time_went(parts: Sequence[RunTime], width: int) -> RenderableType:
 
 
 def gantt(activities: Sequence[SegmentActivity], segments: int, width: int) -> RenderableType:
-    """A line per segment. Each column shows the model that took most of its time: a capital letter while it trains, a
-    small letter while it is evaluated."""
+    """A line per segment. Each column shows the model that took most of its time: a capital letter while it trains or
+    is averaged, a small letter while it is evaluated."""
     if not activities:
         return Text("No hops yet.", style="dim")
     zero = min(activity.started_at for activity in activities)
@@ -191,9 +191,9 @@ def _column(what: tuple[str, int] | None, marks: Marks) -> Text:
     if what is None:
         return Text("·", style="dim")
     activity, model = what
-    if activity == "train":
-        return Text(marks.letter(model), style=f"bold reverse {marks.colour(model)}")
-    return Text(marks.letter(model).lower(), style=marks.colour(model))
+    if activity == "evaluate":
+        return Text(marks.letter(model).lower(), style=marks.colour(model))
+    return Text(marks.letter(model), style=f"bold reverse {marks.colour(model)}")
 
 
 def heading(title: str) -> Text:

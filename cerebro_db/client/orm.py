@@ -269,7 +269,7 @@ class Request(View):
 
 
 class SegmentActivity(View):
-    """One activity of one segment: a hop (train) or an evaluation (evaluate).
+    """One activity of one segment: a hop (train or average) or an evaluation (evaluate).
 
     A segment trains or evaluates one model at a time. In the last ``seconds_behind`` of an activity its state
     is stored while the segment already works on the next one.
@@ -283,7 +283,7 @@ class SegmentActivity(View):
     activity: Mapped[str]
     mst_key: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int] = mapped_column(Integer, primary_key=True)
-    hop: Mapped[int | None] = mapped_column(Integer, primary_key=True)  # only if trained
+    hop: Mapped[int | None] = mapped_column(Integer, primary_key=True)  # NULL if evaluated
     dataset: Mapped[str | None] = mapped_column(primary_key=True)  # only if evaluated, like part
     part: Mapped[int | None] = mapped_column(Integer, primary_key=True)
     started_at: Mapped[datetime]

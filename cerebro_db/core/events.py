@@ -67,6 +67,14 @@ class DataSetName(Word):
     VALIDATION = "validation"
 
 
+class HopKind(Word):
+    """What a hop has done to the model's state."""
+
+    TRAIN = "train"
+    TRAIN_REPLICA = "train replica"  # its state is one of those that the epoch's average is made of
+    AVERAGE = "average"
+
+
 class Verdict(Word):
     """What is decided about a model after an epoch, or about a run as a whole."""
 

@@ -17,7 +17,7 @@ from cerebro_db.core.errors import (
     OutOfResources,
     WrongState,
 )
-from cerebro_db.core.protocol import Origin, StateRef
+from cerebro_db.core.protocol import ModelReplica, Origin, StateRef
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import Engine, Program
 from cerebro_db.nn.explain import one_line, tail
@@ -137,6 +137,12 @@ class Programs:
         if state.origin is Origin.WEIGHTS:
             assert state.name is not None
             ready.weights = state.name, seed
+
+    def load_average(self, ready: ReadyProgram, replicas: Sequence[ModelReplica]) -> None:
+        """Bring the average of the states of replicas into the program's variables."""
+        ready.forget_state()
+        states = [(_path(replica.state), replica.state.sha256 or "", replica.rows) for replica in replicas]
+        state_file.read_average(ready.program, states)
 
     def require_resident(self, states: Iterable[StateRef]) -> None:
         """Refuse an order that refers to a state which is no longer in memory: the driver can send it whole."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 from weakref import WeakKeyDictionary
@@ -83,22 +85,66 @@ def read(program: Program, path: str, sha256: str, *, adopted: bool = False) -> 
     The file is read and not mapped: mapped memory would count as memory of this process.  If this raises an error, the
     variables of a large program have undefined values.
     """
-    values: dict[int, np.ndarray] = {}
     with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
-            raise CorruptState("the model state is empty")
         hashed = _Hashed(file)
         try:
-            for number, array in _arrays(program, hashed, size, adopted):
-                if small(program):
-                    values[number] = array
-                else:
-                    program.set(number, array)
+            values = _set_or_kept(program, _arrays(program, hashed, adopted))
         except CorruptState:
             hashed.require(sha256)  # the reason for any other damage
             raise
         hashed.require(sha256)
+    _set_kept(program, values)
+
+
+def read_average(program: Program, replicas: Sequence[tuple[str, str, int]]) -> None:
+    """Put the average of several states into the program's variables; of each its path, checksum and weight.
+
+    Memory holds one tensor of each state at a time.  If this raises an error, the variables have undefined values.
+    """
+    with contextlib.ExitStack() as opened:
+        files = [_Hashed(opened.enter_context(open(path, "rb", buffering=0))) for path, _, _ in replicas]
+        weights = [weight for _, _, weight in replicas]
+
+        def averages() -> Iterator[tuple[int, np.ndarray]]:
+            for tensors in zip(*(_arrays(program, file, False) for file in files)):
+                yield tensors[0][0], averaged([array for _, array in tensors], weights)
+
+        def require_checksums() -> None:
+            for file, (_, sha256, _) in zip(files, replicas):
+                file.require(sha256)
+
+        try:
+            values = _set_or_kept(program, averages())
+        except CorruptState:
+            require_checksums()
+            raise
+        require_checksums()
+    _set_kept(program, values)
+
+
+def averaged(arrays: Sequence[np.ndarray], weights: Sequence[int]) -> np.ndarray:
+    """The weighted mean, computed with 64 bits.  Of integers the largest: they count steps, or are seeds."""
+    dtype = arrays[0].dtype
+    if dtype.kind in "biu":
+        return np.asarray(functools.reduce(np.maximum, arrays), dtype)
+    total = np.zeros(arrays[0].shape, "complex128" if dtype.kind == "c" else "float64")
+    for array, weight in zip(arrays, weights):
+        total += array.astype(total.dtype) * weight
+    return np.asarray(total / sum(weights)).astype(dtype)
+
+
+def _set_or_kept(program: Program, arrays: Iterator[tuple[int, np.ndarray]]) -> dict[int, np.ndarray]:
+    """The values for a small program; those for a large one are put into its variables as they come."""
+    values: dict[int, np.ndarray] = {}
+    for number, array in arrays:
+        if small(program):
+            values[number] = array
+        else:
+            program.set(number, array)
+    return values
+
+
+def _set_kept(program: Program, values: dict[int, np.ndarray]) -> None:
     if len(values) == len(program.variables):
         program.set_all(list(values.values()))
     else:
@@ -110,7 +156,9 @@ class _Hashed:
     """A file that is read from its beginning to its end, and hashed meanwhile: each part while the caches have it."""
 
     def __init__(self, file: Any) -> None:
-        self._file = file
+        self._file, self.size = file, os.fstat(file.fileno()).st_size
+        if not self.size:
+            raise CorruptState("the model state is empty")
         self._digest = hashlib.sha256()
 
     def seek(self, start: int) -> None:
@@ -147,18 +195,16 @@ def _parts(whole: memoryview) -> Iterator[memoryview]:
     return (whole[start : start + PART] for start in range(0, len(whole), PART))
 
 
-def _arrays(program: Program, file: _Hashed, size: int, adopted: bool) -> Iterator[tuple[int, np.ndarray]]:
+def _arrays(program: Program, file: _Hashed, adopted: bool) -> Iterator[tuple[int, np.ndarray]]:
     """The place of each variable that gets a value, and the value."""
-    for place, tensor, array in _tensors(program, file, size, adopted):
+    for place, tensor, array in _tensors(program, file, adopted):
         name, dtype, _ = program.variables[place]
         yield place, array if tensor.dtype == dtypes.SAFETENSORS[dtype] else _converted(array, dtype, name)
 
 
-def _tensors(
-    program: Program, file: _Hashed, size: int, adopted: bool
-) -> Iterator[tuple[int, state.Tensor, np.ndarray]]:
+def _tensors(program: Program, file: _Hashed, adopted: bool) -> Iterator[tuple[int, state.Tensor, np.ndarray]]:
     """Each tensor of a state with the place of its variable, and its values."""
-    found = state.read_header(file, size)
+    found = state.read_header(file, file.size)
     tensors = found.tensors[:-1] if not _plain_weights(program) else found.tensors
     places = list(range(len(program.variables)))
     if adopted:

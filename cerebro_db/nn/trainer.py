@@ -16,6 +16,7 @@ import numpy as np
 from cerebro_db.core import metrics
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.protocol import (
+    Average,
     Describe,
     Described,
     Done,
@@ -82,6 +83,7 @@ class Trainer:
             TryEngine: self.try_engine,
             RehearseFusion: self.rehearse_fusion,
             Train: self.train,
+            Average: self.average,
             Evaluate: self.evaluate,
             MergeMetrics: self.merge_metrics,
             Predict: self.predict,
@@ -201,6 +203,12 @@ class Trainer:
                 results.append(TrainedGroup(error=Failure.of(as_error(error))))
             index += len(group.members)
         return Trained(results, resident=sorted(programs.resident))
+
+    def average(self, order: Average) -> Trained:
+        self._visits += 1
+        token = f"{os.getpid()}.{self._visits}"
+        member, seconds = training.average(self._programs, order, self._with_outputs(order.handle), token)
+        return Trained([TrainedGroup([member], seconds)], resident=sorted(self._programs.resident))
 
     def evaluate(self, order: Evaluate) -> Evaluated:
         """The models one after the other; the error of a model is its own result."""

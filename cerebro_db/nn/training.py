@@ -11,7 +11,7 @@ import numpy as np
 
 from cerebro_db.core import metrics
 from cerebro_db.core.errors import CerebroError, InvalidArgument
-from cerebro_db.core.protocol import Group, Member, TrainedMember
+from cerebro_db.core.protocol import Average, Group, Member, TrainedMember
 from cerebro_db.nn import metric_states, state_file
 from cerebro_db.nn.clocks import Clock, Pace
 from cerebro_db.nn.engines.base import Program
@@ -88,6 +88,28 @@ def train(
     clock.lap("save")
     ready.token, ready.sha256 = token, trained[-1].state.sha256
     return trained, clock.laps
+
+
+def average(programs: Programs, order: Average, dataset: Dataset, token: str) -> tuple[TrainedMember, dict[str, float]]:
+    """Average the states of replicas and write the average; also the seconds by stage.
+
+    The average stays in memory under the token.
+    """
+    if order.out is None:
+        raise InvalidArgument("the order names no file for the averaged state")
+    clock = Clock()
+    ready = programs.ready(order.configuration, dataset.layout)
+    clock.lap("build")
+    programs.load_average(ready, order.replicas)
+    clock.lap("load")
+    with programs.configuration_errors():
+        counted = metric_states.merged([replica.metric_states for replica in order.replicas])
+        values = ready.program.metric_values(counted)
+    state = state_file.write(ready.program, order.out, 0, token)
+    clock.lap("save")
+    ready.token, ready.sha256 = token, state.sha256
+    loss = metrics.loss(counted.means)
+    return TrainedMember(0, 0, loss, values, counted, math.isfinite(loss), state), clock.laps
 
 
 def load_members(programs: Programs, ready: ReadyProgram, members: Sequence[Member]) -> list[Any]:

@@ -71,7 +71,10 @@ WITH ending AS (
            LEAST(COALESCE(sum(COALESCE(hop, LEAST(run_epochs, epoch)::numeric * COALESCE(visits, run_segments)))
                               FILTER (WHERE kind = 'model'), 0), 1e18)::bigint AS hops_total,
            sum(COALESCE(visits, run_segments)) FILTER (WHERE kind = 'model') AS planned_visits,
-           LEAST(count(*) FILTER (WHERE kind = 'model'), max(run_segments)) AS parallel,
+           -- An epoch with more hops than segments is one of replicas and their average: they train on all segments.
+           CASE WHEN max(visits) > max(run_segments) THEN max(run_segments)
+                ELSE LEAST(count(*) FILTER (WHERE kind = 'model'), max(run_segments))
+           END AS parallel,
            count(*) FILTER (WHERE kind = 'visit') AS hops_done,
            COALESCE(sum(rows_done) FILTER (WHERE kind = 'visit' AND at < start), 0) AS rows_before,
            min(at) FILTER (WHERE kind = 'visit' AND at >= start) AS began,

@@ -17,8 +17,8 @@ SELECT u.run, pg_get_userbyid(u.owner) AS owner, u.segment, u.activity, u.mst_ke
                t.worker_pid, t.trainer_pid, t.model,
                max(t.mst_key) OVER (PARTITION BY t.run, t.owner, t.model) AS mst_key,
                max(t.engine) OVER (PARTITION BY t.run, t.owner, t.model) AS engine
-          FROM (SELECT h.run, h.owner, h.model, 'train' AS activity, h.segment, h.epoch, h.hop, NULL AS dataset,
-                       NULL::integer AS part, h.started_at, h.finished_at, h.rows, h.loss, h.metric,
+          FROM (SELECT h.run, h.owner, h.model, CASE h.kind WHEN 'average' THEN h.kind ELSE 'train' END AS activity,
+                       h.segment, h.epoch, h.hop, NULL AS dataset, NULL::integer AS part, h.started_at, h.finished_at, h.rows, h.loss, h.metric,
                        h.seconds AS stages, h.worker_pid, h.trainer_pid, NULL::integer AS mst_key, NULL AS engine
                   FROM cerebro.hop h
                  UNION ALL
@@ -47,7 +47,8 @@ COMMENT ON VIEW cerebro.hop_timeline IS
 COMMENT ON COLUMN cerebro.hop_timeline.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.hop_timeline.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.hop_timeline.segment IS 'Segment of the run, from 0.';
-COMMENT ON COLUMN cerebro.hop_timeline.activity IS 'train (a visit) or evaluate.';
+COMMENT ON COLUMN cerebro.hop_timeline.activity IS
+'train (a visit), evaluate, or average (of the states of a model''s replicas, in runs of madlib_keras_fit).';
 COMMENT ON COLUMN cerebro.hop_timeline.mst_key IS 'Configuration: key of its row in the model selection table.';
 COMMENT ON COLUMN cerebro.hop_timeline.epoch IS 'Epoch of the model, from 1.';
 COMMENT ON COLUMN cerebro.hop_timeline.hop IS 'Number of the visit within the model, from 1; NULL for evaluations.';

@@ -160,7 +160,7 @@ BEGIN
           JOIN pg_class c ON c.relowner = r.owner AND c.relkind IN ('r', 'p')
           JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
          WHERE r.run = forgotten AND pg_get_userbyid(r.owner) = whose AND r.storage ~ '^run_[0-9a-f]{12}$'
-           AND c.relname ~ ('^' || r.storage || '_[0-9]+_([01]|best)$')
+           AND c.relname ~ ('^' || r.storage || '_[0-9]+_([01]|best|replica_[0-9]+)$')
     LOOP
         EXECUTE format('DROP TABLE cerebro_state.%I', state_table);
     END LOOP;

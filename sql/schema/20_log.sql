@@ -48,6 +48,7 @@ CREATE TABLE cerebro.hop (
     owner          regrole          NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model          integer          NOT NULL,
     hop            integer          NOT NULL,
+    kind           text             NOT NULL DEFAULT 'train',
     epoch          integer          NOT NULL,
     segment        integer          NOT NULL,
     started_at     timestamptz      NOT NULL,
@@ -67,11 +68,12 @@ CREATE TABLE cerebro.hop (
     weights_bytes  bigint           NOT NULL,
     seconds        jsonb            NOT NULL,
     CHECK (hop > 0),
+    CONSTRAINT kind_is_known CHECK (kind IN ('train', 'train replica', 'average')),
     PRIMARY KEY (run, owner, model, hop)
 );
 COMMENT ON TABLE cerebro.hop IS
 'Every committed visit of a model to a segment, with its results, its durations and a checksum of the state that it'
-' left.';
+' left. If replicas of a model train at the same time, also the averages of their states.';
 
 CREATE TABLE cerebro.evaluation (
     run         bigint           NOT NULL,

@@ -203,6 +203,7 @@ def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
         *runs,
         "runs.automl",
         "runs.automl_tables",
+        "runs.averaging",
         "runs.madlib",
         "runs.single",
         "runs.training_rows",

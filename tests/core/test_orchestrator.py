@@ -76,24 +76,24 @@ def test_whatever_happens_the_models_are_the_same(share):
 
 
 class ForgetsEvaluations(Schedule):
-    def restore(self, model, hops, evaluated=(), decided=()):
+    def restore(self, model, hops, evaluated=(), decided=(), replicas=()):
         super().restore(model, hops, (), decided)
 
 
 class ForgetsAHop(Schedule):
-    def restore(self, model, hops, evaluated=(), decided=()):
+    def restore(self, model, hops, evaluated=(), decided=(), replicas=()):
         super().restore(model, max(0, hops - 1), evaluated, decided)
 
 
 class SkipsAHop(Schedule):
-    def restore(self, model, hops, evaluated=(), decided=()):
+    def restore(self, model, hops, evaluated=(), decided=(), replicas=()):
         super().restore(model, min(hops + (hops > 3), self.hops_of(model)), evaluated, decided)
 
 
 class ForgetsDecisions(Schedule):
     """It asks again, and a model that was stopped trains again."""
 
-    def restore(self, model, hops, evaluated=(), decided=()):
+    def restore(self, model, hops, evaluated=(), decided=(), replicas=()):
         super().restore(model, hops, evaluated)
 
 

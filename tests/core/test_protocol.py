@@ -52,6 +52,10 @@ def states(draw: Any) -> StateRef:
 
 
 COUNTS = st.integers(1, 1000)
+WHOLE_STATES = st.builds(StateRef.full, st.text(), st.text())
+REPLICAS = st.builds(
+    protocol.ModelReplica, WHOLE_STATES, COUNTS, st.builds(protocol.MetricStates, st.just({"loss": [1.0, 2.0]}))
+)
 OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all values of their types
     StateRef: states(),
     TrainerSettings: st.builds(
@@ -69,6 +73,15 @@ OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all val
         number=INTEGERS,
         trials=st.lists(DOCUMENTS, max_size=3),
         count=st.integers(0, protocol.MOST_SUGGESTIONS),
+    ),
+    protocol.ModelReplica: REPLICAS,
+    protocol.Average: st.builds(
+        protocol.Average,
+        DOCUMENTS,
+        st.text(),
+        st.lists(REPLICAS, min_size=1, max_size=3),
+        COUNTS,
+        out=st.none() | st.text(),
     ),
     protocol.CollectResult: st.builds(protocol.CollectResult, st.none() | st.floats(0, 1e9)),
 }
@@ -320,9 +333,10 @@ def test_every_path_and_source_is_the_segments() -> None:
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]
         if field.metadata.get("by_segment")
     }
-    computations = ("Describe", "TryEngine", "RehearseFusion", "Train", "Evaluate", "MergeMetrics")
+    computations = ("Describe", "TryEngine", "RehearseFusion", "Train", "Average", "Evaluate", "MergeMetrics")
     assert named == {
-        "LoadRows.files", "Rest.folders", "StateRef.path", "Member.out", *(f"{name}.functions" for name in computations)
+        "LoadRows.files", "Rest.folders", "StateRef.path", "Member.out", "Average.out",
+        *(f"{name}.functions" for name in computations)
     }  # fmt: skip
 
 

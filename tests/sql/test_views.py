@@ -19,6 +19,7 @@ from tests.conftest import connect
 WORDS: dict[tuple[str, str], type[Enum]] = {
     ("event", "event_is_known"): events.Event,
     ("model", "initial_is_known"): events.Initial,
+    ("hop", "kind_is_known"): events.HopKind,
     ("evaluation", "dataset_is_known"): events.DataSetName,
     ("decision", "decision_is_known"): events.Verdict,
     ("request", "action_is_known"): events.Action,
@@ -139,6 +140,9 @@ def test_the_log_takes_no_other_words(log: Log) -> None:
         "INSERT INTO cerebro.event (run, event) VALUES (1, 'begun')",
         "INSERT INTO cerebro.model (run, model, mst_key, seed, initial) VALUES (1, 2, 100, 1, 'zero')",
         "INSERT INTO cerebro.decision (run, model, epoch, decision, policy) VALUES (1, 1, 1, 'pause', 'p')",
+        "INSERT INTO cerebro.hop (run, model, hop, kind, epoch, segment, started_at, trainer_pid, rows, steps, loss,"
+        " metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
+        " VALUES (1, 1, 9, 'visit', 1, 0, now(), 1, 1, 1, 1, '{}', 1, '', 0, 0, '{}')",
         "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, started_at, rows, loss, metrics,"
         " seconds) VALUES (1, 1, 1, 'test', 0, 0, now(), 1, 1, '{}', '{}')",
     ):

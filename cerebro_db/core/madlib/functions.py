@@ -105,8 +105,9 @@ HOPPING = (
 )
 PREDICTED = "As in MADlib. A regression model writes a column estimated_<name> for each dependent variable."
 ONE_MODEL = (
-    "As in MADlib, and the model may have several inputs and outputs. Where the packed table has several segments, the"
-    " model visits one after the other. MADlib trains a copy on every segment and averages the weights."
+    "As in MADlib, and the model may have several inputs and outputs. In each iteration a replica of the model trains"
+    " on every segment at the same time. Then the weights are averaged, weighted by the rows, with the optimizer's"
+    " state."
 )
 OWN_MODEL = (
     "As in MADlib, which fails for a pred_type that is a number. dependent_count is taken from the architecture."

@@ -103,7 +103,7 @@ HELP = {
         "SELECT madlib.delete_keras_model('model_arch_library', 1);",
     ),
     "madlib_keras_fit": Help(
-        "trains one model on a packed table.",
+        "trains one model on a packed table: a replica on each segment, and averages their weights in every iteration.",
         {
             "source_table": "packed table to train on",
             "model": "name of a new table",

@@ -34,7 +34,9 @@ from .parts import (
     CustomFunction,
     Group,
     Member,
+    ModelReplica,
     ModelState,
+    Origin,
     PredictionInput,
     StateRef,
     TrainerSettings,
@@ -192,6 +194,27 @@ class Train(Computation[Trained], route=Route.THROUGH):
     def members(self) -> list[Member]:
         """Of all groups; the index of a member here is the index of its outgoing state."""
         return [member for group in self.groups for member in group.members]
+
+
+@dataclass(frozen=True)
+class Average(Computation[Trained], route=Route.THROUGH):
+    """Average the states of replicas of a model, weighted by their rows, and leave the result in a file.
+
+    The answer has one member, which has trained on no rows.  Its loss and metrics are those of all replicas.
+    """
+
+    configuration: Json  # architecture, compile and fit parameters
+    handle: str  # names rows like those that the replicas have trained on
+    replicas: list[ModelReplica]  # the replicas, in the order in which their states are added up
+    state_bytes: int = 0  # expected size of the state
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+    out: Optional[str] = by_segment()  # path of the file for the averaged state
+
+    def __post_init__(self) -> None:
+        require(bool(self.replicas), "there are no replicas to average")
+        full = all(replica.state.origin is Origin.FULL for replica in self.replicas)
+        require(full, "only whole states can be averaged")
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,18 @@ class ModelState:
 
 
 @dataclass(frozen=True)
+class ModelReplica:
+    """A replica of a model, which has trained on some of the rows; its state goes into the average."""
+
+    state: StateRef  # the state of the replica
+    rows: int  # rows that it has trained on: its weight in the average
+    metric_states: MetricStates  # what its metrics have counted
+
+    def __post_init__(self) -> None:
+        require(self.rows > 0, f"a replica cannot weigh {self.rows} rows in an average")
+
+
+@dataclass(frozen=True)
 class PredictionInput:
     """A column of rows to predict, in the form in which PostgreSQL holds arrays (nn/rows/arrays.py)."""
 

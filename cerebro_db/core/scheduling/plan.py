@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
+from typing import ClassVar, Union
 
+from ..events import HopKind
 from .ring import visit_order
 
 MOST_HOPS = 2**31 - 1  # of one model
@@ -21,16 +22,52 @@ class ModelPlan:
     # Models of one series may train, or be evaluated, one after the other in one order; None: one order per unit.
     series: str | None = None
     refused: str | None = None  # why it cannot train at all
+    # Replicas of it train in all visits of an epoch but the last, at the same time; the last one averages their states.
+    averages: bool = False
 
 
 @dataclass(frozen=True)
 class Train:
     """A visit: one model trains one pass over one segment's rows. It is the model's ``hop``-th, counted from 1."""
 
+    kind: ClassVar[HopKind] = HopKind.TRAIN
+
     model: int
     hop: int
     epoch: int
     segment: int
+
+    @property
+    def start(self) -> int:
+        """The hop that left the state from which this one starts; 0: the initial state."""
+        return self.hop - 1
+
+
+@dataclass(frozen=True)
+class TrainReplica(Train):
+    """A visit of a replica of a model; all replicas start from the state after the model's last epoch."""
+
+    kind: ClassVar[HopKind] = HopKind.TRAIN_REPLICA
+
+    replica: int  # number of the replica, from 1
+
+    @property
+    def start(self) -> int:
+        return self.hop - self.replica
+
+
+@dataclass(frozen=True)
+class Average(Train):
+    """The last hop of an epoch that replicas have trained: the average of their states becomes the model's state."""
+
+    kind: ClassVar[HopKind] = HopKind.AVERAGE
+
+    replicas: int  # how many
+
+    @property
+    def averaged(self) -> range:
+        """The hops that left the states of the replicas."""
+        return range(self.hop - self.replicas, self.hop)
 
 
 @dataclass(frozen=True)
@@ -80,8 +117,11 @@ class Plan:
 
     def require_visits(self, one: ModelPlan) -> None:
         if one.visits is None:
+            if one.averages:
+                raise ValueError(f"model {one.model} averages, so its plan must say on which segment")
             return
-        if not one.visits or len(set(one.visits)) < len(one.visits):
+        trains = one.visits[:-1] if one.averages else one.visits
+        if not trains or len(set(trains)) < len(trains):
             raise ValueError(
                 f"model {one.model} must visit one segment or more, each once; its visits are {one.visits}"
             )
@@ -90,6 +130,8 @@ class Plan:
 
     def order_of(self, one: ModelPlan) -> list[int]:
         """The segments of a model in the order in which it visits them, every epoch."""
+        if one.averages and one.visits is not None:
+            return list(one.visits)
         order = visit_order(self.seed, one.position, self.segments)
         return order if one.visits is None else [segment for segment in order if segment in one.visits]
 

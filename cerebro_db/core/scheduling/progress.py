@@ -8,7 +8,7 @@ from enum import Enum
 
 from ..events import Verdict
 from ..search.policy import Decision
-from .plan import ModelPlan, Unit
+from .plan import Average, ModelPlan, Train, TrainReplica, Unit
 from .replay import point
 
 
@@ -43,6 +43,7 @@ class Progress:
     order: list[int]  # its segments, in the order of its visits
     total: int  # hops in all epochs
     hops: int = 0
+    replicas: set[int] = field(default_factory=set)  # of these hops, those of replicas whose average is not committed
     epochs: int = 0  # trained and evaluated
     status: Status = Status.ACTIVE
     reason: str | None = None
@@ -57,6 +58,28 @@ class Progress:
     def at_epoch_end(self) -> bool:
         """Whether it has trained no part of its next epoch."""
         return self.hops % len(self.order) == 0
+
+    @property
+    def own_hop(self) -> int:
+        """The hop that left the model's state; states of replicas are not the model's."""
+        return self.hops - len(self.replicas)
+
+    def replicas_to_train(self) -> list[Train]:
+        """Of a model that averages, the visits of replicas that the epoch still needs, at last the average alone."""
+        *segments, averaging = self.order
+        model, epoch = self.plan.model, self.hops // len(self.order)
+        first = epoch * len(self.order) + 1
+        replicas = [TrainReplica(model, first + n, epoch + 1, segment, n + 1) for n, segment in enumerate(segments)]
+        missing: list[Train] = [replica for replica in replicas if replica.hop not in self.replicas]
+        return missing or [Average(model, first + len(replicas), epoch + 1, averaging, len(replicas))]
+
+    def has_hopped(self, hop: Train) -> None:
+        """A hop is committed."""
+        self.hops += 1
+        if isinstance(hop, TrainReplica):
+            self.replicas.add(hop.hop)
+        elif isinstance(hop, Average):
+            self.replicas.clear()
 
     def require_fits(self, hops: int, decisions: Sequence[Decision], models: Container[int | None]) -> None:
         """Refuse decisions on record that no schedule would have left there, if the model has so many hops."""

@@ -8,7 +8,8 @@ These rules hold at any moment:
 
 * A segment works on one unit at a time, or on several units of one order: visits that are fused, or visits or
   evaluations one after the other.
-* A model trains on one segment at a time, because its state is in one place.
+* A model trains on one segment at a time, because its state is in one place. Only if its plan says that it averages,
+  replicas of it train on all its segments at the same time, and the hop after them averages their states.
 * The next epoch of a model begins only when the evaluations of its last epoch are done, because they read the state
   that training would replace.
 * If the run has a policy that decides, the next epoch also waits for the decision about the last epoch.
@@ -71,12 +72,13 @@ class Schedule:
         hops: int,
         evaluated: Iterable[tuple[int, str, int]] = (),
         decided: Iterable[Decision] = (),
+        replicas: Iterable[int] = (),
     ) -> None:
         """Take a model up where its log ends.
 
-        ``hops``: how many are committed. ``evaluated``: the (epoch, dataset, part) on record. ``decided``: the
-        decisions on record about this model, in their order, which are not asked for again. The plan must have the
-        models that they added.
+        ``hops``: how many are committed; ``replicas``: those of them that the next average needs. ``evaluated``: the
+        (epoch, dataset, part) on record. ``decided``: the decisions on record about this model, in their order, which
+        are not asked for again. The plan must have the models that they added.
         """
         mine = self.progress[model]
         if not 0 <= hops <= mine.total:
@@ -87,7 +89,7 @@ class Schedule:
         mine.require_fits(hops, on_record, self.progress)
         self._withdraw(model)
         self.hops += hops - mine.hops
-        mine.hops = hops
+        mine.hops, mine.replicas = hops, set(replicas)
         for decision in on_record:
             self._decided(decision)
         self._hopped(model, set(evaluated))
@@ -132,6 +134,11 @@ class Schedule:
         mine = self.progress[model]
         epoch, step = divmod(mine.hops, len(mine.order))
         return Train(model, mine.hops + 1, epoch + 1, mine.order[step])
+
+    def next_hops(self, model: int) -> list[Train]:
+        """The next visit; or, of a model that averages, everything that can be done before the next average."""
+        mine = self.progress[model]
+        return mine.replicas_to_train() if mine.plan.averages else [self.next_visit(model)]
 
     def remaining(self, model: int) -> float:
         """The estimated seconds of training that a model still needs."""
@@ -207,7 +214,7 @@ class Schedule:
         mine = self._release(unit)
         mine.tries.pop(unit, None)
         if isinstance(unit, Train):
-            mine.hops += 1
+            mine.has_hopped(unit)
             mine.visits.add(seconds)
             self._visits.add(seconds)
             self._hopped(unit.model)
@@ -234,7 +241,7 @@ class Schedule:
         """A model awaits a decision at the end of its epoch: at once, if it has not begun the next one."""
         mine = self.progress[model]
         self._asked.add(model)
-        if mine.at_epoch_end and not mine.under_way and mine.waiting == {self.next_visit(model)}:
+        if mine.at_epoch_end and not mine.under_way and mine.waiting == set(self.next_hops(model)):
             self._take_back(model)
             self._go_on(model)
 
@@ -364,7 +371,9 @@ class Schedule:
         elif self._replay.holds(model, mine.hops):
             self._held.add(model)
         else:
-            self._offer(self.next_visit(model))
+            for hop in self.next_hops(model):
+                if hop not in mine.under_way:
+                    self._offer(hop)
 
     def _let_go(self) -> None:
         """Models that need not be held any more go on."""
@@ -404,7 +413,7 @@ class Schedule:
         """Only the state after the last hop of a model can be copied."""
         if parent not in self.progress:
             raise ValueError(f"model {parent} cannot be copied: the run has no such model")
-        hops = self.progress[parent].hops
+        hops = self.progress[parent].own_hop
         if recorded not in (None, hops):
             raise ValueError(f"model {parent} cannot be copied after hop {recorded}: it has {hops} hops")
         return hops

@@ -23,7 +23,7 @@ from ..platform.base import Platform
 from ..sessions.session import Session, Statement
 from . import engine_choice, state_tables
 from .log import RunLog
-from .run import Model, Run
+from .run import Model, Run, averaging_visits
 
 NOTHING: dict[str, Any] = {"architecture": {}, "compile": {}, "fit": {}}  # the definition of a refused configuration
 
@@ -184,6 +184,8 @@ def _as_json(text: str) -> str:
 def _start(run: Run, log: RunLog, new: NewModel, model: Model) -> None:
     """What the model starts from."""
     model.visits = None if new.visits is None else list(new.visits)
+    if run.averages:
+        model.visits = averaging_visits(run.segments) if model.visits is None else [*model.visits, model.visits[0]]
     model.dist_key, model.parent = run.dist_keys[0], new.parent
     model.seed = derived_seed(run.seed, "model", model.number)
     if new.parent is None or new.parent_hop is None or model.refused is not None:

@@ -68,9 +68,7 @@ class Driver:
         self.log = RunLog.of(recorder, run.id)
         self.units = Units(run, self.log, team, keep_two=keep_two)
         self.units.evaluated = self.log.counted_by_part()
-        self.units.rows_done = self.done_before = sum(
-            run.rows_of(model) * model.hops // len(run.segments_of(model)) for model in run.models.values()
-        )
+        self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
         self.beat_at = 0.0
         self.told_tenth = -1
         self.started = self.told_at = time.monotonic()
@@ -246,7 +244,7 @@ class Driver:
         if hop is None:
             return None
         rows, loss, metrics, state_bytes, sha256, counted = hop
-        if self.run.models[unit.model].hops < unit.hop:
+        if not self.run.models[unit.model].has_hop(unit.hop):
             self.units.committed(worker, unit, rows, state_bytes, sha256, counted)
         return Outcome(unit, seconds, None, False, rows, loss, metrics)
 

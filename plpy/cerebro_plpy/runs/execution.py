@@ -84,7 +84,9 @@ def require_success(run: Run, schedule: Schedule) -> None:
 
 def free_old_states(recorder: Session, run: Run) -> None:
     """Keep only the last state of each model of a finished run; the run may be extended."""
-    old = [state_tables.table_of(run, model, model.hops - 1) for model in run.models.values() if model.hops > 1]
+    # A model that was stopped between its replicas' visits and their average may go on.
+    models = [model for model in run.models.values() if not model.replicas]
+    old = [table for model in models for table in state_tables.superseded(run, model, model.hops)]
     for start in range(0, len(old), 50):
         recorder.run(state_tables.emptied_sql(old[start : start + 50]))
 

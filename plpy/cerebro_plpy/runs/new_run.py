@@ -19,6 +19,7 @@ from . import initial_states
 from .log import RunLog
 from .options import MODULE
 from .request import Request
+from .run import AVERAGING, averaging_visits
 
 
 def put_on_record(db: Database, recorder: Session, request: Request) -> int:
@@ -27,6 +28,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
         visibility.require_committed(recorder, filter(None, (request.source, request.validation)), MODULE)
     starts = initial_states.of_request(db, request)
     layout, seed = request.source.layout, request.options["seed"]
+    segments = len(layout["partitions"])
     recorder.run("BEGIN")  # with the initial states: a run on record can be resumed
     log = RunLog.create(
         recorder,
@@ -41,7 +43,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
             "epochs": request.epochs,
             "evaluate_every": request.evaluate_every,
             "seed": seed,
-            "segments": len(layout["partitions"]),
+            "segments": segments,
             "dist_keys": [partition["key"] for partition in layout["partitions"]],
             "configurations": len(request.rows),
             "rows_per_epoch": sum(partition["rows"] for partition in layout["partitions"]),
@@ -73,7 +75,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
             {
                 "model": place + 1,
                 "mst_key": row["mst_key"],
-                "visits": None,
+                "visits": averaging_visits(segments) if request.options.get(AVERAGING) else None,
                 "seed": derived_seed(seed, "configuration", place),
                 "initial": starts[row["mst_key"]].initial.value if row["mst_key"] in starts else Initial.RANDOM.value,
                 "initial_sha256": starts[row["mst_key"]].sha256 if row["mst_key"] in starts else None,

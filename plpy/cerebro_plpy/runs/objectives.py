@@ -56,7 +56,7 @@ class Objectives:
         if not self.wanted or self.objective.dataset:
             return []
         self._add(visit.model, visit.epoch, visit.hop, trained.rows, trained.loss, trained.metrics)
-        if visit.hop % len(self.run.segments_of(self.run.models[visit.model])):
+        if visit.hop % self.run.hops_per_epoch(self.run.models[visit.model]):
             return []
         return self._completed(visit, dist_key)
 

@@ -22,6 +22,7 @@ from ..platform import machine
 from ..segment import installation, nursery
 from .log import RunLog
 from .place import IN_SESSION, in_own_session
+from .run import AVERAGING
 
 
 def choose_options(
@@ -121,5 +122,11 @@ def replayed(db: Database, run_id: int) -> dict[str, Any]:
         raise UndefinedObject(
             f"{MODULE} error: there is no run {run_id} of yours to replay.",
             hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
+        )
+    if recorded.get(AVERAGING):
+        raise Unsupported(
+            f"{MODULE} error: run {run_id} was made by madlib_keras_fit, which averages weights, so a fit cannot"
+            " replay it.",
+            hint="Call madlib_keras_fit again. On a table with one segment it averages nothing.",
         )
     return options.replayable(recorded)

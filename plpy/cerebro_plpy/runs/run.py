@@ -17,8 +17,9 @@ MOST_FUSED = 16  # models in one pass over the rows
 # Short visits of models with small states share an order to the trainer and a transaction: each costs milliseconds.
 SERIES_SECONDS, SMALL_STATE = 0.25, 1 << 20
 DEFAULT_BATCH = 32  # Keras'
-# Among the options on record, set for MADlib's functions: models are evaluated on the training table, too.
-EVALUATE_TRAINING = "evaluate_training"
+# Among the options on record, set for MADlib's functions: models are evaluated on the training table, too; and in every
+# epoch a replica of the model trains on each segment, and the states of the replicas are averaged.
+EVALUATE_TRAINING, AVERAGING = "evaluate_training", "averaging"
 
 Figures = dict[str, dict[str, float]]  # an engine trial: engine -> seconds to build, to compile and to train a batch
 
@@ -42,6 +43,17 @@ class Left:
 
 
 @dataclass
+class Replica:
+    """A replica of a model after its visit, until the average of all replicas is committed."""
+
+    rows: int  # trained on
+    sha256: str | None  # of its state
+    dist_key: int  # of the segment where its state was written
+    metric_states: MetricStates | None
+    left: Left | None = None  # the file of its state
+
+
+@dataclass
 class Model:
     """What trains: a configuration of the run, and how far it is."""
 
@@ -55,7 +67,7 @@ class Model:
     seed: int
     initial: Initial
     sha256: str | None  # of its last state; before the first hop, of the whole state it starts from
-    visits: list[int] | None = None  # its segments; None: all
+    visits: list[int] | None = None  # the segments of an epoch's hops; None: each segment of the run once
     parent: int | None = None  # the model whose state it starts from
     adopts: bool = False  # it starts from the state of another configuration
     chosen: dict[str, Any] | None = None  # of a configuration that was added: the point of the search space
@@ -68,6 +80,7 @@ class Model:
     built: bool = False  # whether a trainer has built it and found that it fits the data
     dist_key: int = 0  # of the segment where its state was written
     left: Left | None = None  # the file of its state
+    replicas: dict[int, Replica] = field(default_factory=dict)  # by hop; of the epoch under way, if the run averages
     engine: str = ""  # chosen when it is built at the latest
     trial: dict[str, Any] = field(default_factory=dict)  # the earlier trial that its engine was chosen by
     earlier: EarlierTrial | None = None  # trials of some engines only; weighed when the run is built
@@ -77,6 +90,13 @@ class Model:
     @property
     def batch_size(self) -> int:
         return self.definition["fit"].get("batch_size") or DEFAULT_BATCH
+
+    def after(self, hop: int) -> Model | Replica:
+        """What is known of the state after a hop: after that of a replica, or the last of the model's own."""
+        return self.replicas.get(hop, self)
+
+    def has_hop(self, hop: int) -> bool:
+        return hop <= self.hops or hop in self.replicas
 
 
 @dataclass
@@ -101,6 +121,10 @@ class Run:
     @property
     def segments(self) -> int:
         return len(self.dist_keys)
+
+    @property
+    def averages(self) -> bool:
+        return bool(self.options.get(AVERAGING))
 
     def data(self, dataset: str) -> DataSet:
         if dataset == DataSetName.TRAINING:
@@ -142,9 +166,10 @@ class Run:
             model.number,
             model.place if model.position is None else model.position,
             None if model.visits is None else tuple(model.visits),
-            model.group,
-            model.engine if 0 < model.state_bytes <= SMALL_STATE else None,
+            None if self.averages else model.group,
+            model.engine if 0 < model.state_bytes <= SMALL_STATE and not self.averages else None,
             model.refused,
+            self.averages,
         )
 
     def configuration_of(self, model: Model) -> dict[str, Any]:
@@ -152,10 +177,25 @@ class Run:
         return {"mst_key": model.mst_key, **model.definition, "chosen": model.chosen}
 
     def hops_of(self, model: Model) -> int:
-        return self.epochs * len(self.segments_of(model))
+        return self.epochs * self.hops_per_epoch(model)
+
+    def hops_per_epoch(self, model: Model) -> int:
+        return self.segments if model.visits is None else len(model.visits)
 
     def segments_of(self, model: Model) -> list[int]:
-        return list(range(self.segments)) if model.visits is None else model.visits
+        """The segments on which an epoch of a model trains."""
+        if model.visits is None:
+            return list(range(self.segments))
+        return model.visits[:-1] if self.averages else model.visits
+
+    def is_replica(self, model: Model, hop: int) -> bool:
+        """Whether a hop leaves the state of a replica, which goes into an average."""
+        return self.averages and hop % self.hops_per_epoch(model) > 0
+
+    def rows_done(self, model: Model) -> int:
+        """How many rows the committed hops of a model have trained on."""
+        replicas = sum(replica.rows for replica in model.replicas.values())
+        return self.rows_of(model) * model.hops // self.hops_per_epoch(model) + replicas
 
     def rows_of(self, model: Model) -> int:
         """How many rows one epoch of a model trains on."""
@@ -170,6 +210,11 @@ class Run:
 
     def shuffle_seed(self, model: Model, hop: int) -> int:
         return derived_seed(self.seed, "rows", model.number - 1, hop)
+
+
+def averaging_visits(segments: int) -> list[int]:
+    """The segments of the hops of an epoch that ends with an average: each once, and the one that averages."""
+    return [*range(segments), 0]
 
 
 def require_countable(epochs: int, segments: int) -> None:

@@ -74,7 +74,8 @@ class Search:
                 schedule.recall(decision)
         for number, model in self.run.models.items():
             mine = [decision for decision in decisions if decision.model == number]
-            schedule.restore(number, model.hops, evaluated.get(number, ()), mine)
+            hops = model.hops + len(model.replicas)
+            schedule.restore(number, hops, evaluated.get(number, ()), mine, model.replicas)
         for number, reason in self.log.failed().items():
             schedule.give_up(number, reason)
         return schedule

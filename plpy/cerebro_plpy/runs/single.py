@@ -25,7 +25,7 @@ from .new_run import put_on_record
 from .options import choose_options
 from .place import IN_SESSION
 from .request import Request, read_architecture, read_rows, require_epochs, require_room, say_tensorboard
-from .run import EVALUATE_TRAINING
+from .run import AVERAGING, EVALUATE_TRAINING, require_countable
 
 FIT = "madlib_keras_fit"
 KEY = 1  # mst_key of the only configuration
@@ -86,6 +86,8 @@ def madlib_keras_fit(
     if warm_start:
         architecture.weights = b"".join(_weights(db, output))
     keys = [partition["key"] for partition in source.layout["partitions"]]
+    averaging = {AVERAGING: True} if len(keys) > 1 else {}
+    require_countable(num_iterations, len(keys) + len(averaging))  # with the hops that average
     chosen = choose_options(db, None, keys, bool(use_gpus), tables=(source, validation))
     require_room(db, source, chosen)
     assert model_id is not None
@@ -102,7 +104,7 @@ def madlib_keras_fit(
         warm_start=False,  # the weights stand for it
         name=name,
         description=description,
-        options={**chosen, "warm_start": False, EVALUATE_TRAINING: True},
+        options={**chosen, "warm_start": False, EVALUATE_TRAINING: True, **averaging},
     )
     with recorder.opened(db, own=chosen[IN_SESSION]) as session:
         run = carry_out(db, session, put_on_record(db, session, request))
@@ -139,14 +141,21 @@ def _weights(db: Database, name: Name) -> Any:
 
 
 def _make_over(db: Database, name: Name) -> None:
-    """The run's model table, info and summary become MADlib's model table and summary."""
+    """The run's model table, info and summary become MADlib's model table and summary.
+
+    They have the model that was asked for.  The run keeps those that people have added meanwhile.
+    """
     info, summary, old = name.suffixed("_info"), name.suffixed("_summary"), name.suffixed("_run")
     relations.require_free(db, old, FIT)
+    for table in (name, name.suffixed("_weights")):
+        if relations.find(db, table) is not None:
+            db.execute(f"DELETE FROM {table.sql} WHERE mst_key <> {KEY}")
     labels = [column for column in relations.columns(db, _found(db, summary)) if column.endswith("_class_values")]
     also = "".join(f", s.{quote(column)}" for column in labels)
     db.execute(f"ALTER TABLE {summary.sql} RENAME TO {quote(old.table)}")
     db.execute(
         f"CREATE TABLE {summary.sql} AS SELECT {SUMMARY}{also}, s.run, s.seed, s.layout FROM {old.sql} s, {info.sql} i"
+        f" WHERE i.mst_key = {KEY}"
         f" {platform.of(db).distributed_by('source_table')}"
     )
     db.execute(f"DROP TABLE {old.sql}, {info.sql}")

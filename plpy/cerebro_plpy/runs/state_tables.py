@@ -2,7 +2,8 @@
 
 A model has two tables.  Its states are written to one of them while the other holds the last committed state.  TRUNCATE
 frees old states: unlike DELETE it works while the waiting caller's SELECT keeps its snapshot.  A model whose best state
-is kept has a third table, into which that state is copied.
+is kept has a third table, into which that state is copied.  If replicas of a model train at the same time, each of them
+has a table of its own, and the model's tables have the averages.
 """
 
 from __future__ import annotations
@@ -44,19 +45,54 @@ def table_of_state(storage: str, model: int, hop: int, which: str) -> Name:
     return best_table_name(storage, model) if which == BEST else table_name(storage, model, hop)
 
 
+def replica_table_name(storage: str, model: int, replica: int) -> Name:
+    """The table that stores the states of a replica of a model; replicas are numbered from 1."""
+    return Name(STATE_SCHEMA, f"{storage}_{model}_replica_{replica}")
+
+
 def table_of(run: Run, model: Model, hop: int) -> str:
-    """The table that stores a model's state after a hop."""
+    """The table that stores the state of a model, or of its replica, after a hop."""
+    if run.is_replica(model, hop):
+        return replica_table_name(run.storage, model.number, hop % run.hops_per_epoch(model)).sql
     return table_name(run.storage, model.number, hop).sql
 
 
 def ready_sql(platform: Platform, run: Run, model: Model, hop: int) -> str | None:
     """Makes the table for a hop's state, or empties it if that is due."""
     table = table_of(run, model, hop)
-    if hop <= 1 or (hop == 2 and model.initial == Initial.RANDOM):
+    if _is_first(run, model, hop):
         return create_sql(platform, table)
     # The last state begins its table anew, so that nothing else is left when the run has finished.
-    due = hop // 2 % appended(model.state_bytes) == 0 or hop == run.hops_of(model)
+    due = _number_in_table(run, model, hop) % appended(model.state_bytes) == 0 or hop == run.hops_of(model)
     return emptied_sql([table], f"DELETE FROM {table}") if due else None
+
+
+def _is_first(run: Run, model: Model, hop: int) -> bool:
+    """Whether the state after a hop is the first one in its table."""
+    between = run.hops_per_epoch(model) if run.averages else 1  # two states of the model, or of one replica
+    if run.is_replica(model, hop):
+        return hop < between
+    given = [] if model.initial == Initial.RANDOM else [0]
+    return not any((hop - earlier) % 2 == 0 for earlier in (*given, *range(between, hop, between)[:2]))
+
+
+def _number_in_table(run: Run, model: Model, hop: int) -> int:
+    """How many states, about, the table has got before that of a hop."""
+    if not run.averages:
+        return hop // 2
+    epoch, replica = divmod(hop, run.hops_per_epoch(model))
+    return epoch if replica or run.hops_per_epoch(model) % 2 == 0 else epoch // 2
+
+
+def superseded(run: Run, model: Model, hop: int) -> list[str]:
+    """The tables whose states nothing needs once the state after a hop is committed."""
+    if not run.averages:
+        return [table_of(run, model, hop - 1)] if hop > 1 else []
+    between = run.hops_per_epoch(model)
+    if hop == 0 or run.is_replica(model, hop):
+        return []
+    before = [table_of(run, model, hop - between)] if hop > between and between % 2 else []
+    return [*before, *(table_of(run, model, replica) for replica in range(hop - between + 1, hop))]
 
 
 def appended(state_bytes: int) -> int:
@@ -68,7 +104,10 @@ def most_bytes(run: Run) -> int:
     """The most that the states of a run take on disk."""
     sizes = [PAGE * math.ceil(model.state_bytes / WHOLE_PAGE) for model in run.models.values()]
     tables = 3 if run.options.get("keep") == BEST else 2
-    return sum(tables * size * appended(model.state_bytes) for size, model in zip(sizes, run.models.values()))
+    return sum(
+        (tables + (len(run.segments_of(model)) if run.averages else 0)) * size * appended(model.state_bytes)
+        for size, model in zip(sizes, run.models.values())
+    )
 
 
 def create_sql(platform: Platform, table: str) -> str:

@@ -12,7 +12,7 @@ from cerebro_db.core.errors import WrongState
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import Computation, MetricStates, StateRef
-from cerebro_db.core.scheduling.plan import Train, Unit
+from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica, Unit
 
 from ..platform.base import Platform
 from ..sessions.failures import Refused
@@ -22,7 +22,7 @@ from ..sessions.team import Team, Worker
 from . import state_tables
 from .log import RunLog
 from .objectives import Objectives
-from .run import Model, Run
+from .run import Left, Model, Replica, Run
 
 A = TypeVar("A")
 
@@ -81,13 +81,26 @@ class Units:
     def committed(
         self, worker: Worker, visit: Train, rows: int, state_bytes: int, sha256: str, counted: MetricStates | None
     ) -> None:
-        """A hop is on record: the model's last state is the one that this worker stored."""
+        """A hop is on record: the state of the model, or of a replica, is the one that this worker stored."""
         model = self.model(visit)
-        model.hops, model.sha256 = visit.hop, sha256
-        model.epoch, model.metric_states = visit.epoch, counted
-        model.state_bytes, model.dist_key = state_bytes, worker.dist_key
+        if isinstance(visit, TrainReplica):
+            model.replicas[visit.hop] = Replica(rows, sha256, worker.dist_key, counted)
+        else:
+            model.hops, model.sha256 = visit.hop, sha256
+            model.epoch, model.metric_states = visit.epoch, counted
+            model.state_bytes, model.dist_key = state_bytes, worker.dist_key
+            model.replicas.clear()
         self.objectives.committed(visit)
         self.rows_done += rows
+
+    def keep_file(self, visit: Train, left: Left) -> None:
+        """The segment keeps the file of a committed state.
+
+        Nobody uses that of an average: the replicas that start from it train at the same time, and the first would take
+        the file from the others.
+        """
+        if not isinstance(visit, Average):
+            self.model(visit).after(visit.hop).left = left
 
     async def fetch_ahead(self, worker: Worker, task: Task, wanted: Sequence[tuple[Model, int]]) -> Fetched | None:
         """Fetch the states while the trainer works for an earlier task, and wait until it is free.
@@ -121,14 +134,15 @@ class Units:
                 fetched.refs.append(StateRef.seed())
                 continue
             name = f"{self.run.id}/{model.number}/{hop}/{time.monotonic()}"
-            left = model.left
+            state = model.after(hop)
+            left = state.left
             if left is not None and left.place and (left.hop, left.place) == (hop, worker.place):
-                assert model.sha256 is not None
-                fetched.refs.append(StateRef.full(name, model.sha256, left.file))
+                assert state.sha256 is not None
+                fetched.refs.append(StateRef.full(name, state.sha256, left.file))
                 fetched.may_be_gone = True
                 continue
             table = state_tables.table_of(self.run, model, hop)
-            copy, where = self.platform.hop_state(table, hop, worker.dist_key, model.dist_key)
+            copy, where = self.platform.hop_state(table, hop, worker.dist_key, state.dist_key)
             if copy is not None:
                 fetched.statements.append(Statement(copy))
             fetched.statements.append(
@@ -138,8 +152,8 @@ class Units:
             if hop == 0 and model.initial == Initial.WEIGHTS:
                 fetched.refs.append(StateRef.weights(name))
             else:
-                assert model.sha256 is not None
-                fetched.refs.append(StateRef.full(name, model.sha256, adopted=hop == 0 and model.adopts))
+                assert state.sha256 is not None
+                fetched.refs.append(StateRef.full(name, state.sha256, adopted=hop == 0 and model.adopts))
         return fetched
 
     async def read(self, worker: Worker, data: DataSet, part: int, fetched: Fetched | None) -> tuple[str, float]:
@@ -175,9 +189,9 @@ class Units:
         except Refused as refused:
             if not (fetched.may_be_gone and isinstance(refused.error, WrongState)):
                 raise
-            for model, _ in wanted:
+            for model, hop in wanted:
                 worker.resident.pop(model.number, None)
-                model.left = None
+                model.after(hop).left = None
             fetched = self.fetch(worker, wanted)
             started = time.monotonic()
             answer = await give(worker, order_for(fetched.refs), before=fetched.statements)

@@ -11,13 +11,13 @@ from datetime import datetime, timezone
 
 from cerebro_db.core import protocol
 from cerebro_db.core.protocol import Group, Member, StateRef, Trained, TrainedMember
-from cerebro_db.core.scheduling.plan import Train
+from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica
 
 from ..sessions.failures import Refused
 from ..sessions.overlap import AnotherTask, Task
 from ..sessions.session import Statement
 from ..sessions.team import Resident, Worker
-from . import state_tables
+from . import averaging, state_tables
 from .run import Left, Model
 from .unit import Fetched, Result, Units
 
@@ -27,7 +27,9 @@ async def train(
 ) -> list[Result]:
     """Train the groups one after the other: a result for each visit, in order."""
     visits = [visit for group in groups for visit in group]
-    wanted = [(units.model(visit), visit.hop - 1) for visit in visits]
+    wanted = [(units.model(visit), visit.start) for visit in visits]
+    if isinstance(visits[0], Average):
+        wanted = averaging.replicas_of(units, visits[0])
     fetched = await units.fetch_ahead(worker, task, wanted)
     with worker.tasks.computes(task):
         worker.session.progress = None
@@ -47,7 +49,9 @@ async def compute(
 ) -> tuple[Trained, datetime, dict[str, float]]:
     """Have the trainer train the groups: its answer, when that began, and the seconds spent before."""
 
-    def order(handle: str, refs: Sequence[StateRef]) -> protocol.Train:
+    def order(handle: str, refs: Sequence[StateRef]) -> protocol.Computation[Trained]:
+        if isinstance(visits[0], Average):
+            return averaging.order(units, visits[0], handle, refs)
         states = iter(refs)
         return protocol.Train(
             handle=handle,
@@ -77,7 +81,8 @@ async def compute(
         fetched,
         before,
         lambda refs: order(handle, refs),
-        resident=len(wanted) == 1,  # of several visits, one may put its state where another's is
+        # Of several visits, one may put its state where another's is; an average is put there, too.
+        resident=len(wanted) == 1 and not isinstance(visits[0], Average),
     )
     computed = sum(sum(group.seconds.values()) for group in trained.groups)
     seconds = {"data": reading, "load": max(0.0, took - computed)}
@@ -153,7 +158,7 @@ async def commit(
     for visit, member in kept:
         units.committed(worker, visit, member.rows, member.state.bytes, member.state.sha256, member.metric_states)
         if (file := trained.left[member.state.index]) is not None:
-            units.model(visit).left = Left(visit.hop, worker.place, file)
+            units.keep_file(visit, Left(visit.hop, worker.place, file))
         if member.state.token in trained.resident and followed_at is None:
             worker.resident[visit.model] = Resident(visit.hop, member.state.token, trained.trainer_pid)
     return results
@@ -161,13 +166,14 @@ async def commit(
 
 def _member(units: Units, visit: Train, state: StateRef) -> Member:
     model = units.model(visit)
+    goes_on = model.epoch == visit.epoch and not isinstance(visit, TrainReplica)
     return Member(
         configuration=model.definition,
         seed=model.seed,
         shuffle_seed=units.run.shuffle_seed(model, visit.hop),
         state=state,
         state_bytes=model.state_bytes,
-        metric_states=model.metric_states if model.epoch == visit.epoch else None,
+        metric_states=model.metric_states if goes_on else None,
     )
 
 
@@ -200,8 +206,9 @@ def _free(units: Units, kept: Sequence[tuple[Train, TrainedMember]]) -> list[Sta
     if units.keep_two:
         return []
     old = [
-        state_tables.table_of(units.run, units.model(visit), visit.hop - 1)
+        table
         for visit, member in kept
-        if visit.hop > 1 and member.state.bytes > state_tables.FREE_AT_ONCE
+        if member.state.bytes > state_tables.FREE_AT_ONCE
+        for table in state_tables.superseded(units.run, units.model(visit), visit.hop)
     ]
     return [Statement(state_tables.emptied_sql(old))] if old else []

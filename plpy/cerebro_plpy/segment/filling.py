@@ -9,6 +9,7 @@ from typing import Any
 from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.protocol import (
+    Average,
     Begin,
     BeginPrediction,
     Computation,
@@ -35,7 +36,7 @@ from .states import OutgoingStates, ReceivedStates
 def filled(
     db: Database, order: Computation[Any], received: ReceivedStates, outgoing: OutgoingStates
 ) -> Computation[Any]:
-    """The order as the trainer gets it.  A Train order begins a visit."""
+    """The order as the trainer gets it.  One that leaves states begins a visit."""
     functions = functions_of(db, order)
     if isinstance(order, Train):
         paths = iter(outgoing.begin(len(order.members)))
@@ -50,6 +51,14 @@ def filled(
             outgoing.undo()
             raise
         return replace(order, groups=groups, functions=functions)
+    if isinstance(order, Average):
+        (out,) = outgoing.begin(1)
+        try:
+            replicas = [replace(replica, state=received.filled(replica.state, last=True)) for replica in order.replicas]
+        except CerebroError:
+            outgoing.undo()
+            raise
+        return replace(order, replicas=replicas, functions=functions, out=str(out))
     if isinstance(order, Evaluate):
         models = [replace(model, state=received.filled(model.state)) for model in order.models]
         return replace(order, models=models, functions=functions)
@@ -78,6 +87,8 @@ def received_by(order: Computation[Any]) -> list[str]:
     states = [member.state for member in order.members] if isinstance(order, Train) else []
     if isinstance(order, Evaluate):
         states = [model.state for model in order.models]
+    if isinstance(order, Average):
+        states = [replica.state for replica in order.replicas]
     return [state.name for state in states if state.name is not None]
 
 

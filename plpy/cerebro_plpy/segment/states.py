@@ -73,18 +73,19 @@ class ReceivedStates:
             written = os.pwrite(self._open.fileno(), left, start)
             left, start = left[written:], start + written
 
-    def filled(self, state: StateRef, out: Path | None = None) -> StateRef:
+    def filled(self, state: StateRef, out: Path | None = None, *, last: bool = False) -> StateRef:
         """The reference with the path of its file; without, if no state of that name was received.
 
         A file that a visit has left on this host becomes the file ``out``: nobody needs it again, and the trainer
-        writes the next state over it, into the same memory.  Without ``out`` it also stays where it is.
+        writes the next state over it, into the same memory.  Without ``out`` it also stays where it is, unless this
+        is the ``last`` order that needs it.
         """
         if state.origin not in (Origin.WEIGHTS, Origin.FULL):
             return state
-        path = self._paths.get(state.name or "") if state.left is None else self._taken(state, out)
+        path = self._paths.get(state.name or "") if state.left is None else self._taken(state, out, last)
         return state if path is None else replace(state, path=str(path))
 
-    def _taken(self, state: StateRef, out: Path | None) -> Path:
+    def _taken(self, state: StateRef, out: Path | None, last: bool) -> Path:
         assert state.left is not None and state.name is not None
         left = self._folder.parent / left_path(state.left, self._user())
         try:
@@ -93,7 +94,7 @@ class ReceivedStates:
                 return out
             self._require_few(state.name)
             self._paths[state.name] = mine = self._new_path()
-            os.link(left, mine)
+            (os.rename if last else os.link)(left, mine)
             return mine
         except OSError as error:  # the file was dropped, or its segment has ended
             raise WrongState("the file with that state is gone", hint="Send the whole state.") from error

@@ -18,33 +18,29 @@ from cerebro_db.core import protocol
 from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.errors import CerebroError, DiskFull, InvalidArgument, TrainerFailed, WrongState
 from cerebro_db.core.protocol import (
+    Average,
     Begin,
     BeginPrediction,
     Collected,
     CollectResult,
     Computation,
-    Describe,
     Done,
     DropRows,
     DropStates,
     EndPrediction,
-    Evaluate,
     Evaluated,
     Inspect,
     Inspected,
     KeepEngines,
     LoadRows,
-    MergeMetrics,
     Order,
     Progress,
-    RehearseFusion,
     Rest,
     RowsLoaded,
     Suggest,
     Train,
     Trained,
     TrainerSettings,
-    TryEngine,
     Wake,
     WorkerOpened,
 )
@@ -90,12 +86,6 @@ class Segment:
         self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
             LoadRows: self.load_rows,
             DropRows: self.drop_rows,
-            Describe: self.compute,
-            TryEngine: self.compute,
-            RehearseFusion: self.compute,
-            Train: self.compute,
-            Evaluate: self.compute,
-            MergeMetrics: self.compute,
             Begin: self.begin,
             CollectResult: self.collect,
             DropStates: self.drop_states,
@@ -109,7 +99,9 @@ class Segment:
 
     def obey(self, order: Order[A]) -> A:
         """The answer to an order of the driver."""
-        method = self._methods.get(type(order))
+        method: Callable[[Any], Any] | None = self._methods.get(type(order))
+        if isinstance(order, Computation):
+            method = self.compute
         if method is None:
             raise InvalidArgument(f"a segment takes no order {order.name}")
         filling.require_sound(order)
@@ -283,9 +275,8 @@ class Segment:
         return answer
 
     def _trained(self, mine: UnderWay, answer: Trained) -> Trained:
-        assert isinstance(mine.order, Train)
         index = 0
-        for group, result in zip(mine.order.groups, answer.groups):
+        for group, result in zip(mine.order.groups if isinstance(mine.order, Train) else (), answer.groups):
             if result.error is not None:
                 self.outgoing.discard(range(index, index + len(group.members)))
                 if isinstance(result.error.error(), TrainerFailed):
@@ -306,7 +297,7 @@ class Segment:
     def _require_room(self, trainer: TrainerProcess, order: Computation[Any]) -> None:
         """Refuse models for which there is no memory, and outgoing states for which there is no disk."""
         sizes = memory.state_sizes(order)
-        if isinstance(order, Train) and self.folder == self.folders[-1]:
+        if isinstance(order, (Train, Average)) and self.folder == self.folders[-1]:
             require_disk(self.folder, sum(sizes))
         on_gpu = self.settings is not None and self.settings.gpu is not None
         memory.require_memory(trainer.pid, max(sizes, default=0), on_gpu, self.listen)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from cerebro_db.core.events import Event, Initial
+from cerebro_db.core.events import Event, HopKind, Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import Name
 
 from ...sessions.session import Rows, Session, Statement
-from ..run import Model, Run, no_such_run
+from ..run import Model, Replica, Run, no_such_run
 from .base import MODEL_EVENTS, OWN, OWN_IN_VIEW, counted_states
 from .drivers import session_of
 from .states import States
@@ -118,6 +118,17 @@ class Loading(States):
         ):
             if number in run.models:
                 run.models[number].epoch, run.models[number].metric_states = epoch, counted_states(counted)
+
+        for model in run.models.values() if run.averages else ():
+            model.replicas = {
+                hop: Replica(rows, sha256, run.dist_keys[segment], counted_states(counted))
+                for hop, segment, rows, sha256, counted in self._all(
+                    "SELECT hop, segment, rows, state_sha256, metric_states FROM cerebro.hop"
+                    f" WHERE {OWN} AND model = %s AND hop > %s AND kind = '{HopKind.TRAIN_REPLICA}' ORDER BY hop",
+                    model.number,
+                    model.hops,
+                )
+            }
 
     def given_architectures(self) -> dict[int, str]:
         """The run's architectures as they were loaded, those with parameters included; by model_id."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cerebro_db.core.events import HopKind
 from cerebro_db.core.options import BEST, LAST
 
 from .base import ME, OWN, OWN_IN_VIEW, Log
@@ -54,7 +55,8 @@ class States(Log):
         found = self._all(
             "SELECT DISTINCT ON (m.model) m.model, m.mst_key, h.hop, h.epoch, h.segment, h.state_bytes, h.state_sha256,"
             " h.weights_offset, h.weights_bytes FROM cerebro.model m JOIN cerebro.hop h USING (run, owner, model)"
-            f" {among} WHERE m.run = %s AND m.owner = {ME}{'' if mst_key is None else ' AND m.mst_key = %s'}"
+            f" {among} WHERE h.kind <> '{HopKind.TRAIN_REPLICA}' AND m.run = %s AND m.owner = {ME}"
+            f"{'' if mst_key is None else ' AND m.mst_key = %s'}"
             " ORDER BY m.model, h.hop DESC",
             *([] if mst_key is None else [mst_key]),
         )

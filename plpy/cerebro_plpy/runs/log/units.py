@@ -56,10 +56,10 @@ class Units(Log):
         since = "now()" if moment is None else "%s"
         join = "+" if behind is None else ", 'behind',"
         return Statement(
-            "INSERT INTO cerebro.hop (run, model, hop, epoch, segment, worker_pid, trainer_pid, rows, steps,"
+            "INSERT INTO cerebro.hop (run, model, hop, kind, epoch, segment, worker_pid, trainer_pid, rows, steps,"
             "  loss, metric_name, metric, metrics, metric_states, state_bytes, state_sha256, weights_offset,"
             "  weights_bytes, seconds, started_at, finished_at)"
-            f" SELECT {', '.join(['%s'] * 18)}, %s::jsonb"
+            f" SELECT {', '.join(['%s'] * 19)}, %s::jsonb"
             f"  || jsonb_build_object('save', %s {join} extract(epoch FROM clock.now - {since}) / %s),"
             "  clock.began + (clock.done - clock.began) * %s,"
             "  clock.began + (clock.done - clock.began) * %s + (clock.now - clock.done) / %s"
@@ -69,6 +69,7 @@ class Units(Log):
                 self.run,
                 visit.model,
                 visit.hop,
+                visit.kind.value,
                 visit.epoch,
                 visit.segment,
                 worker_pid,
