@@ -18,8 +18,9 @@ SELECT u.run, pg_get_userbyid(u.owner) AS owner, u.segment, u.activity, u.mst_ke
                max(t.mst_key) OVER (PARTITION BY t.run, t.owner, t.model) AS mst_key,
                max(t.engine) OVER (PARTITION BY t.run, t.owner, t.model) AS engine
           FROM (SELECT h.run, h.owner, h.model, CASE h.kind WHEN 'average' THEN h.kind ELSE 'train' END AS activity,
-                       h.segment, h.epoch, h.hop, NULL AS dataset, NULL::integer AS part, h.started_at, h.finished_at, h.rows, h.loss, h.metric,
-                       h.seconds AS stages, h.worker_pid, h.trainer_pid, NULL::integer AS mst_key, NULL AS engine
+                       h.segment, h.epoch, h.hop, NULL AS dataset, NULL::integer AS part,
+                       h.started_at, h.finished_at, h.rows, h.loss, h.metric, h.seconds AS stages,
+                       h.worker_pid, h.trainer_pid, NULL::integer AS mst_key, NULL AS engine
                   FROM cerebro.hop h
                  UNION ALL
                 SELECT e.run, e.owner, e.model, 'evaluate', e.segment, e.epoch, NULL, e.dataset,
