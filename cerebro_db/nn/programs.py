@@ -58,6 +58,9 @@ class Programs:
         self._engine = engine
         self._programs: OrderedDict[str, ReadyProgram] = OrderedDict()
 
+    def warm_up(self) -> None:
+        self._engine.warm_up()
+
     def ready(self, configuration: Json, layout: Json | None, seed: int = 0) -> ReadyProgram:
         """The program of a configuration: that of an earlier configuration of the same shape, or a new one."""
         ready = self._ready(program_key(configuration, layout), configuration, layout, seed)

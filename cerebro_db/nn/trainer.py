@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
@@ -133,6 +134,11 @@ class Trainer:
         self._opened = Programs(engine)
         versions = {"python": platform.python_version(), "numpy": np.__version__, **engine.versions()}
         return EngineStarted(versions, engine.devices(), os.getpid(), self._confinement)
+
+    def warm_up(self) -> None:
+        """Use the engine for the first time, while the session prepares its next order."""
+        with contextlib.suppress(Exception):  # the order after this meets the same error, and reports it
+            self._programs.warm_up()
 
     def rest(self, order: Rest) -> Done:
         """Nothing to do here: the process waits for the next order, and ends if none comes (trainer_main.py)."""

@@ -108,6 +108,8 @@ def run(confined: Sequence[str]) -> None:
                 continue
             answer = trainer.obey(order)
             write_frame(answers, protocol.reply(answer))
+            if isinstance(answer, protocol.EngineStarted):
+                trainer.warm_up()
             if isinstance(order, protocol.Rest) and isinstance(answer, protocol.Done):
                 rest(order.seconds, order.folders or [])
 

@@ -126,6 +126,9 @@ class Engine(Protocol):
         values before ``set_weights``.
         """
 
+    def warm_up(self) -> None:
+        """Have the framework do what it does before its first operation; the bits of later ones stay the same."""
+
     def is_out_of_memory(self, error: BaseException) -> bool: ...
 
 

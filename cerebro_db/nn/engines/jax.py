@@ -113,6 +113,9 @@ class JaxEngine:
         with without_tensorflow():
             return JaxProgram(self._jax, configuration, layout, seed)
 
+    def warm_up(self) -> None:
+        """Whoever has asked for the devices has done it."""
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         return "RESOURCE_EXHAUSTED" in str(error)
 

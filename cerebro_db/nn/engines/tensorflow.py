@@ -71,6 +71,11 @@ class TensorFlowEngine:
     ) -> TensorFlowProgram:
         return TensorFlowProgram(self._tf, self._graphs, configuration, layout, seed)
 
+    def warm_up(self) -> None:
+        tf = self._tf
+        one = tf.Variable(tf.zeros((1, 1)))
+        tf.nn.softmax(tf.nn.relu(tf.matmul(one, one)))
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, self._tf.errors.ResourceExhaustedError)
 

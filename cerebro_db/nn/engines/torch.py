@@ -57,6 +57,9 @@ class TorchEngine:
         with without_tensorflow():
             return TorchProgram(self._torch, configuration, layout, seed)
 
+    def warm_up(self) -> None:
+        """The first operation takes no longer than others."""
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, self._torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 

@@ -26,7 +26,7 @@ from ..segment import current
 from . import trainers
 from .chunks import at_a_time, gathered
 from .inputs import as_trained
-from .predict import bytes_per_row
+from .table_rows import bytes_per_row
 from .trained import class_values, read_model
 
 MODULE = "cerebro.predict"

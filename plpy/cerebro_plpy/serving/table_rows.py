@@ -1,0 +1,114 @@
+"""What predicting the rows of a table needs once its trainer starts: columns, inputs, the chunks and the answers.
+
+Apart from predict.py, because importing all this takes a new session as long as a good part of the trainer's start.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Callable
+
+from cerebro_db.core.errors import BadData, UndefinedColumn
+from cerebro_db.core.layout import Layout
+from cerebro_db.core.names import Name, quote, split_list
+from cerebro_db.core.protocol import BestClasses
+
+from ..data import buffers, by_name, surprises, windowed
+from ..data.preparation import SourceVariable
+from ..database import relations
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from . import execution, predictions, trainers
+from .chunks import Source
+from .inputs import as_trained
+from .trained import Model, class_values
+
+
+def predicted(
+    db: Database,
+    predict: execution.Predict,
+    model: Model,
+    test: Relation,
+    identity: Column,
+    inputs: list[SourceVariable],
+    wanted: tuple[str, float],
+    module: str,
+) -> Callable[[Name], None]:
+    """Predict the rows; the result writes the table that the user asked for."""
+    kind, number = wanted
+    rows = lru_cache(maxsize=None)(partial(count, db, test, identity, inputs, module))
+    if surprises.of(inputs):
+        rows()  # it tells what training has not seen, and the segments do not
+    table, key = test, quote(identity.name)
+    if model.layout.windows is not None:
+        rows()
+        table, inputs = windowed.to_predict(db, test, model.layout.windows, inputs, key, module)
+        key = windowed.KEY
+    source = Source(table, key, inputs, rows, bytes_per_row(model.layout))
+    outputs = model.layout.outputs
+    values = all(variable.target == "real" for variable in outputs)
+    labels = {variable.name: class_values(variable) for variable in outputs}
+    ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
+    best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
+    staged = predict(model, trainers.prediction_order(model, inputs, best), source)
+
+    def write(output: Name) -> None:
+        if values:
+            predictions.write_values(db, staged, output, identity, outputs)
+        else:
+            above = number if kind == "above" else None
+            predictions.write_classes(db, staged, output, identity, labels, ranks=kind != "response", above=above)
+        db.execute(f"DROP TABLE {staged}")
+
+    return write
+
+
+def id_column(text: str, present: dict[str, Column], test: Relation, module: str) -> Column:
+    names = split_list(text, f"{module} error: id column")
+    if len(names) != 1 or names[0] not in present:
+        raise UndefinedColumn(
+            f"{module}: invalid id column ('{text}') for test table ({test.text}).",
+            hint=relations.has_columns(present),
+        )
+    return present[names[0]]
+
+
+def inputs_of(
+    db: Database, trained: Layout, named: str | None, present: dict[str, Column], test: Relation, module: str
+) -> list[SourceVariable]:
+    if by_name.matches(trained):
+        by_name.require_all(trained, named, "independent_varname", module)
+        return by_name.found(trained, present, f"'{test.text}'", module)
+    return as_trained(db, trained, input_columns(named, present, test, module), module)
+
+
+def input_columns(text: str | None, present: dict[str, Column], test: Relation, module: str) -> list[Column]:
+    names = split_list(text, f"{module} error: independent_varname")
+    for name in names:
+        if name not in present:
+            raise UndefinedColumn(
+                f"{module}: invalid independent_varname ('{name}') for test table ({test.text}).",
+                hint=relations.has_columns(present),
+            )
+    return [present[name] for name in names]
+
+
+def count(db: Database, test: Relation, identity: Column, inputs: list[SourceVariable], module: str) -> int:
+    """The number of rows; an error if one of them cannot be predicted."""
+    names = [identity.name, *buffers.filled_columns(inputs)]
+    nulls = " OR ".join(f"{quote(name)} IS NULL" for name in names)
+    news = surprises.of(inputs)
+    counted = ["count(*) AS rows", f"count(*) FILTER (WHERE {nulls}) AS nulls", *surprises.counts(news)]
+    (found,) = db.scan(f"SELECT {', '.join(counted)} FROM {test.sql}")
+    surprises.tell(db, f"'{test.text}'", news, found, module)
+    if found["nulls"]:
+        raise BadData(
+            f"{module}: {found['nulls']} rows of '{test.text}' have a NULL in {', '.join(names)}.",
+            hint="Leave them out with a view, or fill them in.",
+        )
+    return int(found["rows"])
+
+
+def bytes_per_row(layout: Layout) -> int:
+    """An estimate for all inputs and outputs of a row, with headers and id."""
+    return sum(64 + 8 * variable.elements for variable in (*layout.inputs, *layout.outputs))
