@@ -57,6 +57,7 @@ LAYOUT = {
 }
 STATE = {"origin": "seed"}
 MEMBER = {"configuration": CONFIGURATION, "seed": 1, "shuffle_seed": 1, "state": STATE}
+COUNTED: dict[str, Any] = {"means": {"loss": [1.0, 1.0]}}
 SOUND: dict[str, dict[str, Any]] = {
     "load_rows": {"handle": "h", "layout": LAYOUT, "rows": 1},
     "drop_rows": {"handle": "h"},
@@ -64,8 +65,16 @@ SOUND: dict[str, dict[str, Any]] = {
     "try_engine": {"configuration": CONFIGURATION, "handle": "h", "others": []},
     "rehearse_fusion": {"configurations": [CONFIGURATION], "handle": "h"},
     "train": {"handle": "h", "groups": [{"members": [MEMBER]}]},
+    "average": {
+        "configuration": CONFIGURATION,
+        "handle": "h",
+        "replicas": [
+            {"state": {"origin": "full", "name": "s", "sha256": "0" * 64}, "rows": 1, "metric_states": COUNTED}
+        ],
+        "state_bytes": 100,
+    },
     "evaluate": {"handle": "h", "models": [{"configuration": CONFIGURATION, "state": STATE}]},
-    "merge_metrics": {"configuration": CONFIGURATION, "handle": "h", "states": [{"means": {"loss": [1.0, 1.0]}}]},
+    "merge_metrics": {"configuration": CONFIGURATION, "handle": "h", "states": [COUNTED]},
     "suggest": {
         "dimensions": [
             {
@@ -217,7 +226,7 @@ PARAMETERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("name", ["describe", "begin_prediction", "train", "evaluate", "try_engine"])
+@pytest.mark.parametrize("name", ["describe", "begin_prediction", "train", "average", "evaluate", "try_engine"])
 def test_documents_that_have_the_right_types_only_outside(user: User, name: str) -> None:
     user(OPEN)
     for parameters in PARAMETERS:
