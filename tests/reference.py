@@ -32,7 +32,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 # Every public view and function under a heading; tests/sql/test_reference.py finds what is missing.
 VIEWS = {
     "Runs": ["runs", "run_plan", "run_progress"],
-    "Models": ["leaderboard", "learning_curve", "metric"],
+    "Models": ["leaderboard", "cross_validation", "learning_curve", "metric"],
     "Decisions and requests": ["decisions", "requests"],
     "Segments": ["segments_now", "hop_timeline", "run_time"],
     "Server": ["limits", "custom_functions"],

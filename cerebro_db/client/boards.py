@@ -47,6 +47,10 @@ def state(word: str) -> Text:
     return Text(word, style=STATES.get(word, ""))
 
 
+def _key(entry: LeaderboardEntry) -> str:
+    return str(entry.mst_key) if entry.fold is None else f"{entry.mst_key}, fold {entry.fold}"
+
+
 def leaderboard(
     entries: Sequence[LeaderboardEntry], width: int, curves: Sequence[LearningCurvePoint] = (), top: int | None = None
 ) -> RenderableType:
@@ -81,11 +85,13 @@ def leaderboard(
     for entry in entries[:top]:
         failed = entry.status == "failed"
         cells: list[RenderableType] = [
-            str(entry.rank), marks.text(entry.model), str(entry.mst_key), Text(words[entry.mst_key]),
+            str(entry.rank), marks.text(entry.model), _key(entry), Text(words[entry.mst_key]),
         ]  # fmt: skip
         if optimised:
-            cells.append(drawing.number(entry.objective_value))
-        cells.append(Text("failed", style="red") if failed else drawing.number(entry.loss))
+            spread = "" if entry.spread is None else f" ± {drawing.number(entry.spread)}"
+            cells.append(drawing.number(entry.objective_value) + spread)
+        spread = "" if entry.spread is None or optimised else f" ± {drawing.number(entry.spread)}"
+        cells.append(Text("failed", style="red") if failed else drawing.number(entry.loss) + spread)
         if metric:
             cells.append(drawing.number(entry.metric))
         if with_epochs:

@@ -15,6 +15,7 @@ from . import interrupts, keras_models
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect, ClientError, NoSuchRun
 from .orm import (
+    CrossValidation,
     Decision,
     LeaderboardEntry,
     LearningCurvePoint,
@@ -157,12 +158,15 @@ class Cerebro(Steering):
         """Asks a run to end, which takes about a second. Returns False if the run was not under way."""
         return self.rows("SELECT cerebro.cancel(%s, %s)", (number_of(run), owner_of(run, owner)))[0][0]
 
-    def materialize(self, run: AnyRun, model_output_table: str, which: str | None = None) -> None:
+    def materialize(
+        self, run: AnyRun, model_output_table: str, which: str | None = None, fold: int | None = None
+    ) -> None:
         """Makes the model tables of a run from its states. The run need not have finished.
 
-        ``which`` states: ``best`` or ``last``. Without it the best ones, if the run keeps them.
+        ``which`` states: ``best`` or ``last``. Without it the best ones, if the run keeps them. ``fold``: of a run with
+        folds, the models of this fold instead of those on all rows.
         """
-        self.rows("SELECT cerebro.materialize(%s, %s, %s)", (number_of(run), model_output_table, which))
+        self.rows("SELECT cerebro.materialize(%s, %s, %s, %s)", (number_of(run), model_output_table, which, fold))
 
     def forget(self, run: AnyRun, owner: str | None = None) -> None:
         """Removes a run's log and states. Its model tables stay."""
@@ -195,6 +199,11 @@ class Cerebro(Steering):
         """The models of a run, the best first."""
         entry = LeaderboardEntry
         return self._of_run(select(entry).order_by(entry.rank, entry.model), entry, run)
+
+    def cross_validation(self, run: AnyRun) -> list[CrossValidation]:
+        """The configurations of a run with folds, the best first; empty for other runs."""
+        one = CrossValidation
+        return self._of_run(select(one).order_by(one.rank, one.mst_key), one, run)
 
     def learning_curve(self, run: AnyRun) -> list[LearningCurvePoint]:
         """Losses and first metrics by model and epoch."""

@@ -139,6 +139,8 @@ class LeaderboardEntry(View):
     stopped_by: Mapped[str | None]
     rung: Mapped[int | None] = mapped_column(Integer)
     chosen: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+    fold: Mapped[int | None] = mapped_column(Integer)
+    spread: Mapped[float | None]
 
     @property
     def loss(self) -> float | None:
@@ -153,6 +155,31 @@ class LeaderboardEntry(View):
     @property
     def metric(self) -> float | None:
         return self.training_metric if self.validation_loss is None else self.validation_metric
+
+
+class CrossValidation(View):
+    """One configuration of a run with folds: mean and spread of the objective over the folds."""
+
+    __tablename__ = "cross_validation"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    rank: Mapped[int]
+    mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
+    model_id: Mapped[int] = mapped_column(Integer)
+    model_name: Mapped[str | None]
+    compile_params: Mapped[str]
+    fit_params: Mapped[str]
+    objective: Mapped[str]
+    mean: Mapped[float | None]
+    spread: Mapped[float | None]
+    smallest: Mapped[float | None]
+    largest: Mapped[float | None]
+    folds: Mapped[int]
+    folds_done: Mapped[int]
+    epochs_done: Mapped[int]
+    model: Mapped[int] = mapped_column(Integer)
+    chosen: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+    owner: Mapped[str] = mapped_column(primary_key=True)
 
 
 class RunProgress(View):
@@ -205,6 +232,7 @@ class LearningCurvePoint(View):
     training_seconds: Mapped[float | None]
     trained_at: Mapped[datetime]
     model: Mapped[int] = mapped_column(Integer, primary_key=True)
+    fold: Mapped[int | None] = mapped_column(Integer)
 
     @property
     def loss(self) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 from . import preparation
 from .errors import BadData
 from .packing import ITEM_BYTES, elements
-from .preparation import PACK_AGAIN, Preparation
+from .preparation import PACK_AGAIN, Fold, Preparation
 from .windows import Windows
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ class Variable:
 
     @property
     def target(self) -> str | None:
-        """class, encoded or real; weight for the weights of rows; None for an input."""
+        """class, encoded or real; weight for the weights of rows, fold for their folds; None for an input."""
         return self.preparation.target
 
     @property
@@ -78,17 +78,23 @@ class Partition:
     buffers: int
     bytes: int
     sha256: str  # over each buffer in buffer_id order: the bytes of every input, then of every output
+    folds: tuple[int, ...] = ()  # rows of each fold, if rows have folds
 
     def to_json(self) -> Json:
-        return asdict(self)
+        document = asdict(self)
+        folds = document.pop("folds")
+        return {**document, **({"folds": list(folds)} if folds else {})}
 
     @classmethod
     def from_json(cls, document: Any, where: str) -> Partition:
-        names = list(cls.__dataclass_fields__)
+        *names, _ = cls.__dataclass_fields__
         _require(isinstance(document, dict) and set(names) <= set(document), where, f"needs {', '.join(names)}")
         numbers = [document[name] for name in names[:-1]]
         _require(all(map(_count, numbers)) and isinstance(document["sha256"], str), where, "has a wrong value")
-        return cls(**{name: document[name] for name in names})
+        folds = document.get("folds", [])
+        _require(isinstance(folds, list) and all(map(_count, folds)), where, "has a wrong number of rows of a fold")
+        _require(not folds or sum(folds) == document["rows"], where, "has folds with another number of rows")
+        return cls(**{name: document[name] for name in names}, folds=tuple(folds))
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,12 @@ class Layout:
     partitions: tuple[Partition, ...]
     windows: Windows | None = None  # a row is a window of rows of the source
     weight: Variable | None = None  # how much each row counts in training
+    fold: Variable | None = None  # the fold of each row
+
+    @property
+    def folds(self) -> int:
+        """The number of folds; 0: rows have none."""
+        return self.fold.preparation.folds if self.fold and isinstance(self.fold.preparation, Fold) else 0
 
     def to_json(self) -> Json:
         return {
@@ -110,6 +122,7 @@ class Layout:
             "partitions": [partition.to_json() for partition in self.partitions],
             **({"sequence": self.windows.to_json()} if self.windows else {}),
             **({"weight": self.weight.to_json()} if self.weight else {}),
+            **({"fold": self.fold.to_json()} if self.fold else {}),
         }
 
     @classmethod
@@ -122,14 +135,18 @@ class Layout:
             _require(isinstance(found, list), where, f"has no list of {key}")
             return found
 
-        return cls(
+        found = cls(
             tuple(Variable.from_json(one, f"{where}: input") for one in listed("inputs")),
             tuple(Variable.from_json(one, f"{where}: output") for one in listed("outputs")),
             document["rows"],
             tuple(Partition.from_json(one, f"{where}: partition {n}") for n, one in enumerate(listed("partitions"))),
             Windows.from_json(document["sequence"], f"{where}: sequence") if "sequence" in document else None,
             Variable.from_json(document["weight"], f"{where}: weight") if "weight" in document else None,
+            Variable.from_json(document["fold"], f"{where}: fold") if "fold" in document else None,
         )
+        counts = {len(partition.folds) for partition in found.partitions}
+        _require(counts <= {found.folds}, where, "does not have the rows of each fold in each partition")
+        return found
 
 
 @dataclass(frozen=True)
@@ -147,23 +164,39 @@ class DataSet:
         return self.partitions[number]
 
     @property
+    def folds(self) -> int:
+        """The number of folds; 0: rows have none."""
+        fold = self.layout.get("fold")
+        return fold["preparation"]["folds"] if fold else 0
+
+    def rows_of_fold(self, fold: int) -> int:
+        return sum(partition["folds"][fold - 1] for partition in self.partitions)
+
+    @property
     def variables(self) -> list[str]:
-        return [variable["name"] for variable in self.layout["inputs"] + self._outputs]
+        return [variable["name"] for variable in self.layout["inputs"] + self._outputs + self._fold]
 
     @property
     def for_trainer(self) -> Json:
         """The layout as orders to trainers have it: without labels, source columns and partitions."""
         keys = ("name", "dtype", "shape", "scale", "kind")
+        sides = {"inputs": self.layout["inputs"], "outputs": self._outputs}
+        if self._fold:
+            sides["fold"] = self._fold
         return {
             side: [{key: variable[key] for key in keys if key in variable} for variable in variables]
-            for side, variables in (("inputs", self.layout["inputs"]), ("outputs", self._outputs))
+            for side, variables in sides.items()
         }
 
     @property
     def _outputs(self) -> list[Json]:
-        """What a trainer reads besides the inputs.  The weights of the rows come last."""
+        """What a model is trained on besides the inputs.  The weights of the rows come last."""
         weight = self.layout.get("weight")
         return self.layout["outputs"] + ([weight] if weight else [])
+
+    @property
+    def _fold(self) -> list[Json]:
+        return [self.layout["fold"]] if "fold" in self.layout else []
 
 
 def _count(value: Any) -> bool:

@@ -14,6 +14,7 @@ Packing, validation packing, evaluation and prediction all apply this document. 
 | categories | features        | a code for each of several columns: uint8, int16 or int32                        |
 | words      | features        | the word ids of one text column, as int32                                        |
 | weight     | labels, factors | how much a row counts in training: a column's number, times its label's factor   |
+| fold       | folds           | the fold of a row, from 1 on                                                     |
 
 The features of numbers, categories and words are documents of features.py, one for each column.  A new kind is a class
 in this module and its SQL expression in cerebro_plpy/data/preparation.py.
@@ -36,6 +37,7 @@ from .packing import INTEGERS, ArrayEncoder, ClassEncoder, Encoder, float32
 
 Json = dict[str, Any]
 
+MOST_FOLDS = 100
 PACK_AGAIN = "Pack the table again with training_preprocessor_dl() or validation_preprocessor_dl()."
 
 
@@ -210,6 +212,23 @@ class Weight(Preparation):
             raise ValueError("'labels' must be texts, each with one of 'factors'")
         if not all(type(one) in (int, float) and 0 <= one < math.inf for one in self.factors):
             raise ValueError("'factors' must be numbers of at least 0")
+
+
+@known
+@dataclass(frozen=True)
+class Fold(Preparation):
+    """The columns are those of the hash that chooses the fold."""
+
+    kind = "fold"
+    target = "fold"
+    folds: int
+
+    def dtype(self, integers: bool) -> str:
+        return INTEGERS[0]  # one byte
+
+    def check(self) -> None:
+        if type(self.folds) is not int or not 2 <= self.folds <= MOST_FOLDS:
+            raise ValueError(f"'folds' must be a whole number from 2 to {MOST_FOLDS}")
 
 
 @dataclass(frozen=True)

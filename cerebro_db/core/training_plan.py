@@ -24,6 +24,9 @@ CONFIGURATIONS = 24  # more of them hardly find better models
 EPOCHS = 81
 FIRST_RUNG = 3  # epochs that each model gets
 MEAN_EPOCHS = 12.0  # that a configuration trains when asha stops most of them
+METHOD_WITH_FOLDS = "random"
+EPOCHS_WITH_FOLDS = 27  # nothing is stopped early, and the last state of each model is kept
+LEAST_WITH_FOLDS = 4  # configurations: their epochs become fewer first
 VISIT_ROWS = 4000  # a visit of fewer rows costs more for its state than for its training: such rows are read repeatedly
 MOST_PASSES = 4
 VISIT_SECONDS = 0.05  # what a visit takes besides training
@@ -65,18 +68,23 @@ class Plan:
     objective: str
     passes: int  # over the rows of a segment at each visit
     epoch_seconds: float  # a guess
+    folds: int = 0
 
     def told(self, seconds: float | None) -> list[str]:
         """The plan in sentences."""
         kinds = " and ".join(kind for kind, _ in self.architectures)
         method = self.method if isinstance(self.method, str) else self.method["name"]
         ends = "" if seconds is None else f"; the search ends after {_duration(seconds)}"
+        stops = f", and {method} stops the worse ones early"
+        if self.folds:
+            stops = f", once for each of {self.folds} folds on the rows of the others, and once on all rows"
+        best = "configuration is best, by its mean over the folds" if self.folds else "model and epoch are best"
         again = f" of {self.passes} passes over the rows" if self.passes > 1 else ""
         dimensions = {**self.space["arch_params"], **self.space["compile"], **self.space["fit"]}
         return [
-            f"loss {_shown(self.space['compile'].get('loss'))}; {self.objective} says which model and epoch are best",
+            f"loss {_shown(self.space['compile'].get('loss'))}; {self.objective} says which {best}",
             f"at most {counted(self.configurations, 'configuration')} of {kinds}; each trains at most"
-            f" {counted(self.epochs, 'epoch')}{again}, and {method} stops the worse ones early{ends}",
+            f" {counted(self.epochs, 'epoch')}{again}{stops}{ends}",
             f"space: {_dimensions(dimensions)}",
         ]
 
@@ -86,7 +94,8 @@ def planned(
 ) -> Plan:
     passes = max(1, min(MOST_PASSES, VISIT_ROWS * segments // max(1, rows)))
     epoch_seconds = _epoch_seconds(layout, rows * passes, segments)
-    configurations, epochs = _amounts(wishes, seconds, epoch_seconds)
+    amounts = _amounts_with_folds if layout.folds else _amounts
+    configurations, epochs = amounts(wishes, seconds, epoch_seconds * (layout.folds + 1))
     kinds = wishes.architectures if wishes.architectures is not None else ARCHITECTURES
     used = {value[1:] for given in kinds.values() for value in given.values() if str(value).startswith("$")}
     space: Json = {
@@ -97,17 +106,21 @@ def planned(
     require_parts(wishes.space or {}, where)
     for part, entries in (wishes.space or {}).items():
         space[part] = {**space[part], **entries}
+    method: Any = {"name": METHOD, "min_epochs": min(FIRST_RUNG, epochs)}
+    if layout.folds:
+        method = METHOD_WITH_FOLDS
     return Plan(
         architectures=[
             (kind, building.architecture(kind, layout, dict(given), where)) for kind, given in kinds.items()
         ],
         space=space,
-        method=wishes.method if wishes.method is not None else {"name": METHOD, "min_epochs": min(FIRST_RUNG, epochs)},
+        method=wishes.method if wishes.method is not None else method,
         epochs=epochs,
         configurations=configurations,
         objective=wishes.objective or objective.default(validated).name,
         passes=passes,
         epoch_seconds=epoch_seconds,
+        folds=layout.folds,
     )
 
 
@@ -126,6 +139,19 @@ def _amounts(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tup
     epochs = wishes.epochs
     if epochs is None:
         epochs = int(max(1, min(EPOCHS, affordable)))
+    return configurations, epochs
+
+
+def _amounts_with_folds(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tuple[int, int]:
+    """The same, if each configuration trains all its epochs.  ``epoch_seconds``: of all models of a configuration."""
+    affordable = math.inf if seconds is None else max(1.0, seconds / epoch_seconds)
+    configurations, epochs = wishes.configurations, wishes.epochs
+    if configurations is None:
+        each = EPOCHS_WITH_FOLDS if epochs is None else epochs
+        least = LEAST_WITH_FOLDS if epochs is None else 1
+        configurations = int(max(least, min(CONFIGURATIONS, affordable / each)))
+    if epochs is None:
+        epochs = int(max(1, min(EPOCHS_WITH_FOLDS, affordable / configurations)))
     return configurations, epochs
 
 

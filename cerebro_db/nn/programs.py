@@ -89,8 +89,13 @@ class Programs:
         self.load_to_read(ready, configuration, state)
         return ready
 
-    def ready_to_train(self, configurations: Sequence[Json], dataset: Dataset, seed: int = 0) -> ReadyProgram:
-        """The program that all the configurations share, compiled for so many members and for their batch size."""
+    def ready_to_train(
+        self, configurations: Sequence[Json], dataset: Dataset, seed: int = 0, rows: int | None = None
+    ) -> ReadyProgram:
+        """The program that all the configurations share, compiled for so many members and for their batch size.
+
+        ``rows``: of one epoch; None: those that an epoch over all rows of the data set has.
+        """
         ready = self.ready(configurations[0], dataset.layout, seed)
         members = len(configurations) if len(configurations) > 1 else 0
         if members:
@@ -100,7 +105,8 @@ class Programs:
         fit = Fit.of(configurations[0])
         ready.program.require_values(dataset)
         with self.configuration_errors():
-            ready.program.prepare("train", dataset, fit.batch_size, fit.rows_of(dataset.rows), members)
+            rows = fit.rows_of(dataset.rows) if rows is None else rows
+            ready.program.prepare("train", dataset, fit.batch_size, rows, members)
         return ready
 
     def load_to_read(self, ready: ReadyProgram, configuration: Json, state: StateRef) -> None:

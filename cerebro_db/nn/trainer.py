@@ -231,17 +231,19 @@ class Trainer:
     def _evaluated(self, model: ModelState, dataset: Dataset) -> EvaluatedModel:
         programs, clock = self._programs, Clock()
         batch_size = max(EVALUATION_BATCH, Fit.of(model.configuration).batch_size)
+        chosen = dataset.rows_of(model.fold, False)
+        rows = dataset.rows if chosen is None else len(chosen)
         ready = programs.ready(model.configuration, dataset.layout)
         ready.program.require_values(dataset)
         with programs.configuration_errors():
-            ready.program.prepare("evaluate", dataset, batch_size, dataset.rows)
+            ready.program.prepare("evaluate", dataset, batch_size, rows)
         clock.lap("build")
         programs.load_to_read(ready, model.configuration, model.state)
         clock.lap("load")
         with programs.configuration_errors(), programs.reading(ready):
             ready.program.average()
             ready.program.start_metrics()
-            for slab in slabs(dataset, dataset.rows, batch_size, ready.speed["evaluate", 1]):
+            for slab in slabs(dataset, rows, batch_size, ready.speed["evaluate", 1], chosen):
                 started = time.monotonic()
                 ready.program.evaluate(slab, batch_size)
                 batches = math.ceil(slab.rows / batch_size)
@@ -250,7 +252,7 @@ class Trainer:
             counted = ready.program.metric_states()
             values = ready.program.metric_values(counted)
         clock.lap("evaluate")
-        return EvaluatedModel(dataset.rows, metrics.loss(counted.means), values, counted, clock.laps)
+        return EvaluatedModel(rows, metrics.loss(counted.means), values, counted, clock.laps)
 
     def merge_metrics(self, order: MergeMetrics) -> MetricsMerged:
         dataset = self._with_outputs(order.handle)

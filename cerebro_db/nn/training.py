@@ -30,7 +30,7 @@ def planned_rows(group: Group, dataset: Dataset) -> int:
         fit = Fit.of(group.members[0].configuration)
     except CerebroError:
         return 0
-    return fit.epochs * fit.rows_of(dataset.rows) * len(group.members)
+    return fit.epochs * fit.rows_of(_size(dataset, dataset.rows_of(group.fold, True))) * len(group.members)
 
 
 def train(
@@ -52,8 +52,10 @@ def train(
     if len(files) < len(members):
         raise InvalidArgument("the order names no file for an outgoing state")
     fit = Fit.of(members[0].configuration)
-    rows = fit.rows_of(dataset.rows)
-    ready = programs.ready_to_train([member.configuration for member in members], dataset, members[0].seed)
+    chosen = dataset.rows_of(group.fold, True)
+    size = _size(dataset, chosen)
+    rows = fit.rows_of(size)
+    ready = programs.ready_to_train([member.configuration for member in members], dataset, members[0].seed, rows)
     program = ready.program
     clock.lap("build")
     stacked = load_members(programs, ready, members)
@@ -61,7 +63,7 @@ def train(
     speed, done = ready.speed["train", len(members)], 0
     with programs.configuration_errors():
         for epoch in range(fit.epochs):
-            order = row_orders(dataset.rows, [member.shuffle_seed for member in members], epoch, fit.shuffle)
+            order = row_orders(size, [member.shuffle_seed for member in members], epoch, fit.shuffle, chosen)
             for slab in slabs(dataset, rows, fit.batch_size, speed, order):
                 started = time.monotonic()
                 stacked = advance(program, stacked, slab, fit.batch_size)
@@ -82,9 +84,7 @@ def train(
             values = program.metric_values(so_far)
         last = place == len(members) - 1
         state = state_file.write(program, file, first_index + place, token if last else None)
-        trained.append(
-            TrainedMember(done, fit.steps_of(dataset.rows), loss, values, so_far, math.isfinite(loss), state)
-        )
+        trained.append(TrainedMember(done, fit.steps_of(size), loss, values, so_far, math.isfinite(loss), state))
     clock.lap("save")
     ready.token, ready.sha256 = token, trained[-1].state.sha256
     return trained, clock.laps
@@ -134,8 +134,20 @@ def advance(program: Program, stacked: list[Any], slab: Slab, batch_size: int) -
     return stacked
 
 
-def row_orders(rows: int, shuffle_seeds: Sequence[int], epoch: int, shuffle: bool) -> np.ndarray | None:
-    """The order of the rows for one member (None: as they lie), or a line for each of several."""
-    if len(shuffle_seeds) == 1:
-        return row_order(rows, shuffle_seeds[0], epoch) if shuffle else None
-    return np.stack([row_order(rows, seed, epoch) if shuffle else np.arange(rows) for seed in shuffle_seeds])
+def row_orders(
+    rows: int, shuffle_seeds: Sequence[int], epoch: int, shuffle: bool, chosen: np.ndarray | None = None
+) -> np.ndarray | None:
+    """The order of the rows for one member (None: as they lie), or a line for each of several.
+
+    ``chosen``: the places of the rows; None: all.
+    """
+    if len(shuffle_seeds) == 1 and not shuffle:
+        return chosen
+    orders = [row_order(rows, seed, epoch) if shuffle else np.arange(rows) for seed in shuffle_seeds]
+    if chosen is not None:
+        orders = [chosen[order] for order in orders]
+    return orders[0] if len(orders) == 1 else np.stack(orders)
+
+
+def _size(dataset: Dataset, chosen: np.ndarray | None) -> int:
+    return dataset.rows if chosen is None else len(chosen)

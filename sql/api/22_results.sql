@@ -30,12 +30,13 @@ SELECT t.run, t.owner, m.mst_key, t.epoch,
        t.training_loss, t.training_metric,
        -- Validation rows keep the order of their table, so some parts are no sample of the whole: there is no figure until
        -- all parts are evaluated.
-       CASE WHEN t.validated >= (r.validation_layout ->> 'rows')::bigint THEN t.validation_loss END AS validation_loss,
-       CASE WHEN t.validated >= (r.validation_layout ->> 'rows')::bigint THEN t.validation_metric END
+       CASE WHEN t.validated >= COALESCE(m.fold_rows, (r.validation_layout ->> 'rows')::bigint) THEN t.validation_loss END
+           AS validation_loss,
+       CASE WHEN t.validated >= COALESCE(m.fold_rows, (r.validation_layout ->> 'rows')::bigint) THEN t.validation_metric END
            AS validation_metric,
        t.metric_name,
        LEAST(t.trained, 1e18)::bigint AS rows, t.seconds AS training_seconds, t.finished_at AS trained_at,
-       t.model, t.visits >= COALESCE(cardinality(m.visits), r.segments) AS complete
+       t.model, t.visits >= COALESCE(cardinality(m.visits), r.segments) AS complete, m.fold
   FROM epoch t
   LEFT JOIN cerebro.run r ON r.run = t.run AND r.owner = t.owner
   LEFT JOIN cerebro.model m ON m.run = t.run AND m.owner = t.owner AND m.model = t.model
@@ -45,7 +46,7 @@ COMMENT ON VIEW cerebro._learning_curve IS
 
 CREATE OR REPLACE VIEW cerebro.learning_curve WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, mst_key, epoch, training_loss, training_metric, validation_loss,
-       validation_metric, metric_name, rows, training_seconds, trained_at, model
+       validation_metric, metric_name, rows, training_seconds, trained_at, model, fold
   FROM cerebro._learning_curve
  WHERE owner = (SELECT quote_ident(current_user)::regrole)
     OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
@@ -72,6 +73,8 @@ COMMENT ON COLUMN cerebro.learning_curve.training_seconds IS
 'Seconds of computation in the epoch, summed over its visits; without reading rows and moving states.';
 COMMENT ON COLUMN cerebro.learning_curve.trained_at IS 'When the last committed visit of the epoch ended.';
 COMMENT ON COLUMN cerebro.learning_curve.model IS 'Number of the model within the run, from 1.';
+COMMENT ON COLUMN cerebro.learning_curve.fold IS
+'Fold on which the model is evaluated; it is trained on all other folds. NULL: the model is trained on all rows.';
 
 CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
 WITH fact AS (
@@ -81,11 +84,11 @@ WITH fact AS (
            NULL::double precision[] AS latest, NULL::double precision[] AS least, NULL::double precision[] AS most,
            NULL::double precision[] AS kept,
            NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS parameters, NULL::text AS engine,
-           NULL::text AS metric_name, NULL::integer AS rung
+           NULL::text AS metric_name, NULL::integer AS rung, fold
       FROM cerebro.model
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           NULL, NULL
+           NULL, NULL, NULL
       FROM cerebro.hop
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, ARRAY[epoch, training_loss, training_metric],
@@ -94,12 +97,12 @@ WITH fact AS (
            CASE WHEN complete AND training_loss > '-Infinity' AND training_loss < 'Infinity'
                 THEN ARRAY[training_loss, epoch] END,
            CASE WHEN validation_loss > '-Infinity' AND validation_loss < 'Infinity' THEN ARRAY[validation_loss, epoch] END,
-           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, metric_name, NULL
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, metric_name, NULL, NULL
       FROM cerebro._learning_curve
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            ARRAY[epoch, value], ARRAY[value, epoch], ARRAY[value, -epoch], CASE WHEN kept THEN ARRAY[epoch, value] END,
-           NULL, NULL, NULL, NULL, NULL, NULL
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM cerebro.objective
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -107,14 +110,14 @@ WITH fact AS (
                 THEN ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'reason'] COLLATE "C" END,
            NULL,
            CASE WHEN event = 'built' THEN (detail ->> 'parameters')::bigint END,
-           CASE WHEN event = 'built' THEN detail ->> 'engine' END, NULL, NULL
+           CASE WHEN event = 'built' THEN detail ->> 'engine' END, NULL, NULL, NULL
       FROM cerebro.event
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            ARRAY[lpad(decision_id::text, 20, '0'), decision, reason, policy] COLLATE "C", NULL, NULL, NULL,
            -- Policies with rungs give such reasons.
-           CASE WHEN decision = 'stop' THEN substring(reason FROM '^waits at rung ([0-9]{1,9})')::integer END
+           CASE WHEN decision = 'stop' THEN substring(reason FROM '^waits at rung ([0-9]{1,9})')::integer END, NULL
       FROM cerebro.decision
      WHERE decision IN ('stop', 'go on') AND model IS NOT NULL
 ), model AS (
@@ -127,14 +130,14 @@ WITH fact AS (
            max(latest) AS latest, min(least) AS least, max(most) AS most, max(kept) AS kept,
            max(trouble) AS trouble, CASE WHEN (max(stop))[2] = 'stop' THEN max(stop) END AS stop,
            max(parameters) AS parameters, max(engine) AS engine, max(metric_name) AS metric_name,
-           max(rung) AS rung,
+           max(rung) AS rung, max(fold) AS fold,
            COALESCE((max(trouble))[2] = 'model failed', false) AS has_failed
       FROM fact
      GROUP BY run, owner, model
     HAVING max(mst_key) IS NOT NULL  -- users can write rows about models that do not exist
 ), told AS (
     SELECT m.run, m.owner, m.model, m.mst_key, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
-           m.parameters, m.engine, m.metric_name, m.rung, m.has_failed, c.model_id, c.compile_params, c.fit_params, c.chosen,
+           m.parameters, m.engine, m.metric_name, m.rung, m.fold, m.has_failed, c.model_id, c.compile_params, c.fit_params, c.chosen,
            r.epochs, r.segments, r.source_table, r.model_table, r.name AS run_name,
            r.options ->> 'objective' AS asked,
            COALESCE(r.options ->> 'objective', CASE WHEN r.validation_table IS NULL THEN 'loss' ELSE 'val_loss' END)
@@ -156,12 +159,38 @@ WITH fact AS (
      WHERE num_nonnulls(r.run, c.run) = 2
        AND (m.owner = (SELECT quote_ident(current_user)::regrole)
             OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE')))
+), folded AS (
+    -- Of each configuration, the figures of the folds. A copy of a model is none of them: it goes on from a state.
+    SELECT told.*,
+           bool_or(fold IS NOT NULL) OVER (PARTITION BY run, owner) AS has_folds,
+           fold IS NULL AND parent IS NULL AS on_all_rows,
+           count(fold) FILTER (WHERE parent IS NULL) OVER configuration AS folds,
+           count(objective_value) FILTER (WHERE fold > 0 AND parent IS NULL AND NOT has_failed) OVER configuration
+               AS valued,
+           avg(objective_value) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS mean,
+           stddev_samp(objective_value) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS spread,
+           count(validated[2]) FILTER (WHERE fold > 0 AND parent IS NULL AND NOT has_failed) OVER configuration
+               AS evaluated,
+           avg(validated[2]) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS loss,
+           avg(validated[3]) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS metric
+      FROM told
+    WINDOW configuration AS (PARTITION BY run, owner, mst_key)
+), figured AS (
+    SELECT f.*,
+           CASE WHEN NOT (has_folds AND on_all_rows) THEN objective_value WHEN valued = folds THEN mean END AS value,
+           CASE WHEN has_folds AND on_all_rows AND valued = folds THEN spread END AS spread_of_folds,
+           CASE WHEN NOT (has_folds AND on_all_rows) THEN validated[2] WHEN evaluated = folds THEN loss END
+               AS validation_loss,
+           CASE WHEN NOT (has_folds AND on_all_rows) THEN validated[3] WHEN evaluated = folds THEN metric END
+               AS validation_metric
+      FROM folded f
 )
 SELECT t.run,
        rank() OVER (PARTITION BY t.run, t.owner
-                    ORDER BY t.has_failed,
-                             CASE WHEN t.asked IS NULL THEN COALESCE(t.validated[2], t.trained[2])
-                                  ELSE t.sign * t.objective_value
+                    ORDER BY t.fold IS NOT NULL,
+                             t.has_failed,
+                             CASE WHEN t.asked IS NULL AND NOT t.has_folds THEN COALESCE(t.validated[2], t.trained[2])
+                                  ELSE t.sign * t.value
                              END NULLS LAST) AS rank,
        t.mst_key,
        t.model_id,
@@ -183,8 +212,8 @@ SELECT t.run,
        t.hops / COALESCE(t.visits, t.segments) AS epochs_done,
        t.trained[2] AS training_loss,
        t.trained[3] AS training_metric,
-       t.validated[2] AS validation_loss,
-       t.validated[3] AS validation_metric,
+       t.validation_loss,
+       t.validation_metric,
        t.metric_name,
        t.parameters,
        CASE WHEN t.has_failed THEN t.trouble[3] ELSE t.stop[3] END AS reason,
@@ -195,20 +224,23 @@ SELECT t.run,
        t.engine,
        t.model,
        t.objective,
-       t.objective_value,
+       t.value AS objective_value,
        t.best[2]::integer AS best_epoch,
        t.best[1] AS best_value,
        t.parent,
        t.stop[4] AS stopped_by,
        t.rung,
-       t.chosen
-  FROM told t;
+       t.chosen,
+       t.fold,
+       t.spread_of_folds AS spread
+  FROM figured t;
 COMMENT ON VIEW cerebro.leaderboard IS
 'The models of each run with their latest losses and metrics. Rank 1 is the best model.';
 COMMENT ON COLUMN cerebro.leaderboard.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.leaderboard.rank IS
 'Rank within the run by objective_value, the best first. In runs without the option objective by the latest loss: the '
-'validation loss if there is one, else the training loss. Failed models come last.';
+'validation loss if there is one, else the training loss. Failed models come last. In runs with folds, the models on all '
+'rows come first, by the mean over the folds of their configuration; then come the models of single folds.';
 COMMENT ON COLUMN cerebro.leaderboard.mst_key IS 'Configuration: key of its row in the model selection table.';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture: key of its row in the table of architectures.';
 COMMENT ON COLUMN cerebro.leaderboard.model_name IS 'Name of the architecture.';
@@ -223,7 +255,9 @@ COMMENT ON COLUMN cerebro.leaderboard.epochs_done IS 'Number of completed epochs
 COMMENT ON COLUMN cerebro.leaderboard.training_loss IS 'Training loss of the latest epoch, measured while training.';
 COMMENT ON COLUMN cerebro.leaderboard.training_metric IS
 'Training metric of the latest epoch, measured while training.';
-COMMENT ON COLUMN cerebro.leaderboard.validation_loss IS 'Latest validation loss.';
+COMMENT ON COLUMN cerebro.leaderboard.validation_loss IS
+'Latest validation loss; of a model of a fold, the loss on the rows of the fold. Of a model on all rows in a run with '
+'folds, the mean over the folds.';
 COMMENT ON COLUMN cerebro.leaderboard.validation_metric IS 'Validation metric of the same epoch as validation_loss.';
 COMMENT ON COLUMN cerebro.leaderboard.metric_name IS
 'Name of the first metric, as Keras reports it; NULL before the first committed visit. cerebro.metric has all metrics.';
@@ -241,7 +275,8 @@ COMMENT ON COLUMN cerebro.leaderboard.objective IS
 'Name of the metric that says which model is best: the option objective, else val_loss (with a validation table) or loss.';
 COMMENT ON COLUMN cerebro.leaderboard.objective_value IS
 'Value of the objective in the epoch whose state the model tables get: the latest one, or with the option keep => best the '
-'best one. NULL: no epoch has a value yet.';
+'best one. NULL: no epoch has a value yet. Of a model on all rows in a run with folds, the mean over the folds; NULL: not '
+'every fold has a value.';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS
 'Epoch with the best value of the objective so far; of equal values the earlier epoch.';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'Value of the objective in best_epoch.';
@@ -251,8 +286,65 @@ COMMENT ON COLUMN cerebro.leaderboard.rung IS
 'Last rung at which the model has waited, from 1, in a search with rungs (asha, halving, hyperband); NULL: it never waited.';
 COMMENT ON COLUMN cerebro.leaderboard.chosen IS
 'Point of the search space that the configuration was made from (JSON); NULL: a row of the model selection table.';
+COMMENT ON COLUMN cerebro.leaderboard.fold IS
+'Fold on which the model is evaluated; it is trained on all other folds. NULL: the model is trained on all rows.';
+COMMENT ON COLUMN cerebro.leaderboard.spread IS
+'Of a model on all rows in a run with folds: the standard deviation (of a sample) of objective_value over the folds.';
 COMMENT ON COLUMN cerebro.leaderboard.stopped_by IS
 'Who stopped the model: the name of the search policy, rule, request or budget; NULL: it was not stopped.';
+
+CREATE OR REPLACE VIEW cerebro.cross_validation WITH (security_barrier) AS
+SELECT b.run,
+       min(b.rank) AS rank,
+       b.mst_key,
+       b.model_id,
+       b.model_name,
+       b.compile_params,
+       b.fit_params,
+       b.objective,
+       min(b.objective_value) FILTER (WHERE b.fold IS NULL) AS mean,
+       min(b.spread) AS spread,
+       min(b.objective_value) FILTER (WHERE b.fold IS NOT NULL) AS smallest,
+       max(b.objective_value) FILTER (WHERE b.fold IS NOT NULL) AS largest,
+       count(b.fold) AS folds,
+       count(b.objective_value) FILTER (WHERE b.fold IS NOT NULL AND b.status <> 'failed') AS folds_done,
+       min(b.epochs_done) FILTER (WHERE b.fold IS NOT NULL) AS epochs_done,
+       min(b.model) FILTER (WHERE b.fold IS NULL) AS model,
+       b.chosen,
+       b.owner
+  FROM cerebro.leaderboard b
+ WHERE b.parent IS NULL
+ GROUP BY b.run, b.owner, b.mst_key, b.model_id, b.model_name, b.compile_params, b.fit_params, b.objective, b.chosen
+HAVING count(b.fold) > 0;
+COMMENT ON VIEW cerebro.cross_validation IS
+'The configurations of runs with folds: how good each is over the folds. Rank 1 is the best configuration.';
+COMMENT ON COLUMN cerebro.cross_validation.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.cross_validation.rank IS
+'Rank within the run by mean. Configurations without a mean come last.';
+COMMENT ON COLUMN cerebro.cross_validation.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.cross_validation.model_id IS 'Architecture: key of its row in the table of architectures.';
+COMMENT ON COLUMN cerebro.cross_validation.model_name IS 'Name of the architecture.';
+COMMENT ON COLUMN cerebro.cross_validation.compile_params IS
+'Compile parameters of the configuration, as in the model selection table.';
+COMMENT ON COLUMN cerebro.cross_validation.fit_params IS
+'Fit parameters of the configuration, as in the model selection table.';
+COMMENT ON COLUMN cerebro.cross_validation.objective IS
+'Name of the metric that says which configuration is best: the option objective, else val_loss.';
+COMMENT ON COLUMN cerebro.cross_validation.mean IS
+'Mean of the objective over the folds, each fold counted once; NULL: not every fold has a value.';
+COMMENT ON COLUMN cerebro.cross_validation.spread IS
+'Standard deviation (of a sample) of the objective over the folds; NULL as mean.';
+COMMENT ON COLUMN cerebro.cross_validation.smallest IS 'Smallest value of the objective on a fold.';
+COMMENT ON COLUMN cerebro.cross_validation.largest IS 'Largest value of the objective on a fold.';
+COMMENT ON COLUMN cerebro.cross_validation.folds IS 'Number of folds.';
+COMMENT ON COLUMN cerebro.cross_validation.folds_done IS
+'Number of folds whose model has a value of the objective and has not failed.';
+COMMENT ON COLUMN cerebro.cross_validation.epochs_done IS 'Number of epochs that the model of each fold has completed.';
+COMMENT ON COLUMN cerebro.cross_validation.model IS
+'Number of the model of the configuration that is trained on all rows.';
+COMMENT ON COLUMN cerebro.cross_validation.chosen IS
+'Point of the search space that the configuration was made from (JSON); NULL: a row of the model selection table.';
+COMMENT ON COLUMN cerebro.cross_validation.owner IS 'The user who owns the run.';
 
 CREATE OR REPLACE VIEW cerebro.metric WITH (security_barrier) AS
 WITH figures AS (

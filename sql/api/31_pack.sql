@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION cerebro.pack(
     target text,
     inputs text DEFAULT NULL,
     prepare json DEFAULT NULL,
-    validation double precision DEFAULT 0.2,
+    validation double precision DEFAULT NULL,
     validation_table text DEFAULT NULL,
     split_by text DEFAULT NULL,
     split_at text DEFAULT NULL,
@@ -17,7 +17,8 @@ CREATE OR REPLACE FUNCTION cerebro.pack(
     seed bigint DEFAULT NULL,
     sequence json DEFAULT NULL,
     weights text DEFAULT NULL,
-    class_weight text DEFAULT NULL
+    class_weight text DEFAULT NULL,
+    folds integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off SET extra_float_digits = 1
@@ -27,7 +28,7 @@ return api.pack(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.pack(
     text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint, json, text,
-    text) IS
+    text, integer) IS
 'Packs a table or view with columns of nearly any type for training. output receives the rows for training,
 output_validation those for validation; output_summary and output_validation_summary describe them. Each column becomes
 an input by its type and its values, which docs/tables.md explains and cerebro.prepared_columns shows. Predictions
@@ -39,7 +40,7 @@ prepare rows in the same way.
   one value are ignored, with a notice.
 - prepare: what columns become, by name or by type, for instance {"zip": "category", "date": "ignore"}.
 - validation: the share of the rows for validation, chosen by a hash of the key. A row stays on its side when other
-  rows are added. 0: none.
+  rows are added. 0: none. NULL: 0.2, or none if there are folds or a validation_table.
 - validation_table: a table with the rows for validation, instead of a share.
 - split_by: a column, such as patient. All rows with the same value are on the same side.
 - split_at: a column, such as a time; the rows with its largest values are for validation.
@@ -49,7 +50,10 @@ prepare rows in the same way.
   No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
   "target": "majority". Without split_by and split_at, all windows of a subject are on the same side.
 - weights: a column with the weight of each row in training.
-- class_weight: balanced gives all classes the same weight in training.';
+- class_weight: balanced gives all classes the same weight in training.
+- folds: for cross-validation, the number of folds that the rows are divided into, by the same hash. A fit then trains one
+  model of each configuration for each fold, on the rows of all other folds, and one model on all rows. split_by keeps
+  all rows with the same value in one fold; stratify gives each fold the same share of each class.';
 
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
 RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, place integer,

@@ -185,15 +185,18 @@ Users can forget their own runs, members of cerebro_admin any run.
 
 - owner: as in cerebro.cancel.';
 
-CREATE OR REPLACE FUNCTION cerebro.materialize(run bigint, model_output_table text, which text DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro.materialize(
+    run bigint, model_output_table text, which text DEFAULT NULL, fold integer DEFAULT NULL) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.materialize_run(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.materialize(bigint, text, text) IS
+COMMENT ON FUNCTION cerebro.materialize(bigint, text, text, integer) IS
 'Makes the model tables of a run from its states on record. The run need not have finished. cerebro.runs says in the
 column message if a finished run has none: its session ended too early, or its caller rolled back.
 
 - which: best (the states of the best epochs, of a run with the option keep => best) or last (the latest states). NULL:
   best if the run keeps best states, else last. The columns which and epoch of the _info table say which state each model
-  has.';
+  has.
+- fold: of a run with folds, the models that are evaluated on this fold, and trained on all others. NULL: the models on
+  all rows.';

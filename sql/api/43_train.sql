@@ -28,7 +28,8 @@ CREATE OR REPLACE FUNCTION cerebro.train(
     options          jsonb    DEFAULT NULL,
     stop_when        text     DEFAULT NULL,
     wait             boolean  DEFAULT true,
-    dry_run          boolean  DEFAULT false
+    dry_run          boolean  DEFAULT false,
+    folds            integer  DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -37,11 +38,11 @@ return api.train(plpy, source=source, model=model, target=target, budget=budget,
                  stratify=stratify, segments=segments, packed_table=packed_table, architectures=architectures,
                  space=space, method=method, epochs=epochs, configurations=configurations, at_once=at_once,
                  objective=objective, direction=direction, use_gpus=use_gpus, name=name, description=description,
-                 options=options, stop_when=stop_when, wait=wait, dry_run=dry_run)
+                 options=options, stop_when=stop_when, wait=wait, dry_run=dry_run, folds=folds)
 $py$;
 COMMENT ON FUNCTION cerebro.train(
     text, text, text, interval, text, json, double precision, text, text, text, boolean, integer, text, jsonb, jsonb, text,
-    integer, integer, integer, text, text, boolean, text, text, jsonb, text, boolean, boolean
+    integer, integer, integer, text, text, boolean, text, text, jsonb, text, boolean, boolean, integer
 ) IS
 'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table,
 chooses architectures and a search space for the target, searches until the budget is used, and keeps the best epoch of
@@ -61,6 +62,8 @@ overrides each decision. docs/tables.md says how the decisions are made.
   {"log_uniform": [0.001, 0.1]}}}. Each entry replaces the planned one of that name.
 - method, configurations, at_once, objective, direction, stop_when: as in cerebro.search.
 - epochs: number of epochs of a model that is never stopped. NULL: follows from the number of rows and the budget.
-- options: as in cerebro.fit; keep is best, unless it says otherwise.
+- options: as in cerebro.fit; keep is best (with folds: last), unless it says otherwise.
 - wait: false returns as soon as the rows are packed and the run has begun.
-- dry_run: true shows what would be decided, makes nothing, and returns NULL.';
+- dry_run: true shows what would be decided, makes nothing, and returns NULL.
+- folds: chooses the configuration by cross-validation with so many folds, as in cerebro.pack, instead of rows for
+  validation. The models in the table are trained on all rows; cerebro.cross_validation shows mean and spread.';

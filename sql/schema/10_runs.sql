@@ -102,9 +102,12 @@ CREATE TABLE cerebro.model (
     initial_sha256 text,
     parent         integer,    -- the model whose state after parent_hop hops this model starts from
     parent_hop     integer,
+    fold           integer CHECK (fold > 0),  -- trained on the rows of all other folds; NULL: on all rows
+    fold_rows      bigint  CHECK (fold_rows BETWEEN 0 AND 1e12::bigint),  -- rows of this fold, for validation
     CONSTRAINT initial_is_known CHECK (initial IN ('random', 'weights', 'full')),
     CHECK (cardinality(visits) > 0),
     CHECK ((parent IS NULL) = (parent_hop IS NULL)),
+    CHECK ((fold IS NULL) = (fold_rows IS NULL)),
     PRIMARY KEY (run, owner, model)
 );
 COMMENT ON TABLE cerebro.model IS

@@ -21,6 +21,7 @@ VIEWS = (
     "run_plan",
     "learning_curve",
     "leaderboard",
+    "cross_validation",
     "metric",
     "run_progress",
     "hop_timeline",
@@ -146,7 +147,7 @@ def test_a_view_of_one_run_reads_that_run(log: Any, view: str) -> None:
 TOLD = {
     number: {"metrics": ["accuracy"], "loss": "mse", "which": "best", "epoch": 1} for number in range(1, MODELS + 1)
 }
-GIVEN = ("7", "now()", "1", str(EPOCHS), names.literal(json.dumps(TOLD)))
+GIVEN = ("7", "now()", "1", str(EPOCHS), names.literal(json.dumps(TOLD)), "NULL::integer")
 INFO = functools.reduce(lambda sql, one: sql.replace(f"${one[0]}", one[1]), enumerate(GIVEN, 1), MODEL_INFO)
 
 

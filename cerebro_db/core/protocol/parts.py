@@ -126,6 +126,7 @@ class Member:
     state: StateRef  # the state before the visit
     state_bytes: int = 0  # expected size of the state; the segment refuses what does not fit into memory or on disk
     metric_states: Optional[MetricStates] = None  # of the epoch's earlier visits; None: this is the first
+    fold: Optional[int] = None  # the fold whose rows it does not train on; None: it trains on all rows
     out: Optional[str] = by_segment()  # path of the file for the outgoing state
 
 
@@ -133,10 +134,15 @@ class Member:
 class Group:
     """Models that are trained in one pass over the rows: one, or several that are fused."""
 
-    members: list[Member]  # one model, or several with equal fusion keys
+    members: list[Member]  # one model, or several with equal fusion keys and the same fold
 
     def __post_init__(self) -> None:
         require(bool(self.members), "a group needs a member")
+        require(len({member.fold for member in self.members}) == 1, "the members of a group need the same rows")
+
+    @property
+    def fold(self) -> Optional[int]:
+        return self.members[0].fold
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,7 @@ class ModelState:
     configuration: Json  # architecture, compile and fit parameters
     state: StateRef  # the model's state
     state_bytes: int = 0  # expected size of the state
+    fold: Optional[int] = None  # the fold on whose rows it is evaluated; None: on all rows
 
 
 @dataclass(frozen=True)

@@ -135,10 +135,12 @@ class Deciding:
         while self._nothing_at != (now := (self.schedule.active, len(self.schedule.decisions))):
             room = self._room()
             proposed = self.policy.propose(self.history, self.schedule.active)
-            self.cut |= room is not None and len(proposed) > room
-            if not proposed[:room]:
+            # A budget counts a configuration once, however many folds it has.
+            allowed = [new for place, new in enumerate(proposed) if new.fold or room is None or place < room]
+            self.cut |= len(allowed) < len(proposed)
+            if not allowed:
                 self._nothing_at = now
-            for new in proposed[:room]:
+            for new in allowed:
                 self._commit(Decision(None, None, Verdict.ADD, added=(new,)))
 
     def _within_budget(self, decision: Decision) -> Decision:
@@ -151,7 +153,7 @@ class Deciding:
         return replace(decision, added=decision.added[:room], verdict=Verdict.CONTINUE if none else decision.verdict)
 
     def _room(self) -> int | None:
-        return self.budget.room(len(self.schedule.progress))
+        return self.budget.room(sum(one.plan.fold is None for one in self.schedule.progress.values()))
 
     def _end_of(self, model: int) -> Decision:
         """A model stops where it is, because the budget is spent."""

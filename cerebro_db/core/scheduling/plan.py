@@ -24,6 +24,8 @@ class ModelPlan:
     refused: str | None = None  # why it cannot train at all
     # Replicas of it train in all visits of an epoch but the last, at the same time; the last one averages their states.
     averages: bool = False
+    fold: int | None = None  # the fold that it does not train on
+    evaluated: bool = True
 
 
 @dataclass(frozen=True)

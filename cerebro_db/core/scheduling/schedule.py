@@ -319,7 +319,8 @@ class Schedule:
         mine = self.progress[model]
         epoch, step = divmod(mine.hops, len(mine.order))
         mine.epochs = epoch if step else max(0, epoch - 1)
-        if mine.status is Status.ACTIVE and step == 0 and epoch > 0 and self.plan.evaluates_after(epoch):
+        ended = mine.status is Status.ACTIVE and step == 0 and epoch > 0
+        if ended and mine.plan.evaluated and self.plan.evaluates_after(epoch):
             for dataset, parts in self.plan.evaluations.items():
                 for part, segment in parts.items():
                     if (epoch, dataset, part) not in evaluated:

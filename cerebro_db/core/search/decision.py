@@ -56,6 +56,7 @@ class NewModel:
     configuration: NewConfiguration | None = None  # of its own
     parent: int | None = None  # the model whose whole state it starts from; None: it starts from its own initial state
     visits: tuple[int, ...] | None = None  # the segments that it visits; None: all
+    fold: int | None = None  # the fold that it does not train on; None: it trains on all rows, or as its parent
     model: int | None = None  # its number within the run
     parent_hop: int | None = None  # after which hop of the parent the state is taken
 
@@ -74,13 +75,14 @@ class NewModel:
             "configuration": None if self.configuration is None else self.configuration.to_json(),
             "parent": self.parent,
             "visits": None if self.visits is None else list(self.visits),
+            **({} if self.fold is None else {"fold": self.fold}),
             "model": self.model,
             "parent_hop": self.parent_hop,
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> NewModel:
-        numbers = {name: value.get(name) for name in ("mst_key", "parent", "model", "parent_hop")}
+        numbers = {name: value.get(name) for name in ("mst_key", "parent", "fold", "model", "parent_hop")}
         visits, own = value.get("visits"), value.get("configuration")
         return cls(
             **numbers,

@@ -89,6 +89,7 @@ POPULATIONS: dict[str, tuple[Parameter, ...]] = {
 METHODS = {**SAMPLING, **STOPPING, **POPULATIONS}
 PLANNED = "brackets"  # the method of a run whose caller has planned its brackets; users cannot name it
 NEEDS_OPTUNA = ("tpe",)
+INDEPENDENT = ("random", "grid")  # methods that do not look at the results of models
 
 
 @dataclass

@@ -58,9 +58,13 @@ class Proposing(Policy):
 
 
 def proposed(history: History) -> dict[int, Point]:
-    """The models that were proposed from a space, not copied from another model; with their points."""
-    chosen = {one: history.configuration(one).get("chosen") for one in history.models if history.parent(one) is None}
-    return {one: point for one, point in chosen.items() if point}
+    """The models that were proposed from a space, not copied from another model; with their points.
+
+    Of the models of a configuration with folds, it is the one on all rows.
+    """
+    own = [one for one in history.models if history.parent(one) is None]
+    told = {one: history.configuration(one) for one in own}
+    return {one: its["chosen"] for one, its in told.items() if its.get("chosen") and its.get("fold") is None}
 
 
 def new_models(space: Space, points: Sequence[Point]) -> list[NewModel]:

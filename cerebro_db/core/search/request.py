@@ -34,7 +34,7 @@ class Request:
         """The schedule gives it its number; a configuration of its own gets a new key."""
         new = NewModel.from_json(self.detail["new"])
         key = new.mst_key if new.configuration is None else None
-        return replace(new, mst_key=key, model=None, parent_hop=None)
+        return replace(new, mst_key=key, model=None, parent_hop=None, fold=None)
 
     @property
     def epochs(self) -> int:

@@ -237,7 +237,9 @@ class JaxProgram(KerasProgram):
         if order is None:
             return self.jax.numpy.arange(rows, dtype="int32")
         if self._order[0] is not order:
-            self._order = order, self.jax.numpy.asarray(order, "int32")
+            # A program is compiled for a number of rows.  The pass ends before the zeros.
+            padding = [(0, 0)] * (order.ndim - 1) + [(0, rows - order.shape[-1])]
+            self._order = order, self.jax.numpy.asarray(np.pad(order, padding), "int32")
         return self._order[1]
 
     # --- what is compiled ---

@@ -44,9 +44,23 @@ class Dataset:
         with_outputs = all(variable["name"] in files for variable in layout["outputs"])
         self.outputs = [_mapped(variable, rows, files) for variable in layout["outputs"]] if with_outputs else []
         self.columns = self.inputs + self.outputs
+        self.folds = next((_mapped(fold, rows, files).ravel() for fold in layout.get("fold", ())), None)
+        self._rows_of: dict[tuple[int, bool], np.ndarray] = {}
         self.from_disk = self.bytes > SLAB_FROM_DISK and not any(path.startswith(MEMORY) for path in files.values())
         self.on_device: Any = None  # the columns on the engine's device, shared by its programs
         self._ranges: dict[int, tuple[float, float]] = {}
+
+    def rows_of(self, fold: int | None, trained: bool) -> np.ndarray | None:
+        """The places of the rows that a model of a fold is trained on, or evaluated on.  None: of all rows."""
+        if fold is None:
+            return None
+        if self.folds is None:
+            raise InvalidArgument("these rows have no folds")
+        key = fold, trained
+        if key not in self._rows_of:
+            chosen = self.folds != fold if trained else self.folds == fold
+            self._rows_of[key] = np.flatnonzero(chosen).astype(np.int32)
+        return self._rows_of[key]
 
     def range(self, place: int) -> tuple[float, float]:
         """The least and the largest value of a column; 0 and 0 of no rows."""
@@ -59,6 +73,7 @@ class Dataset:
         """The data set of the first rows, for a trial."""
         part = copy.copy(self)
         part.rows, part.from_disk, part.on_device, part._ranges = min(rows, self.rows), False, None, {}
+        part.folds, part._rows_of = None, {}
         part.inputs, part.outputs, part.columns = (
             [column[:rows] for column in columns] for columns in (self.inputs, self.outputs, self.columns)
         )
@@ -85,7 +100,7 @@ def _mapped(variable: dict[str, Any], rows: int, files: dict[str, str]) -> np.nd
 
 
 def row_order(rows: int, shuffle_seed: int, visit: int) -> np.ndarray:
-    """The order of a partition's rows in one pass; the same arguments give the same order, in a replay too."""
+    """The order of so many rows in one pass; the same arguments give the same order, in a replay too."""
     return np.random.Generator(np.random.PCG64([shuffle_seed % (1 << 64), visit])).permutation(rows)
 
 
@@ -105,7 +120,7 @@ class Slab:
     """A run of whole batches of a pass: rows ``start`` to ``end`` in its order (the last batch may have fewer rows)."""
 
     dataset: Dataset
-    order: np.ndarray | None  # of all rows, in this pass; None: as they lie in the files
+    order: np.ndarray | None  # of the rows of this pass; None: of all rows, as they lie in the files
     start: int
     end: int
 

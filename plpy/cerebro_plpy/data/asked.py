@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_db.core import columns as deciding
@@ -18,6 +19,7 @@ from . import variables
 from .splits import Split
 
 PACK = "cerebro.pack"
+SHARE = 0.2  # of the rows for validation, if the user says nothing
 
 
 @dataclass
@@ -46,11 +48,11 @@ def split_of(
     stratify: bool | None,
     windows: Windows | None,
 ) -> Split | None:
-    """How the rows are divided; None: they are not.
+    """How the rows are divided; None: they are not.  By default a fifth of them are for validation.
 
     Windows are divided by their subject, so that no row is on both sides; those of a single subject by their time.
     """
-    share = 0.0 if validation_table is not None else share or 0.0
+    share = 0.0 if validation_table is not None else SHARE if share is None else share
     if not 0.0 <= share < 1.0:
         raise InvalidArgument(
             f"{PACK}: validation must be a share from 0 to 1, not {share!r}.",
@@ -93,10 +95,11 @@ def asked_for(
     target: str | None,
     inputs: str | None,
     prepare: str | None,
-    split: Split | None,
+    apart: Sequence[Column],
     windows: Windows | None,
     weight: Column | None,
 ) -> Asked:
+    """``apart``: columns that divide the rows; they are no inputs unless ``inputs`` names them."""
     wanted = variables.pick(present, split_list(target, f"{PACK}: target"), "target", source, PACK)
     if inputs is not None:
         chosen = variables.pick(present, split_list(inputs, f"{PACK}: inputs"), "inputs", source, PACK)
@@ -106,13 +109,13 @@ def asked_for(
                     f"{PACK}: the target '{column.name}' is among the inputs.", hint="Leave it out of inputs."
                 )
     else:
-        apart = [
+        others = [
             *wanted,
-            *(split.by if split else ()),
+            *apart,
             *(present[name] for name in (windows.columns if windows else ())),
             *([weight] if weight else []),
         ]
-        chosen = [one for one in present.values() if one not in apart]
+        chosen = [one for one in present.values() if one not in others]
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
     wishes = deciding.wishes(json.loads(prepare) if prepare is not None else None, families, f"{PACK}: prepare")
     return Asked(
@@ -145,10 +148,7 @@ def sides(
         return source, relations.filled(db, validation_table, PACK, argument="validation_table")
     if split is None:
         return source, None
-    present = relations.columns(db, source)
-    # Of all columns, whichever are inputs: the inputs alone may have few different values.
-    key = [present[name] for name in relations.unique_key(db, source)] or list(present.values())
-    condition = split.condition(db, source, key, PACK)
+    condition = split.condition(db, source, key_of(db, source), PACK)
     both = replace(source, condition=f"NOT ({condition})"), replace(source, condition=condition)
     for side, what in zip(both, ("training", "validation")):
         if not db.scan(f"SELECT 1 AS one FROM {side.rows} AS s LIMIT 1"):
@@ -157,3 +157,12 @@ def sides(
                 hint="Choose another share or column to divide by, or validation => 0 to keep all rows for training.",
             )
     return both
+
+
+def key_of(db: Database, source: Relation) -> list[Column]:
+    """The columns that tell rows apart: of a unique key, or all, whichever are inputs.
+
+    The inputs alone may have few different values.
+    """
+    present = relations.columns(db, source)
+    return [present[name] for name in relations.unique_key(db, source)] or list(present.values())

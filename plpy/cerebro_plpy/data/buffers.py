@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 
 from cerebro_db.core import packing
@@ -98,6 +99,7 @@ def _write_buffers(db: Database, job: Packing, columns: list[str]) -> None:
     encoders = [variable.encoder() for variable in job.variables]
     rows_of, buffers_of, bytes_of = ([0] * len(job.keys) for _ in range(3))
     hashes = [hashlib.sha256() for _ in job.keys]
+    folds_of: list[Counter[int]] = [Counter() for _ in job.keys]
     insert, types = _insert(job, columns)
     step = max(1, min(10_000, BATCH_BYTES // sum(variable.wire_bytes_per_row for variable in job.variables)))
     cursor = _open(db, job)
@@ -112,11 +114,20 @@ def _write_buffers(db: Database, job: Packing, columns: list[str]) -> None:
         for payload in payloads:
             bytes_of[segment] += len(payload)
             hashes[segment].update(payload)
+        if job.fold is not None:
+            folds_of[segment].update(payloads[-1])  # a byte is the fold of a row
     if len(cursor.fetch(1)):
         raise Restart(f"rows were added to '{job.source.text}' again and again")
     cursor.close()
     job.partitions = [
-        Partition(key, rows_of[segment], buffers_of[segment], bytes_of[segment], hashes[segment].hexdigest())
+        Partition(
+            key,
+            rows_of[segment],
+            buffers_of[segment],
+            bytes_of[segment],
+            hashes[segment].hexdigest(),
+            tuple(folds_of[segment][fold] for fold in range(1, job.folds + 1)),
+        )  # fmt: skip
         for segment, key in enumerate(job.keys)
     ]
 

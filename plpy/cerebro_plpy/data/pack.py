@@ -23,7 +23,8 @@ from ..database.relations import Column, Relation
 from ..platform import Rule
 from ..sessions import warm_up
 from . import agreement, buffers, by_name, labels, packing, row_weights, variables, windowed
-from .asked import PACK, asked_for, sides, split_of
+from . import folds as folding
+from .asked import PACK, asked_for, key_of, sides, split_of
 from .choosing import prepared
 from .preparation import SourceVariable, find_shapes
 from .summary import Packing
@@ -60,6 +61,7 @@ def planned(
     sequence: str | None,
     weights: str | None,
     class_weight: str | None,
+    folds: int | None,
 ) -> tuple[Packing, Relation | None]:
     """What is to be packed for training, with everything found in the rows, and the rows for validation."""
     source = relations.filled(db, source_text, PACK, argument="source")
@@ -69,9 +71,15 @@ def planned(
     rule = platform.of(db).distribution_rule(db, distribution_rules, PACK)
     present = relations.columns(db, source)
     windows = _windows(sequence, present, source)
-    split = split_of(present, source, target, validation, validation_table, split_by, split_at, stratify, windows)
+    divided = folding.asked_for(
+        folds, present, source, target, validation, validation_table, split_by, split_at, stratify, windows, PACK
+    )
+    split = None
+    if divided is None:
+        split = split_of(present, source, target, validation, validation_table, split_by, split_at, stratify, windows)
     weight = row_weights.column_of(weights, present, source, target, PACK)
-    asked = asked_for(db, source, present, target, inputs, prepare, split, windows, weight)
+    apart = divided.by if divided is not None else split.by if split is not None else ()
+    asked = asked_for(db, source, present, target, inputs, prepare, apart, windows, weight)
     training, others = sides(db, source, split, validation_table)
     if others is not None:
         for ending in ("", "_summary"):
@@ -88,10 +96,13 @@ def planned(
             # In all rows: validation may have a class that no training row has.
             labels.find(db, source, variable, variable.preparation, None, PACK)
     if windows is not None:
-        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, weight, PACK)
+        group = divided.group() if divided is not None else ""
+        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, weight, PACK, group)
     job = _job(db, training, output, source_text, ins, outs, rows, buffer_size, wanted, rule, seed)
     job.windows = windows
     job.weight = row_weights.found(db, training, weight, class_weight is not None, outs[0], PACK)
+    if divided is not None:
+        job.fold = folding.found(db, training, divided, key_of(db, source), windows, PACK)
     return job, others
 
 

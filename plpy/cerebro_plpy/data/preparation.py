@@ -19,6 +19,7 @@ from cerebro_db.core.preparation import (
     Categories,
     Divided,
     Encoded,
+    Fold,
     Measured,
     Numbers,
     OneHot,
@@ -53,6 +54,7 @@ class SourceVariable:
     may_be_null: bool = False  # NULL is a class, as in MADlib
     # Of windows (windowed.py): the names of the columns; ``columns`` has the array that they have become.
     gathered: tuple[str, ...] = ()
+    made: Callable[[Alias], str] | None = None  # the SQL of a value that no document describes
 
     @property
     def is_array(self) -> bool:
@@ -108,7 +110,8 @@ def expression(variable: SourceVariable, alias: Alias) -> str:
 
 def value(variable: SourceVariable, alias: Alias) -> str:
     """The array of numbers that a row's columns become, or a label as text."""
-    return alias(variable.columns[0]) if variable.gathered else EXPRESSIONS[type(variable.preparation)](variable, alias)
+    gathered = variable.gathered and variable.made is None
+    return alias(variable.columns[0]) if gathered else EXPRESSIONS[type(variable.preparation)](variable, alias)
 
 
 def _numbers(variable: SourceVariable, alias: Alias) -> str:
@@ -153,6 +156,11 @@ def _weight(variable: SourceVariable, alias: Alias) -> str:
     return f"ARRAY[({' * '.join(factors) or '1'})::real]"
 
 
+def _fold(variable: SourceVariable, alias: Alias) -> str:
+    assert variable.made is not None
+    return f"ARRAY[{variable.made(alias)}]"
+
+
 EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
     AsIs: _numbers,
     Divided: _numbers,
@@ -164,11 +172,14 @@ EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
     Categories: _codes,
     Words: _words,
     Weight: _weight,
+    Fold: _fold,
 }
 
 
 def hashed(variable: SourceVariable, alias: Alias, seed: str) -> str:
     """A 64-bit number made of a row's values, before any preparation, and of another such number."""
+    if isinstance(variable.preparation, Fold):  # the order of the rows is the same as without folds
+        return seed
     if variable.preparation.label_type:  # a NULL has no hash
         return f"coalesce(pg_catalog.hashtextextended({_label(variable, alias)}, {seed}), {seed})"
     if variable.preparation.features and not variable.gathered:

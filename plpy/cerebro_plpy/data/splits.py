@@ -1,6 +1,7 @@
 """Which rows are for training and which for validation, as conditions on the columns of the source.
 
-A row is on its side because of a hash of its key, so it stays there when rows are added.
+A row is on its side because of a hash of its key, so it stays there when rows are added.  The folds of folds.py use the
+same hash.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from cerebro_db.core.names import literal, quote
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import features, preparation
+from .preparation import Alias
 
 STEPS = 1 << 30  # values of the hash
+MOST_STRATA = 1000
 FEW_COLUMNS = 4  # of more columns, such as all of a table without a key, making texts takes longer than all else
 
 
@@ -32,18 +35,10 @@ class Split:
         """The condition of the rows for validation; it is never NULL."""
         if self.at is not None:
             return self._latest(db, source, self.at, module)
-        hashed = f"({self._hash(self.by or key)} & {STEPS - 1})"
+        hashed = hash_of(self.by or key, by_name)
         if self.stratify is None:
             return f"{hashed} < {int(self.share * STEPS)}"
         return self._of_each_class(db, source, self.stratify, hashed)
-
-    def _hash(self, columns: Sequence[Column]) -> str:
-        if len(columns) <= FEW_COLUMNS:
-            # Texts of several columns: the length of each tells them apart.
-            texts = [features.text(column, quote(column.name)) for column in columns]
-            spelled = " || ".join(f"COALESCE(length({one}) || ':' || {one}, '-')" for one in texts)
-            return f"pg_catalog.hashtextextended({spelled}, 17)"
-        return preparation.hash_of_any(columns, lambda column: quote(column.name), "17")
 
     def _latest(self, db: Database, source: Relation, column: Column, module: str) -> str:
         """The rows after the moment that divides them.  Rows of the same moment stay together."""
@@ -60,7 +55,7 @@ class Split:
 
     def _of_each_class(self, db: Database, source: Relation, column: Column, hashed: str) -> str:
         """Of each class the rows with the lowest hashes."""
-        label = f"COALESCE({features.text(column, quote(column.name))}, '')"
+        label = stratum(column, by_name)
         rows = db.scan(
             f"""
             SELECT label, max(h) AS last
@@ -71,13 +66,35 @@ class Split:
              GROUP BY label
             """
         )
-        if len(rows) > MOST_STRATA:
-            raise InvalidArgument(
-                f"stratify: column '{column.name}' has more than {MOST_STRATA} different values.",
-                hint="Stratify by a column with few values, or leave stratify out.",
-            )
+        require_few(len(rows), column)
         cases = " ".join(f"WHEN {literal(row['label'])} THEN {row['last']}" for row in rows)
         return f"{hashed} <= CASE {label} {cases} ELSE -1 END" if cases else "false"
 
 
-MOST_STRATA = 1000
+def hash_of(columns: Sequence[Column], alias: Alias) -> str:
+    """A number from 0 to STEPS - 1."""
+    if len(columns) <= FEW_COLUMNS:
+        # Texts of several columns: the length of each tells them apart.
+        texts = [features.text(column, alias(column)) for column in columns]
+        spelled = " || ".join(f"COALESCE(length({one}) || ':' || {one}, '-')" for one in texts)
+        hashed = f"pg_catalog.hashtextextended({spelled}, 17)"
+    else:
+        hashed = preparation.hash_of_any(columns, alias, "17")
+    return f"({hashed} & {STEPS - 1})"
+
+
+def by_name(column: Column) -> str:
+    return quote(column.name)
+
+
+def stratum(column: Column, alias: Alias) -> str:
+    """The class of a row, as text."""
+    return f"COALESCE({features.text(column, alias(column))}, '')"
+
+
+def require_few(strata: int, column: Column) -> None:
+    if strata > MOST_STRATA:
+        raise InvalidArgument(
+            f"stratify: column '{column.name}' has more than {MOST_STRATA} different values.",
+            hint="Stratify by a column with few values, or leave stratify out.",
+        )

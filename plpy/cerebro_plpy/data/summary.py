@@ -10,7 +10,7 @@ from cerebro_db.core import packing
 from cerebro_db.core.errors import UndefinedColumn, WrongState
 from cerebro_db.core.layout import Layout, Partition, Variable
 from cerebro_db.core.names import Name, quote
-from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.preparation import Fold, OneHot
 from cerebro_db.core.windows import Windows
 
 from .. import platform
@@ -46,10 +46,16 @@ class Packing:
     partitions: list[Partition] = field(default_factory=list)
     windows: Windows | None = None
     weight: SourceVariable | None = None
+    fold: SourceVariable | None = None
 
     @property
     def variables(self) -> list[SourceVariable]:
-        return self.inputs + self.outputs + ([self.weight] if self.weight else [])
+        return self.inputs + self.outputs + [one for one in (self.weight, self.fold) if one]
+
+    @property
+    def folds(self) -> int:
+        """The number of folds; 0: rows have none."""
+        return self.fold.preparation.folds if self.fold and isinstance(self.fold.preparation, Fold) else 0
 
     @property
     def layout(self) -> Layout:
@@ -60,6 +66,7 @@ class Packing:
             tuple(self.partitions),
             self.windows,
             self.weight.documented() if self.weight else None,
+            self.fold.documented() if self.fold else None,
         )
 
 

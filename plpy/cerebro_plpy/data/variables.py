@@ -21,6 +21,7 @@ from .preparation import NUMBERS, REALS, SMALL, SourceVariable
 
 FEATURES = "features"
 WEIGHT = "__weight__"  # the packed column with the weights of the rows
+FOLD = "__fold__"  # the packed column with their folds
 
 
 def pick(present: dict[str, Column], names: list[str], argument: str, source: Relation, module: str) -> list[Column]:
@@ -99,7 +100,7 @@ def as_madlib_packs(inputs: list[SourceVariable], outputs: list[SourceVariable])
 
 def check_names(inputs: list[SourceVariable], outputs: list[SourceVariable], module: str) -> None:
     """All columns of the packed table and of its summary must have different names that are short enough."""
-    names = ["__dist_key__", "buffer_id", WEIGHT, WEIGHT + "_shape"]
+    names = ["__dist_key__", "buffer_id", *(one + end for one in (WEIGHT, FOLD) for end in ("", "_shape"))]
     names += [variable.name + ending for variable in inputs + outputs for ending in ("", "_shape")]
     for name in names:
         if names.count(name) > 1:

@@ -21,6 +21,7 @@ from . import buffers, unusable
 from .preparation import SourceVariable, value
 
 KEY = "cerebro_key"
+GROUP = Column("cerebro_group", "bigint", "bigint", "N", None)
 
 
 def inputs_of(inputs: Sequence[SourceVariable], windows: Windows) -> list[SourceVariable]:
@@ -43,17 +44,20 @@ def of(
     targets: Sequence[Column] = (),
     weight: Column | None = None,
     key: str = "",
+    group: str = "",
 ) -> Relation:
     """The windows that lie within the rows of ``source`` as a whole.
 
     Rows are numbered before a condition of the source leaves rows out, so the rows of a window are consecutive, and a
     window with a row that is left out is left out itself.  ``weight``: a column of which a window has the value of its
-    last row.  ``key``: SQL that gives the key of that row.
+    last row.  ``key``: SQL that gives the key of that row.  ``group``: SQL that gives a number; a window of rows with
+    different numbers is left out, and the others have theirs in the column GROUP.
     """
     all_kept = [*targets, *([weight] if weight else [])]
     arrays = [f"{value(one, lambda column: quote(column.name))} AS a{i}" for i, one in enumerate(inputs)]
     kept = [f"{quote(column.name)}::{column.type} AS t{i}" for i, column in enumerate(all_kept)]
     kept += [f"{key} AS k"] if key else []
+    kept += [f"{group} AS g"] if group else []
     by = [f"{quote(name)} AS b{i}" for i, name in enumerate(windows.by)]
     partition = f"PARTITION BY {', '.join(map(quote, windows.by))} " if windows.by else ""
     # Rows of the same moment have an order, too.
@@ -74,11 +78,13 @@ def of(
             chosen = f"(array_agg(r.t{i}) {at_the_end})[1]"
         gathered.append(f"{chosen} AS {quote(column.name)}")
     gathered += [f"(array_agg(r.k) {at_the_end})[1] AS {KEY}"] if key else []
+    gathered += [f"min(r.g) AS {GROUP.name}"] if group else []
     groups = ", ".join([*(f"r.b{i}" for i in range(len(by))), "w.place"])
     query = (
         f"SELECT {', '.join(gathered)} FROM (SELECT {numbered} FROM {replace(source, condition='').rows} AS s) r"
         f" CROSS JOIN LATERAL generate_series(GREATEST(0, (r.n - {length - step}) / {step}), r.n / {step}) AS w (place)"
         f" GROUP BY {groups} HAVING count(*) = {length} AND bool_and(r.chosen)"
+        f"{' AND min(r.g) = max(r.g)' if group else ''}"
     )
     return replace(source, oid=0, condition="", query=query)
 
@@ -95,11 +101,12 @@ def gathered(
     outputs: list[SourceVariable],
     weight: Column | None,
     module: str,
+    group: str = "",
 ) -> tuple[Relation, list[SourceVariable], int]:
     """The windows to pack, their inputs, and how many there are; an error if they cannot be made."""
     require_target(windows, outputs, module)
     require_usable(db, source, windows, inputs, module)
-    found = of(source, windows, inputs, [column for one in outputs for column in one.columns], weight)
+    found = of(source, windows, inputs, [column for one in outputs for column in one.columns], weight, group=group)
     ins = inputs_of(inputs, windows)
     rows = buffers.count(db, found, ins + outputs, module)
     if not rows:

@@ -61,7 +61,7 @@ def commit(
         if decision.verdict is Verdict.EXTEND:
             statements.append(log.event(Event.EXTENDED, epochs=decision.detail["epochs"]))
     for one in added:
-        statements += _records(log, one, built)
+        statements += _records(run, log, one, built)
     try:
         together = Statement.joined(statements)
         recorder.run(together.sql, together.parameters)
@@ -188,6 +188,12 @@ def _start(run: Run, log: RunLog, new: NewModel, model: Model) -> None:
         model.visits = averaging_visits(run.segments) if model.visits is None else [*model.visits, model.visits[0]]
     model.dist_key, model.parent = run.dist_keys[0], new.parent
     model.seed = derived_seed(run.seed, "model", model.number)
+    # A state goes on with the rows that it was trained on.
+    model.fold = new.fold if new.parent is None else run.models[new.parent].fold
+    if new.fold is not None:  # all models of a configuration begin with the same weights
+        model.seed = next(
+            one.seed for one in run.models.values() if one.mst_key == model.mst_key and one.parent is None
+        )
     if new.parent is None or new.parent_hop is None or model.refused is not None:
         return
     parent = run.models[new.parent]
@@ -213,7 +219,7 @@ def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
             model.engine = alike[0].engine if alike else engine_choice.of_added(run, model)
         model.state_bytes = max((one.state_bytes for one in alike or run.models.values()), default=0)
         model.parameters = alike[0].parameters if alike else None
-        model.group = next((one.group for one in alike if _same_step(one, model)), None)
+        model.group = next((one.group for one in alike if one.fold == model.fold and _same_step(one, model)), None)
 
 
 def _same_step(one: Model, other: Model) -> bool:
@@ -233,11 +239,12 @@ def _same_step(one: Model, other: Model) -> bool:
 # -- what the log gets -------------------------------------------------------------------------------------
 
 
-def _records(log: RunLog, one: Added, built: bool) -> list[Statement]:
+def _records(run: Run, log: RunLog, one: Added, built: bool) -> list[Statement]:
     model, made = one.model, []
+    fold_rows = None if model.fold is None else run.source.rows_of_fold(model.fold)
     if one.new.configuration is not None:
         made += log.add_configuration(model, one.given)
-    made.append(log.add_model(model, one.new.parent, one.new.parent_hop))
+    made.append(log.add_model(model, one.new.parent, one.new.parent_hop, fold_rows))
     if model.refused is not None:
         made.append(log.event(Event.MODEL_FAILED, model.number, reason=model.refused, refused=True))
     elif built:

@@ -43,7 +43,7 @@ async def _evaluated(
 
     def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
         models = [
-            ModelState(model.definition, state, state_bytes=model.state_bytes)
+            ModelState(model.definition, state, state_bytes=model.state_bytes, fold=model.fold)
             for (model, _), state in zip(wanted, refs)
         ]
         return protocol.Evaluate(handle, models, engine=wanted[0][0].engine)

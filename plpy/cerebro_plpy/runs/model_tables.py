@@ -61,7 +61,7 @@ OWN_INFO_COLUMNS = {  # after those of MADlib
 
 
 @entry
-def materialize_run(db: Database, run_id: int, model_output_table: str, which: str | None) -> None:
+def materialize_run(db: Database, run_id: int, model_output_table: str, which: str | None, fold: int | None) -> None:
     if which not in (None, BEST, LAST):
         raise InvalidArgument(
             f"{MODULE} error: which is '{which}'; it must be '{BEST}' or '{LAST}'.",
@@ -76,16 +76,24 @@ def materialize_run(db: Database, run_id: int, model_output_table: str, which: s
             f"run {run_id} is being trained",
             hint=f"SELECT cerebro.wait({run_id}); or end it: cerebro.cancel({run_id}).",
         )
-    materialize(db, run_id, name, replace=False, which=which)
+    materialize(db, run_id, name, replace=False, which=which, fold=fold)
     log.note(Event.MATERIALIZED)
 
 
 def materialize(
-    db: Database, run_id: int, name: Name, *, replace: bool, which: str | None = None, written: Written | None = None
+    db: Database,
+    run_id: int,
+    name: Name,
+    *,
+    replace: bool,
+    which: str | None = None,
+    written: Written | None = None,
+    fold: int | None = None,
 ) -> None:
     """Make the tables.
 
     ``which`` states they get, the best or the last ones.  None: what the run was asked to keep.
+    ``fold``: the models of this fold.  None: the models on all rows.
     ``written``: as in MADlib, names of tables, losses and metrics are those that the user wrote.
     """
     run = db.one(
@@ -104,7 +112,13 @@ def materialize(
             f"{MODULE} error: run {run_id} has not kept its best states.",
             hint="""Ask for which => 'last', or train with the option {"keep": "best"}.""",
         )
-    states = RunLog.of_caller(db, run_id).states_of_best_models(which)
+    folds = Layout.from_json(json.loads(run["layout"]), "the layout of the run").folds
+    if fold is not None and not 1 <= fold <= folds:
+        raise InvalidArgument(
+            f"{MODULE} error: run {run_id} has no fold {fold}.",
+            hint=f"It has the folds 1 to {folds}." if folds else "It was trained on rows without folds.",
+        )
+    states = RunLog.of_caller(db, run_id).states_of_best_models(which, fold=fold)
     if not states:
         raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
     without = [state.mst_key for state in states if state.which != which]
@@ -124,7 +138,7 @@ def materialize(
             if old is not None:
                 db.patiently(f"DROP TABLE {old.sql}")
     _make_models(db, here, run, states, name, keyed=searched is not None)
-    _make_info(db, here, run, states, name.suffixed("_info"), searched, as_written=written is not None)
+    _make_info(db, here, run, states, name.suffixed("_info"), searched, fold, as_written=written is not None)
     _make_summary(db, here, run, name, which, searched, written or {})
     if searched is not None:
         automl_tables.make_selection(db, run_id, run["arch_table"], searched, replace=replace)
@@ -182,6 +196,7 @@ def _make_info(
     states: list[StateOnRecord],
     name: Name,
     searched: AutoML | None,
+    fold: int | None,
     *,
     as_written: bool,
 ) -> None:
@@ -206,12 +221,13 @@ def _make_info(
     db.execute(f"CREATE TABLE {name.sql} ({defined}) {here.distributed_by('mst_key')}")
     db.execute(
         f"INSERT INTO {name.sql} SELECT {', '.join(columns)} FROM ({MODEL_INFO}) AS told",
-        ("bigint", "timestamptz", "integer", "integer", "text"),
+        ("bigint", "timestamptz", "integer", "integer", "text", "integer"),
         run["run"],
         run["started_at"],
         run["evaluate_every"],
         run["epochs"],
         json.dumps(names),
+        fold,
     )
 
 

@@ -29,6 +29,10 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
     starts = initial_states.of_request(db, request)
     layout, seed = request.source.layout, request.options["seed"]
     segments = len(layout["partitions"])
+    rows = request.source.dataset
+    # The first model of a configuration trains on all rows.
+    folds: list[dict[str, Any]] = [{}]
+    folds += [{"fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)]
     recorder.run("BEGIN")  # with the initial states: a run on record can be resumed
     log = RunLog.create(
         recorder,
@@ -73,14 +77,16 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
         ],
         [
             {
-                "model": place + 1,
+                "model": place * len(folds) + number + 1,
                 "mst_key": row["mst_key"],
                 "visits": averaging_visits(segments) if request.options.get(AVERAGING) else None,
-                "seed": derived_seed(seed, "configuration", place),
+                "seed": derived_seed(seed, "configuration", place),  # all its models begin with the same weights
                 "initial": starts[row["mst_key"]].initial.value if row["mst_key"] in starts else Initial.RANDOM.value,
                 "initial_sha256": starts[row["mst_key"]].sha256 if row["mst_key"] in starts else None,
+                **fold,
             }
             for place, row in enumerate(request.rows)
+            for number, fold in enumerate(folds)
         ],
     )
     initial_states.store(recorder, log, starts, platform.of(db))
@@ -95,12 +101,14 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
 def size(request: Request) -> str:
     segments = counted(len(request.source.layout["partitions"]), "segment")
     epochs = counted(request.epochs, "epoch")
+    folds = request.source.dataset.folds
+    folded = f" x {folds + 1} models ({folds} folds and all rows)" if folds else ""
     if "space" not in request.options:
-        return f"{counted(len(request.rows), 'configuration')} x {segments} x {epochs}"
+        return f"{counted(len(request.rows), 'configuration')} x {segments} x {epochs}{folded}"
     # The configurations of a search come while it goes on.
     most = request.options["space"]["configurations"]
     tries = "configurations until its budget is used" if most is None else f"at most {counted(most, 'configuration')}"
-    return f"a search that tries {tries}, each on {segments} for at most {epochs},"
+    return f"a search that tries {tries}, each on {segments} for at most {epochs}{folded},"
 
 
 def plain_summary(summary: dict[str, Any]) -> dict[str, Any]:

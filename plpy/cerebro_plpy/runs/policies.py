@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.search.budget import Budget
+from cerebro_db.core.search.folds import CrossValidated
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Policy
@@ -18,8 +20,13 @@ from .run import Run
 def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
     """A replay repeats the decisions of the earlier run, and asks no policy."""
     spec, search = run.options.get("search"), run.options.get("space")
-    if spec is None or "replay" in run.options:
+    if "replay" in run.options:
         return NeverStop()
+    policy = _named(spec, search, run, log, suggest) if spec is not None else NeverStop()
+    return CrossValidated(policy, run.folds) if run.folds else policy
+
+
+def _named(spec: dict[str, Any], search: dict[str, Any] | None, run: Run, log: RunLog, suggest: Suggest) -> Policy:
     if search is None:
         return methods.policy_of(spec, run.epochs, log.planned_configurations())
     given = log.given_architectures()
@@ -27,7 +34,7 @@ def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
     proposals = Proposals(
         space=read_space.read(search["space"], {number: json.loads(given[number]) for number in ids}),
         seed=run.seed,
-        at_once=search["at_once"],
+        at_once=-(-search["at_once"] // (run.folds + 1)),  # configurations, each of which has a model for each fold
         suggest=suggest,
         past=[Trial(**trial) for trial in search["past"]],
     )

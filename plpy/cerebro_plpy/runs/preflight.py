@@ -74,7 +74,9 @@ def build_models(
             else:
                 model.state_bytes, model.engine = found.described.state_bytes, found.engine
                 model.parameters = found.described.parameters
-                model.group = found.fusion_key  # fusion.settle decides whether the models of a group are fused
+                # fusion.settle decides whether the models of a group are fused.  Those of other folds have other rows.
+                key = found.fusion_key
+                model.group = key if key is None or model.fold is None else f"{key}/{model.fold}"
                 built[number] = found
         if built:
             settle_positions(run, log, built)

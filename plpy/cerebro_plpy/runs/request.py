@@ -24,7 +24,7 @@ from ..database.cancellation import listener
 from ..database.relations import Relation
 from ..definitions import custom_functions
 from ..sessions import limits
-from . import output
+from . import cross_validation, output
 from .log import RunLog
 from .options import MODULE, choose_options
 from .place import IN_SESSION
@@ -82,7 +82,7 @@ def check(
 ) -> Request:
     visibility.refuse_transaction(db, MODULE)
     require_epochs(epochs, frequency)
-    source, validation = read_rows(db, source_table, validation_table, epochs)
+    source, validation = read_rows(db, source_table, validation_table, epochs, folds=not madlib)
     selection = relations.filled(
         db,
         selection_table,
@@ -114,6 +114,7 @@ def check(
         row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
     optimised = objective_of(chosen, rows, architectures, validation is not None)
     chosen = {**{name: value for name, value in chosen.items() if name not in OBJECTIVE_OPTIONS}, **optimised}
+    cross_validation.require_possible(source, chosen, MODULE, warm_start=bool(warm_start))
     if "replay" in chosen:
         require_same_work(db, chosen["replay"], source, rows, architectures)
     most = chosen.get("budget", {}).get("configurations")
@@ -175,11 +176,25 @@ def require_measured(spec: dict[str, Any], dataset: str, frequency: int, module:
 
 
 def read_rows(
-    db: Database, source_table: str, validation_table: str | None, epochs: int, module: str = MODULE
+    db: Database,
+    source_table: str,
+    validation_table: str | None,
+    epochs: int,
+    module: str = MODULE,
+    *,
+    folds: bool = False,
 ) -> tuple[Packed, Packed | None]:
-    """The packed rows to train on, and those to evaluate on."""
+    """The packed rows to train on, and those to evaluate on.
+
+    If rows have folds, they are the same.  ``folds``: the caller can train on such rows.
+    """
     source = packed.read(db, source_table, module, argument="source_table")
     require_countable(epochs, len(source.layout["partitions"]))
+    if not folds:
+        cross_validation.require_no_folds(source, module)
+    if source.dataset.folds:
+        cross_validation.require_no_validation(source.relation.text, validation_table, module)
+        return source, source
     if validation_table is None:
         return source, None
     validation = packed.read(db, validation_table, module, argument="validation_table")

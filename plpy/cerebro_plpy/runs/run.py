@@ -86,6 +86,7 @@ class Model:
     earlier: EarlierTrial | None = None  # trials of some engines only; weighed when the run is built
     position: int | None = None  # on the ring; settled when it is built, since its visits follow from it
     group: str | None = None  # its fusion group
+    fold: int | None = None  # it trains on the rows of all other folds, and is evaluated on those of this one
 
     @property
     def batch_size(self) -> int:
@@ -125,6 +126,11 @@ class Run:
     @property
     def averages(self) -> bool:
         return bool(self.options.get(AVERAGING))
+
+    @property
+    def folds(self) -> int:
+        """The number of folds of the rows; 0: they have none."""
+        return self.source.folds
 
     def data(self, dataset: str) -> DataSet:
         if dataset == DataSetName.TRAINING:
@@ -170,11 +176,15 @@ class Run:
             model.engine if 0 < model.state_bytes <= SMALL_STATE and not self.averages else None,
             model.refused,
             self.averages,
+            model.fold,
+            # The rows for validation of a model on all rows would be rows that it was trained on.
+            not self.folds or model.fold is not None,
         )
 
     def configuration_of(self, model: Model) -> dict[str, Any]:
         """What a search policy knows of a model."""
-        return {"mst_key": model.mst_key, **model.definition, "chosen": model.chosen}
+        fold = {"fold": model.fold} if self.folds else {}
+        return {"mst_key": model.mst_key, **model.definition, "chosen": model.chosen, **fold}
 
     def hops_of(self, model: Model) -> int:
         return self.epochs * self.hops_per_epoch(model)
@@ -202,7 +212,8 @@ class Run:
         fit = model.definition["fit"]
         rows = 0
         for segment in self.segments_of(model):
-            once = self.source.partitions[segment]["rows"]
+            partition = self.source.partitions[segment]
+            once = partition["rows"] - (partition["folds"][model.fold - 1] if model.fold is not None else 0)
             if fit.get("steps_per_epoch"):
                 once = min(once, fit["steps_per_epoch"] * fit["batch_size"])
             rows += once * fit.get("epochs", 1)

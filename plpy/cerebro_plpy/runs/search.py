@@ -21,7 +21,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import custom_functions
-from . import background, past
+from . import background, cross_validation, past
 from .fit import run_request, submit_request
 from .log import RunLog
 from .options import choose_options
@@ -73,7 +73,7 @@ def request_of(
 ) -> Request:
     """The checked arguments of a search.  ``more``: options that have arguments of their own."""
     require_epochs(epochs, evaluate_every, MODULE, ("epochs", "evaluate_every"))
-    source, validation = read_rows(db, source_table, validation_table, epochs, MODULE)
+    source, validation = read_rows(db, source_table, validation_table, epochs, MODULE, folds=True)
     output = relations.new(db, model_table, MODULE, ("_info", "_summary", "_weights"), argument="model_table")
     keys = [partition["key"] for partition in source.layout["partitions"]]
     chosen = choose_options(
@@ -89,6 +89,7 @@ def request_of(
     read.check(known)
     architectures = {model_id: trained(model_id, row, arch, chosen) for model_id, row in rows.items()}
     chosen.update(objective_of_space(read, known, architectures, chosen, validation is not None))
+    cross_validation.require_possible(source, {**chosen, "search": spec}, MODULE)
     optimised = objective.of_options(chosen, validation is not None)
     frequency = evaluate_every or (1 if validation is not None else epochs)
     require_measured(spec, optimised.dataset, frequency, MODULE)

@@ -11,7 +11,7 @@ from cerebro_db.core import training_plan
 from cerebro_db.core.architecture import building
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import Name, split_list
-from cerebro_db.core.options import BEST
+from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.parameters.losses import canonical_metrics
 from cerebro_db.core.search import methods
 from cerebro_db.core.training_plan import Plan, Wishes
@@ -21,7 +21,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions import custom_functions
-from . import background, rules, search, training_rows
+from . import background, cross_validation, rules, search, training_rows
 from .fit import run_request, submit_request
 from .training_rows import MODULE, Asked, Made, free_name, notice_others_tables, other_session
 
@@ -40,6 +40,9 @@ def train(db: Database, **arguments: Any) -> int | None:
             background.require_statements(db)
     seconds, wishes, given = _budget(db, asked.budget), _wishes(asked), _options(asked)
     _require_sound(db, asked, wishes)
+    if asked.folds is not None:
+        method = methods.checked(wishes.method, MODULE, proposes=True) if wishes.method is not None else None
+        cross_validation.require_options(given, method, MODULE)
     output = relations.new(db, asked.model, MODULE, MODEL_ENDINGS, argument="model")
     source = relations.filled(db, asked.source, MODULE, argument="source")
     made = Made()
@@ -51,6 +54,7 @@ def train(db: Database, **arguments: Any) -> int | None:
         else:
             rows = training_rows.pack_apart(db, source, output, asked, made)
         left = None if seconds is None else max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
+        given.setdefault("keep", LAST if rows.layout.folds else BEST)
         plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, left, rows.validated, wishes, MODULE)
         for sentence in plan.told(left):
             db.notice(f"{MODULE}: {sentence}")
@@ -145,7 +149,7 @@ def _options(asked: Asked) -> dict[str, Any]:
             raise InvalidArgument(f"{MODULE}: direction needs objective.", hint="For instance objective => 'val_auc'.")
         given["direction"] = asked.direction
         known_options.check(given, MODULE)
-    return {"keep": BEST, **given}
+    return dict(given)
 
 
 def _require_sound(db: Database, asked: Asked, wishes: Wishes) -> None:

@@ -27,6 +27,7 @@ from ..database.access import Database
 from ..database.relations import Relation
 from ..sessions import recorder
 from ..sessions.session import Session
+from . import cross_validation
 
 MODULE = "cerebro.train"
 PACKED_ENDINGS = ("", "_summary", pack.VALIDATION, f"{pack.VALIDATION}_summary")
@@ -51,6 +52,7 @@ class Asked:
     split_by: str | None
     split_at: str | None
     stratify: bool | None
+    folds: int | None
     segments: int | None
     packed_table: str | None
     architectures: str | None
@@ -98,14 +100,18 @@ def is_packed(db: Database, source: Relation) -> bool:
 
 
 def packed_already(db: Database, source: Relation, asked: Asked) -> Rows:
-    for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "segments",
-                 "packed_table"):  # fmt: skip
+    for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "folds",
+                 "segments", "packed_table"):  # fmt: skip
         if getattr(asked, name) is not None:
             raise InvalidArgument(
                 f"{MODULE}: {name} cannot be given: '{source.text}' is packed already.",
                 hint="Leave it out, or name the table that was packed.",
             )
     layout = read_layout(db, source.sql, MODULE)
+    if layout.folds:
+        cross_validation.require_no_validation(source.text, asked.validation_table, MODULE)
+        db.notice(f"{MODULE}: '{source.text}' is packed already, with {layout.folds} folds")
+        return Rows(layout, len(layout.partitions), source.name, None, True)
     if asked.validation_table is not None:
         beside: Relation | None = relations.existing(db, asked.validation_table, MODULE, argument="validation_table")
     else:
@@ -123,12 +129,13 @@ def packed_already(db: Database, source: Relation, asked: Asked) -> Rows:
 def would_pack(db: Database, source: Relation, output: Name, asked: Asked) -> Rows:
     arguments = _pack_arguments(db, source, _free_names(db, output, asked.packed_table), asked)
     job, others = pack.planned(db, *(arguments[name] for name in PACK_ARGUMENTS))
-    return Rows(job.layout, len(job.keys), validated=others is not None)
+    return Rows(job.layout, len(job.keys), validated=others is not None or job.fold is not None)
 
 
 PACK_ARGUMENTS = (
     "source", "output", "target", "inputs", "prepare", "validation", "validation_table", "split_by", "split_at",
     "stratify", "buffer_size", "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight",
+    "folds",
 )  # fmt: skip
 
 
@@ -143,21 +150,24 @@ def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) 
     elif validation is None:
         (counted_rows,) = db.scan(f"SELECT count(*) AS rows FROM {source.rows} AS s")
         rows = counted_rows["rows"]
-        validation = round(min(0.2, MOST_VALIDATION_ROWS / rows), 4)
         if stratify is None and not asked.split_by and not asked.split_at and rows <= FEW_ROWS:
             stratify = has_few_labels(db, source, asked.target, FEW_CLASSES)
         classes = ", with the same share of each class" if stratify else ""
-        db.notice(
-            f"{MODULE}: about {100 * validation:.3g} % of the {counted(rows, 'row')} are for validation{classes};"
-            " the others are for training"
-        )
+        if asked.folds is not None:
+            db.notice(f"{MODULE}: the {counted(rows, 'row')} are divided into {asked.folds} folds{classes}")
+        else:
+            validation = round(min(0.2, MOST_VALIDATION_ROWS / rows), 4)
+            db.notice(
+                f"{MODULE}: about {100 * validation:.3g} % of the {counted(rows, 'row')} are for validation{classes};"
+                " the others are for training"
+            )
     return {
         "source": source.sql,
         "output": packed.sql,
         "target": asked.target,
         "inputs": asked.inputs,
         "prepare": asked.prepare,
-        "validation": validation or 0.0,
+        "validation": validation if asked.folds is not None else validation or 0.0,
         "validation_table": others,
         "split_by": asked.split_by,
         "split_at": asked.split_at,
@@ -169,6 +179,7 @@ def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) 
         "sequence": None,
         "weights": None,
         "class_weight": None,
+        "folds": asked.folds,
     }
 
 
@@ -190,7 +201,8 @@ def pack_apart(db: Database, source: Relation, output: Name, asked: Asked, made:
     validated = validation in made.tables
     db.notice(f"{MODULE}: the packed rows are in {packed}" + (f" and {validation}" if validated else ""))
     layout = parsed(text, packed.table, MODULE)
-    return Rows(layout, len(layout.partitions), packed, validation if validated else None, validated)
+    others = validation if validated else None
+    return Rows(layout, len(layout.partitions), packed, others, validated or bool(layout.folds))
 
 
 def _free_names(db: Database, output: Name, text: str | None) -> Name:

@@ -174,6 +174,7 @@ def _member(units: Units, visit: Train, state: StateRef) -> Member:
         state=state,
         state_bytes=model.state_bytes,
         metric_states=model.metric_states if goes_on else None,
+        fold=model.fold,
     )
 
 

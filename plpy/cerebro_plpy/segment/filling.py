@@ -127,8 +127,8 @@ def require_sound(order: Order[Any]) -> None:
 
 
 def _require_layout(layout: Json) -> None:
-    for part in ("inputs", "outputs"):
-        variables = layout.get(part)
+    for part in ("inputs", "outputs", "fold"):
+        variables = layout.get(part, [] if part == "fold" else None)
         if not isinstance(variables, list):
             raise InvalidArgument(f"the layout's {part} have to be a list")
         for place, variable in enumerate(variables):

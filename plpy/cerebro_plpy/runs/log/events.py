@@ -163,8 +163,8 @@ class Events(Log):
         }
         return [*made, self._insert("configuration", row)]
 
-    def add_model(self, model: Model, parent: int | None, parent_hop: int | None) -> Statement:
-        """Record a model that a decision adds."""
+    def add_model(self, model: Model, parent: int | None, parent_hop: int | None, fold_rows: int | None) -> Statement:
+        """Record a model that a decision adds.  ``fold_rows``: the rows of its fold."""
         return self._insert(
             "model",
             {
@@ -176,6 +176,8 @@ class Events(Log):
                 "initial_sha256": model.sha256,
                 "parent": parent,
                 "parent_hop": parent_hop,
+                "fold": model.fold,
+                "fold_rows": fold_rows,
             },
         )
 

@@ -82,14 +82,14 @@ class Loading(States):
             *more,
         ) in self._all(
             "SELECT m.model, m.mst_key, c.place, c.model_id, c.compile_params, c.fit_params, c.compile, c.fit, m.seed,"
-            " m.initial, m.initial_sha256, m.visits, m.parent, c.chosen"
+            " m.initial, m.initial_sha256, m.visits, m.parent, c.chosen, m.fold"
             f" FROM cerebro.model m JOIN cerebro.configuration c USING (run, owner, mst_key) WHERE {OWN} ORDER BY 1"
         ):
             definition = {"architecture": run.architectures.get(model_id, {}), "compile": compile_, "fit": fit}
             model = run.models[number] = Model(
                 number, key, place, model_id, compiled, fitted, definition, seed, Initial(initial), sha256, visits
             )
-            model.parent, model.chosen = more
+            model.parent, model.chosen, model.fold = more
             model.adopts = model.parent is not None and run.models[model.parent].mst_key != key
             model.refused = None if compile_ else "its configuration cannot be trained"
             # A given initial state is put on the first segment.

@@ -14,10 +14,10 @@ MOST_EARLIER_RUNS = 100
 
 
 def earlier_runs(db: Database) -> list[dict[str, Any]]:
-    """The caller's runs, the latest first."""
+    """The caller's runs, the latest first; without those on rows with folds, whose values are of parts of the rows."""
     return db.rows(
         f"SELECT run, source_table, layout::text AS layout FROM cerebro.run WHERE owner = {ME}"
-        f" ORDER BY run DESC LIMIT {MOST_EARLIER_RUNS}"
+        f" AND layout -> 'fold' IS NULL ORDER BY run DESC LIMIT {MOST_EARLIER_RUNS}"
     )
 
 

@@ -62,14 +62,18 @@ class States(Log):
         )
         return [StateOnRecord(which, *row) for row in found]
 
-    def states_of_best_models(self, which: str, mst_key: int | None = None) -> list[StateOnRecord]:
+    def states_of_best_models(
+        self, which: str, mst_key: int | None = None, fold: int | None = None
+    ) -> list[StateOnRecord]:
         """What the model tables get: of the best model of each configuration, or of one, the best or the last state.
 
+        ``fold``: among the models of this fold.  None: among those on all rows.
         A model of which no epoch was the best has its last state.
         """
         found = self._all(
             f"SELECT DISTINCT ON (mst_key) model FROM cerebro.leaderboard WHERE {OWN_IN_VIEW}"
-            " ORDER BY mst_key, rank, model"
+            f" AND fold {'IS NULL' if fold is None else '= %s'} ORDER BY mst_key, rank, model",
+            *([] if fold is None else [fold]),
         )
         best = {model for (model,) in found}
         states = {state.model: state for state in self.last_states(mst_key) if state.model in best}

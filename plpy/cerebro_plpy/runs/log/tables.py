@@ -8,13 +8,14 @@ from .base import ME
 
 # What the model tables say of each configuration, by its best model ($1: run, $2: its start, $3: evaluate_every,
 # $4: epochs, $5: {mst_key: {"metrics": names or null, "loss": name, "which": best or last, "epoch": of that state}},
-# and for MADlib's AutoML "epochs": those that it counts, "s" and "i": bracket and round), and the architecture of one
-# ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
+# and for MADlib's AutoML "epochs": those that it counts, "s" and "i": bracket and round, $6: the fold of the models;
+# NULL: those on all rows), and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the
+# caller's session.
 MODEL_INFO = f"""
 WITH best AS MATERIALIZED (
     SELECT DISTINCT ON (mst_key) *
       FROM cerebro.leaderboard
-     WHERE run = $1 AND owner = current_user
+     WHERE run = $1 AND owner = current_user AND COALESCE(fold, 0) = COALESCE($6, 0)
      ORDER BY mst_key, rank, model
 ), evaluated AS MATERIALIZED (
     -- Of MADlib's functions: on the training table after an epoch, once all of its parts are evaluated.
@@ -75,9 +76,12 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS 
        CASE WHEN n.which = 'best' THEN t.stored_validation_metric ELSE b.validation_metric END
            AS validation_metrics_final,
        CASE WHEN n.which = 'best' THEN t.stored_validation_loss ELSE b.validation_loss END AS validation_loss_final,
-       CASE WHEN b.validation_metric IS NOT NULL THEN t.validation_metrics END AS validation_metrics,
-       CASE WHEN b.validation_loss IS NOT NULL THEN t.validation_loss END AS validation_loss,
-       t.iterations AS metrics_iters, n.s, n.i, b.status, b.reason, n.which, n.epoch, o.value AS objective_value
+       CASE WHEN b.validation_metric IS NOT NULL AND b.spread IS NULL THEN t.validation_metrics END
+           AS validation_metrics,
+       -- A model on all rows has no figures of its own; its final ones are the means over the folds.
+       CASE WHEN b.validation_loss IS NOT NULL AND b.spread IS NULL THEN t.validation_loss END AS validation_loss,
+       t.iterations AS metrics_iters, n.s, n.i, b.status, b.reason, n.which, n.epoch,
+       COALESCE(o.value, CASE WHEN b.spread IS NOT NULL THEN b.objective_value END) AS objective_value
   FROM cerebro.configuration c
   JOIN best b USING (run, mst_key)
   LEFT JOIN told t ON t.model = b.model

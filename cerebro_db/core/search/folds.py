@@ -1,0 +1,56 @@
+"""Cross-validation: a configuration has a model on all rows, and one for each fold on the rows of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .decision import NewModel
+from .history import History
+from .policy import Decision, Policy
+
+
+@dataclass
+class CrossValidated(Policy):
+    """Adds the models of the folds to each configuration that a search or a person has added."""
+
+    inner: Policy
+    folds: int
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.inner.name
+
+    @property
+    def asks(self) -> bool:  # type: ignore[override]
+        return self.inner.asks
+
+    def decide(self, history: History, model: int, epoch: int) -> Decision:
+        return self.inner.decide(history, model, epoch)
+
+    def propose(self, history: History, active: int) -> Sequence[NewModel]:
+        configurations = -(-active // (self.folds + 1))  # what the search counts
+        return without_folds(history, self.folds) or self.inner.propose(history, configurations)
+
+    def released(self, history: History) -> Sequence[int]:
+        return self.inner.released(history)
+
+    def extended(self, epochs: int) -> None:
+        self.inner.extended(epochs)
+
+
+def without_folds(history: History, folds: int) -> list[NewModel]:
+    """The missing models of configurations; a copy of a model needs none, since it goes on from a state."""
+    known: dict[int, set[int | None]] = {}
+    for model in history.models:
+        if history.parent(model) is None and not history.failed(model):
+            configuration = history.configuration(model)
+            if "mst_key" in configuration:
+                known.setdefault(configuration["mst_key"], set()).add(configuration.get("fold"))
+    return [
+        NewModel(mst_key=key, fold=fold)
+        for key, there in sorted(known.items())
+        if None in there
+        for fold in range(1, folds + 1)
+        if fold not in there
+    ]

@@ -1,0 +1,155 @@
+"""The folds of ``cerebro.pack``: the rows of each fold are the validation rows of one model of a configuration.
+
+The fold of a row follows from the hash that also chooses the rows for validation, so it stays when rows are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.names import literal, split_list
+from cerebro_db.core.preparation import MOST_FOLDS, Fold
+from cerebro_db.core.texts import counted
+from cerebro_db.core.windows import Windows
+
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from . import splits, variables, windowed
+from .preparation import Alias, SourceVariable
+from .splits import STEPS, by_name
+
+
+@dataclass(frozen=True)
+class Folds:
+    """``by``: rows that are alike in these columns are in one fold; empty: the key."""
+
+    count: int
+    by: tuple[Column, ...]
+    stratify: Column | None
+
+    def group(self) -> str:
+        """Of windows: the number that tells the fold of a row."""
+        return splits.hash_of(self.by, by_name)
+
+
+def asked_for(
+    count: int | None,
+    present: dict[str, Column],
+    source: Relation,
+    target: str | None,
+    validation: float | None,
+    validation_table: str | None,
+    split_by: str | None,
+    split_at: str | None,
+    stratify: bool | None,
+    windows: Windows | None,
+    module: str,
+) -> Folds | None:
+    """The folds that the arguments ask for; None: none."""
+    if count is None:
+        return None
+    if not 2 <= count <= MOST_FOLDS:
+        raise InvalidArgument(
+            f"{module}: folds is {count}; it must be from 2 to {MOST_FOLDS}.", hint="Usual numbers are 5 and 10."
+        )
+    for name, given in (("validation", validation), ("validation_table", validation_table), ("split_at", split_at)):
+        if given:
+            raise InvalidArgument(
+                f"{module}: folds and {name} cannot be used together.",
+                hint="With folds, each row is a row for validation of one of the models. Leave one of the two out.",
+            )
+    if split_by and stratify:
+        raise InvalidArgument(f"{module}: split_by and stratify cannot be used together.", hint="Choose one of them.")
+    if stratify and windows is not None:
+        raise InvalidArgument(
+            f"{module}: stratify and sequence cannot be used together.", hint="Divide the windows with split_by."
+        )
+    if windows is not None and not windows.by and not split_by:
+        raise InvalidArgument(
+            f'{module}: folds of windows need subjects, and sequence has no "by".',
+            hint='Name the columns of a subject in "by", or one in split_by. Windows of one fold share no subject with'
+            " those of another.",
+        )
+
+    def column(text: str, argument: str) -> Column:
+        return variables.pick(present, split_list(text, f"{module}: {argument}")[:1], argument, source, module)[0]
+
+    by: tuple[Column, ...] = (column(split_by, "split_by"),) if split_by else ()
+    if windows is not None and not by:
+        by = tuple(present[name] for name in windows.by)
+    return Folds(count, by, column(target or "", "target") if stratify else None)
+
+
+def found(
+    db: Database, rows: Relation, folds: Folds, key: Sequence[Column], windows: Windows | None, module: str
+) -> SourceVariable:
+    """The variable of the folds.  Each fold has a row."""
+    columns = [*(folds.by or key)] if windows is None else [windowed.GROUP]
+
+    key_of_fold = tuple(columns)
+
+    def hashed(alias: Alias) -> str:
+        return splits.hash_of(key_of_fold, alias) if windows is None else alias(windowed.GROUP)
+
+    def evenly(alias: Alias) -> str:
+        return f"(1 + {hashed(alias)} * {folds.count} / {STEPS})::integer"
+
+    number: Callable[[Alias], str] = evenly
+    if folds.stratify is not None:
+        number = _of_each_class(db, rows, folds.stratify, folds.count, hashed)
+        columns += [] if folds.stratify in columns else [folds.stratify]
+    _require_rows(db, rows, number(by_name), folds, module)
+    fold, names = Fold(folds.count), tuple(one.name for one in folds.by) if windows is not None else ()
+    return SourceVariable(
+        variables.FOLD, columns, fold, fold.dtype(True), (1,), may_be_null=True, gathered=names, made=number
+    )
+
+
+def _of_each_class(
+    db: Database, rows: Relation, column: Column, count: int, hashed: Callable[[Alias], str]
+) -> Callable[[Alias], str]:
+    """The SQL of the fold: of each class, each fold has the same share, in the order of the hashes."""
+    label = splits.stratum(column, by_name)
+    found = db.scan(
+        f"""
+        SELECT label, place * {count} / n AS fold, min(h) AS first
+          FROM (SELECT label, h, row_number() OVER (PARTITION BY label ORDER BY h) - 1 AS place,
+                       count(*) OVER (PARTITION BY label) AS n
+                  FROM (SELECT {label} AS label, {hashed(by_name)} AS h FROM {rows.rows} AS s) c) d
+         GROUP BY 1, 2
+        """
+    )
+    firsts: dict[str, dict[int, int]] = {}
+    for row in found:
+        firsts.setdefault(row["label"], {})[row["fold"]] = row["first"]
+    splits.require_few(len(firsts), column)
+    # Of each class, the least hash of each fold after the first; STEPS if no row of the class has so high a fold.
+    limits = {
+        name: [min((first for fold, first in of_fold.items() if fold >= one), default=STEPS) for one in range(1, count)]
+        for name, of_fold in firsts.items()
+    }
+    cases = " ".join(
+        f"WHEN {literal(name)} THEN '{{{','.join(map(str, one))}}}'::bigint[]" for name, one in sorted(limits.items())
+    )
+    return lambda alias: (
+        f"(1 + pg_catalog.width_bucket({hashed(alias)}, CASE {splits.stratum(column, alias)} {cases} END))"
+    )
+
+
+def _require_rows(db: Database, rows: Relation, number: str, folds: Folds, module: str) -> None:
+    sizes = {
+        row["fold"]: row["rows"]
+        for row in db.scan(f"SELECT {number} AS fold, count(*) AS rows FROM {rows.rows} AS s GROUP BY 1")
+    }
+    empty = [fold for fold in range(1, folds.count + 1) if not sizes.get(fold)]
+    if empty:
+        groups = f", which follows from {', '.join(one.name for one in folds.by)}" if folds.by else ""
+        raise BadData(
+            f"{module}: {counted(folds.count, 'fold')} are too many for {counted(sum(sizes.values()), 'row')}:"
+            f" fold {empty[0]}{groups} would have no row.",
+            hint="Choose fewer folds"
+            + ("." if folds.by or folds.stratify else ", or stratify => true, which makes folds of the same size."),
+        )
+    db.notice(f"{module}: {folds.count} folds with {min(sizes.values())} to {max(sizes.values())} rows")
