@@ -5,6 +5,8 @@
 
 A view has no primary key, but SQLAlchemy needs one: each class declares columns that identify a row. The owner is
 among them, because a monitor sees the runs of all owners.
+
+Longer than 350 lines because it has a class for each view.
 """
 
 from __future__ import annotations

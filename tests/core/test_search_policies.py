@@ -27,6 +27,7 @@ from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan, Schedule, Status
 from cerebro_db.core.search import methods
+from cerebro_db.core.search.folds import CrossValidated
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewConfiguration, NewModel, Objective, Policy
@@ -71,6 +72,7 @@ POLICIES = [
     Branching("val_loss"),
     StopWorseHalf(),
     CopyTheBest(),
+    CrossValidated(NeverStop(), 3),
     *(stopping(name, **NEEDED.get(name, {})) for name in methods.STOPPING),
     proposing("random"),
     proposing("tpe", startup=3),

@@ -148,7 +148,7 @@ class Trainer:
 
     def data(self, handle: str, layout: Json, **arrays: np.ndarray) -> RowsLoaded:
         files, rows = {}, 0
-        for variable in layout["inputs"] + layout["outputs"]:
+        for variable in layout["inputs"] + layout["outputs"] + layout.get("fold", []):
             name = variable["name"]
             if name in arrays:
                 array = np.ascontiguousarray(arrays[name], variable["dtype"])

@@ -1,0 +1,373 @@
+"""Cross-validation: cerebro.pack with folds, and what fits, searches and cerebro.train make of them.
+
+Each row has an input of its own (a one-hot vector), and the weights begin with zeros.  So the weight of a row that a
+model was never trained on is still zero.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+from tests.sql.lab import Lab, layer, sequential
+from tests.sql.test_tables import packed, refused, values
+
+ROWS, FOLDS, EPOCHS = 60, 3, 2
+SGD = "optimizer='SGD(learning_rate=0.05)', loss='mse', metrics=['mae']"
+
+
+@pytest.fixture(scope="module")
+def rows(lab: Lab) -> Lab:
+    lab(
+        f"CREATE TABLE rows AS SELECT i AS id, array_agg((i = j)::integer::real ORDER BY j) AS facts,"
+        f" i % 15 AS patient, (i * 37 % 41 / 10.0 - 1)::real AS cost,"
+        " CASE WHEN i % 4 = 0 THEN 'ill' ELSE 'well' END AS kind"
+        f" FROM generate_series(0, {ROWS - 1}) i, generate_series(0, {ROWS - 1}) j GROUP BY i"
+    )
+    lab("ALTER TABLE rows ADD PRIMARY KEY (id)")
+    packed(lab, "folded", "cost", "rows", inputs="facts", folds=FOLDS, segments=2, seed=1)
+    plain = lab.architecture(
+        sequential([ROWS], layer("Dense", "plain", units=1, use_bias=False)), np.zeros(ROWS, "f4").tobytes()
+    )
+    shifted = lab.architecture(sequential([ROWS], layer("Dense", "out", units=1)), np.zeros(ROWS + 1, "f4").tobytes())
+    lab.selection("mst", [(plain, SGD, "batch_size=5"), (shifted, SGD, "batch_size=5")])
+    return lab
+
+
+def folds_of(place: Lab, table: str) -> dict[int, int]:
+    """Row -> its fold, as the packed table has it."""
+    payloads = place(f"SELECT __fold__ FROM {table} ORDER BY buffer_id")
+    folds = np.frombuffer(b"".join(bytes(payload) for (payload,) in payloads), "u1")
+    return dict(zip(values(place, table, "facts").argmax(1).tolist(), folds.tolist()))
+
+
+def fit(place: Lab, source: str, output: str, epochs: int = EPOCHS, **options: Any) -> int:
+    return place.value(
+        "SELECT fit(%s, %s, 'mst', %s, evaluate_every => 1, options => %s)",
+        source, output, epochs, json.dumps({"deterministic": True, "seed": 3, **options}),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(rows: Lab) -> int:
+    return fit(rows, "folded", "models")
+
+
+def losses(place: Lab, table: str, chosen: list[int]) -> dict[int, tuple[float, float]]:
+    """mst_key -> the mean squared and the mean absolute error of a model in a table, on these rows."""
+    cost = dict(place("SELECT id, cost FROM rows"))
+    found = {}
+    for key, payload in place.weights(table).items():
+        weights = np.frombuffer(payload, "f4")
+        off = np.array([weights[row] + (weights[ROWS] if len(weights) > ROWS else 0) - cost[row] for row in chosen])
+        found[key] = float((off**2).mean()), float(abs(off).mean())
+    return found
+
+
+# -- packing ---------------------------------------------------------------------------------------------------
+
+
+def test_each_row_has_one_fold(rows: Lab) -> None:
+    folds = folds_of(rows, "folded")
+    assert sorted(folds) == list(range(ROWS)) and set(folds.values()) == {1, 2, 3}
+    layout = rows.value("SELECT layout FROM folded_summary")
+    for fold in (1, 2, 3):
+        counted = sum(partition["folds"][fold - 1] for partition in layout["partitions"])
+        assert counted == list(folds.values()).count(fold)
+    assert "folded_validation" not in rows.tables()
+    assert "facts" in {name for (name,) in rows("SELECT column_name FROM prepared_columns('folded')")}
+
+
+def test_a_row_stays_in_its_fold_and_the_order_is_that_without_folds(rows: Lab) -> None:
+    rows("CREATE VIEW some_rows AS SELECT * FROM rows WHERE id % 3 > 0")
+    folds = folds_of(rows, "folded")
+    packed(rows, "fewer", "cost", "some_rows", inputs="facts", folds=FOLDS, segments=1, split_by="id")
+    packed(rows, "more", "cost", "rows", inputs="facts", folds=FOLDS, segments=1, split_by="id")
+    assert folds_of(rows, "more") == folds
+    assert folds_of(rows, "fewer") == {row: fold for row, fold in folds.items() if row % 3 > 0}
+    packed(rows, "unfolded", "cost", "rows", inputs="facts", validation=0, segments=2, seed=1)
+    assert (values(rows, "unfolded", "facts") == values(rows, "folded", "facts")).all()
+    # The rows that a share of a third would take for validation are the first fold.
+    packed(rows, "third", "cost", "rows", inputs="facts", validation=1 / 3, segments=1)
+    others = set(values(rows, "third_validation", "facts").argmax(1).tolist())
+    assert others == {row for row, fold in folds.items() if fold == 1}
+
+
+def test_groups_stay_together_and_classes_have_equal_shares(rows: Lab) -> None:
+    packed(rows, "grouped", "cost", "rows", inputs="facts", folds=FOLDS, split_by="patient", segments=1)
+    folds = folds_of(rows, "grouped")
+    of_patient = {patient: {folds[row] for row in range(ROWS) if row % 15 == patient} for patient in range(15)}
+    assert all(len(found) == 1 for found in of_patient.values()) and set(folds.values()) == {1, 2, 3}
+    packed(rows, "strata", "kind", "rows", inputs="facts", folds=5, stratify=True, segments=1)
+    folds = folds_of(rows, "strata")
+    assert [sum(folds[row] == fold and row % 4 == 0 for row in range(ROWS)) for fold in range(1, 6)] == [3] * 5
+    assert [sum(folds[row] == fold and row % 4 != 0 for row in range(ROWS)) for fold in range(1, 6)] == [9] * 5
+
+
+def test_windows_of_a_subject_are_in_one_fold(rows: Lab) -> None:
+    sequence = '{"by": "patient", "order": "id", "length": 2, "step": 1}'
+    for name, more in (("windows", {}), ("windows_by", {"split_by": "kind"})):
+        packed(rows, name, "cost", "rows", inputs="facts", folds=2, sequence=sequence, segments=1, **more)
+        ids = values(rows, name, "facts").argmax(2)
+        payloads = rows(f"SELECT __fold__ FROM {name} ORDER BY buffer_id")
+        folds = np.frombuffer(b"".join(bytes(payload) for (payload,) in payloads), "u1")
+        groups = {}
+        for (first, second), fold in zip(ids.tolist(), folds.tolist()):
+            if more:  # no window has rows of two values of the column
+                assert (first % 4 == 0) == (second % 4 == 0)
+                groups.setdefault(first % 4 == 0, set()).add(fold)
+            else:
+                groups.setdefault(first % 15, set()).add(fold)
+        assert len(ids) and all(len(found) == 1 for found in groups.values())
+        assert set(folds.tolist()) == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"folds": 1}, "folds is 1; it must be from 2 to 100"),
+        ({"folds": 101}, "folds is 101; it must be from 2 to 100"),
+        ({"folds": 100}, "100 folds are too many for 60 rows: fold"),
+        ({"folds": 15, "split_by": "kind"}, "which follows from kind, would have no row"),
+        ({"folds": 3, "validation": 0.2}, "folds and validation cannot be used together"),
+        ({"folds": 3, "validation_table": "rows"}, "folds and validation_table cannot be used together"),
+        ({"folds": 3, "split_at": "id"}, "folds and split_at cannot be used together"),
+        ({"folds": 3, "split_by": "patient", "stratify": True}, "split_by and stratify cannot be used together"),
+        ({"folds": 3, "split_by": "nobody"}, "invalid split_by ('nobody')"),
+        ({"folds": 3, "sequence": '{"order": "id", "length": 2}'}, 'folds of windows need subjects'),
+        ({"folds": 3, "stratify": True, "sequence": '{"by": "patient", "order": "id", "length": 2}'},
+         "stratify and sequence cannot be used together"),
+    ],
+)  # fmt: skip
+def test_packing_refuses(rows: Lab, more: dict[str, Any], says: str) -> None:
+    assert says in str(refused(rows, **{"target": "cost", "source": "rows", "inputs": "facts", **more}))
+
+
+# -- fitting ---------------------------------------------------------------------------------------------------
+
+
+def test_no_model_has_seen_the_rows_of_its_fold(rows: Lab, run: int) -> None:
+    folds = folds_of(rows, "folded")
+    board = rows("SELECT mst_key, fold, status FROM leaderboard WHERE run = %s ORDER BY 1, 2 NULLS FIRST", run)
+    assert board == [(key, fold, "finished") for key in (1, 2) for fold in (None, 1, 2, 3)]
+    for fold in (1, 2, 3):
+        rows("SELECT materialize(%s, %s, fold => %s)", run, f"models_{fold}", fold)
+        for payload in rows.weights(f"models_{fold}").values():
+            seen = np.frombuffer(payload, "f4")[:ROWS] != 0
+            assert {row for row in range(ROWS) if not seen[row]} == {row for row in folds if folds[row] == fold}
+    for payload in rows.weights("models").values():
+        assert (np.frombuffer(payload, "f4")[:ROWS] != 0).all()
+    told = rows(
+        "SELECT fold, epoch, sum(h.rows)::int FROM hop h JOIN model USING (run, model) WHERE run = %s AND mst_key = 1"
+        " GROUP BY 1, 2", run
+    )  # fmt: skip
+    sizes = {fold: list(folds.values()).count(fold) for fold in (1, 2, 3)}
+    assert {(fold, epoch): count for fold, epoch, count in told} == {
+        (fold, epoch): ROWS - sizes.get(fold, 0) for fold in (None, 1, 2, 3) for epoch in (1, 2)
+    }
+    evaluated = rows(
+        "SELECT fold, sum(e.rows)::int FROM evaluation e JOIN model USING (run, model) WHERE run = %s AND mst_key = 1"
+        " AND epoch = 2 GROUP BY 1 ORDER BY 1", run
+    )  # fmt: skip
+    assert evaluated == list(sizes.items())
+
+
+def require_figures(place: Lab, run: int, prefix: str) -> None:
+    """The figures of each fold are those of its model on its rows, and mean and spread are NumPy's."""
+    folds = folds_of(place, "folded")
+    found: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+    for fold in (1, 2, 3):
+        place(f"DROP TABLE IF EXISTS {prefix}_{fold}, {prefix}_{fold}_info, {prefix}_{fold}_summary")
+        place("SELECT materialize(%s, %s, fold => %s)", run, f"{prefix}_{fold}", fold)
+        computed = losses(place, f"{prefix}_{fold}", [row for row in folds if folds[row] == fold])
+        for key, figures in computed.items():
+            found[key].append(figures)
+            board = place(
+                "SELECT validation_loss, validation_metric, objective_value FROM leaderboard"
+                " WHERE run = %s AND mst_key = %s AND fold = %s", run, key, fold
+            )  # fmt: skip
+            assert board == [pytest.approx((*figures, figures[0]), rel=1e-5)]
+            info = place(f"SELECT validation_loss_final, which FROM {prefix}_{fold}_info WHERE mst_key = %s", key)
+            assert info == [(pytest.approx(figures[0], rel=1e-5), "last")]
+    means = {key: float(np.mean([loss for loss, _ in figures])) for key, figures in found.items()}
+    for rank, key in enumerate(sorted(means, key=lambda key: means[key]), 1):
+        of_key = [loss for loss, _ in found[key]]
+        spread = float(np.std(of_key, ddof=1))
+        maes = float(np.mean([mae for _, mae in found[key]]))
+        assert place(
+            "SELECT rank, mean, spread, smallest, largest, folds, folds_done, objective FROM cross_validation"
+            " WHERE run = %s AND mst_key = %s", run, key
+        ) == [(rank, *(pytest.approx(one, rel=1e-5) for one in (means[key], spread, min(of_key), max(of_key))), 3, 3,
+               "val_loss")]  # fmt: skip
+        assert place(
+            "SELECT rank, validation_loss, validation_metric, objective_value, spread FROM leaderboard WHERE run = %s"
+            " AND mst_key = %s AND fold IS NULL", run, key
+        ) == [(rank, *(pytest.approx(one, rel=1e-5) for one in (means[key], maes, means[key], spread)))]  # fmt: skip
+    assert place(
+        "SELECT min(rank), max(rank) FROM leaderboard WHERE run = %s AND fold IS NOT NULL", run
+    ) == [(3, 8)]  # fmt: skip
+
+
+def test_mean_and_spread_are_those_of_the_folds(rows: Lab, run: int) -> None:
+    require_figures(rows, run, "judged")
+    (best,) = rows("SELECT mst_key, mean FROM cross_validation WHERE run = %s AND rank = 1", run)
+    assert rows("SELECT best_mst_key, best_loss, percent FROM run_progress WHERE run = %s", run) == [(*best, 100.0)]
+    info = dict(rows("SELECT mst_key, validation_loss_final FROM models_info"))
+    assert min(info, key=lambda key: info[key]) == best[0] and info[best[0]] == pytest.approx(best[1])
+    assert rows("SELECT validation_loss, status FROM models_info ORDER BY 1") == [(None, "finished")] * 2
+    told = rows("SELECT value FROM predict('models', 'SELECT id, facts FROM rows WHERE id = 5')")
+    weights = np.frombuffer(rows.weights("models")[best[0]], "f4")
+    assert told == [(pytest.approx(weights[5] + (weights[ROWS] if len(weights) > ROWS else 0), rel=1e-5),)]
+    curve = rows("SELECT DISTINCT fold, epoch, validation_loss IS NULL FROM learning_curve WHERE run = %s", run)
+    assert {(fold, missing) for fold, _, missing in curve} == {(None, True), (1, False), (2, False), (3, False)}
+
+
+def states(place: Lab, run: int) -> list[Any]:
+    return place(
+        "SELECT mst_key, fold, hop, segment, h.rows, loss, state_sha256 FROM hop h JOIN model USING (run, model)"
+        " WHERE run = %s ORDER BY 1, 2 NULLS FIRST, 3", run
+    )  # fmt: skip
+
+
+def test_a_replay_and_the_own_session_have_the_same_bits(rows: Lab, run: int) -> None:
+    again = rows.value(
+        "SELECT fit('folded', 'again', 'mst', %s, evaluate_every => 1, options => %s)",
+        EPOCHS,
+        json.dumps({"replay": run}),
+    )
+    assert states(rows, again) == states(rows, run)
+    here = fit(rows, "folded", "here", execution="session")
+    assert states(rows, here) == states(rows, run)
+    figures = "SELECT mst_key, fold, validation_loss FROM leaderboard WHERE run = %s ORDER BY 1, 2"
+    assert rows(figures, here) == rows(figures, run)
+
+
+def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab, run: int) -> None:
+    longer = fit(rows, "folded", "longer", 1)
+    rows("SELECT resume(%s, epochs => 2)", longer)
+    assert [row[-1] for row in states(rows, longer)] == [row[-1] for row in states(rows, run)]
+    require_figures(rows, longer, "extended")
+    rows("SELECT add_configuration(%s, 1, %s, 'batch_size=10')", longer, SGD.replace("0.05", "0.01"))
+    rows("SELECT resume(%s)", longer)
+    standing = "SELECT fold, status, epochs_done FROM leaderboard WHERE run = %s AND mst_key = 3 ORDER BY 1 NULLS FIRST"
+    assert rows(standing, longer) == [(fold, "finished", 2) for fold in (None, 1, 2, 3)]  # fmt: skip
+    assert rows.value("SELECT count(*) FROM cross_validation WHERE run = %s AND mean IS NOT NULL", longer) == 3
+    seeds = rows("SELECT count(DISTINCT seed), count(*) FROM model WHERE run = %s AND mst_key = 3", longer)
+    assert seeds == [(1, 4)]
+
+
+def test_a_segment_may_have_no_row_of_a_fold_or_no_other(rows: Lab) -> None:
+    """Six rows on three segments, in the caller's own session."""
+    rows("CREATE TABLE few AS SELECT id, facts[1:6] AS facts, cost FROM rows WHERE id < 6")
+    folds = {}
+    for seed in range(30):
+        rows("DROP TABLE IF EXISTS few_folded, few_folded_summary")
+        packed(rows, "few_folded", "cost", "few", inputs="facts", folds=2, segments=3, seed=seed, buffer_size=1)
+        layout = rows.value("SELECT layout FROM few_folded_summary")
+        folds = [partition["folds"] for partition in layout["partitions"]]
+        if [2, 0] in folds or [0, 2] in folds:
+            break
+    else:
+        pytest.fail("every segment has rows of both folds")
+    rows.selection(
+        "few_mst", [(rows.architecture(sequential([6], layer("Dense", "out", units=1))), SGD, "batch_size=2")]
+    )
+    found = rows.value(
+        "SELECT fit('few_folded', 'few_models', 'few_mst', 2, options => '{\"execution\": \"session\"}')"
+    )
+    assert rows("SELECT DISTINCT status FROM leaderboard WHERE run = %s", found) == [("finished",)]
+    assert rows("SELECT folds_done, mean IS NOT NULL FROM cross_validation WHERE run = %s", found) == [(2, True)]
+    hops = rows("SELECT fold, segment, h.rows::int FROM hop h JOIN model USING (run, model) WHERE run = %s"
+                " AND epoch = 1 AND fold IS NOT NULL", found)  # fmt: skip
+    assert {(fold, segment): count for fold, segment, count in hops} == {
+        (fold, segment): sum(folds[segment]) - folds[segment][fold - 1] for fold in (1, 2) for segment in range(3)
+    }
+    assert 0 in {count for *_, count in hops}
+
+
+def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
+    copied = fit(rows, "folded", "copied", 1)
+    rows("SELECT clone_model(%s, model => 2, changes => '{\"learning_rate\": 0.1}')", copied)
+    rows("SELECT resume(%s, epochs => 2)", copied)
+    (found,) = rows("SELECT fold, mst_key, status FROM leaderboard WHERE run = %s AND parent = 2", copied)
+    assert found == (1, 3, "finished")
+    assert rows("SELECT mst_key FROM cross_validation WHERE run = %s ORDER BY 1", copied) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("fit('folded', 'no', 'mst', 1, validation_table => 'folded')", "validation_table cannot be given"),
+        ("fit('folded', 'models', 'mst', 1, warm_start => true)", "warm_start cannot be used"),
+        ("fit('folded', 'no', 'mst', 1, options => '{\"keep\": \"best\"}')", "option 'keep' cannot be 'best'"),
+        ("fit('folded', 'no', 'mst', 1, options => '{\"search\": \"asha\"}')", "the method 'asha' cannot be used"),
+        ("madlib_fit_multiple_model('folded', 'no', 'mst', 1)", "is packed with folds"),
+        ("search('folded', 'no', 'arch', '{{\"compile\": {{\"loss\": \"mse\", \"optimizer\": \"SGD\"}}}}', epochs => 1,"
+         " configurations => 2)", "the method 'asha' cannot be used"),
+        ("materialize({run}, 'no', fold => 4)", "run {run} has no fold 4"),
+        ("materialize({run}, 'no', fold => 0)", "run {run} has no fold 0"),
+        ("train('rows', 'no', target => 'cost', folds => 3, method => 'asha')", "the method 'asha' cannot be used"),
+        ("train('rows', 'no', target => 'cost', folds => 3, options => '{{\"keep\": \"best\"}}')", "cannot be 'best'"),
+        ("train('rows', 'no', target => 'cost', folds => 3, validation => 0.5)", "folds and validation cannot be used"),
+        ("train('folded', 'no', folds => 3)", "folds cannot be given: 'folded' is packed already"),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_with_folds_is_refused(rows: Lab, run: int, call: str, says: str) -> None:
+    before = rows.tables()
+    call = call.format(run=run) if "{run}" in call or "{{" in call else call
+    with pytest.raises(psycopg2.Error) as error:
+        rows(f"SELECT {call}")
+    assert says.format(run=run) in str(error.value) and error.value.diag.message_hint, error.value
+    assert rows.tables() == before
+
+
+# -- searching -------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_searched_with_folds(rows: Lab) -> None:
+    compiled = {"loss": "mse", "optimizer": "SGD", "learning_rate": {"choice": [0.01, 0.1]}}
+    space = {"architecture": [1], "compile": compiled, "fit": {"batch_size": 5}}
+    rows("UPDATE arch SET model_weights = NULL WHERE model_id = 1")
+    found = rows.value(
+        "SELECT search('folded', 'searched', 'arch', %s, epochs => 1, method => 'grid', options => '{\"seed\": 2}')",
+        json.dumps(space),
+    )
+    board = rows("SELECT mst_key, fold, chosen ->> 'learning_rate', status FROM leaderboard WHERE run = %s"
+                 " ORDER BY 1, 2 NULLS FIRST", found)  # fmt: skip
+    assert board == [
+        (key, fold, rate, "finished") for key, rate in ((1, "0.01"), (2, "0.1")) for fold in (None, 1, 2, 3)
+    ]
+    judged = "SELECT mst_key, chosen ->> 'learning_rate', folds_done FROM cross_validation WHERE run = %s ORDER BY 1"
+    told = rows(judged, found)
+    assert told == [(1, "0.01", 3), (2, "0.1", 3)]
+    again = rows.value(
+        "SELECT search('folded', 'searched_again', 'arch', %s, epochs => 1, method => 'grid', options => %s)",
+        json.dumps(space), json.dumps({"replay": found}),
+    )  # fmt: skip
+    assert [row[:5] for row in states(rows, again)] == [row[:5] for row in states(rows, found)]
+
+
+def test_train_chooses_by_folds_and_trains_on_all_rows(rows: Lab) -> None:
+    rows("CREATE TABLE people AS SELECT i AS id, (i * 37 % 101)::real AS a, i % 7 AS b, 'x' || i % 5 AS c,"
+         " CASE WHEN i * 37 % 101 > 50 THEN 'yes' ELSE 'no' END AS answer FROM generate_series(1, 200) i")  # fmt: skip
+    rows.told()
+    found = rows.value(
+        "SELECT train('people', 'answers', target => 'answer', folds => 3, configurations => 2, epochs => 2,"
+        " segments => 2, budget => NULL)"
+    )
+    told = "\n".join(rows.told())
+    assert "divided into 3 folds, with the same share of each class" in told and "once for each of 3 folds" in told
+    assert rows("SELECT count(*), min(folds_done), min(epochs_done) FROM cross_validation WHERE run = %s", found) == [
+        (2, 3, 2)
+    ]
+    assert len(rows.weights("answers")) == 2
+    assert rows.value("SELECT count(*) FROM predict('answers', 'SELECT * FROM people')") == 200
+    layout = rows.value("SELECT layout FROM answers_packed_summary")
+    sizes = [sum(partition["folds"][fold] for partition in layout["partitions"]) for fold in range(3)]
+    assert max(sizes) - min(sizes) <= 2 and sum(sizes) == 200
+    (later,) = rows("SELECT train('answers_packed', 'answers_2', configurations => 1, epochs => 1, budget => NULL)")[0]
+    assert rows.value("SELECT count(*) FROM leaderboard WHERE run = %s", later) == 4
