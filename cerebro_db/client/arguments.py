@@ -69,6 +69,7 @@ class TrainArguments(TypedDict, total=False):
     description: str
     options: Mapping[str, Any]
     stop_when: str
+    folds: int
 
 
 def call(

@@ -24,8 +24,8 @@ SGD = "optimizer='SGD(learning_rate=0.05)', loss='mse', metrics=['mae']"
 def rows(lab: Lab) -> Lab:
     lab(
         f"CREATE TABLE rows AS SELECT i AS id, array_agg((i = j)::integer::real ORDER BY j) AS facts,"
-        f" i % 15 AS patient, (i * 37 % 41 / 10.0 - 1)::real AS cost,"
-        " CASE WHEN i % 4 = 0 THEN 'ill' ELSE 'well' END AS kind"
+        f" i % 15 AS patient, (i * 37 % 41 / 10.0 - 1.03)::real AS cost,"
+        " CASE WHEN i % 4 = 0 THEN 'ill' ELSE 'well' END AS kind, i / 30 * 100 + i % 15 / 5 AS ward"
         f" FROM generate_series(0, {ROWS - 1}) i, generate_series(0, {ROWS - 1}) j GROUP BY i"
     )
     lab("ALTER TABLE rows ADD PRIMARY KEY (id)")
@@ -110,20 +110,20 @@ def test_groups_stay_together_and_classes_have_equal_shares(rows: Lab) -> None:
 
 def test_windows_of_a_subject_are_in_one_fold(rows: Lab) -> None:
     sequence = '{"by": "patient", "order": "id", "length": 2, "step": 1}'
-    for name, more in (("windows", {}), ("windows_by", {"split_by": "kind"})):
+    for name, more, group in (
+        ("windows", {}, lambda row: row % 15),
+        ("windows_by", {"split_by": "ward"}, lambda row: (row // 30, row % 15 // 5)),
+    ):
         packed(rows, name, "cost", "rows", inputs="facts", folds=2, sequence=sequence, segments=1, **more)
-        ids = values(rows, name, "facts").argmax(2)
         payloads = rows(f"SELECT __fold__ FROM {name} ORDER BY buffer_id")
-        folds = np.frombuffer(b"".join(bytes(payload) for (payload,) in payloads), "u1")
-        groups = {}
-        for (first, second), fold in zip(ids.tolist(), folds.tolist()):
-            if more:  # no window has rows of two values of the column
-                assert (first % 4 == 0) == (second % 4 == 0)
-                groups.setdefault(first % 4 == 0, set()).add(fold)
-            else:
-                groups.setdefault(first % 15, set()).add(fold)
-        assert len(ids) and all(len(found) == 1 for found in groups.values())
-        assert set(folds.tolist()) == {1, 2}
+        folds = np.frombuffer(b"".join(bytes(payload) for (payload,) in payloads), "u1").tolist()
+        groups: dict[Any, set[int]] = {}
+        for (first, second), fold in zip(values(rows, name, "facts").argmax(2).tolist(), folds):
+            assert second == first + 15 and group(first) == group(second)
+            groups.setdefault(group(first), set()).add(fold)
+        # Without split_by, each of 15 subjects has three windows; with it, the second has rows of two wards.
+        assert len(folds) == (30 if more else 45) and set(folds) == {1, 2}
+        assert all(len(found) == 1 for found in groups.values())
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,8 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
         ("fit('folded', 'models', 'mst', 1, warm_start => true)", "warm_start cannot be used"),
         ("fit('folded', 'no', 'mst', 1, options => '{\"keep\": \"best\"}')", "option 'keep' cannot be 'best'"),
         ("fit('folded', 'no', 'mst', 1, options => '{\"search\": \"asha\"}')", "the method 'asha' cannot be used"),
-        ("madlib_fit_multiple_model('folded', 'no', 'mst', 1)", "is packed with folds"),
+        ("cerebro._madlib_fit_multiple_model('folded', 'no', 'mst', 1, false, NULL, NULL, false, NULL, NULL, false)",
+         "is packed with folds, which this function does not know"),
         ("search('folded', 'no', 'arch', '{{\"compile\": {{\"loss\": \"mse\", \"optimizer\": \"SGD\"}}}}', epochs => 1,"
          " configurations => 2)", "the method 'asha' cannot be used"),
         ("materialize({run}, 'no', fold => 4)", "run {run} has no fold 4"),

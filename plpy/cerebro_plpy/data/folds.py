@@ -145,7 +145,7 @@ def _require_rows(db: Database, rows: Relation, number: str, folds: Folds, modul
     }
     empty = [fold for fold in range(1, folds.count + 1) if not sizes.get(fold)]
     if empty:
-        groups = f", which follows from {', '.join(one.name for one in folds.by)}" if folds.by else ""
+        groups = f", which follows from {', '.join(one.name for one in folds.by)}," if folds.by else ""
         raise BadData(
             f"{module}: {counted(folds.count, 'fold')} are too many for {counted(sum(sizes.values()), 'row')}:"
             f" fold {empty[0]}{groups} would have no row.",
