@@ -25,12 +25,12 @@ Listen = Callable[[], None]
 
 
 def planned_rows(group: Group, dataset: Dataset) -> int:
-    """The rows that a group will train on, over all members; none if its fit parameters are wrong."""
+    """The rows that a group will train on, over all members; none if it cannot be trained."""
     try:
         fit = Fit.of(group.members[0].configuration)
+        return fit.epochs * fit.rows_of(_size(dataset, dataset.rows_of(group.fold, True))) * len(group.members)
     except CerebroError:
         return 0
-    return fit.epochs * fit.rows_of(_size(dataset, dataset.rows_of(group.fold, True))) * len(group.members)
 
 
 def train(

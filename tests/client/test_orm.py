@@ -63,7 +63,7 @@ def test_every_view_of_runs_has_a_model(server: str) -> None:
 
 @pytest.fixture(scope="module")
 def steered(trained: Any) -> Iterator[Any]:
-    """The run, with two requests and an answer to one, which are written by hand and removed afterwards."""
+    """The run, with two requests, an answer to one, and models of folds: written by hand and removed afterwards."""
     run, ask = trained.run, "INSERT INTO cerebro.request (run, request_id, action, detail, reason) VALUES"
     trained.cerebro.rows(
         f"{ask} (%s, 1, 'stop', '{{\"model\": 1}}', 'why'), (%s, 2, 'budget', '{{}}', NULL)", (run, run)
@@ -72,9 +72,15 @@ def steered(trained: Any) -> Iterator[Any]:
         "INSERT INTO cerebro.decision (run, model, epoch, decision, policy, request, reason)"
         " VALUES (%s, 1, 1, 'stop', 'request', 1, 'why')", (run,)
     )  # fmt: skip
+    trained.cerebro.rows(
+        "INSERT INTO cerebro.model (run, model, mst_key, seed, initial, fold, fold_rows)"
+        " SELECT run, 100 * model + f, mst_key, 1, 'random', f, 10 FROM cerebro.model, generate_series(1, 2) f"
+        " WHERE run = %s", (run,)
+    )  # fmt: skip
     yield trained
     trained.cerebro.rows("DELETE FROM cerebro.request WHERE run = %s", (run,))
     trained.cerebro.rows("DELETE FROM cerebro.decision WHERE run = %s", (run,))
+    trained.cerebro.rows("DELETE FROM cerebro.model WHERE run = %s AND fold IS NOT NULL", (run,))
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__tablename__)
