@@ -37,7 +37,8 @@ COMMENT ON COLUMN cerebro.run_plan.name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.run_plan.description IS 'Description that the user gave the run.';
 COMMENT ON COLUMN cerebro.run_plan.created_at IS 'When the run was created.';
 COMMENT ON COLUMN cerebro.run_plan.source_table IS 'Packed table that the run trains on.';
-COMMENT ON COLUMN cerebro.run_plan.validation_table IS 'Packed table that the run evaluates on; NULL: none.';
+COMMENT ON COLUMN cerebro.run_plan.validation_table IS
+'Packed table that the run evaluates on; NULL: none. If the rows have folds, the table that it trains on.';
 COMMENT ON COLUMN cerebro.run_plan.model_table IS 'Table that receives the trained models.';
 COMMENT ON COLUMN cerebro.run_plan.selection_table IS 'Model selection table that listed the configurations.';
 COMMENT ON COLUMN cerebro.run_plan.arch_table IS 'Table of architectures that the selection table refers to.';

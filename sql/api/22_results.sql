@@ -421,7 +421,7 @@ COMMENT ON COLUMN cerebro.metric.mst_key IS 'Configuration: key of its row in th
 COMMENT ON COLUMN cerebro.metric.epoch IS 'Number of the epoch, from 1.';
 COMMENT ON COLUMN cerebro.metric.dataset IS
 'training (measured over the epoch''s rows while training), validation (measured after the epoch, on all parts of the '
-'validation table), or in runs of MADlib''s functions training, after (measured after the epoch, on the training table).';
+'validation table, or on the rows of the fold), or in runs of MADlib''s functions training, after (measured after the epoch, on the training table).';
 COMMENT ON COLUMN cerebro.metric.metric IS
 'loss, or the name of the metric as Keras reports it; of a model with several outputs the output''s name comes first. A '
 'metric with several values has a row with their mean, and a row for each: f1_score[setosa] is the F1 score of a class, '

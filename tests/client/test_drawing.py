@@ -80,6 +80,7 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
             "model": model, "rank": model, "status": status, "reason": reason, "validation_loss": None, "loss": 0.5,
             "metric": None, "metric_name": None, "epochs_done": 3, "by_loss": not objective, "objective": objective,
             "objective_value": 0.75, "best_epoch": 2, "stopped_by": "patience",
+            "fold": None, "spread": None,
         }.items():  # fmt: skip
             setattr(made, name, value)
         return made
@@ -97,6 +98,12 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
     lines = captured.get().splitlines()
     assert lines[0].split()[-4:] == ["val_auc", "loss", "epochs", "best"]
     assert lines[1].split()[-4:] == ["0.7500", "0.5000", "3", "2"]
+    on_all_rows, of_fold = entry(1, "finished", None), entry(2, "finished", None)
+    on_all_rows.spread, of_fold.fold, of_fold.mst_key = 0.25, 3, 10
+    with console.capture() as captured:
+        console.print(boards.leaderboard([on_all_rows, of_fold], 100))
+    lines = captured.get().splitlines()
+    assert "0.5000 ± 0.2500" in lines[1] and "10, fold 3" in lines[2] and "±" not in lines[2]
 
 
 def test_more_models_than_letters() -> None:

@@ -7,6 +7,7 @@ model was never trained on is still zero.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -83,11 +84,10 @@ def test_each_row_has_one_fold(rows: Lab) -> None:
 
 
 def test_a_row_stays_in_its_fold_and_the_order_is_that_without_folds(rows: Lab) -> None:
-    rows("CREATE VIEW some_rows AS SELECT * FROM rows WHERE id % 3 > 0")
+    rows("CREATE TABLE some_rows AS SELECT * FROM rows WHERE id % 3 > 0")
+    rows("ALTER TABLE some_rows ADD PRIMARY KEY (id)")
     folds = folds_of(rows, "folded")
-    packed(rows, "fewer", "cost", "some_rows", inputs="facts", folds=FOLDS, segments=1, split_by="id")
-    packed(rows, "more", "cost", "rows", inputs="facts", folds=FOLDS, segments=1, split_by="id")
-    assert folds_of(rows, "more") == folds
+    packed(rows, "fewer", "cost", "some_rows", inputs="facts", folds=FOLDS, segments=1)
     assert folds_of(rows, "fewer") == {row: fold for row, fold in folds.items() if row % 3 > 0}
     packed(rows, "unfolded", "cost", "rows", inputs="facts", validation=0, segments=2, seed=1)
     assert (values(rows, "unfolded", "facts") == values(rows, "folded", "facts")).all()
@@ -101,7 +101,8 @@ def test_groups_stay_together_and_classes_have_equal_shares(rows: Lab) -> None:
     packed(rows, "grouped", "cost", "rows", inputs="facts", folds=FOLDS, split_by="patient", segments=1)
     folds = folds_of(rows, "grouped")
     of_patient = {patient: {folds[row] for row in range(ROWS) if row % 15 == patient} for patient in range(15)}
-    assert all(len(found) == 1 for found in of_patient.values()) and set(folds.values()) == {1, 2, 3}
+    assert all(len(found) == 1 for found in of_patient.values())
+    assert Counter(fold for found in of_patient.values() for fold in found) == {1: 5, 2: 5, 3: 5}
     packed(rows, "strata", "kind", "rows", inputs="facts", folds=5, stratify=True, segments=1)
     folds = folds_of(rows, "strata")
     assert [sum(folds[row] == fold and row % 4 == 0 for row in range(ROWS)) for fold in range(1, 6)] == [3] * 5
@@ -176,8 +177,9 @@ def test_no_model_has_seen_the_rows_of_its_fold(rows: Lab, run: int) -> None:
     assert evaluated == list(sizes.items())
 
 
-def require_figures(place: Lab, run: int, prefix: str) -> None:
+def require_figures(place: Lab, run: int, prefix: str, objective: str = "val_loss") -> None:
     """The figures of each fold are those of its model on its rows, and mean and spread are NumPy's."""
+    value = ("val_loss", "val_mae").index(objective)
     folds = folds_of(place, "folded")
     found: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
     for fold in (1, 2, 3):
@@ -190,23 +192,23 @@ def require_figures(place: Lab, run: int, prefix: str) -> None:
                 "SELECT validation_loss, validation_metric, objective_value FROM leaderboard"
                 " WHERE run = %s AND mst_key = %s AND fold = %s", run, key, fold
             )  # fmt: skip
-            assert board == [pytest.approx((*figures, figures[0]), rel=1e-5)]
+            assert board == [pytest.approx((*figures, figures[value]), rel=1e-5)]
             info = place(f"SELECT validation_loss_final, which FROM {prefix}_{fold}_info WHERE mst_key = %s", key)
             assert info == [(pytest.approx(figures[0], rel=1e-5), "last")]
-    means = {key: float(np.mean([loss for loss, _ in figures])) for key, figures in found.items()}
+    means = {key: float(np.mean([figures[value] for figures in of_folds])) for key, of_folds in found.items()}
     for rank, key in enumerate(sorted(means, key=lambda key: means[key]), 1):
-        of_key = [loss for loss, _ in found[key]]
+        of_key = [figures[value] for figures in found[key]]
         spread = float(np.std(of_key, ddof=1))
-        maes = float(np.mean([mae for _, mae in found[key]]))
+        loss, mae = (float(np.mean([figures[which] for figures in found[key]])) for which in (0, 1))
         assert place(
             "SELECT rank, mean, spread, smallest, largest, folds, folds_done, objective FROM cross_validation"
             " WHERE run = %s AND mst_key = %s", run, key
         ) == [(rank, *(pytest.approx(one, rel=1e-5) for one in (means[key], spread, min(of_key), max(of_key))), 3, 3,
-               "val_loss")]  # fmt: skip
+               objective)]  # fmt: skip
         assert place(
             "SELECT rank, validation_loss, validation_metric, objective_value, spread FROM leaderboard WHERE run = %s"
             " AND mst_key = %s AND fold IS NULL", run, key
-        ) == [(rank, *(pytest.approx(one, rel=1e-5) for one in (means[key], maes, means[key], spread)))]  # fmt: skip
+        ) == [(rank, *(pytest.approx(one, rel=1e-5) for one in (loss, mae, means[key], spread)))]  # fmt: skip
     assert place(
         "SELECT min(rank), max(rank) FROM leaderboard WHERE run = %s AND fold IS NOT NULL", run
     ) == [(3, 8)]  # fmt: skip
@@ -224,6 +226,19 @@ def test_mean_and_spread_are_those_of_the_folds(rows: Lab, run: int) -> None:
     assert told == [(pytest.approx(weights[5] + (weights[ROWS] if len(weights) > ROWS else 0), rel=1e-5),)]
     curve = rows("SELECT DISTINCT fold, epoch, validation_loss IS NULL FROM learning_curve WHERE run = %s", run)
     assert {(fold, missing) for fold, _, missing in curve} == {(None, True), (1, False), (2, False), (3, False)}
+
+
+def test_rows_with_folds_can_be_evaluated_and_followed_by_others(rows: Lab, run: int) -> None:
+    rows("SELECT madlib_keras_evaluate('models', 'folded', 'measured', false, 1)")
+    (measured,) = rows("SELECT loss, metric FROM measured")
+    assert measured == pytest.approx(losses(rows, "models", list(range(ROWS)))[1], rel=1e-4, abs=1e-6)
+    rows.pack("some_rows", "further", "cost", "facts", training_preprocessor_table="folded")
+    assert "fold" not in rows.value("SELECT layout FROM further_summary")
+    rows("SELECT madlib_keras_evaluate('models', 'further', 'measured_further', false, 1)")
+    chosen = [row for row in range(ROWS) if row % 3]
+    assert rows("SELECT loss FROM measured_further") == [
+        (pytest.approx(losses(rows, "models", chosen)[1][0], rel=1e-4),)
+    ]
 
 
 def states(place: Lab, run: int) -> list[Any]:
@@ -247,10 +262,12 @@ def test_a_replay_and_the_own_session_have_the_same_bits(rows: Lab, run: int) ->
 
 
 def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab, run: int) -> None:
-    longer = fit(rows, "folded", "longer", 1)
+    longer = fit(rows, "folded", "longer", 1, objective="val_mae")
     rows("SELECT resume(%s, epochs => 2)", longer)
     assert [row[-1] for row in states(rows, longer)] == [row[-1] for row in states(rows, run)]
-    require_figures(rows, longer, "extended")
+    require_figures(rows, longer, "extended", "val_mae")
+    values_of_info = "SELECT i.objective_value = c.mean FROM longer_info i JOIN cross_validation c USING (mst_key)"
+    assert rows(f"{values_of_info} WHERE run = %s", longer) == [(True,)] * 2
     rows("SELECT add_configuration(%s, 1, %s, 'batch_size=10')", longer, SGD.replace("0.05", "0.01"))
     rows("SELECT resume(%s)", longer)
     standing = "SELECT fold, status, epochs_done FROM leaderboard WHERE run = %s AND mst_key = 3 ORDER BY 1 NULLS FIRST"
@@ -287,6 +304,19 @@ def test_a_segment_may_have_no_row_of_a_fold_or_no_other(rows: Lab) -> None:
         (fold, segment): sum(folds[segment]) - folds[segment][fold - 1] for fold in (1, 2) for segment in range(3)
     }
     assert 0 in {count for *_, count in hops}
+
+
+def test_a_configuration_that_fails_has_no_mean(rows: Lab) -> None:
+    wrong = rows.architecture(sequential([7], layer("Dense", "out", units=1)))
+    rows.selection("wrong_mst", [(wrong, SGD, "batch_size=5"), (2, SGD, "batch_size=5")])
+    rows.told()
+    found = rows.value("SELECT fit('folded', 'half', 'wrong_mst', 1)")
+    assert len([line for line in rows.told() if "mst_key 1 failed" in line]) == 1
+    told = "SELECT mst_key, rank, mean IS NULL, folds_done FROM cross_validation WHERE run = %s ORDER BY 1"
+    assert rows(told, found) == [(1, 2, True, 0), (2, 1, False, 3)]
+    assert set(rows.weights("half")) == {2}
+    with pytest.raises(psycopg2.Error, match="every configuration failed"):
+        rows("DELETE FROM wrong_mst WHERE mst_key = 2; SELECT fit('folded', 'none', 'wrong_mst', 1)")
 
 
 def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
@@ -370,5 +400,8 @@ def test_train_chooses_by_folds_and_trains_on_all_rows(rows: Lab) -> None:
     layout = rows.value("SELECT layout FROM answers_packed_summary")
     sizes = [sum(partition["folds"][fold] for partition in layout["partitions"]) for fold in range(3)]
     assert max(sizes) - min(sizes) <= 2 and sum(sizes) == 200
+    tables = rows.tables()
+    assert rows.value("SELECT train('people', 'dry', target => 'answer', folds => 4, dry_run => true)") is None
+    assert rows.tables() == tables and "once for each of 4 folds" in "\n".join(rows.told())
     (later,) = rows("SELECT train('answers_packed', 'answers_2', configurations => 1, epochs => 1, budget => NULL)")[0]
     assert rows.value("SELECT count(*) FROM leaderboard WHERE run = %s", later) == 4

@@ -21,6 +21,7 @@ class Used:
 class Budget:
     """``None``: no limit. ``configurations`` limits how many models there are in all, and ends no training.
 
+    Of the models of a configuration with folds, only that on all rows counts.
     ``least_epochs``: how many epochs some model completes, whatever the limits are: a model that has none is no use.
     """
 

@@ -1,6 +1,7 @@
 """The folds of ``cerebro.pack``: the rows of each fold are the validation rows of one model of a configuration.
 
-The fold of a row follows from the hash that also chooses the rows for validation, so it stays when rows are added.
+The fold of a row follows from the hash that also chooses the rows for validation, so it stays when rows are added.  Of
+groups and of classes, each fold has the same number; there, rows that are added can move the limits between folds.
 """
 
 from __future__ import annotations
@@ -87,24 +88,42 @@ def found(
 ) -> SourceVariable:
     """The variable of the folds.  Each fold has a row."""
     columns = [*(folds.by or key)] if windows is None else [windowed.GROUP]
-
-    key_of_fold = tuple(columns)
+    hashed_columns = tuple(columns)
 
     def hashed(alias: Alias) -> str:
-        return splits.hash_of(key_of_fold, alias) if windows is None else alias(windowed.GROUP)
+        return splits.hash_of(hashed_columns, alias) if windows is None else alias(windowed.GROUP)
 
-    def evenly(alias: Alias) -> str:
+    def by_hash(alias: Alias) -> str:
         return f"(1 + {hashed(alias)} * {folds.count} / {STEPS})::integer"
 
-    number: Callable[[Alias], str] = evenly
+    number: Callable[[Alias], str] = by_hash
     if folds.stratify is not None:
         number = _of_each_class(db, rows, folds.stratify, folds.count, hashed)
         columns += [] if folds.stratify in columns else [folds.stratify]
+    elif folds.by:
+        number = _of_groups(db, rows, folds.count, hashed)
     _require_rows(db, rows, number(by_name), folds, module)
     fold, names = Fold(folds.count), tuple(one.name for one in folds.by) if windows is not None else ()
     return SourceVariable(
         variables.FOLD, columns, fold, fold.dtype(True), (1,), may_be_null=True, gathered=names, made=number
     )
+
+
+def _of_groups(db: Database, rows: Relation, count: int, hashed: Callable[[Alias], str]) -> Callable[[Alias], str]:
+    """The SQL of the fold: each fold has the same number of groups, in the order of the hashes.
+
+    Groups are often few, so the hash alone would leave folds empty.
+    """
+    found = db.scan(
+        f"""
+        SELECT place * {count} / n AS fold, min(h) AS first
+          FROM (SELECT h, row_number() OVER (ORDER BY h) - 1 AS place, count(*) OVER () AS n
+                  FROM (SELECT DISTINCT {hashed(by_name)} AS h FROM {rows.rows} AS s) c) d
+         GROUP BY 1
+        """
+    )
+    limits = _limits({row["fold"]: row["first"] for row in found}, count)
+    return lambda alias: f"(1 + pg_catalog.width_bucket({hashed(alias)}, {limits}))"
 
 
 def _of_each_class(
@@ -125,17 +144,16 @@ def _of_each_class(
     for row in found:
         firsts.setdefault(row["label"], {})[row["fold"]] = row["first"]
     splits.require_few(len(firsts), column)
-    # Of each class, the least hash of each fold after the first; STEPS if no row of the class has so high a fold.
-    limits = {
-        name: [min((first for fold, first in of_fold.items() if fold >= one), default=STEPS) for one in range(1, count)]
-        for name, of_fold in firsts.items()
-    }
-    cases = " ".join(
-        f"WHEN {literal(name)} THEN '{{{','.join(map(str, one))}}}'::bigint[]" for name, one in sorted(limits.items())
-    )
+    cases = " ".join(f"WHEN {literal(name)} THEN {_limits(one, count)}" for name, one in sorted(firsts.items()))
     return lambda alias: (
         f"(1 + pg_catalog.width_bucket({hashed(alias)}, CASE {splits.stratum(column, alias)} {cases} END))"
     )
+
+
+def _limits(firsts: dict[int, int], count: int) -> str:
+    """The least hash of each fold after the first, as an array; STEPS for those after the last fold that has a row."""
+    limits = [min((first for fold, first in firsts.items() if fold >= one), default=STEPS) for one in range(1, count)]
+    return f"'{{{','.join(map(str, limits))}}}'::bigint[]"
 
 
 def _require_rows(db: Database, rows: Relation, number: str, folds: Folds, module: str) -> None:

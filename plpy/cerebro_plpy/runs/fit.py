@@ -160,7 +160,8 @@ def hand_out(
 def say_end(db: Database, run: Run) -> None:
     best = db.one(
         "SELECT mst_key, COALESCE(validation_loss, training_loss) AS loss, validation_loss IS NOT NULL AS validated,"
-        " COALESCE(validation_metric, training_metric) AS metric, metric_name, objective, objective_value, best_epoch"
+        " COALESCE(validation_metric, training_metric) AS metric, metric_name, objective, objective_value, best_epoch,"
+        " spread"
         " FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user ORDER BY rank, mst_key LIMIT 1",
         ("bigint",),
         run.id,
@@ -174,6 +175,8 @@ def say_end(db: Database, run: Run) -> None:
         kind = "validation" if best["validated"] else "training"
         metric = f", {best['metric_name']} {best['metric']:.4f}" if best["metric"] is not None else ""
         figures = f"{kind} loss {best['loss']:.4f}{metric}"
+    if best["spread"] is not None:
+        figures += f" (mean over the folds; the deviation of {best['objective']} is {best['spread']:.4f})"
     db.notice(
         f"run {run.id} finished: best is mst_key {best['mst_key']} with {figures};"
         f" models are in {run.model_table}, all results in SELECT * FROM cerebro.leaderboard WHERE run = {run.id};"

@@ -91,8 +91,10 @@ def build_models(
             number, error = next(iter(failed.items()))
             error.message = f"mst_key {run.models[number].mst_key}: {error.message}"
             raise error
-        for number, error in failed.items():
-            db.warning(f"mst_key {run.models[number].mst_key} failed: {error.message}", hint=error.hint)
+        # The models of a configuration with folds fail alike.
+        told = {(run.models[number].mst_key, error.message): error.hint for number, error in failed.items()}
+        for (mst_key, message), hint in told.items():
+            db.warning(f"mst_key {mst_key} failed: {message}", hint=hint)
         if run.options["engine"] == AUTO:
             engine_trials.tell(db, run, team)
     require_room(recorder, run)

@@ -41,8 +41,8 @@ def train(db: Database, **arguments: Any) -> int | None:
     seconds, wishes, given = _budget(db, asked.budget), _wishes(asked), _options(asked)
     _require_sound(db, asked, wishes)
     if asked.folds is not None:
-        method = methods.checked(wishes.method, MODULE, proposes=True) if wishes.method is not None else None
-        cross_validation.require_options(given, method, MODULE)
+        spec = methods.checked(wishes.method, MODULE, proposes=True) if wishes.method is not None else None
+        cross_validation.require_options(given, spec, MODULE)
     output = relations.new(db, asked.model, MODULE, MODEL_ENDINGS, argument="model")
     source = relations.filled(db, asked.source, MODULE, argument="source")
     made = Made()
