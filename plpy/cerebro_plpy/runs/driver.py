@@ -318,7 +318,8 @@ class Driver:
         left = self.idle_log().seconds_left()
         self.db.notice(
             f"{100 * done / total:3.0f} %  {finished} of {len(statuses)}"
-            f" {'models' if self.run.folds else 'configurations'} finished{f', {failed} failed' if failed else ''}, {speed:,.0f} rows/s,"
+            f" {'models' if self.run.folds else 'configurations'} finished{f', {failed} failed' if failed else ''},"
+            f" {speed:,.0f} rows/s,"
             f" {'estimating the time left' if left is None else f'about {left:.0f} s left'}"
         )
 
