@@ -25,7 +25,7 @@ class ModelPlan:
     # Replicas of it train in all visits of an epoch but the last, at the same time; the last one averages their states.
     averages: bool = False
     fold: int | None = None  # the fold that it does not train on
-    evaluated: bool = True
+    evaluated: bool = True  # whether it is in the evaluations of the plan
 
 
 @dataclass(frozen=True)

@@ -237,9 +237,10 @@ class JaxProgram(KerasProgram):
         if order is None:
             return self.jax.numpy.arange(rows, dtype="int32")
         if self._order[0] is not order:
-            # A program is compiled for a number of rows.  The pass ends before the zeros.
-            padding = [(0, 0)] * (order.ndim - 1) + [(0, rows - order.shape[-1])]
-            self._order = order, self.jax.numpy.asarray(np.pad(order, padding), "int32")
+            filled = order
+            if order.shape[-1] < rows:  # of some folds; a program is compiled for all rows, and the pass ends before
+                filled = np.pad(order, [(0, 0)] * (order.ndim - 1) + [(0, rows - order.shape[-1])])
+            self._order = order, self.jax.numpy.asarray(filled, "int32")
         return self._order[1]
 
     # --- what is compiled ---

@@ -45,7 +45,6 @@ class Dataset:
         self.outputs = [_mapped(variable, rows, files) for variable in layout["outputs"]] if with_outputs else []
         self.columns = self.inputs + self.outputs
         self.folds = next((_mapped(fold, rows, files).ravel() for fold in layout.get("fold", ())), None)
-        self._rows_of: dict[tuple[int, bool], np.ndarray] = {}
         self.from_disk = self.bytes > SLAB_FROM_DISK and not any(path.startswith(MEMORY) for path in files.values())
         self.on_device: Any = None  # the columns on the engine's device, shared by its programs
         self._ranges: dict[int, tuple[float, float]] = {}
@@ -56,11 +55,7 @@ class Dataset:
             return None
         if self.folds is None:
             raise InvalidArgument("these rows have no folds")
-        key = fold, trained
-        if key not in self._rows_of:
-            chosen = self.folds != fold if trained else self.folds == fold
-            self._rows_of[key] = np.flatnonzero(chosen).astype(np.int32)
-        return self._rows_of[key]
+        return np.flatnonzero(self.folds != fold if trained else self.folds == fold).astype(np.int32)
 
     def range(self, place: int) -> tuple[float, float]:
         """The least and the largest value of a column; 0 and 0 of no rows."""
@@ -73,7 +68,7 @@ class Dataset:
         """The data set of the first rows, for a trial."""
         part = copy.copy(self)
         part.rows, part.from_disk, part.on_device, part._ranges = min(rows, self.rows), False, None, {}
-        part.folds, part._rows_of = None, {}
+        part.folds = None
         part.inputs, part.outputs, part.columns = (
             [column[:rows] for column in columns] for columns in (self.inputs, self.outputs, self.columns)
         )
