@@ -217,7 +217,8 @@ def require_figures(place: Lab, run: int, prefix: str, objective: str = "val_los
 def test_mean_and_spread_are_those_of_the_folds(rows: Lab, run: int) -> None:
     require_figures(rows, run, "judged")
     (best,) = rows("SELECT mst_key, mean FROM cross_validation WHERE run = %s AND rank = 1", run)
-    assert rows("SELECT best_mst_key, best_loss, percent FROM run_progress WHERE run = %s", run) == [(*best, 100.0)]
+    (progress,) = rows("SELECT best_mst_key, best_loss, percent FROM run_progress WHERE run = %s", run)
+    assert progress == (best[0], pytest.approx(best[1]), 100.0)
     info = dict(rows("SELECT mst_key, validation_loss_final FROM models_info"))
     assert min(info, key=lambda key: info[key]) == best[0] and info[best[0]] == pytest.approx(best[1])
     assert rows("SELECT validation_loss, status FROM models_info ORDER BY 1") == [(None, "finished")] * 2
@@ -255,6 +256,8 @@ def test_a_replay_and_the_own_session_have_the_same_bits(rows: Lab, run: int) ->
         json.dumps({"replay": run}),
     )
     assert states(rows, again) == states(rows, run)
+    if rows.greenplum:
+        return  # segments of Greenplum train in sessions of their own
     here = fit(rows, "folded", "here", execution="session")
     assert states(rows, here) == states(rows, run)
     figures = "SELECT mst_key, fold, validation_loss FROM leaderboard WHERE run = %s ORDER BY 1, 2"
@@ -266,8 +269,9 @@ def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab
     rows("SELECT resume(%s, epochs => 2)", longer)
     assert [row[-1] for row in states(rows, longer)] == [row[-1] for row in states(rows, run)]
     require_figures(rows, longer, "extended", "val_mae")
-    values_of_info = "SELECT i.objective_value = c.mean FROM longer_info i JOIN cross_validation c USING (mst_key)"
-    assert rows(f"{values_of_info} WHERE run = %s", longer) == [(True,)] * 2
+    values_of_info = "SELECT i.objective_value, c.mean FROM longer_info i JOIN cross_validation c USING (mst_key)"
+    means = rows(f"{values_of_info} WHERE run = %s", longer)
+    assert len(means) == 2 and all(value == pytest.approx(mean) for value, mean in means)
     rows("SELECT add_configuration(%s, 1, %s, 'batch_size=10')", longer, SGD.replace("0.05", "0.01"))
     rows("SELECT resume(%s)", longer)
     standing = "SELECT fold, status, epochs_done FROM leaderboard WHERE run = %s AND mst_key = 3 ORDER BY 1 NULLS FIRST"
@@ -278,7 +282,7 @@ def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab
 
 
 def test_a_segment_may_have_no_row_of_a_fold_or_no_other(rows: Lab) -> None:
-    """Six rows on three segments, in the caller's own session."""
+    """Six rows on three segments; on PostgreSQL in the caller's own session."""
     rows("CREATE TABLE few AS SELECT id, facts[1:6] AS facts, cost FROM rows WHERE id < 6")
     folds = {}
     for seed in range(30):
@@ -294,14 +298,17 @@ def test_a_segment_may_have_no_row_of_a_fold_or_no_other(rows: Lab) -> None:
         "few_mst", [(rows.architecture(sequential([6], layer("Dense", "out", units=1))), SGD, "batch_size=2")]
     )
     found = rows.value(
-        "SELECT fit('few_folded', 'few_models', 'few_mst', 2, options => '{\"execution\": \"session\"}')"
+        "SELECT fit('few_folded', 'few_models', 'few_mst', 2, options => %s)",
+        json.dumps({} if rows.greenplum else {"execution": "session"}),
     )
     assert rows("SELECT DISTINCT status FROM leaderboard WHERE run = %s", found) == [("finished",)]
     assert rows("SELECT folds_done, mean IS NOT NULL FROM cross_validation WHERE run = %s", found) == [(2, True)]
     hops = rows("SELECT fold, segment, h.rows::int FROM hop h JOIN model USING (run, model) WHERE run = %s"
                 " AND epoch = 1 AND fold IS NOT NULL", found)  # fmt: skip
     assert {(fold, segment): count for fold, segment, count in hops} == {
-        (fold, segment): sum(folds[segment]) - folds[segment][fold - 1] for fold in (1, 2) for segment in range(3)
+        (fold, segment): sum(folds[segment]) - folds[segment][fold - 1]
+        for fold in (1, 2)
+        for segment in range(len(folds))
     }
     assert 0 in {count for *_, count in hops}
 
