@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 from weakref import WeakKeyDictionary
@@ -99,15 +100,17 @@ def read(program: Program, path: str, sha256: str, *, adopted: bool = False) -> 
 def read_average(program: Program, replicas: Sequence[tuple[str, str, int]]) -> None:
     """Put the average of several states into the program's variables; of each its path, checksum and weight.
 
-    Memory holds one tensor of each state at a time.  If this raises an error, the variables have undefined values.
+    Memory holds one tensor of one state at a time, and the sum.  If this raises an error, the variables have undefined
+    values.
     """
     with contextlib.ExitStack() as opened:
         files = [_Hashed(opened.enter_context(open(path, "rb", buffering=0))) for path, _, _ in replicas]
         weights = [weight for _, _, weight in replicas]
 
         def averages() -> Iterator[tuple[int, np.ndarray]]:
-            for tensors in zip(*(_arrays(program, file, False) for file in files)):
-                yield tensors[0][0], averaged([array for _, array in tensors], weights)
+            first, *others = (_arrays(program, file, False) for file in files)
+            for place, array in first:  # each state has every tensor, in the same order
+                yield place, averaged(itertools.chain([array], (next(other)[1] for other in others)), weights)
 
         def require_checksums() -> None:
             for file, (_, sha256, _) in zip(files, replicas):
@@ -122,15 +125,19 @@ def read_average(program: Program, replicas: Sequence[tuple[str, str, int]]) -> 
     _set_kept(program, values)
 
 
-def averaged(arrays: Sequence[np.ndarray], weights: Sequence[int]) -> np.ndarray:
+def averaged(arrays: Iterable[np.ndarray], weights: Sequence[int]) -> np.ndarray:
     """The weighted mean, computed with 64 bits.  Of integers the largest: they count steps, or are seeds."""
-    dtype = arrays[0].dtype
+    pairs = zip(arrays, weights)
+    array, weight = next(pairs)
+    dtype = array.dtype
     if dtype.kind in "biu":
-        return np.asarray(functools.reduce(np.maximum, arrays), dtype)
-    total = np.zeros(arrays[0].shape, "complex128" if dtype.kind == "c" else "float64")
-    for array, weight in zip(arrays, weights):
-        total += array.astype(total.dtype) * weight
-    return np.asarray(total / sum(weights)).astype(dtype)
+        return np.asarray(functools.reduce(np.maximum, (other for other, _ in pairs), array), dtype)
+    total = np.multiply(array, weight, dtype="complex128" if dtype.kind == "c" else "float64")
+    del array
+    for other, weight in pairs:
+        total += np.multiply(other, weight, dtype=total.dtype)
+    total /= sum(weights)
+    return total.astype(dtype)
 
 
 def _set_or_kept(program: Program, arrays: Iterator[tuple[int, np.ndarray]]) -> dict[int, np.ndarray]:

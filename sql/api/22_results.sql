@@ -137,7 +137,8 @@ WITH fact AS (
     HAVING max(mst_key) IS NOT NULL  -- users can write rows about models that do not exist
 ), told AS (
     SELECT m.run, m.owner, m.model, m.mst_key, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
-           m.parameters, m.engine, m.metric_name, m.rung, m.fold, m.has_failed, c.model_id, c.compile_params, c.fit_params, c.chosen,
+           m.parameters, m.engine, m.metric_name, m.rung, m.fold, m.has_failed,
+           c.model_id, c.compile_params, c.fit_params, c.chosen,
            r.epochs, r.segments, r.source_table, r.model_table, r.name AS run_name,
            r.options ->> 'objective' AS asked,
            COALESCE(r.options ->> 'objective', CASE WHEN r.validation_table IS NULL THEN 'loss' ELSE 'val_loss' END)
@@ -421,7 +422,8 @@ COMMENT ON COLUMN cerebro.metric.mst_key IS 'Configuration: key of its row in th
 COMMENT ON COLUMN cerebro.metric.epoch IS 'Number of the epoch, from 1.';
 COMMENT ON COLUMN cerebro.metric.dataset IS
 'training (measured over the epoch''s rows while training), validation (measured after the epoch, on all parts of the '
-'validation table, or on the rows of the fold), or in runs of MADlib''s functions training, after (measured after the epoch, on the training table).';
+'validation table, or on the rows of the fold), or in runs of MADlib''s functions training, after (measured after the epoch, on the '
+'training table).';
 COMMENT ON COLUMN cerebro.metric.metric IS
 'loss, or the name of the metric as Keras reports it; of a model with several outputs the output''s name comes first. A '
 'metric with several values has a row with their mean, and a row for each: f1_score[setosa] is the F1 score of a class, '

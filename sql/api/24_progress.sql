@@ -27,9 +27,11 @@ WITH ending AS (
            NULL::double precision AS value
       FROM cerebro.run_plan
      UNION ALL
-    SELECT run, pg_get_userbyid(owner), 'beat', at, rows_done, rows_total, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           NULL, NULL, NULL, NULL, NULL
-      FROM cerebro.heartbeat
+    -- A run of a day has 86,400 of these.
+    SELECT l.run, pg_get_userbyid(l.owner), 'beat', h.at, h.rows_done, h.rows_total, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL
+      FROM (SELECT run, owner, max(at) AS at FROM cerebro.heartbeat GROUP BY run, owner) l
+      LEFT JOIN cerebro.heartbeat h ON h.run = l.run AND h.owner = l.owner AND h.at >= l.at - interval '30 seconds'
      UNION ALL
     SELECT run, pg_get_userbyid(owner), 'start', at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL
@@ -139,9 +141,11 @@ COMMENT ON COLUMN cerebro.run_progress.status IS 'Status of the run, as in cereb
 COMMENT ON COLUMN cerebro.run_progress.percent IS
 'Share of the rows of the whole run that have been trained on, in percent (0 to 100).';
 COMMENT ON COLUMN cerebro.run_progress.hops_done IS
-'Number of committed visits (a visit trains one model on one segment).';
+'Number of committed visits (a visit trains one model on one segment). An average of a model''s replicas counts as '
+'one.';
 COMMENT ON COLUMN cerebro.run_progress.hops_total IS
-'Number of visits of all models in all epochs. A stopped model counts only up to the epoch it was stopped after.';
+'Number of visits of all models in all epochs, and of averages of replicas. A stopped model counts only up to the '
+'epoch it was stopped after.';
 COMMENT ON COLUMN cerebro.run_progress.configurations_finished IS
 'Number of models that need no more training: finished or stopped.';
 COMMENT ON COLUMN cerebro.run_progress.configurations_failed IS 'Number of models that failed.';

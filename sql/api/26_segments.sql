@@ -52,7 +52,8 @@ COMMENT ON COLUMN cerebro.hop_timeline.activity IS
 'train (a visit), evaluate, or average (of the states of a model''s replicas, in runs of madlib_keras_fit).';
 COMMENT ON COLUMN cerebro.hop_timeline.mst_key IS 'Configuration: key of its row in the model selection table.';
 COMMENT ON COLUMN cerebro.hop_timeline.epoch IS 'Epoch of the model, from 1.';
-COMMENT ON COLUMN cerebro.hop_timeline.hop IS 'Number of the visit within the model, from 1; NULL for evaluations.';
+COMMENT ON COLUMN cerebro.hop_timeline.hop IS
+'Number of the visit, or of the average, within the model, from 1; NULL for evaluations.';
 COMMENT ON COLUMN cerebro.hop_timeline.dataset IS
 'Data set that was evaluated: training or validation; NULL for visits.';
 COMMENT ON COLUMN cerebro.hop_timeline.part IS 'Part of the data set that was evaluated, from 0; NULL for visits.';

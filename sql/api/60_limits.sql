@@ -32,7 +32,7 @@ COMMENT ON FUNCTION cerebro._trainer_limit(name, name) IS
 'The megabytes of private memory that each trainer of the current user and of the user of the session may take; NULL: '
 'no limit.';
 
--- On its own, because each prediction asks for one of these, and the view on the limits also counts what is used.
+-- On its own, because each prediction asks for waiting_seconds, and the view on the limits also counts what is used.
 CREATE OR REPLACE VIEW cerebro._own_limits AS
 SELECT COALESCE(own.max_running_runs, everybody.max_running_runs) AS running_runs,
        COALESCE(own.max_segments, everybody.max_segments) AS segments,

@@ -94,8 +94,8 @@ CREATE TABLE cerebro.model (
     owner          regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model          integer NOT NULL CHECK (model > 0),
     mst_key        integer NOT NULL,
-    -- The segments of the hops of each epoch; NULL: each segment of the run once. If the run averages replicas, the last one is
-    -- that of the average.
+    -- The segments of the hops of each epoch; NULL: each segment of the run once. If the run averages replicas, the last
+    -- one is that of the average.
     visits         integer[],
     seed           bigint  NOT NULL,
     initial        text    NOT NULL,

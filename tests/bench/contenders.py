@@ -30,8 +30,8 @@ LONGEST = 3600  # seconds
 OUTPUT = "bench_output"
 
 
-def ours(name: str, **options: Any) -> Contender:
-    """The first call of a new session, and a second call in the same session.
+def ours(name: str, madlib: bool = False, **options: Any) -> Contender:
+    """The first call of a new session, and a second call in the same session.  ``madlib``: through its function.
 
     If the server keeps something for later sessions, another session makes the very first call before these.
     """
@@ -41,24 +41,30 @@ def ours(name: str, **options: Any) -> Contender:
         sessions: list[tuple[str, ...]] = [(name, f"{name}, second call")]
         if options.get("engine"):
             sessions.insert(0, (f"{name}, nothing kept",))
+        if madlib:
+            database.lab("SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS cerebro_db_madlib")
         database.forget_what_is_kept()
         for calls in sessions:
             stage.settle()
             with contextlib.closing(database.lab.connect()) as session:
                 for call in calls:
-                    yield _fit(stage, session, call, options)
+                    yield _fit(stage, session, call, None if madlib else options)
 
     return contend
 
 
-def _fit(stage: Stage, session: Any, name: str, options: Json) -> Measured:
+def _fit(stage: Stage, session: Any, name: str, options: Json | None) -> Measured:
+    """``options``: None for a call of MADlib's function, which takes none."""
     database = stage.database
     with stage.meter() as meter:
         began = time.time()
         try:
-            run = database.fit(stage.work, session, OUTPUT, {"seed": 1, **options})
+            if options is None:
+                run = database.fit_as_madlib(stage.work, session, OUTPUT)
+            else:
+                run = database.fit(stage.work, session, OUTPUT, {"seed": 1, **options})
         except psycopg2.Error as error:
-            if options.get("engine") and "engine" in str(error):
+            if options and options.get("engine") and "engine" in str(error):
                 raise Skipped(f"without {name}: {str(error).splitlines()[0]}") from None
             raise
         ended = time.time()
@@ -131,6 +137,7 @@ OURS = {
     "ours": ours("ours"),
     "ours-jax": ours("ours, jax", engine="jax"),
     "ours-auto": ours("ours, auto", engine="auto"),
+    "ours-madlib": ours("ours, MADlib's function", madlib=True),
     "ours-one-by-one": ours("ours, nothing read ahead", read_ahead=False),
 }
 RIVALS = {

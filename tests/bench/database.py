@@ -120,6 +120,15 @@ class Database:
             validation_table=f"{name}_packed_validation", options=options,
         )  # fmt: skip
 
+    def fit_as_madlib(self, work: Work, session: Any, output: str) -> int:
+        """The same through MADlib's function, which also evaluates the models on the training rows at the end."""
+        name = work.name.lower()
+        run(
+            session, "SELECT madlib.madlib_keras_fit_multiple_model(%s, %s, %s, %s, false, %s)",
+            f"{name}_packed", output, f"{name}_mst", work.epochs, f"{name}_packed_validation",
+        )  # fmt: skip
+        return self.lab.value("SELECT max(run) FROM runs")
+
     def fitted(self, run_id: int, output: str, began: float, ended: float) -> Fitted:
         """What the log says about a run whose call began and returned at these times (of time.time())."""
         board = self.lab(

@@ -109,12 +109,12 @@ def test_a_search_makes_each_configuration_once_with_all_its_folds(sampler: Any)
 
 
 def test_as_many_configurations_train_at_once_as_the_search_wants() -> None:
-    """at_once counts configurations here: all models of one begin together."""
+    """A sampler counts configurations: all models of one begin together, and the next when only some of them train."""
     history = History()
     policy = CrossValidated(Proposing(NeverStop(), GridSearch(space()), 4, 2), 3)
     assert [key for key, _ in begun(policy, history)] == [1, 2, *[1] * 3, *[2] * 3]
-    assert not policy.propose(history, 8) and not policy.propose(history, 5)
-    assert len(policy.propose(history, 4)) == 1  # the models of one configuration have ended
+    assert not policy.propose(history, 8)
+    assert len(policy.propose(history, 7)) == 1  # a model of the two configurations has ended, and a segment is free
 
 
 def test_what_people_add_gets_its_folds_and_copies_do_not() -> None:
@@ -128,6 +128,16 @@ def test_what_people_add_gets_its_folds_and_copies_do_not() -> None:
     assert without_folds(history, 2) == [NewModel(mst_key=2, fold=1), NewModel(mst_key=2, fold=2)]
     history.fails(4)
     assert without_folds(history, 2) == []
+
+
+def test_a_model_of_a_fold_that_fails_is_not_made_again() -> None:
+    history = History()
+    for model, fold in enumerate((None, 1, 2, 3), 1):
+        history.begins(model, {"mst_key": 1, "fold": fold})
+    policy = CrossValidated(NeverStop(), 3)
+    for failed in (3, 2, 1):
+        history.fails(failed)
+        assert not policy.propose(history, 4 - failed)
 
 
 def test_a_new_model_of_a_fold_survives_json() -> None:

@@ -342,6 +342,8 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
         ("fit('folded', 'models', 'mst', 1, warm_start => true)", "warm_start cannot be used"),
         ("fit('folded', 'no', 'mst', 1, options => '{\"keep\": \"best\"}')", "option 'keep' cannot be 'best'"),
         ("fit('folded', 'no', 'mst', 1, options => '{\"search\": \"asha\"}')", "the method 'asha' cannot be used"),
+        ("fit('folded', 'no', 'mst', 1, options => '{\"stop_when\": \"SELECT 1, $1::text\"}')", "'stop_when' cannot"),
+        ("train('rows', 'no', target => 'cost', folds => 3, stop_when => 'SELECT 1, $1::text')", "'stop_when' cannot"),
         ("cerebro._madlib_fit_multiple_model('folded', 'no', 'mst', 1, false, NULL, NULL, false, NULL, NULL, false)",
          "is packed with folds, which this function does not know"),
         ("search('folded', 'no', 'arch', '{{\"compile\": {{\"loss\": \"mse\", \"optimizer\": \"SGD\"}}}}', epochs => 1,"

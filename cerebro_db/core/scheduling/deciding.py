@@ -274,10 +274,11 @@ class Deciding:
             return f"the request is not valid: {error}"
         if request.model is not None and request.model not in self.schedule.progress:
             return f"the run has no model {request.model}"
-        planned, segments = self.schedule.plan.epochs, self.schedule.plan.segments
+        planned = self.schedule.plan.epochs
+        hops = max(len(one.order) for one in self.schedule.progress.values())  # of an epoch
         if request.action is Action.EXTEND and request.epochs <= planned:
             return f"the run is planned for {planned} epochs already"
-        if request.action is Action.EXTEND and request.epochs * segments > MOST_HOPS:
+        if request.action is Action.EXTEND and request.epochs * hops > MOST_HOPS:
             return f"{request.epochs} epochs are too many"
         return None
 

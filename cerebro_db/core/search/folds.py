@@ -25,11 +25,15 @@ class CrossValidated(Policy):
     def asks(self) -> bool:  # type: ignore[override]
         return self.inner.asks
 
+    @property
+    def searches(self) -> bool:
+        return self.inner.searches
+
     def decide(self, history: History, model: int, epoch: int) -> Decision:
         return self.inner.decide(history, model, epoch)
 
     def propose(self, history: History, active: int) -> Sequence[NewModel]:
-        configurations = -(-active // (self.folds + 1))  # what the search counts
+        configurations = active // (self.folds + 1)  # what the search counts; the next begins before the last has ended
         return without_folds(history, self.folds) or self.inner.propose(history, configurations)
 
     def released(self, history: History) -> Sequence[int]:
@@ -40,13 +44,18 @@ class CrossValidated(Policy):
 
 
 def without_folds(history: History, folds: int) -> list[NewModel]:
-    """The missing models of configurations; a copy of a model needs none, since it goes on from a state."""
+    """The models that configurations have never had; one that has failed would fail again.
+
+    A configuration whose model on all rows has failed gets none.  A copy of a model needs none, since it goes on from a
+    state.
+    """
     known: dict[int, set[int | None]] = {}
     for model in history.models:
-        if history.parent(model) is None and not history.failed(model):
-            configuration = history.configuration(model)
-            if "mst_key" in configuration:
-                known.setdefault(configuration["mst_key"], set()).add(configuration.get("fold"))
+        configuration = history.configuration(model)
+        fold = configuration.get("fold")
+        on_record = fold is not None or not history.failed(model)
+        if history.parent(model) is None and "mst_key" in configuration and on_record:
+            known.setdefault(configuration["mst_key"], set()).add(fold)
     return [
         NewModel(mst_key=key, fold=fold)
         for key, there in sorted(known.items())

@@ -56,5 +56,10 @@ class Policy:
         self.epochs = epochs
 
     @property
+    def searches(self) -> bool:
+        """Whether it may propose other configurations when those that there are have failed."""
+        return self.proposes
+
+    @property
     def proposes(self) -> bool:
         return type(self).propose is not Policy.propose

@@ -114,7 +114,7 @@ class JaxEngine:
             return JaxProgram(self._jax, configuration, layout, seed)
 
     def warm_up(self) -> None:
-        """Whoever has asked for the devices has done it."""
+        """Listing the devices has initialised JAX."""
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return "RESOURCE_EXHAUSTED" in str(error)

@@ -56,6 +56,13 @@ def require_options(chosen: dict[str, Any], method: dict[str, Any] | None, modul
             hint="Leave 'keep' out, and choose the number of epochs. cerebro.learning_curve has the validation loss"
             " of each fold after each epoch.",
         )
+    if chosen.get("stop_when") is not None:
+        raise InvalidArgument(
+            f"{module} error: option 'stop_when' cannot be used with folds: it would stop each model of a configuration"
+            " after another epoch, and the model on all rows is none of those that the mean is made of.",
+            hint="Leave 'stop_when' out, and choose the number of epochs. cerebro.learning_curve has the validation"
+            " loss of each fold after each epoch.",
+        )
     name = method["name"] if method is not None else None
     if name is not None and name not in methods.INDEPENDENT:
         raise InvalidArgument(

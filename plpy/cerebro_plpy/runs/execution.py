@@ -57,7 +57,7 @@ def carry_out(
 def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, search: Search) -> None:
     """Take a claimed run to its end; whatever stops it is on record before it is raised."""
     try:
-        preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.proposes)
+        preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
         fusion.settle(db, run, team, log)
         spent, schedule = search.drive(team)
         free_old_states(recorder, run)

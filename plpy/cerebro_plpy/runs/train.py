@@ -42,7 +42,7 @@ def train(db: Database, **arguments: Any) -> int | None:
     _require_sound(db, asked, wishes)
     if asked.folds is not None:
         spec = methods.checked(wishes.method, MODULE, proposes=True) if wishes.method is not None else None
-        cross_validation.require_options(given, spec, MODULE)
+        cross_validation.require_options({**given, "stop_when": asked.stop_when}, spec, MODULE)
     output = relations.new(db, asked.model, MODULE, MODEL_ENDINGS, argument="model")
     source = relations.filled(db, asked.source, MODULE, argument="source")
     made = Made()

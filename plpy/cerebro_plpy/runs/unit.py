@@ -96,8 +96,7 @@ class Units:
     def keep_file(self, visit: Train, left: Left) -> None:
         """The segment keeps the file of a committed state.
 
-        Nobody uses that of an average: the replicas that start from it train at the same time, and the first would take
-        the file from the others.
+        No order uses the file of an average: the first replica that starts from it would take it from the others.
         """
         if not isinstance(visit, Average):
             self.model(visit).after(visit.hop).left = left

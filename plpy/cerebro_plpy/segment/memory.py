@@ -39,7 +39,7 @@ def state_sizes(order: Computation[Any]) -> list[int]:
     if isinstance(order, Train):
         return [sum(member.state_bytes for member in group.members) for group in order.groups]
     if isinstance(order, Average):
-        return [order.state_bytes]
+        return [2 * order.state_bytes]  # a tensor and its sum, which has 64 bits, may be nearly the whole state
     return [model.state_bytes for model in order.models] if isinstance(order, Evaluate) else []
 
 
