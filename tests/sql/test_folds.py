@@ -322,7 +322,7 @@ def test_a_configuration_that_fails_has_no_mean(rows: Lab) -> None:
     told = "SELECT mst_key, rank, mean IS NULL, folds_done FROM cross_validation WHERE run = %s ORDER BY 1"
     assert rows(told, found) == [(1, 2, True, 0), (2, 1, False, 3)]
     assert set(rows.weights("half")) == {2}
-    with pytest.raises(psycopg2.Error, match="every configuration failed"):
+    with pytest.raises(psycopg2.Error, match="mst_key 1: the model takes"):
         rows("DELETE FROM wrong_mst WHERE mst_key = 2; SELECT fit('folded', 'none', 'wrong_mst', 1)")
 
 
@@ -343,7 +343,8 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
         ("fit('folded', 'no', 'mst', 1, options => '{\"keep\": \"best\"}')", "option 'keep' cannot be 'best'"),
         ("fit('folded', 'no', 'mst', 1, options => '{\"search\": \"asha\"}')", "the method 'asha' cannot be used"),
         ("fit('folded', 'no', 'mst', 1, options => '{\"stop_when\": \"SELECT 1, $1::text\"}')", "'stop_when' cannot"),
-        ("train('rows', 'no', target => 'cost', folds => 3, stop_when => 'SELECT 1, $1::text')", "'stop_when' cannot"),
+        ("train('rows', 'no', target => 'cost', folds => 3, stop_when => 'SELECT 1 AS mst_key, ''x'' AS why"
+         " WHERE $1 > 0')", "'stop_when' cannot"),
         ("cerebro._madlib_fit_multiple_model('folded', 'no', 'mst', 1, false, NULL, NULL, false, NULL, NULL, false)",
          "is packed with folds, which this function does not know"),
         ("search('folded', 'no', 'arch', '{{\"compile\": {{\"loss\": \"mse\", \"optimizer\": \"SGD\"}}}}', epochs => 1,"
