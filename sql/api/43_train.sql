@@ -27,9 +27,9 @@ CREATE OR REPLACE FUNCTION cerebro.train(
     description      text     DEFAULT NULL,
     options          jsonb    DEFAULT NULL,
     stop_when        text     DEFAULT NULL,
+    folds            integer  DEFAULT NULL,
     wait             boolean  DEFAULT true,
-    dry_run          boolean  DEFAULT false,
-    folds            integer  DEFAULT NULL
+    dry_run          boolean  DEFAULT false
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -42,7 +42,7 @@ return api.train(plpy, source=source, model=model, target=target, budget=budget,
 $py$;
 COMMENT ON FUNCTION cerebro.train(
     text, text, text, interval, text, json, double precision, text, text, text, boolean, integer, text, jsonb, jsonb, text,
-    integer, integer, integer, text, text, boolean, text, text, jsonb, text, boolean, boolean, integer
+    integer, integer, integer, text, text, boolean, text, text, jsonb, text, integer, boolean, boolean
 ) IS
 'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table,
 chooses architectures and a search space for the target, searches until the budget is used, and keeps the best epoch of
