@@ -26,6 +26,7 @@ from tests.bench.works import WORKS, Work
 
 TABLES = "tables"  # has data sets in place of a work
 GROWING = {work.name for work in WORKS["growth"]}
+BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
     "pack_mixed": other_work.MIXED,
@@ -105,7 +106,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with open(path, "w") as record, database() as served:
         print(json.dumps({"machine": machine()}), file=record, flush=True)
         growing: growth.Figures = []
-        searched: search.Figures = []
         for work in asked.works:
             known = CONTENDERS_OF.get(work.name, CONTENDERS)
             named = asked.contenders or work.contenders or known
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tables = [*report.about(repeats), hops.table(repeats), search.table(repeats)]
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:
-                searched.append((work, repeats))
+                search.draw(work, repeats, path.with_name(f"{path.stem}-{work.name}.png"))
             if work.name in GROWING:
                 growing.append((work, repeats))
         if asked.tables:
@@ -124,8 +124,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
             growth.draw(growing, path.with_suffix(".png"))
-        if searched:
-            search.draw(searched, path.with_name(f"{path.stem}-search.png"))
     say(f"every measurement is in {path}")
 
 
@@ -134,7 +132,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
     names += tabular.SETS
     works = [*WORKS, TABLES]
-    parser.add_argument("--works", type=chosen(works), default=works, help=", ".join(works))
+    parser.add_argument("--works", type=chosen([*BY_NAME, TABLES]), default=works, help=", ".join(works))
     parser.add_argument("--contenders", type=chosen(names), default=[], help=", ".join(names))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, help="of each work, to try something out")
@@ -152,7 +150,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         work.but(**smaller, configurations=work.configurations[: asked.configurations])
         for name in asked.works
         if name != TABLES
-        for work in WORKS[name]
+        for work in BY_NAME[name]
     ]
     return asked
 

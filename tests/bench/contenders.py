@@ -42,7 +42,7 @@ def ours(name: str, madlib: bool = False, **options: Any) -> Contender:
         if options.get("engine"):
             sessions.insert(0, (f"{name}, nothing kept",))
         if madlib:
-            database.lab("SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS cerebro_db_madlib")
+            database.with_madlib()
         database.forget_what_is_kept()
         for calls in sessions:
             stage.settle()

@@ -110,6 +110,10 @@ class Database:
         )
         return sum(self.lab.value(sizes, table, table) for table in tables)
 
+    def with_madlib(self) -> None:
+        """Create the schema madlib, with MADlib's functions."""
+        self.lab("SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS cerebro_db_madlib")
+
     # -- fitting --------------------------------------------------------------------------------------
 
     def fit(self, work: Work, session: Any, output: str, options: Json) -> int:
@@ -139,14 +143,13 @@ class Database:
             " FROM hop_timeline WHERE run = %s",
             run_id,
         )[0]
-        spent = self.lab("SELECT activity, seconds FROM run_time WHERE run = %s ORDER BY place", run_id)
         storage = self.lab.value("SELECT storage FROM run WHERE run = %s", run_id)
         return Fitted(
             run=run_id,
             results=[{"loss": loss, "accuracy": accuracy} for loss, accuracy in board],
             start=first - began,
             end=ended - last,
-            profile=dict(spent),
+            profile=self.profile(run_id),
             units={
                 key: {"train": train, "first": first, "later": later}
                 for key, train, first, later in self.lab(
@@ -163,6 +166,10 @@ class Database:
             ),
             models=self.bytes_of(output, f"{output}_info", f"{output}_summary"),
         )
+
+    def profile(self, run_id: int) -> dict[str, float]:
+        """Seconds of a run, summed over the segments, by activity."""
+        return dict(self.lab("SELECT activity, seconds FROM run_time WHERE run = %s ORDER BY place", run_id))
 
     def drop_models(self, output: str) -> None:
         self.lab(f"DROP TABLE {output}, {output}_info, {output}_summary")

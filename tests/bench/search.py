@@ -21,12 +21,12 @@ from tests.bench.stage import Contender, Measured, Stage
 from tests.bench.works import BATCHES, CROSS_ENTROPY, OPTIMIZERS, RATE_POINTS, RATES, Work
 from tests.sql.lab import Json, run
 
-Figures = list[tuple[Work, report.Repeats]]
 Curve = list[list[float]]  # seconds since the call, seconds of computation until then, accuracy
 
 GRID = "search, grid"
 WITHIN = 0.005  # half a point of accuracy
-HEAD = ("", "reached", "unit-seconds until", "of the grid's", "wall s until", "unit-seconds", "wall s", "best accuracy")
+HEAD = ["", "reached", "unit-seconds until", "of the grid's", "wall s until", "unit-seconds", "wall s"]
+HEAD += ["best accuracy", "busy"]
 POPULATION = 16  # of population-based training, whose models all train to the end
 
 
@@ -63,8 +63,9 @@ def searching(name: str, method: Json) -> Contender:
             began = time.time()
             ((number,),) = run(session, statement, *first, *named.values())
         start, curve = curve_of(database.lab, number, began)
+        profile = database.profile(number)
         database.drop_models(OUTPUT)
-        yield Measured(name, meter.taken, start, more={"curve": curve})
+        yield Measured(name, meter.taken, start, more={"curve": curve, "profile": profile})
 
     return contend
 
@@ -135,6 +136,12 @@ def curves(measured: Sequence[Measured]) -> dict[str, Curve]:
     return {one.contender: one.more["curve"] for one in measured if one.more.get("curve")}
 
 
+def busy(measured: Sequence[Measured]) -> str:
+    """The share of the time between the first and the last unit that segments were busy; rivals do not tell."""
+    shares = [report.busy(one) for one in measured if "profile" in one.more]
+    return f"{statistics.mean(shares):.3f}" if shares else ""
+
+
 def until(curve: Curve, accuracy: float) -> list[float] | None:
     """The first point of a curve that is as good."""
     return next((point for point in curve if point[2] >= accuracy), None)
@@ -161,6 +168,7 @@ def table(repeats: report.Repeats) -> str:
             f"{statistics.mean(curve[-1][1] for curve, _ in mine):.1f}",
             f"{statistics.mean(curve[-1][0] for curve, _ in mine):.1f}",
             f"{statistics.mean(max(point[2] for point in curve) for curve, _ in mine):.4f}",
+            busy(report.of(repeats, name)),
         ]
         rows.append([name, *cells])
     note = (
@@ -169,25 +177,42 @@ def table(repeats: report.Repeats) -> str:
     return f"{report.table(HEAD, rows)}\n\n{note}"
 
 
-def draw(figures: Figures, path: Path) -> None:
-    """Draw the best accuracy so far against the time, for each work; the first seed."""
+def draw(work: Work, repeats: report.Repeats, path: Path) -> None:
+    """Draw the best accuracy so far against the time: for each contender the median over the seeds."""
     import matplotlib
+    import numpy as np
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(
-        1, len(figures), figsize=(4.5 * len(figures), 3.2), layout="constrained", squeeze=False
-    )
-    for axes, (work, repeats) in zip(panels[0], figures):
-        for name, curve in curves(repeats[0]).items():
-            best = list(itertools.accumulate((point[2] for point in curve), max))
-            times = [point[0] for point in curve]
-            axes.step([*times], [*best], where="post", label=name)
-        axes.set_xscale("log")
-        axes.set_xlabel("s")
-        axes.set_ylabel("best validation accuracy")
-        axes.set_title(work.name.removeprefix("search_"))
-    panels[0][-1].legend(fontsize="x-small")
+    rounds = [found for measured in repeats if (found := curves(measured))]
+    ends = [curve[-1][0] for found in rounds for curve in found.values()]
+    times = np.geomspace(min(curve[0][0] for found in rounds for curve in found.values()), max(ends), 300)
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    colours = pyplot.get_cmap("tab20")
+    for place, name in enumerate(dict.fromkeys(name for found in rounds for name in found)):
+        mine = [best_at(found[name], times) for found in rounds if name in found]
+        axes.step(
+            times,
+            np.median(mine, axis=0),
+            where="post",
+            label=name,
+            color=colours(place),
+            linestyle="-" if name.startswith("search") else "--",
+        )
+    axes.set_xscale("log")
+    axes.set_xlabel("seconds since the call")
+    axes.set_ylabel("best validation accuracy so far")
+    axes.set_title(work.name.removeprefix("search_"))
+    axes.legend(fontsize="x-small", ncols=2)
     figure.savefig(path, dpi=80)
     pyplot.close(figure)
+
+
+def best_at(curve: Curve, times: Any) -> Any:
+    """The best accuracy so far at each time; NaN before the first epoch."""
+    import numpy as np
+
+    found = np.searchsorted([point[0] for point in curve], times, side="right")
+    best = np.array([np.nan, *itertools.accumulate((point[2] for point in curve), max)])
+    return best[found]

@@ -268,21 +268,21 @@ ASKED = "learning rate from 0.0001 to 1, batch 16 to 128, Adam or SGD; 64 config
 SEARCHES = (
     Work(
         name="search_digits",
-        about=f"1,437 digits of 8 x 8 pixels (360 more to validate), MLP 64-64-32-10, {ASKED}, up to 27 epochs",
+        about=f"1,437 digits of 8 x 8 pixels (360 more to validate), MLP 64-64-32-10, {ASKED}, up to 9 epochs",
         table=small_digits,
         rows=1437,
         validation_rows=360,
         classes=10,
         architectures=(mlp(64, (64, 32), 10),),
         configurations=SEARCHED,
-        epochs=27,
+        epochs=9,
     ),
     Work(
         name="search_mnist",
-        about=f"4,500 MNIST images (500 more to validate), a small CNN, {ASKED}, up to 9 epochs",
+        about=f"1,800 MNIST images (200 more to validate), a small CNN, {ASKED}, up to 9 epochs",
         table=digits,
-        rows=4500,
-        validation_rows=500,
+        rows=1800,
+        validation_rows=200,
         classes=10,
         architectures=(cnn((8, 16), 32),),
         configurations=SEARCHED,
@@ -291,14 +291,14 @@ SEARCHES = (
     ),
     Work(
         name="search_table",
-        about=f"455 rows of the breast-cancer table (114 more to validate), MLP 30-32-2, {ASKED}, up to 27 epochs",
+        about=f"455 rows of the breast-cancer table (114 more to validate), MLP 30-32-2, {ASKED}, up to 9 epochs",
         table=tumours,
         rows=455,
         validation_rows=114,
         classes=2,
         architectures=(mlp(30, (32,), 2),),
         configurations=SEARCHED,
-        epochs=27,
+        epochs=9,
     ),
 )
 
