@@ -65,6 +65,7 @@ def searching(name: str, method: Json) -> Contender:
         start, curve = curve_of(database.lab, number, began)
         profile = database.profile(number)
         database.drop_models(OUTPUT)
+        database.lab("SELECT forget(%s)", number)  # else there would be thousands of state tables in the end
         yield Measured(name, meter.taken, start, more={"curve": curve, "profile": profile})
 
     return contend
