@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.bench import growth, hops, meter, other_work, report, search, tabular
+from tests.bench import growth, hops, meter, other_work, report, search, tabular, trainers
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
@@ -33,6 +33,7 @@ CONTENDERS_OF = {
     "predict": other_work.PREDICT,
     "singles": other_work.SINGLE,
     "W5": other_work.BOUNDED,
+    "trainers": trainers.CONTENDERS,
     **{work.name: hops.CONTENDERS for work in WORKS["hops"]},
     **{work.name: search.CONTENDERS for work in WORKS["search"]},
 }
@@ -112,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with staged(work, served) as stage:
                 repeats = compare(stage, [known[name] for name in named if name in known], asked.repeats, record)
             print(f"\n## {work.name}: {work.about}\n")
-            tables = [*report.about(repeats), hops.table(repeats), search.table(repeats)]
+            tables = [*report.about(repeats), hops.table(repeats), search.table(repeats), trainers.table(repeats)]
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:
                 search.draw(work, repeats, path.with_name(f"{path.stem}-{work.name}.png"))

@@ -174,12 +174,16 @@ class Database:
     def drop_models(self, output: str) -> None:
         self.lab(f"DROP TABLE {output}, {output}_info, {output}_summary")
 
+    def nurseries(self) -> list[int]:
+        """The processes that start trainers for the server; this process has adopted them."""
+        mine = [pid for pid, parent in descendants().items() if parent == os.getpid() and pid != self.server]
+        return [pid for pid in mine if belongs_to(pid, self.server)]
+
     def forget_what_is_kept(self) -> None:
         """Return to the conditions before the first run: no nursery, engine trials, compiled programs, and states."""
         self.lab("SELECT forget(run) FROM runs")
-        for pid, parent in descendants().items():
-            if parent == os.getpid() and pid != self.server and belongs_to(pid, self.server):
-                os.kill(pid, signal.SIGTERM)
+        for pid in self.nurseries():
+            os.kill(pid, signal.SIGTERM)
         for folder in self.cluster.data.glob("pgsql_tmp_cerebro/compiled-*"):
             shutil.rmtree(folder)
 

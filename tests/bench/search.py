@@ -149,26 +149,20 @@ def until(curve: Curve, accuracy: float) -> list[float] | None:
 
 
 def table(repeats: report.Repeats) -> str:
-    """Empty unless the grid took part, which says what has to be reached."""
-    rounds = [found for measured in repeats if GRID in (found := curves(measured))]
+    """How good the models became and when; if the grid took part, when they were as good as its best model."""
+    rounds = [found for measured in repeats if (found := curves(measured))]
     if not rounds:
         return ""
-    grids = [found[GRID] for found in rounds]
-    whole = statistics.mean(curve[-1][1] for curve in grids)
+    grids = [found[GRID] for found in rounds if GRID in found]
+    whole = statistics.mean(curve[-1][1] for curve in grids) if grids else None
     rows = []
     for name in dict.fromkeys(name for found in rounds for name in found):
-        mine = [(found[name], max(point[2] for point in found[GRID]) - WITHIN) for found in rounds if name in found]
-        reached = [point for curve, target in mine if (point := until(curve, target)) is not None]
-        cells = [f"{len(reached)} of {len(mine)}"]
-        if reached:
-            units = statistics.mean(point[1] for point in reached)
-            cells += [f"{units:.1f}", f"{units / whole:.2f}", f"{statistics.mean(point[0] for point in reached):.1f}"]
-        else:
-            cells += ["–"] * 3
+        mine = [found[name] for found in rounds if name in found]
+        cells = ["–"] * 4 if whole is None else _until_as_good(rounds, name, whole)
         cells += [
-            f"{statistics.mean(curve[-1][1] for curve, _ in mine):.1f}",
-            f"{statistics.mean(curve[-1][0] for curve, _ in mine):.1f}",
-            f"{statistics.mean(max(point[2] for point in curve) for curve, _ in mine):.4f}",
+            f"{statistics.mean(curve[-1][1] for curve in mine):.1f}",
+            f"{statistics.mean(curve[-1][0] for curve in mine):.1f}",
+            f"{statistics.mean(max(point[2] for point in curve) for curve in mine):.4f}",
             busy(report.of(repeats, name)),
         ]
         rows.append([name, *cells])
@@ -176,6 +170,18 @@ def table(repeats: report.Repeats) -> str:
         "Until a model has the grid's best validation accuracy less half a point: means over the seeds that got there."
     )
     return f"{report.table(HEAD, rows)}\n\n{note}"
+
+
+def _until_as_good(rounds: Sequence[dict[str, Curve]], name: str, whole: float) -> list[str]:
+    """Cells of the table.  ``whole``: the seconds that all units of the grid took."""
+    pairs = [(found[name], found[GRID]) for found in rounds if {name, GRID} <= found.keys()]
+    points = [until(curve, max(point[2] for point in grid) - WITHIN) for curve, grid in pairs]
+    reached = [point for point in points if point is not None]
+    if not reached:
+        return [f"0 of {len(pairs)}", "–", "–", "–"]
+    units = statistics.mean(point[1] for point in reached)
+    wall = statistics.mean(point[0] for point in reached)
+    return [f"{len(reached)} of {len(pairs)}", f"{units:.1f}", f"{units / whole:.2f}", f"{wall:.1f}"]
 
 
 def draw(work: Work, repeats: report.Repeats, path: Path) -> None:

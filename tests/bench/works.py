@@ -301,11 +301,25 @@ SEARCHES = (
         epochs=9,
     ),
 )
+# With visits that take longer than what is between them. No grid: that would take some minutes.
+SEARCH_ROWS = W1.but(
+    name="search_rows",
+    about=f"the rows and the MLP of W1, {ASKED}, up to 9 epochs",
+    configurations=SEARCHED,
+    epochs=9,
+    contenders=("search-asha", "search-hyperband", "search-halving", "search-median"),
+)
+
+TRAINERS = W1.but(
+    name="trainers",
+    about=f"the memory of four trainers after {W1.about}",
+    segments=4,
+)
 
 WORKS = {
-    **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT, SINGLES)},
+    **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT, SINGLES, TRAINERS)},
     "W4": [W4, W4_ONE],
     "growth": list(GROWTH),
     "hops": list(HOPS),
-    "search": list(SEARCHES),
+    "search": [*SEARCHES, SEARCH_ROWS],
 }

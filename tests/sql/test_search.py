@@ -212,6 +212,20 @@ def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:
     assert flowers(told, run) == flowers(told, whole)
 
 
+def test_more_models_train_at_once_where_visits_are_short_and_all_models_will_train(flowers: Lab) -> None:
+    def at_once(name: str, **given: Any) -> int:
+        run = search(flowers, name, epochs=1, configurations=2, **given)
+        found: int = flowers.value(
+            "SELECT (options -> 'space' ->> 'at_once')::int FROM cerebro.run WHERE run = %s", run
+        )
+        return found
+
+    assert at_once("many", method="random") == 32
+    assert at_once("also_many", method="asha") == 32
+    assert at_once("learning", method="evolution") == 4
+    assert at_once("limited", method="random", budget={"seconds": 600}) == 4
+
+
 def test_one_bad_point_fails_alone(flowers: Lab) -> None:
     """A point that nobody can know to be bad before it trains: the loss of its rate is not finite."""
     space = {

@@ -40,6 +40,8 @@ from .suggestions import Suggestions
 MODULE = "search"
 PAST = "past"
 AT_ONCE = 2  # models per segment: a segment always has one to take while another is decided about
+# Visits to few rows take milliseconds, and several of them can share an order: then more models per segment.
+AT_ONCE_SMALL, SMALL_ROWS = 16, 5000  # of a segment
 
 
 @entry
@@ -93,7 +95,7 @@ def request_of(
     optimised = objective.of_options(chosen, validation is not None)
     frequency = evaluate_every or (1 if validation is not None else epochs)
     require_measured(spec, optimised.dataset, frequency, MODULE)
-    at_once = models_at_once(spec, at_once, len(keys))
+    at_once = models_at_once(spec, at_once, len(keys), None if chosen.get("budget") else source.layout["rows"])
     require_end(spec, configurations, chosen)
     plain = {number: one.translated for number, one in architectures.items() if one.translated}
     trials: list[Trial] = []
@@ -245,9 +247,15 @@ def architecture_of(drawn: Drawn, architectures: dict[int, Architecture]) -> dic
     )
 
 
-def models_at_once(spec: dict[str, Any], given: int | None, segments: int) -> int:
+def models_at_once(spec: dict[str, Any], given: int | None, segments: int, rows: int | None = None) -> int:
+    """How many models train at the same time.
+
+    ``rows``: None if the search may end before all models have trained.  Then few of them should have come far.
+    """
     if given is None:
-        return AT_ONCE * segments
+        sampler = spec.get(methods.SAMPLER, spec)["name"]
+        small = rows is not None and rows <= SMALL_ROWS * segments and sampler in methods.INDEPENDENT
+        return (AT_ONCE_SMALL if small else AT_ONCE) * segments
     if spec["name"] in methods.POPULATIONS:
         raise InvalidArgument(
             f"{MODULE} error: at_once cannot be given with '{spec['name']}'.",
