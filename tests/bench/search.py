@@ -185,7 +185,7 @@ def _until_as_good(rounds: Sequence[dict[str, Curve]], name: str, whole: float) 
 
 
 def draw(work: Work, repeats: report.Repeats, path: Path) -> None:
-    """Draw the best accuracy so far against the time: for each contender the median over the seeds."""
+    """Draw the smallest error so far against the time: for each contender the median over the seeds."""
     import matplotlib
     import numpy as np
 
@@ -201,15 +201,16 @@ def draw(work: Work, repeats: report.Repeats, path: Path) -> None:
         mine = [best_at(found[name], times) for found in rounds if name in found]
         axes.step(
             times,
-            np.median(mine, axis=0),
+            1 - np.median(mine, axis=0),
             where="post",
             label=name,
             color=colours(place),
             linestyle="-" if name.startswith("search") else "--",
         )
     axes.set_xscale("log")
+    axes.set_yscale("log")
     axes.set_xlabel("seconds since the call")
-    axes.set_ylabel("best validation accuracy so far")
+    axes.set_ylabel("smallest validation error so far")
     axes.set_title(work.name.removeprefix("search_"))
     axes.legend(fontsize="x-small", ncols=2)
     figure.savefig(path, dpi=80)
