@@ -85,11 +85,35 @@ BEGIN
         END
         $f$
     $sql$;
+    -- Not a loop over the rows, which Greenplum would compute in other processes of the segments, without the trainers.
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION cerebro._perform(commands text, answers boolean) RETURNS SETOF text
+        LANGUAGE plpgsql SET optimizer = off AS $f$
+        DECLARE
+            found record;
+            rows bigint := 0;
+        BEGIN
+            IF answers THEN
+                EXECUTE commands INTO found;
+                GET DIAGNOSTICS rows = ROW_COUNT;
+            ELSE
+                EXECUTE commands;
+            END IF;
+            IF rows > 0 THEN
+                RETURN NEXT pg_catalog.row_to_json(found)::text;
+            END IF;
+            PERFORM cerebro._hold();
+        END
+        $f$
+    $sql$;
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._hold() IS
         'Blocks the cancel signal again after a statement that may take long.'$sql$;
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._scan(text, text[]) IS
         'Runs a query that may take long, and returns its rows as JSON. A cancel interrupts it.'$sql$;
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._await(text, text[]) IS
         'Runs a command that may take long. A cancel interrupts it.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._perform(text, boolean) IS
+        'Runs commands that may take long, and returns the first row of the last one as JSON if it answers. A cancel '
+        'interrupts them.'$sql$;
 END
 $greenplum$;

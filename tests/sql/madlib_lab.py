@@ -23,14 +23,14 @@ def iris_data(lab: Lab) -> None:
     lab.table("iris_data", {"id": "int", "attributes": "float8[]", "class_text": "varchar"}, rows)
 
 
-def psql(lab: Lab, script: str, *more: str) -> str:
-    """What psql prints; it stops at the first error.  ``more``: options of psql."""
+def psql(lab: Lab, script: str, *more: str, path: str | None = None) -> str:
+    """What psql prints; it stops at the first error.  ``more``: options of psql.  ``path``: of schemas."""
     program = shutil.which("psql")
     if program is None:
         pytest.skip("no psql here")
     done = subprocess.run(
         [program, "-X", "-v", "ON_ERROR_STOP=1", *more, "-f", str(SCRIPTS / script), lab.dsn],
-        capture_output=True, text=True, timeout=300, env={"PGOPTIONS": f"-c search_path={lab.schema},public"},
+        capture_output=True, text=True, timeout=300, env={"PGOPTIONS": f"-c search_path={path or lab.schema},public"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -225,8 +225,6 @@ def test_a_warm_start_begins_with_the_average(points: Lab, fitted: Fitted) -> No
 
 def test_in_the_open_transaction(points: Lab) -> None:
     """Where no worker sees the rows, one replica trains after the other: the numbers are the same."""
-    if points.greenplum:
-        pytest.skip("Greenplum trains in worker sessions only")
     with contextlib.closing(points.connect()) as mine:
         run(mine, "BEGIN")
         run(mine, PACK, "fresh", SEGMENTS)

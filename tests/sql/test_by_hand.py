@@ -19,7 +19,8 @@ pytestmark = pytest.mark.slow
 OURS = {kind.sqlstate for kind in errors.CerebroError.__subclasses__()}
 # PostgreSQL itself refuses arguments that have not the type of a parameter, and functions that are not there.
 SERVERS = {"22P02", "22003", "22P05", "22021", "42883", "42P13"}
-# cerebro._scan and cerebro._await, which only Greenplum has, run the user's own statement: NULL, none, or no SQL.
+# cerebro._scan, cerebro._await and cerebro._perform, which only Greenplum has, run the user's own statement: NULL,
+# none, or no SQL.
 SERVERS |= {"22004", "42601", "42P11"}
 RAW = ("KeyError", "TypeError", "ValueError", "OverflowError", "IndexError", "AttributeError", "RecursionError",
        "UnicodeEncodeError", "AssertionError", "OSError", "Traceback", "struct.error")  # fmt: skip
@@ -41,7 +42,7 @@ BY_TYPE: dict[str, list[Any]] = {
     "jsonb": [
         *(json.dumps(value) for value in (None, 1, "x", [], {}, {"engine": None}, {"engine": "x"}, {"engine": []})),
         *(json.dumps({"engine": "tensorflow", name: value})
-          for name in ("threads", "gpu", "memory_limit_mb", "hang_after", "cache_mb", "deterministic")
+          for name in ("threads", "gpu", "memory_limit_mb", "hang_after", "cache_mb", "deterministic", "silent")
           for value in ("x", -1, 2**70, 1e300, [], {})),
     ],
 }  # fmt: skip

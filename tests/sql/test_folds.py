@@ -256,8 +256,6 @@ def test_a_replay_and_the_own_session_have_the_same_bits(rows: Lab, run: int) ->
         json.dumps({"replay": run}),
     )
     assert states(rows, again) == states(rows, run)
-    if rows.greenplum:
-        return  # segments of Greenplum train in sessions of their own
     here = fit(rows, "folded", "here", execution="session")
     assert states(rows, here) == states(rows, run)
     figures = "SELECT mst_key, fold, validation_loss FROM leaderboard WHERE run = %s ORDER BY 1, 2"
@@ -282,7 +280,7 @@ def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab
 
 
 def test_a_segment_may_have_no_row_of_a_fold_or_no_other(rows: Lab) -> None:
-    """Six rows on three segments; on PostgreSQL in the caller's own session."""
+    """Six rows on three segments, in the caller's own session."""
     rows("CREATE TABLE few AS SELECT id, facts[1:6] AS facts, cost FROM rows WHERE id < 6")
     folds = {}
     for seed in range(30):
@@ -299,7 +297,7 @@ def test_a_segment_may_have_no_row_of_a_fold_or_no_other(rows: Lab) -> None:
     )
     found = rows.value(
         "SELECT fit('few_folded', 'few_models', 'few_mst', 2, options => %s)",
-        json.dumps({} if rows.greenplum else {"execution": "session"}),
+        json.dumps({"execution": "session"}),
     )
     assert rows("SELECT DISTINCT status FROM leaderboard WHERE run = %s", found) == [("finished",)]
     assert rows("SELECT folds_done, mean IS NOT NULL FROM cross_validation WHERE run = %s", found) == [(2, True)]

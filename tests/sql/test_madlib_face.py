@@ -221,7 +221,7 @@ def test_training_metrics_are_those_of_an_evaluation_after_the_last_iteration(ir
 
 def test_two_inputs_and_two_outputs(iris: Lab) -> None:
     """In one transaction, where rows that are not committed can be trained."""
-    psql(iris, "multi_io.sql", *(() if iris.greenplum else ("-1",)))
+    psql(iris, "multi_io.sql", "-1")
     assert iris("SELECT dependent_varname, independent_varname, num_classes, metrics_type, class_text_class_values,"
                 " length_class_values FROM io_model_summary") == [
         (["class_text", "length"], ["sepal", "petal"], [3, 2], ["accuracy"],

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg2
 import pytest
 from psycopg2 import errors
 
-from tests.sql.lab import CROSS, Lab, flower_model, run
-
-pytestmark = pytest.mark.throw_away  # PostgreSQL
+from tests.sql.lab import CROSS, Lab, eventually, flower_model, run, trainer_processes
 
 PACK = "SELECT training_preprocessor_dl('flowers', %s, 'species', 'sl, sw, pl, pw', segments => %s, seed => 1)"
 VALIDATE = "SELECT validation_preprocessor_dl('garden', %s, 'species', 'sl, sw, pl, pw', %s)"
@@ -174,3 +175,144 @@ def test_a_cancel_is_heard(flowers: Lab) -> None:
         run(mine, PACK, "halted", 1)
         run(mine, "SELECT cerebro.fit('halted', 'halted_out', 'mst', 1)")
         assert run(mine, "SELECT count(*) FROM halted_out") == [(2,)]
+
+
+# -- cancels, ends and other sessions --------------------------------------------------------------------------
+
+
+def processes(lab: Lab, pid: int) -> set[int]:
+    """The processes of a session: on Greenplum those of the segments, too."""
+    if not lab.greenplum:
+        return {pid}
+    same = "SELECT sess_id FROM pg_stat_activity WHERE pid = %s"
+    return {pid, *(one for (one,) in lab(f"SELECT pid FROM {lab.everywhere} WHERE sess_id = ({same})", pid))}
+
+
+def trainers_of(lab: Lab, sessions: set[int]) -> set[int]:
+    if lab.home is None:
+        pytest.skip("the trainers are on another machine")
+    return {pid for pid, session in trainer_processes(lab.home) if session in sessions}
+
+
+@pytest.mark.parametrize("end", ["pg_cancel_backend", "pg_terminate_backend"])
+def test_an_end_in_the_middle_of_a_visit(flowers: Lab, end: str) -> None:
+    model = flowers.value("SELECT max(model_id) FROM arch")
+    flowers("DROP TABLE IF EXISTS long_mst, long_mst_summary")
+    flowers.selection("long_mst", [(model, f"optimizer='SGD()', {CROSS}", "batch_size=16, epochs=100000")])
+    with transaction(flowers) as mine, ThreadPoolExecutor(1) as thread:
+        ((pid,),) = run(mine, "SELECT pg_backend_pid()")
+        run(mine, PACK, "ended", 2)
+        fitting = thread.submit(run, mine, "SELECT cerebro.fit('ended', 'ended_out', 'long_mst', 3)")
+        eventually(lambda: trainers_of(flowers, processes(flowers, pid)), 60, "a trainer starts")
+        time.sleep(4)  # into a visit that would take minutes
+        ours = processes(flowers, pid)
+        assert not fitting.done() and len(trainers_of(flowers, ours)) == (2 if flowers.greenplum else 1)
+        began = time.monotonic()
+        flowers(f"SELECT {end}(%s)", pid)
+        error = fitting.exception(30)
+        assert time.monotonic() - began < 3
+        eventually(lambda: not trainers_of(flowers, ours), 10, "trainers end")
+        if end == "pg_terminate_backend":
+            assert isinstance(error, psycopg2.OperationalError)
+            return
+        assert isinstance(error, errors.QueryCanceled)
+        run(mine, "ROLLBACK")
+        run(mine, "BEGIN")
+        run(mine, PACK, "ended", 2)
+        run(mine, FIT, "ended", "ended_out", None, None)
+        assert run(mine, "SELECT count(*) FROM ended_out") == [(2,)]
+        run(mine, "ROLLBACK")
+    assert flowers("SELECT to_regclass('ended')") == [(None,)]
+
+
+def test_a_cancel_at_any_moment(flowers: Lab) -> None:
+    fit = "SELECT cerebro.fit('often', 'often_out', 'mst', 2)"
+    with transaction(flowers) as mine:
+        run(mine, PACK, "often", 2)
+        run(mine, "SAVEPOINT packed")
+        run(mine, fit)  # templates of trainers are ready then
+        run(mine, "ROLLBACK TO packed")
+        began = time.monotonic()
+        run(mine, fit)
+        whole = time.monotonic() - began
+        heard = 0
+        for moment in range(16):
+            run(mine, "ROLLBACK TO packed")
+            run(mine, "SET statement_timeout = %s", max(20, int(1000 * whole * moment / 16)))
+            try:
+                run(mine, fit)
+            except psycopg2.Error as error:
+                assert error.pgcode == "57014", error
+                heard += 1
+            else:
+                run(mine, "RESET statement_timeout")
+        assert heard >= 8
+        run(mine, "ROLLBACK TO packed; RESET statement_timeout")
+        run(mine, fit)
+        assert run(mine, "SELECT count(*), min(status) FROM often_out_info") == [(2, "finished")]
+        run(mine, "COMMIT")
+    assert flowers("SELECT count(*) FROM often_out") == [(2,)]
+
+
+def test_others_read_the_log_while_it_grows_and_is_committed(flowers: Lab) -> None:
+    """Each statement of Python is a subtransaction, and no other session may take one of these for aborted."""
+    logs = ("attempt", "configuration", "event", "heartbeat", "hop", "model", "run")
+    over = threading.Event()
+
+    def read() -> None:
+        with contextlib.closing(flowers.connect()) as another:
+            while not over.is_set():
+                for log in logs:
+                    run(another, f"SELECT count(*) FROM cerebro.{log}")
+
+    def counts(connection: Any, number: int) -> dict[str, int]:
+        found = {log: run(connection, f"SELECT count(*) FROM cerebro.{log} WHERE run = %s", number) for log in logs}
+        return {log: rows[0][0] for log, rows in found.items()}
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with transaction(flowers) as mine:
+            run(mine, PACK, "read", 2)
+            ((number,),) = run(mine, "SELECT cerebro.fit('read', 'read_out', 'mst', 40)")
+            inside = counts(mine, number)
+            run(mine, "COMMIT")
+    finally:
+        over.set()
+        reader.join()
+    assert inside["hop"] == 160
+    assert counts(flowers.db, number) == inside
+
+
+# -- on Greenplum ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.greenplum
+def test_each_segment_trains_in_the_sessions_process_there(flowers: Lab) -> None:
+    """Rows do not leave their segment, and the trainers end with the call."""
+    primaries = flowers.value("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
+    with transaction(flowers) as mine:
+        ((pid,),) = run(mine, "SELECT pg_backend_pid()")
+        run(mine, PACK, "spread", primaries)
+        ((number,),) = run(mine, FIT, "spread", "spread_out", None, None)
+        places = run(mine, "SELECT DISTINCT segment, worker_pid FROM cerebro.hop WHERE run = %s ORDER BY 1", number)
+        assert [segment for segment, _ in places] == list(range(primaries))
+        here = f"SELECT gp_execution_segment(), pid FROM {flowers.everywhere} WHERE pid IN %s ORDER BY 1"
+        assert flowers(here, tuple(worker for _, worker in places)) == places
+        assert not trainers_of(flowers, processes(flowers, pid))
+
+
+@pytest.mark.greenplum
+def test_several_parts_on_one_segment(flowers: Lab) -> None:
+    """They share the process of the session there, and its trainer."""
+    primaries = flowers.value("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
+    with transaction(flowers) as mine:
+        run(mine, PACK, "many", primaries + 2)
+        run(mine, VALIDATE, "many_val", "train")
+        ((number,),) = run(mine, FIT, "many", "many_out", "many_val", json.dumps(SAME))
+        assert run(mine, "SELECT count(DISTINCT segment), count(DISTINCT worker_pid), count(*) FROM cerebro.hop"
+                         " WHERE run = %s", number) == [(primaries + 2, primaries, 6 * (primaries + 2))]  # fmt: skip
+        inside = weights(mine, "many_out")
+        run(mine, "COMMIT")
+    flowers(FIT, "many", "many_again", "many_val", json.dumps(SAME))
+    assert weights(flowers.db, "many_again") == inside

@@ -45,6 +45,7 @@ class TrainerSettings:
     memory_limit_mb: Optional[int] = by_segment()  # limit of the process' private memory (cerebro.set_limits)
     hang_after: int = HANG_AFTER  # seconds without an answer and without computing until the trainer is ended; 0: never
     cache_mb: Optional[int] = None  # limit of cached rows in memory; None: up to half of the machine's memory
+    silent: bool = False  # whether the segment keeps what trainers report to itself: nobody reads its notices
 
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():

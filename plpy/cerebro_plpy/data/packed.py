@@ -6,10 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_db.core.errors import BadData, Unsupported, WrongState
+from cerebro_db.core.errors import BadData, WrongState
 from cerebro_db.core.layout import DataSet
 
-from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
@@ -34,11 +33,6 @@ def read(db: Database, table: str | None, module: str, *, argument: str) -> Pack
     please = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
     relation = relations.filled(db, table, module, please, argument=argument, companions=("_summary",))
     summary = relations.find(db, relation.name.suffixed("_summary"))
-    if relation.temporary and not platform.of(db).runs_functions_in_session:
-        raise Unsupported(
-            f"{module} error: '{relation.text}' is a temporary table, which worker sessions cannot see.",
-            hint="Pack into an ordinary table.",
-        )
     if summary is None or "layout" not in relations.columns(db, summary):
         raise WrongState(f"{module} error: '{relation.text}' is not a packed table.", hint=please)
     row = db.one(f"SELECT * FROM {summary.sql}")

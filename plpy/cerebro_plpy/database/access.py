@@ -48,6 +48,17 @@ class Database:
         """As ``execute``, for a statement that may take long or wait for the locks of others."""
         cancellation.patiently(self.plpy, self._plan, sql, labels)
 
+    def text(self, sql: str) -> Any:
+        """The result of statements without parameters, as plpy returns it."""
+        return cancellation.execute(self.plpy, sql)
+
+    def perform(self, sql: str, *, answers: bool) -> list[Row]:
+        """Run statements that may take long, where no others can be cancelled (``Platform.cancels_statements``).
+
+        The first row of the last one if it ``answers``, or no row.
+        """
+        return cancellation.perform(self.plpy, self._plan, sql, answers=answers)
+
     def cursor(self, sql: str, types: Types | list[str] = (), *values: Any) -> Cursor:
         # The random name cannot be that of a cursor of the user's, nor of a function of ours that the query calls.
         return Cursor(self, f"cerebro_{secrets.token_hex(6)}", sql, types, values)

@@ -8,8 +8,8 @@ Greenplum:
 
 * both signals are blocked while Python runs, statements included;
 * we look for blocked signals where we listen, and before each statement;
-* a statement that may take long is run by PL/pgSQL (``scan`` and ``patiently``), which unblocks the signals while the
-  statement runs and blocks them again before the subtransaction ends.
+* a statement that may take long is run by PL/pgSQL (``scan``, ``patiently`` and ``perform``), which unblocks the
+  signals while the statement runs and blocks them again before the subtransaction ends.
 """
 
 from __future__ import annotations
@@ -119,14 +119,17 @@ def client_socket() -> int | None:
     return None
 
 
-def execute(plpy: Any, plan: Any, values: list[Any]) -> Any:
-    """The result of a statement.  On Greenplum it can be terminated, which does no harm there, but not cancelled."""
+def execute(plpy: Any, *statement: Any) -> Any:
+    """The result of a statement: a text, or a plan and the list of its values.
+
+    On Greenplum it can be terminated, which does no harm there, but not cancelled.
+    """
     if not on_greenplum(plpy):
-        return plpy.execute(plan, values)
+        return plpy.execute(*statement)
     look(plpy)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {TERMINATE})
     try:
-        return plpy.execute(plan, values)
+        return plpy.execute(*statement)
     finally:
         signal.pthread_sigmask(signal.SIG_BLOCK, {TERMINATE})
 
@@ -135,7 +138,8 @@ def scan(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> 
     """The rows of a query that may take long and can be cancelled.  Its parameters are arrays of text."""
     if not on_greenplum(plpy):
         return list(plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels)))
-    return _through_plpgsql(plpy, prepare("SELECT cerebro._scan($1, $2) AS found", ("text", "text[]")), sql, labels)
+    plan = prepare("SELECT cerebro._scan($1, $2) AS found", ("text", "text[]"))
+    return _through_plpgsql(plpy, plan, [sql, *(labels or [None])])
 
 
 def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> None:
@@ -143,16 +147,27 @@ def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]
     if not on_greenplum(plpy):
         plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels))
         return
-    _through_plpgsql(plpy, prepare("SELECT cerebro._await($1, $2) AS found", ("text", "text[]")), sql, labels)
+    plan = prepare("SELECT cerebro._await($1, $2) AS found", ("text", "text[]"))
+    _through_plpgsql(plpy, plan, [sql, *(labels or [None])])
 
 
-def _through_plpgsql(plpy: Any, plan: Any, sql: str, labels: Sequence[list[Any]]) -> list[dict[str, Any]]:
+def perform(plpy: Any, prepare: Prepare, sql: str, *, answers: bool) -> list[dict[str, Any]]:
+    """Run statements that may take long and can be cancelled.  On Greenplum only, where others cannot be cancelled.
+
+    The first row of the last one if it ``answers``, or no row.  Functions of our own that a statement calls on one
+    segment run in the process there that also runs all other statements of the session, and has its trainer: a loop
+    over the rows, as in ``scan``, would run them in another process.
+    """
+    plan = prepare("SELECT cerebro._perform($1, $2) AS found", ("text", "boolean"))
+    return _through_plpgsql(plpy, plan, [sql, answers])
+
+
+def _through_plpgsql(plpy: Any, plan: Any, values: list[Any]) -> list[dict[str, Any]]:
     global _scanning
     look(plpy)
     _scanning = True
     try:
-        values = _Unblocking([sql, *labels] if labels else [sql, None])
-        return [json.loads(row["found"]) for row in plpy.execute(plan, values)]
+        return [json.loads(row["found"]) for row in plpy.execute(plan, _Unblocking(values))]
     finally:
         signal.pthread_sigmask(signal.SIG_BLOCK, {CANCEL, TERMINATE})
         _scanning = False
@@ -167,7 +182,7 @@ class _Unblocking(list):  # type: ignore[type-arg]
 
 
 def hold(plpy: Any) -> None:
-    """The last step of ``cerebro._scan`` and ``cerebro._await``."""
+    """The last step of ``cerebro._scan``, ``cerebro._await`` and ``cerebro._perform``."""
     with contextlib.suppress(KeyboardInterrupt):  # the database knows of the cancel, too, and will raise it
         if _scanning:
             signal.pthread_sigmask(signal.SIG_BLOCK, {CANCEL})

@@ -77,6 +77,8 @@ class Platform(abc.ABC):
     # Functions called by a query over a table run in the session that sent the query, and can therefore be given any
     # row that the session sees.  Otherwise they run on the segments, and get only the rows stored there.
     runs_functions_in_session: bool
+    # A cancel ends a statement that PL/Python runs.  Otherwise those that may take long go through Database.perform.
+    cancels_statements: bool
     # Worker sessions may stay open for the next call.
     keeps_teams: bool
     # A function that polls for a long time must poll through a session of its own, because the caller's session would

@@ -93,6 +93,8 @@ def free_old_states(recorder: Session, run: Run) -> None:
 
 def record_end(recorder: Session, log: RunLog, error: BaseException) -> None:
     """Record why a run ended early.  This must not listen: the cancel was heard already."""
+    if recorder.own:
+        return  # the error undoes the whole run, and its record with it
     cancelled = getattr(error, "sqlstate", None) == CANCELLED or isinstance(error, KeyboardInterrupt)
     event, message = Event.CANCELLED if cancelled else Event.FAILED, first_line(error)
     recorder.settle()

@@ -143,6 +143,8 @@ def hand_out(
         model_tables.materialize(db, run.id, name, replace=replace, written=written)
         RunLog.of_caller(db, run.id).note(Event.MATERIALIZED)
     except BaseException as error:
+        if session.own:  # the error undoes the whole run
+            raise
         session.settle()
         with contextlib.suppress(psycopg2.Error):
             RunLog.of(session, run.id).note(Event.NOT_MATERIALIZED, message=str(error))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerebro_db.core.errors import InvalidArgument, Unsupported
+from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.options import MODULE, SESSION, WORKERS
 
-from .. import platform
 from ..data import visibility
 from ..data.packed import Packed
 from ..database.access import Database
@@ -20,12 +19,6 @@ def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | N
     here = visibility.seen_only_here(db, [data for data in tables if data is not None])
     if wanted == WORKERS or not (here or wanted):
         return False
-    if not platform.of(db).runs_functions_in_session:
-        if wanted is None:
-            return False  # the error comes when the run is put on record
-        raise Unsupported(
-            f"{MODULE} error: option 'execution' cannot be '{SESSION}' on Greenplum.", hint="Leave the option out."
-        )
     if stop_when is not None:
         raise InvalidArgument(
             f"{MODULE} error: stop_when needs another session, but this run trains in your own session.",

@@ -30,7 +30,8 @@ class Search:
         self.db, self.run, self.recorder = db, run, recorder
         self.log = RunLog.of(recorder, run.id)
         self.replays = "replay" in run.options
-        self.suggestions = Suggestions(db, run.options["engine"], shares=recorder.own)
+        shares = recorder.own and platform.of(db).runs_functions_in_session
+        self.suggestions = Suggestions(db, run.options["engine"], shares=shares)
         self.policy = policies.policy_of(run, self.log, self.suggestions)
         self.rule = rules.of_run(db, run, recorder, attention)
         self.decisions = Decisions(db, run, recorder, platform.of(db), self.policy, attention, self.rule)

@@ -77,7 +77,7 @@ class Segment:
         self.folders = list(dict.fromkeys((self.folder, on_disk)))
         self.settings: TrainerSettings | None = None
         self.trainers: dict[str, TrainerProcess] = {}  # by engine
-        self.resting = self.silent = False  # silent: nobody reads what trainers report
+        self.resting = False
         self.rows = RowCache(self.folder, on_disk, self.listen)
         self.received = ReceivedStates(self.folder, self.folder == on_disk, CurrentUser(plpy), self._require_folders)
         self.outgoing = OutgoingStates(self.folder, CurrentUser(plpy))
@@ -118,7 +118,8 @@ class Segment:
     def start(self, settings: TrainerSettings) -> None:
         """As ``open``, without waiting."""
         settings = filling.limited(Database(self.plpy), settings)
-        if self.settings is not None and replace(self.settings, engine=settings.engine) != settings:
+        here = self.settings
+        if here is not None and replace(here, engine=settings.engine, silent=settings.silent) != settings:
             self.close_trainers()
             self.rows.clear()  # the driver forgets what a trainer had that is gone
         self.wake()
@@ -318,7 +319,7 @@ class Segment:
                 folder.mkdir(mode=0o700, parents=True)
 
     def _report(self, progress: Progress) -> None:
-        if not self.silent:  # the driver reads progress from notices
+        if self.settings is None or not self.settings.silent:  # the driver reads progress from notices
             self.plpy.notice(protocol.progress_notice(progress))
 
     # -- predictions -------------------------------------------------------------------------------

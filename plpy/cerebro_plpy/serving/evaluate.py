@@ -31,7 +31,7 @@ def keras_evaluate(
     keys = [data.partition(number)["key"] for number in parts]
     chosen = trainers.options(db, use_gpus, EVALUATE, keys)
     visibility.refuse_transaction(db, EVALUATE)
-    own = platform.of(db).runs_functions_in_session and bool(visibility.seen_only_here(db, [test]))
+    own = bool(visibility.seen_only_here(db, [test]))
     with teams.team_of(db, keys, chosen, own=own) as team:
         if not own:
             with recorder.opened(db) as session:

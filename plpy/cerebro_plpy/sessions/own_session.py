@@ -17,12 +17,16 @@ from typing import Any
 import psycopg2
 from psycopg2 import extensions
 
+from .. import platform
 from ..database.access import Database
 from ..database.cancellation import Listen
 from .session import Rows, Session, Statement
 
 TRANSACTION = re.compile(r"\A(?:BEGIN|ROLLBACK|COMMIT)(?:; |\Z)|; COMMIT\Z")  # the caller's own goes on
 QUERY = re.compile(r"\s*(?:SELECT|WITH)\b", re.IGNORECASE)
+ANSWERS = re.compile(r"(?:\A|; )(?:(?:SELECT|WITH)\b|INSERT\b[^;]* RETURNING\b)[^;]*\Z")  # of the last statement
+# Errors that end the call: a cancel, an end of the session, and on Greenplum the loss of a segment.
+FOR_GOOD = ("57", "58M")
 JSON_TYPES = (114, 3802)  # the numbers of json and jsonb
 
 _always_ready: int | None = None  # a file that is always readable
@@ -55,6 +59,7 @@ class OwnSession(Session):
         super().__init__(None, listen)
         self.another = lambda listen: OwnSession(db, listen)
         self._db = db
+        self._cancels_statements = platform.of(db).cancels_statements
         self._pending: Statement | None = None
         self._answer: Rows = []
         self._columns: dict[str, int] = {}  # query -> how many columns it has, if two of them share a name; else 0
@@ -71,7 +76,7 @@ class OwnSession(Session):
             try:
                 self._run_here(TRANSACTION.sub("", TRANSACTION.sub("", pending.sql)), pending.parameters or ())
             except self._db.plpy.SPIError as error:
-                if error.sqlstate.startswith("57"):  # a cancel is the caller's own
+                if error.sqlstate.startswith(FOR_GOOD):
                     raise
                 raise StatementFailed(error) from error
         return True
@@ -81,10 +86,15 @@ class OwnSession(Session):
             return
         plpy = self._db.plpy
         text = self.literal(sql, parameters)
+        # What worker sessions would be asked may take hours, and each change may wait for the lock of another session.
+        if not self._cancels_statements and (self.lasting or not QUERY.match(sql)):
+            found = self._db.perform(text, answers=bool(ANSWERS.search(sql)))
+            self._answer = [tuple(row.values()) for row in found]
+            return
         if QUERY.match(sql) and (count := self._repeated_names(sql, text)):
             # PL/Python gives rows by the names of their columns.
             text = f"SELECT * FROM ({text}) AS q ({', '.join(f'c{number}' for number in range(count))})"
-        result = plpy.execute(text)
+        result = self._db.text(text)
         try:
             types = result.coltypes()
         except plpy.Error:  # a statement without rows
@@ -101,7 +111,7 @@ class OwnSession(Session):
         """How many columns a query has, if two of them share a name; else 0."""
         if sql not in self._columns:
             try:
-                names = self._db.plpy.execute(f"SELECT * FROM ({text}) AS q LIMIT 0").colnames()
+                names = self._db.text(f"SELECT * FROM ({text}) AS q LIMIT 0").colnames()
             except self._db.plpy.SPIError:  # several statements, of which the last is a query with one column
                 names = []
             self._columns[sql] = len(names) if len(set(names)) < len(names) else 0

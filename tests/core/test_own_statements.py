@@ -1,0 +1,111 @@
+"""How the statements of a run in the caller's own session are run where a cancel does not end those of PL/Python."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg2
+import pytest
+
+from cerebro_plpy import platform
+from cerebro_plpy.sessions import own_session
+from cerebro_plpy.sessions.own_session import OwnSession
+from cerebro_plpy.sessions.session import Statement
+
+
+class ServerError(Exception):
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__("it failed")
+        self.sqlstate = sqlstate
+
+
+class FakeResult(list):  # type: ignore[type-arg]
+    def coltypes(self) -> list[int]:
+        return [25]
+
+    def colnames(self) -> list[str]:
+        return ["one"]
+
+
+class FakeDatabase:
+    """Keeps the statements that it is given."""
+
+    plpy = SimpleNamespace(quote_literal=lambda text: f"'{text}'", SPIError=ServerError, Error=ServerError)
+
+    def __init__(self) -> None:
+        self.performed: list[tuple[str, bool]] = []
+        self.texts: list[str] = []
+        self.error: str | None = None
+
+    def perform(self, sql: str, *, answers: bool) -> list[dict[str, Any]]:
+        if self.error is not None:
+            raise ServerError(self.error)
+        self.performed.append((sql, answers))
+        return [{"one": 1}] if answers else []
+
+    def text(self, sql: str) -> FakeResult:
+        self.texts.append(sql)
+        return FakeResult([{"one": "1"}])
+
+
+@pytest.fixture
+def db(monkeypatch: pytest.MonkeyPatch) -> FakeDatabase:
+    monkeypatch.setattr(own_session.platform, "of", lambda db: platform.GREENPLUM)
+    return FakeDatabase()
+
+
+def session_of(db: Any, *, lasting: bool) -> OwnSession:
+    session = OwnSession(db, lambda: None)
+    session.lasting = lasting
+    return session
+
+
+ON_SEGMENT = "FROM cerebro.place WHERE __dist_key__ = 3"
+
+
+@pytest.mark.parametrize(
+    ("sent", "performed", "answers"),
+    [
+        (Statement(f"SELECT cerebro._work(%s) {ON_SEGMENT}", ("{}; SELECT",)),
+         f"SELECT cerebro._work('{{}}; SELECT') {ON_SEGMENT}", True),
+        (Statement.joined([Statement("INSERT INTO cerebro.attempt (run) VALUES (%s)", (1,)),
+                           Statement(f"SELECT cerebro._work(%s) {ON_SEGMENT}", ("{}",))]),
+         f"INSERT INTO cerebro.attempt (run) VALUES (1); SELECT cerebro._work('{{}}') {ON_SEGMENT}", True),
+        (Statement.joined([Statement("BEGIN"), Statement("INSERT INTO s SELECT 1"), Statement("COMMIT")]),
+         "INSERT INTO s SELECT 1", False),
+        (Statement("BEGIN; CREATE TABLE t AS SELECT 1; SELECT cerebro._data_in(x) FROM t; DROP TABLE t; COMMIT"),
+         "CREATE TABLE t AS SELECT 1; SELECT cerebro._data_in(x) FROM t; DROP TABLE t", False),
+        (Statement(f"ROLLBACK; SELECT cerebro._worker_close() {ON_SEGMENT}"),
+         f"SELECT cerebro._worker_close() {ON_SEGMENT}", True),
+        (Statement("INSERT INTO s SELECT 1 RETURNING 1"), "INSERT INTO s SELECT 1 RETURNING 1", True),
+    ],
+)  # fmt: skip
+def test_a_workers_statements_are_performed(db: FakeDatabase, sent: Statement, performed: str, answers: bool) -> None:
+    session = session_of(db, lasting=True)
+    session.send(sent)
+    assert db.performed == [], "a statement runs when its result is needed"
+    assert session.answer() == ([(1,)] if answers else [])
+    assert db.performed == [(performed, answers)] and db.texts == []
+
+
+def test_the_log_is_read_directly_and_written_through_plpgsql(db: FakeDatabase) -> None:
+    """A query has all its rows, with their types; a change may wait for a lock."""
+    session = session_of(db, lasting=False)
+    assert session.run("SELECT one FROM cerebro.run WHERE run = %s", (1,)) == [("1",)]
+    assert db.performed == [] and db.texts[-1] == "SELECT one FROM cerebro.run WHERE run = 1"
+    session.run("INSERT INTO cerebro.event (run) VALUES (%s)", (1,))
+    assert db.performed == [("INSERT INTO cerebro.event (run) VALUES (1)", False)]
+    assert session.run("BEGIN") == session.run("COMMIT") == []
+    assert len(db.performed) == 1
+
+
+@pytest.mark.parametrize("sqlstate", ["57014", "57P01", "58M01"])
+def test_a_cancel_and_a_lost_segment_end_the_call(db: FakeDatabase, sqlstate: str) -> None:
+    db.error = sqlstate
+    with pytest.raises(ServerError):
+        session_of(db, lasting=True).run(f"SELECT cerebro._work('{{}}') {ON_SEGMENT}")
+    db.error = "22012"
+    with pytest.raises(psycopg2.Error) as caught:
+        session_of(db, lasting=True).run(f"SELECT cerebro._work('{{}}') {ON_SEGMENT}")
+    assert caught.value.pgcode == "22012"
