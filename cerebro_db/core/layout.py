@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any
 
 from . import preparation
@@ -36,6 +37,16 @@ class Variable:
     @property
     def elements(self) -> int:
         return elements(self.shape)
+
+    @property
+    def places(self) -> list[tuple[str, int, int | None]]:
+        """The elements that come from each source column: its name, the first place along the last dimension, and the
+        number of places; None: all elements."""
+        if len(self.columns) == 1:
+            return [(self.columns[0], 0, None)]
+        each = (self.shape or (1,))[-1] // len(self.columns)
+        widths = [len(feature.names) for feature in self.preparation.features] or [each] * len(self.columns)
+        return list(zip(self.columns, accumulate([0, *widths]), widths))
 
     def for_trainer(self) -> Json:
         """The entry of an order to a trainer: what a trainer must know to read the values."""

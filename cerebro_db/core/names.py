@@ -87,6 +87,15 @@ class Name:
         return written(self.table) if self.schema is None else f"{written(self.schema)}.{written(self.table)}"
 
 
+def is_name(text: str) -> bool:
+    """Whether a text is a table name.  A query is none: it has several words, or parentheses."""
+    try:
+        Name.parse(text)
+    except InvalidName:
+        return False
+    return True
+
+
 def split_identifier(text: str, argument: str = "name") -> list[str]:
     """The parts of a qualified identifier: ``a."B.c"`` -> ``['a', 'B.c']``."""
     parts: list[str] = []

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import platform
 import resource
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from cerebro_db.core import metrics
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.protocol import (
     Average,
@@ -33,7 +30,6 @@ from cerebro_db.core.protocol import (
     LoadRows,
     MergeMetrics,
     MetricsMerged,
-    ModelState,
     Order,
     Predict,
     Predicted,
@@ -50,16 +46,15 @@ from cerebro_db.core.protocol import (
     TryEngine,
     Wake,
 )
-from cerebro_db.nn import metric_states, predictions, suggestions, training, trials
-from cerebro_db.nn.clocks import Clock, Pace
+from cerebro_db.nn import evaluations, metric_states, predictions, suggestions, training, trials
+from cerebro_db.nn.clocks import Pace
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.explain import as_error
 from cerebro_db.nn.fit import Fit, fusion_key
 from cerebro_db.nn.models import custom_functions
 from cerebro_db.nn.programs import Programs, ReadyProgram
-from cerebro_db.nn.rows.data import Dataset, slabs
+from cerebro_db.nn.rows.data import Dataset
 
-EVALUATION_BATCH = 256
 PROGRESS_SECONDS = 0.25
 
 
@@ -223,36 +218,10 @@ class Trainer:
         results = []
         for model in order.models:
             try:
-                results.append(self._evaluated(model, dataset))
+                results.append(evaluations.evaluate(programs, model, dataset, self._listen))
             except Exception as error:
                 results.append(EvaluatedModel(error=Failure.of(as_error(error))))
         return Evaluated(results, resident=sorted(programs.resident))
-
-    def _evaluated(self, model: ModelState, dataset: Dataset) -> EvaluatedModel:
-        programs, clock = self._programs, Clock()
-        batch_size = max(EVALUATION_BATCH, Fit.of(model.configuration).batch_size)
-        chosen = dataset.rows_of(model.fold, False)
-        rows = dataset.rows if chosen is None else len(chosen)
-        ready = programs.ready(model.configuration, dataset.layout)
-        ready.program.require_values(dataset)
-        with programs.configuration_errors():
-            ready.program.prepare("evaluate", dataset, batch_size, rows)
-        clock.lap("build")
-        programs.load_to_read(ready, model.configuration, model.state)
-        clock.lap("load")
-        with programs.configuration_errors(), programs.reading(ready):
-            ready.program.average()
-            ready.program.start_metrics()
-            for slab in slabs(dataset, rows, batch_size, ready.speed["evaluate", 1], chosen):
-                started = time.monotonic()
-                ready.program.evaluate(slab, batch_size)
-                batches = math.ceil(slab.rows / batch_size)
-                ready.speed["evaluate", 1].measured(batches, time.monotonic() - started)
-                self._listen()
-            counted = ready.program.metric_states()
-            values = ready.program.metric_values(counted)
-        clock.lap("evaluate")
-        return EvaluatedModel(rows, metrics.loss(counted.means), values, counted, clock.laps)
 
     def merge_metrics(self, order: MergeMetrics) -> MetricsMerged:
         dataset = self._with_outputs(order.handle)

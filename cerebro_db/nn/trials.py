@@ -27,7 +27,7 @@ def try_engine(
     """The program, and the seconds to build it, to compile it for its batch size, and to train a batch."""
     effort, batch_size = Effort(gpu), Fit.of(configuration).batch_size
     if dataset.from_disk:  # as many rows as training has in memory at once
-        dataset = dataset.beginning(batch_size * most_batches(dataset, batch_size))
+        dataset = dataset.part(0, batch_size * most_batches(dataset, batch_size))
     ready = programs.ready(configuration, dataset.layout)
     build = effort.seconds()
     with programs.configuration_errors():

@@ -169,9 +169,15 @@ LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
 return api.importance(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.importance(text, text, text, integer, integer) IS
-'Returns how much a trained model needs each input column, the most important first: by how much its loss grows on the
-rows of a query if the values of the column are shuffled among the rows. The loss is the mean squared error of a number,
-and the mean cross-entropy of a class.
+'Returns how much a trained model needs each input column, the most important first: by how much its loss grows if the
+values of the column are shuffled among the rows.
 
-- repeats: over how many random shuffles of each column the loss is averaged.
-- model, query, target, mst_key: as in cerebro.confusion_matrix.';
+- query: a query as in cerebro.confusion_matrix, or the name of a packed table that cerebro.pack,
+  training_preprocessor_dl or validation_preprocessor_dl has made. The rows of a query are predicted in this session, once
+  for each column and shuffle; the loss is the mean squared error of a number, and the mean cross-entropy of a class. The
+  rows of a packed table are evaluated on their segments, and values are shuffled among the rows of a segment. The loss
+  is that of madlib_keras_evaluate. All numbers that a column became are shuffled together, an array as a whole, and of
+  a window the values of all its rows. The shuffles are the same in each call.
+- target: as in cerebro.confusion_matrix. With a packed table, NULL takes the loss of all targets.
+- repeats: over how many random shuffles of each column the loss is averaged, from 1 to 1000.
+- model, mst_key: as in cerebro.confusion_matrix.';

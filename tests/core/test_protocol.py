@@ -52,6 +52,10 @@ def states(draw: Any) -> StateRef:
 
 
 COUNTS = st.integers(1, 1000)
+ELEMENTS = st.builds(protocol.InputElements, st.text()) | st.builds(
+    protocol.InputElements, st.text(), st.integers(0, 9), COUNTS
+)
+EXCHANGES = st.builds(protocol.Exchange, st.lists(ELEMENTS, min_size=1, max_size=3), INTEGERS, COUNTS)
 WHOLE_STATES = st.builds(StateRef.full, st.text(), st.text())
 REPLICAS = st.builds(
     protocol.ModelReplica, WHOLE_STATES, COUNTS, st.builds(protocol.MetricStates, st.just({"loss": [1.0, 2.0]}))
@@ -74,6 +78,10 @@ OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all val
         trials=st.lists(DOCUMENTS, max_size=3),
         count=st.integers(0, protocol.MOST_SUGGESTIONS),
     ),
+    protocol.InputElements: ELEMENTS,
+    protocol.Exchange: EXCHANGES,
+    ModelState: st.builds(ModelState, DOCUMENTS, states(), INTEGERS, st.none() | INTEGERS)
+    | st.builds(ModelState, DOCUMENTS, states(), exchanges=st.lists(EXCHANGES, max_size=3)),
     protocol.ModelReplica: REPLICAS,
     protocol.Average: st.builds(
         protocol.Average,
@@ -266,6 +274,17 @@ WRONG = [
     ("evaluate", {"state": {"origin": "held"}}, "state.origin has to be seed or weights or full or resident"),
     ("evaluate", {"state": {"origin": ["seed"]}}, "not a list"),
     ("evaluate", {"state": {"origin": "seed"}, "rows": 1}, 'evaluate.models[0] has no field "rows"'),
+    ("evaluate", {"state": {"origin": "seed"}, "fold": 1, "exchanges": [{"elements": [{"input": "x"}]}]},
+     "values are exchanged among all rows, not within a fold"),
+    ("evaluate", {"state": {"origin": "seed"}, "exchanges": [{"elements": []}]}, "no elements to exchange"),
+    ("evaluate", {"state": {"origin": "seed"}, "exchanges": [{"elements": [{"input": "x"}], "repeats": 0}]},
+     "values cannot be exchanged 0 times"),
+    ("evaluate", {"state": {"origin": "seed"}, "exchanges": [{"elements": [{"input": "x"}], "repeats": 1001}]},
+     "values cannot be exchanged 1001 times"),
+    ("evaluate", {"state": {"origin": "seed"}, "exchanges": [{"elements": [{"input": "x", "start": 2}]}]},
+     "all elements of a row begin with the first"),
+    ("evaluate", {"state": {"origin": "seed"}, "exchanges": [{"elements": [{"input": "x", "width": 0}]}]},
+     "a row has no such elements"),
     ("predict", {"state": {"origin": "seed"}, "out": "o"}, "a prediction needs a handle, or inputs and files"),
     ("keep_engines", {"engines": ["jax", None]}, "keep_engines.engines[1] has to be a text, not null"),
 ]  # fmt: skip

@@ -80,6 +80,6 @@ def test_slabs_are_large_only_where_rows_are_read_out_of_order(tmp_path: Path, m
 
     assert sizes(dataset, row_order(1000, 1, 1)) == [400, 400, 200]
     assert sizes(dataset, None) == 25 * [40]
-    beginning = dataset.beginning(600)  # what is tried with them is over as soon as with rows in memory
+    beginning = dataset.part(0, 600)  # what is tried with them is over as soon as with rows in memory
     assert beginning.bytes == 7200 and len(beginning.columns[0]) == 600
     assert sizes(beginning, row_order(600, 1, 1)) == 15 * [40]

@@ -58,6 +58,7 @@ LAYOUT = {
 }
 STATE = {"origin": "seed"}
 MEMBER = {"configuration": CONFIGURATION, "seed": 1, "shuffle_seed": 1, "state": STATE}
+EXCHANGE: dict[str, Any] = {"elements": [{"input": "x", "start": 1, "width": 1}, {"input": "x"}], "seed": 1}
 COUNTED: dict[str, Any] = {"means": {"loss": [1.0, 1.0]}}
 SOUND: dict[str, dict[str, Any]] = {
     "load_rows": {"handle": "h", "layout": LAYOUT, "rows": 1},
@@ -74,7 +75,12 @@ SOUND: dict[str, dict[str, Any]] = {
         ],
         "state_bytes": 100,
     },
-    "evaluate": {"handle": "h", "models": [{"configuration": CONFIGURATION, "state": STATE}]},
+    "evaluate": {
+        "handle": "h",
+        "models": [
+            {"configuration": CONFIGURATION, "state": STATE, "exchanges": [EXCHANGE, {**EXCHANGE, "repeats": 2}]}
+        ],
+    },
     "merge_metrics": {"configuration": CONFIGURATION, "handle": "h", "states": [COUNTED]},
     "suggest": {
         "dimensions": [

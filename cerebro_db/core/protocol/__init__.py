@@ -88,9 +88,12 @@ from .orders import (
 )
 from .parts import (
     HANG_AFTER,
+    MOST_REPEATS,
     BestClasses,
     CustomFunction,
+    Exchange,
     Group,
+    InputElements,
     Member,
     ModelReplica,
     ModelState,

@@ -175,6 +175,7 @@ class EvaluatedModel:
     metric_states: MetricStates = MetricStates({})  # of these rows; with those of other parts they give those of all
     seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, evaluate
     error: Optional[Failure] = None  # why the model was not evaluated
+    exchanged: list[MetricStates] = field(default_factory=list)  # of each exchange, over its repeats
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from cerebro_db.core.errors import InvalidArgument
 from .answers import Json, MetricStates
 
 HANG_AFTER = 300  # seconds without an answer and without computing after which a trainer is ended, unless a run says
+MOST_REPEATS = 1000  # of an exchange
 # The smallest and the largest number that a setting takes.
 LARGEST = 2**31 - 1
 BOUNDS = {
@@ -147,6 +148,32 @@ class Group:
 
 
 @dataclass(frozen=True)
+class InputElements:
+    """Elements that each row of an input has: some along its last dimension, or all."""
+
+    input: str  # name of the packed column
+    start: int = 0  # place of the first element, counted from 0
+    width: Optional[int] = None  # number of elements; None: all elements of a row
+
+    def __post_init__(self) -> None:
+        require(self.start >= 0 and (self.width is None or self.width > 0), "a row has no such elements")
+        require(self.start == 0 or self.width is not None, "all elements of a row begin with the first")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Elements whose values are exchanged among the rows: each row gets all of these from one other row."""
+
+    elements: list[InputElements]  # the elements
+    seed: int = 0  # seed of the orders of the rows
+    repeats: int = 1  # number of orders, each for an evaluation of its own
+
+    def __post_init__(self) -> None:
+        require(bool(self.elements), "there are no elements to exchange")
+        require(0 < self.repeats <= MOST_REPEATS, f"values cannot be exchanged {self.repeats} times")
+
+
+@dataclass(frozen=True)
 class ModelState:
     """A model that is to be evaluated, in one of its states."""
 
@@ -154,6 +181,10 @@ class ModelState:
     state: StateRef  # the model's state
     state_bytes: int = 0  # expected size of the state
     fold: Optional[int] = None  # the fold on whose rows it is evaluated; None: on all rows
+    exchanges: list[Exchange] = field(default_factory=list)  # what it is evaluated with after the rows as they are
+
+    def __post_init__(self) -> None:
+        require(self.fold is None or not self.exchanges, "values are exchanged among all rows, not within a fold")
 
 
 @dataclass(frozen=True)

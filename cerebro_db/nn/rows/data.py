@@ -64,14 +64,13 @@ class Dataset:
             self._ranges[place] = (float(column.min()), float(column.max())) if column.size else (0.0, 0.0)
         return self._ranges[place]
 
-    def beginning(self, rows: int) -> Dataset:
-        """The data set of the first rows, for a trial."""
+    def part(self, start: int, end: int) -> Dataset:
+        """The data set of some rows, which are few enough to be in memory: of a trial, or of an exchange."""
         part = copy.copy(self)
-        part.rows, part.from_disk, part.on_device, part._ranges = min(rows, self.rows), False, None, {}
-        part.folds = None
-        part.inputs, part.outputs, part.columns = (
-            [column[:rows] for column in columns] for columns in (self.inputs, self.outputs, self.columns)
-        )
+        part.inputs, part.outputs = ([column[start:end] for column in each] for each in (self.inputs, self.outputs))
+        part.columns = part.inputs + part.outputs
+        part.rows = min(end, self.rows) - start
+        part.from_disk, part.folds, part.on_device, part._ranges = False, None, None, {}
         return part
 
     @property

@@ -29,8 +29,11 @@ class Packed:
         return DataSet(self.relation.sql, self.layout)
 
 
-def read(db: Database, table: str | None, module: str, *, argument: str) -> Packed:
-    please = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
+PLEASE = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
+
+
+def read(db: Database, table: str | None, module: str, *, argument: str, please: str = PLEASE) -> Packed:
+    """The packed table of this name.  ``please``: what to do if it is none."""
     relation = relations.filled(db, table, module, please, argument=argument, companions=("_summary",))
     summary = relations.find(db, relation.name.suffixed("_summary"))
     if summary is None or "layout" not in relations.columns(db, summary):

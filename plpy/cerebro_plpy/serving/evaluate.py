@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.metrics import first
 from cerebro_db.core.parameters import writing
 
 from .. import platform
 from ..data import packed, visibility
+from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..sessions import recorder
+from ..sessions.team import Team
 from . import teams, trainers
 from .trained import read_model
 
@@ -26,17 +31,8 @@ def keras_evaluate(
     output = relations.new(db, output_table, EVALUATE)
     test = packed.read(db, test_table, EVALUATE, argument="test_table")
     packed.require_same_shapes(model.layout.to_json(), model.table.text, test, EVALUATE)
-    data = test.dataset
-    parts = [number for number, part in enumerate(data.partitions) if part["rows"]]
-    keys = [data.partition(number)["key"] for number in parts]
-    chosen = trainers.options(db, use_gpus, EVALUATE, keys)
-    visibility.refuse_transaction(db, EVALUATE)
-    own = bool(visibility.seen_only_here(db, [test]))
-    with teams.team_of(db, keys, chosen, own=own) as team:
-        if not own:
-            with recorder.opened(db) as session:
-                visibility.require_committed(session, [test], EVALUATE)
-        loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, data, parts))
+    with evaluating(db, test, use_gpus, EVALUATE) as (team, parts):
+        loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, test.dataset, parts))
     _, metric = first(metrics)
     compiled, outputs = model.definition["compile"], reading.outputs(model.definition["architecture"])
     db.execute(
@@ -48,3 +44,19 @@ def keras_evaluate(
         writing.metrics_type(compiled, outputs),
         writing.loss_type(compiled, outputs),
     )
+
+
+@contextlib.contextmanager
+def evaluating(db: Database, test: Packed, use_gpus: bool | None, module: str) -> Iterator[tuple[Team, list[int]]]:
+    """A team for a packed table, with the numbers of its parts: session i evaluates ``parts[i]``."""
+    data = test.dataset
+    parts = [number for number, part in enumerate(data.partitions) if part["rows"]]
+    keys = [data.partition(number)["key"] for number in parts]
+    chosen = trainers.options(db, use_gpus, module, keys)
+    visibility.refuse_transaction(db, module)
+    own = bool(visibility.seen_only_here(db, [test]))
+    with teams.team_of(db, keys, chosen, own=own) as team:
+        if not own:
+            with recorder.opened(db) as session:
+                visibility.require_committed(session, [test], module)
+        yield team, parts

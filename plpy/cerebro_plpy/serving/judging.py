@@ -1,4 +1,4 @@
-"""Judges a trained model: what its functions have in common, and the importance of the input columns.
+"""Judges a trained model: what its functions have in common.
 
 They predict the rows of the user's query with keys that hold the actual value of the target, so that no join is needed.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, Unsupported
+from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.names import literal, quote, split_list
+from cerebro_db.core.names import quote, split_list
 
 from ..database import relations
 from ..database.access import Database
@@ -17,10 +17,8 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from .trained import class_values, read_model
 
-PAIR, NUMBER = "__cerebro_pair", "__cerebro_number"  # columns that the query gets
+PAIR = "__cerebro_pair"  # the column that the query gets
 TEXT = "pg_catalog.text"
-LEAST = 1e-7  # of a probability, as Keras clips it
-MOST_REPEATS = 1000
 MOST_BINS = 1_000_000
 
 
@@ -35,7 +33,7 @@ def judging(
     """
     if bins is None or not 1 <= bins <= MOST_BINS:
         raise InvalidArgument(f"{module}: bins must be at least 1, not {bins}.", hint="10 is usual.")
-    source, present, variable = _judged(db, module, model_text, query, target)
+    source, present, variable = judged_of(db, module, model_text, query, target)
     kind, _, given = (wanted or "").partition(" ")
     if (variable.target == "real") != (kind == "number"):
         raise InvalidArgument(
@@ -53,7 +51,7 @@ def judging(
     ]
 
 
-def _judged(
+def judged_of(
     db: Database, module: str, model_text: str | None, query: str | None, target: str | None
 ) -> tuple[Relation, dict[str, Column], Variable]:
     """The rows of the query, their columns, and the target."""
@@ -66,7 +64,7 @@ def _judged(
             hint='Models with "target": "last" can be judged.',
         )
     source, present = relations.of_query(db, query)
-    variable = _target(layout, target, module)
+    variable = target_of(layout, target, module)
     if variable.columns[0] not in present:
         raise UndefinedColumn(
             f"{module}: the query does not have the target '{variable.columns[0]}'.",
@@ -77,7 +75,7 @@ def _judged(
     return source, present, variable
 
 
-def _target(layout: Layout, target: str | None, module: str) -> Variable:
+def target_of(layout: Layout, target: str | None, module: str) -> Variable:
     names = [variable.name for variable in layout.outputs]
     wanted = split_list(target, f"{module}: target") if target is not None else names
     if len(wanted) != 1 or wanted[0] not in names:
@@ -119,84 +117,3 @@ def _class(variable: Variable, given: str, module: str) -> str | None:
             hint=f"Classes: {', '.join(map(str, known[:20]))}.",
         )
     return known[1]
-
-
-# -- importance --------------------------------------------------------------------------------------------
-
-
-@entry
-def importance(
-    db: Database,
-    model_text: str | None,
-    query: str | None,
-    target: str | None,
-    mst_key: int | None,
-    repeats: int | None,
-) -> list[dict[str, Any]]:
-    module = "cerebro.importance"
-    times = 1 if repeats is None else repeats
-    if not 1 <= times <= MOST_REPEATS:
-        raise InvalidArgument(f"{module}: repeats cannot be {times}.", hint=f"It must be from 1 to {MOST_REPEATS}.")
-    source, present, variable = _judged(db, module, model_text, query, target)
-    layout = read_model(db, model_text or "", mst_key, module, best=True).layout
-    if layout.windows is None:  # of a window, only the last row needs the target
-        _require_known(db, source, variable, module)
-    before = _loss(db, model_text, source.rows, variable, mst_key, module)
-    found = []
-    for name in dict.fromkeys(name for one in layout.inputs for name in one.columns):
-        rows = _exchanged(source, present, name)
-        losses = [_loss(db, model_text, rows, variable, mst_key, module) for _ in range(times)]
-        loss = sum(losses) / times
-        found.append({"column_name": name, "importance": loss - before, "loss": loss, "loss_before": before})
-    return sorted(found, key=lambda one: -one["importance"])
-
-
-def _require_known(db: Database, source: Relation, variable: Variable, module: str) -> None:
-    """Raise an error unless each row has a value of the target that predictions can be compared with."""
-    column = quote(variable.columns[0])
-    known, has, what = f"{column} IS NOT NULL", "is NULL", "value"
-    if variable.target == "real":
-        known += f" AND {column}::pg_catalog.float8 NOT IN ('NaN', 'Infinity', '-Infinity')"
-        has, what = "is NULL, NaN or infinite", "number"
-    (found,) = db.scan(f"SELECT count(*) AS rows, count(*) FILTER (WHERE {known}) AS known FROM {source.rows} AS q")
-    if found["known"] < found["rows"]:
-        raise BadData(
-            f"{module}: the target '{variable.columns[0]}' {has} in {found['rows'] - found['known']} of"
-            f" {found['rows']} rows.",
-            hint=f"Predictions are compared with this {what}. Leave these rows out of the query.",
-        )
-
-
-def _exchanged(source: Relation, present: dict[str, Column], name: str) -> str:
-    """The rows with the values of one column in random order."""
-    others = ", ".join(f"a.{quote(one)}" for one in present if one != name)
-    return (
-        f"(SELECT {others + ', ' if others else ''}b.{quote(name)}"
-        f" FROM (SELECT q.*, row_number() OVER () AS {NUMBER} FROM {source.rows} AS q) a"
-        f" JOIN (SELECT q.{quote(name)}, row_number() OVER (ORDER BY pg_catalog.random()) AS {NUMBER}"
-        f" FROM {source.rows} AS q) b USING ({NUMBER}))"
-    )
-
-
-def _loss(
-    db: Database, model_text: str | None, rows: str, variable: Variable, mst_key: int | None, module: str
-) -> float:
-    """The mean squared error, or the mean cross-entropy."""
-    actual = f"{quote(variable.columns[0])}::{TEXT}"
-    query = f"SELECT *, {actual} AS {PAIR} FROM {rows} AS r"
-    if variable.target == "real":
-        loss = "pg_catalog.avg((p.key_value::pg_catalog.float8 - p.value) ^ 2)"
-    else:
-        right = f"CASE WHEN p.class = p.key_value THEN GREATEST(p.probability, {LEAST}) END"
-        # A row has a probability for its class; classes that training did not have are left out of the sum.
-        loss = f"-pg_catalog.sum(pg_catalog.ln({right})) / NULLIF(pg_catalog.count(*) FILTER (WHERE p.rank = 1), 0)"
-    found = db.scan(
-        f"SELECT {loss} AS loss FROM cerebro.predict({literal(model_text or '')}, {literal(query)}, '{PAIR}',"
-        f" {'NULL' if mst_key is None else int(mst_key)}, 1000000) p WHERE p.target = {literal(variable.name)}"
-    )
-    if found[0]["loss"] is None:
-        raise BadData(
-            f"{module}: the query has no row with a value of the target '{variable.name}' that training had.",
-            hint="Check the query: SELECT count(*) FROM (…) q.",
-        )
-    return float(found[0]["loss"])

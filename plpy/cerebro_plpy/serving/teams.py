@@ -12,9 +12,9 @@ import psycopg2
 
 from cerebro_db.core import protocol
 from cerebro_db.core.layout import DataSet
-from cerebro_db.core.metrics import merged_means, of_means
+from cerebro_db.core.metrics import Means, merged_means, of_means
 from cerebro_db.core.parameters import params
-from cerebro_db.core.protocol import EvaluatedModel, MergeMetrics, MetricsMerged, ModelState, StateRef
+from cerebro_db.core.protocol import EvaluatedModel, Exchange, MergeMetrics, MetricsMerged, ModelState, StateRef
 
 from ..database.access import Database
 from ..sessions import kept_teams
@@ -62,22 +62,9 @@ def evaluate(
     db: Database, team: Team, model: Model, data: DataSet, parts: Sequence[int]
 ) -> tuple[float, dict[str, Any]]:
     """The loss and the metrics over all these parts of the data; session i evaluates ``parts[i]``."""
-    name = secrets.token_hex(8)
     handles: dict[int, str] = {}
-    compiled = {**model.definition["compile"], "optimizer": params.compile_params(PLAIN)["optimizer"]}
-    configuration = {**model.definition, "compile": compiled}
-
-    async def steps(worker: Worker) -> EvaluatedModel:
-        handle, _ = await team.read(worker, data, parts[worker.segment])
-        handles[worker.segment] = handle
-        await send_weights(db, team, worker, model, name)
-        order = protocol.Evaluate(handle, [ModelState(configuration, StateRef.weights(name))])
-        (result,) = (await team.order(worker, order)).models
-        if result.error is not None:
-            raise Refused(result.error.error())
-        return result
-
-    found = list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values())
+    configuration = _to_evaluate(model)
+    found = _evaluated(db, team, model, configuration, data, parts, [], handles)
     loss = math.fsum(part.loss * part.rows for part in found) / sum(part.rows for part in found)
     states = [part.metric_states for part in found]
     if len(states) == 1:
@@ -90,6 +77,47 @@ def evaluate(
 
     first = team.workers[0]
     return loss, team.run_all({first.segment: merge(first)})[first.segment].metrics
+
+
+def evaluate_exchanges(
+    db: Database, team: Team, model: Model, data: DataSet, parts: Sequence[int], exchanges: Sequence[Exchange]
+) -> list[Means]:
+    """What the losses count over all these parts: with the rows as they are, then with each exchange."""
+    configuration = _to_evaluate(model, metrics=[], weighted_metrics=None)
+    found = _evaluated(db, team, model, configuration, data, parts, exchanges, {})
+    each = [[part.metric_states, *part.exchanged] for part in found]
+    return [merged_means(states.means for states in parts) for parts in zip(*each)]
+
+
+def _to_evaluate(model: Model, **compiled: Any) -> dict[str, Any]:
+    """The configuration of a model whose state is its weights: with an optimizer that has no state."""
+    plain = params.compile_params(PLAIN)["optimizer"]
+    return {**model.definition, "compile": {**model.definition["compile"], "optimizer": plain, **compiled}}
+
+
+def _evaluated(
+    db: Database,
+    team: Team,
+    model: Model,
+    configuration: dict[str, Any],
+    data: DataSet,
+    parts: Sequence[int],
+    exchanges: Sequence[Exchange],
+    handles: dict[int, str],
+) -> list[EvaluatedModel]:
+    """The result of each part.  ``handles`` gets the names of the rows of each session."""
+    name = secrets.token_hex(8)
+
+    async def steps(worker: Worker) -> EvaluatedModel:
+        handles[worker.segment], _ = await team.read(worker, data, parts[worker.segment])
+        await send_weights(db, team, worker, model, name)
+        state = ModelState(configuration, StateRef.weights(name), exchanges=list(exchanges))
+        (result,) = (await team.order(worker, protocol.Evaluate(handles[worker.segment], [state]))).models
+        if result.error is not None:
+            raise Refused(result.error.error())
+        return result
+
+    return list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values())
 
 
 def predict(

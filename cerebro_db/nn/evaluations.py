@@ -1,0 +1,70 @@
+"""Evaluations: the loss and the metrics of a model over rows, also with values that were exchanged among the rows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from cerebro_db.core import metrics
+from cerebro_db.core.protocol import EvaluatedModel, MetricStates, ModelState
+from cerebro_db.nn import metric_states
+from cerebro_db.nn.clocks import Clock
+from cerebro_db.nn.fit import Fit
+from cerebro_db.nn.programs import Programs, ReadyProgram
+from cerebro_db.nn.rows.data import Dataset, most_batches, slabs
+from cerebro_db.nn.rows.exchange import exchanged
+
+EVALUATION_BATCH = 256
+
+Listen = Callable[[], None]
+
+
+def evaluate(programs: Programs, model: ModelState, dataset: Dataset, listen: Listen) -> EvaluatedModel:
+    """The result of a model: with the rows as they are, and with each of its exchanges."""
+    clock = Clock()
+    batch_size = max(EVALUATION_BATCH, Fit.of(model.configuration).batch_size)
+    chosen = dataset.rows_of(model.fold, False)
+    rows = dataset.rows if chosen is None else len(chosen)
+    ready = programs.ready(model.configuration, dataset.layout)
+    ready.program.require_values(dataset)
+    with programs.configuration_errors():
+        ready.program.prepare("evaluate", dataset, batch_size, rows)
+    clock.lap("build")
+    programs.load_to_read(ready, model.configuration, model.state)
+    clock.lap("load")
+    with programs.configuration_errors(), programs.reading(ready):
+        ready.program.average()
+        counted = _counted(ready, [dataset], batch_size, listen, chosen)
+        values = ready.program.metric_values(counted)
+        most = batch_size * most_batches(dataset, batch_size)
+        others = [
+            metric_states.merged(
+                [
+                    _counted(ready, exchanged(dataset, exchange, repeat, most), batch_size, listen)
+                    for repeat in range(exchange.repeats)
+                ]
+            )
+            for exchange in model.exchanges
+        ]
+    clock.lap("evaluate")
+    return EvaluatedModel(rows, metrics.loss(counted.means), values, counted, clock.laps, exchanged=others)
+
+
+def _counted(
+    ready: ReadyProgram, parts: Iterable[Dataset], batch_size: int, listen: Listen, chosen: np.ndarray | None = None
+) -> MetricStates:
+    """What the metrics count over the parts.  ``chosen``: the places of the rows; None: all rows."""
+    program, speed = ready.program, ready.speed["evaluate", 1]
+    program.start_metrics()
+    for part in parts:
+        rows = part.rows if chosen is None else len(chosen)
+        program.prepare("evaluate", part, batch_size, rows)  # a part may have fewer rows than those before it
+        for slab in slabs(part, rows, batch_size, speed, chosen):
+            started = time.monotonic()
+            program.evaluate(slab, batch_size)
+            speed.measured(math.ceil(slab.rows / batch_size), time.monotonic() - started)
+            listen()
+    return program.metric_states()

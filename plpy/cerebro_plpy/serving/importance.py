@@ -1,0 +1,167 @@
+"""``cerebro.importance``: how much a trained model needs each input column.
+
+The rows are those of a query, which the caller's session predicts once for each column, or those of a packed table,
+which the trainers of its segments evaluate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.errors import BadData, InvalidArgument, Unsupported
+from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.metrics import LOSS, mean
+from cerebro_db.core.names import is_name, literal, quote
+from cerebro_db.core.protocol import MOST_REPEATS, Exchange, InputElements
+
+from ..data import packed
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.relations import Column, Relation
+from .judging import PAIR, TEXT, judged_of, target_of
+from .trained import read_model
+
+MODULE = "cerebro.importance"
+NUMBER = "__cerebro_number"  # a column that the query gets
+LEAST = 1e-7  # of a probability, as Keras clips it
+SEED = 0  # of the orders in which rows of packed tables get the values of others
+
+
+@entry
+def importance(
+    db: Database,
+    model_text: str | None,
+    query: str | None,
+    target: str | None,
+    mst_key: int | None,
+    repeats: int | None,
+) -> list[dict[str, Any]]:
+    times = 1 if repeats is None else repeats
+    if not 1 <= times <= MOST_REPEATS:
+        raise InvalidArgument(f"{MODULE}: repeats cannot be {times}.", hint=f"It must be from 1 to {MOST_REPEATS}.")
+    if query is not None and is_name(query):
+        before, losses = _of_packed_table(db, model_text, query, target, mst_key, times)
+    else:
+        before, losses = _of_query(db, model_text, query, target, mst_key, times)
+    found = [
+        {"column_name": name, "importance": loss - before, "loss": loss, "loss_before": before}
+        for name, loss in losses.items()
+    ]
+    return sorted(found, key=lambda one: -one["importance"])
+
+
+# -- a packed table ----------------------------------------------------------------------------------------
+
+
+def _of_packed_table(
+    db: Database, model_text: str | None, table: str, target: str | None, mst_key: int | None, repeats: int
+) -> tuple[float, dict[str, float]]:
+    """The loss of the rows as they are, and for each column the loss with its values exchanged."""
+    from . import evaluate, teams  # only now: what they import takes a new session longer than a small query
+
+    model = read_model(db, model_text or "", mst_key, MODULE, best=True)
+    chosen = None if target is None else target_of(model.layout, target, MODULE)
+    please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
+    test = packed.read(db, table, MODULE, argument="query", please=please)
+    packed.require_same_shapes(model.layout.to_json(), model.table.text, test, MODULE)
+    elements = _elements(Layout.from_json(test.layout))
+    exchanges = [Exchange(each, SEED, repeats) for each in elements.values()]
+    with evaluate.evaluating(db, test, None, MODULE) as (team, parts):
+        counted = teams.again_if_lost(
+            team, lambda: teams.evaluate_exchanges(db, team, model, test.dataset, parts, exchanges)
+        )
+    loss = LOSS
+    if chosen is not None and len(model.layout.outputs) > 1:
+        place, packed_targets = model.layout.outputs.index(chosen), [one["name"] for one in test.layout["outputs"]]
+        loss = _name_of_loss(reading.outputs(model.definition["architecture"]), packed_targets, place)
+        if loss not in counted[0]:
+            raise Unsupported(
+                f"{MODULE}: the model has no loss of the target '{chosen.name}' alone.",
+                hint="Without target, the loss is that of all targets.",
+            )
+    before, *losses = (mean(*means[loss]) for means in counted)
+    return before, dict(zip(elements, losses))
+
+
+def _elements(layout: Layout) -> dict[str, list[InputElements]]:
+    """What each source column became."""
+    found: dict[str, list[InputElements]] = {}
+    for variable in layout.inputs:
+        for column, start, width in variable.places:
+            found.setdefault(column, []).append(InputElements(variable.name, start, width))
+    return found
+
+
+def _name_of_loss(outputs: list[str], targets: list[str], place: int) -> str:
+    """The name that Keras gives to the loss of one of several targets."""
+    by_name = sorted(outputs) == sorted(targets)  # else a model's outputs are the targets in their order
+    return f"{targets[place] if by_name else outputs[place]}_loss"
+
+
+# -- a query -----------------------------------------------------------------------------------------------
+
+
+def _of_query(
+    db: Database, model_text: str | None, query: str | None, target: str | None, mst_key: int | None, repeats: int
+) -> tuple[float, dict[str, float]]:
+    """The same.  Each loss is that of a prediction of all rows."""
+    source, present, variable = judged_of(db, MODULE, model_text, query, target)
+    layout = read_model(db, model_text or "", mst_key, MODULE, best=True).layout
+    if layout.windows is None:  # of a window, only the last row needs the target
+        _require_known(db, source, variable)
+    before = _loss(db, model_text, source.rows, variable, mst_key)
+    losses = {}
+    for name in dict.fromkeys(name for one in layout.inputs for name in one.columns):
+        rows = _exchanged(source, present, name)
+        losses[name] = sum(_loss(db, model_text, rows, variable, mst_key) for _ in range(repeats)) / repeats
+    return before, losses
+
+
+def _require_known(db: Database, source: Relation, variable: Variable) -> None:
+    """Raise an error unless each row has a value of the target that predictions can be compared with."""
+    column = quote(variable.columns[0])
+    known, has, what = f"{column} IS NOT NULL", "is NULL", "value"
+    if variable.target == "real":
+        known += f" AND {column}::pg_catalog.float8 NOT IN ('NaN', 'Infinity', '-Infinity')"
+        has, what = "is NULL, NaN or infinite", "number"
+    (found,) = db.scan(f"SELECT count(*) AS rows, count(*) FILTER (WHERE {known}) AS known FROM {source.rows} AS q")
+    if found["known"] < found["rows"]:
+        raise BadData(
+            f"{MODULE}: the target '{variable.columns[0]}' {has} in {found['rows'] - found['known']} of"
+            f" {found['rows']} rows.",
+            hint=f"Predictions are compared with this {what}. Leave these rows out of the query.",
+        )
+
+
+def _exchanged(source: Relation, present: dict[str, Column], name: str) -> str:
+    """The rows with the values of one column in random order."""
+    others = ", ".join(f"a.{quote(one)}" for one in present if one != name)
+    return (
+        f"(SELECT {others + ', ' if others else ''}b.{quote(name)}"
+        f" FROM (SELECT q.*, row_number() OVER () AS {NUMBER} FROM {source.rows} AS q) a"
+        f" JOIN (SELECT q.{quote(name)}, row_number() OVER (ORDER BY pg_catalog.random()) AS {NUMBER}"
+        f" FROM {source.rows} AS q) b USING ({NUMBER}))"
+    )
+
+
+def _loss(db: Database, model_text: str | None, rows: str, variable: Variable, mst_key: int | None) -> float:
+    """The mean squared error, or the mean cross-entropy."""
+    actual = f"{quote(variable.columns[0])}::{TEXT}"
+    query = f"SELECT *, {actual} AS {PAIR} FROM {rows} AS r"
+    if variable.target == "real":
+        loss = "pg_catalog.avg((p.key_value::pg_catalog.float8 - p.value) ^ 2)"
+    else:
+        right = f"CASE WHEN p.class = p.key_value THEN GREATEST(p.probability, {LEAST}) END"
+        # A row has a probability for its class; classes that training did not have are left out of the sum.
+        loss = f"-pg_catalog.sum(pg_catalog.ln({right})) / NULLIF(pg_catalog.count(*) FILTER (WHERE p.rank = 1), 0)"
+    found = db.scan(
+        f"SELECT {loss} AS loss FROM cerebro.predict({literal(model_text or '')}, {literal(query)}, '{PAIR}',"
+        f" {'NULL' if mst_key is None else int(mst_key)}, 1000000) p WHERE p.target = {literal(variable.name)}"
+    )
+    if found[0]["loss"] is None:
+        raise BadData(
+            f"{MODULE}: the query has no row with a value of the target '{variable.name}' that training had.",
+            hint="Check the query: SELECT count(*) FROM (…) q.",
+        )
+    return float(found[0]["loss"])
