@@ -139,7 +139,7 @@ def scan(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> 
     if not on_greenplum(plpy):
         return list(plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels)))
     plan = prepare("SELECT cerebro._scan($1, $2) AS found", ("text", "text[]"))
-    return _through_plpgsql(plpy, plan, [sql, *(labels or [None])])
+    return _through_plpgsql(plpy, plan, [sql, *labels] if labels else [sql, None])
 
 
 def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> None:
@@ -148,7 +148,7 @@ def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]
         plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels))
         return
     plan = prepare("SELECT cerebro._await($1, $2) AS found", ("text", "text[]"))
-    _through_plpgsql(plpy, plan, [sql, *(labels or [None])])
+    _through_plpgsql(plpy, plan, [sql, *labels] if labels else [sql, None])
 
 
 def perform(plpy: Any, prepare: Prepare, sql: str, *, answers: bool) -> list[dict[str, Any]]:
