@@ -79,6 +79,8 @@ class Platform(abc.ABC):
     runs_functions_in_session: bool
     # A cancel ends a statement that PL/Python runs.  Otherwise those that may take long go through Database.perform.
     cancels_statements: bool
+    # What PL/Python has written cannot be lost by what other sessions do. Each of its statements is a subtransaction.
+    subtransactions_are_safe: bool
     # Worker sessions may stay open for the next call.
     keeps_teams: bool
     # A function that polls for a long time must poll through a session of its own, because the caller's session would

@@ -28,6 +28,7 @@ SEGMENT_LOST = ("58M01", "57P02", "57P03")
 class Greenplum(Platform):
     runs_functions_in_session = False
     cancels_statements = False
+    subtransactions_are_safe = False
     # DISCARD ALL does not reach the segments, and idle processes of segments end by themselves.
     keeps_teams = False
     # The caller's session loses its segments when one of them is lost.  If that happens between two statements of a

@@ -25,6 +25,7 @@ ROWS_PER_SEGMENT = 500
 class PostgreSQL(Platform):
     runs_functions_in_session = True
     cancels_statements = True
+    subtransactions_are_safe = True
     keeps_teams = True
     waits_in_own_session = False
     sets_role_at_login = False

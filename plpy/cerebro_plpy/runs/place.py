@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.errors import InvalidArgument, Unsupported
 from cerebro_db.core.options import MODULE, SESSION, WORKERS
 
+from .. import platform
 from ..data import visibility
 from ..data.packed import Packed
 from ..database.access import Database
 
+TRAIN_UNCOMMITTED = "cerebro.train_uncommitted"  # a setting, for Greenplum
 IN_SESSION = "in_session"  # among the options on record: whether the run began in its caller's own session
 
 
@@ -24,10 +26,23 @@ def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | N
             f"{MODULE} error: stop_when needs another session, but this run trains in your own session.",
             hint="Leave stop_when out, or COMMIT the packed tables first and train in worker sessions.",
         )
+    safe = platform.of(db).subtransactions_are_safe
+    if not safe and wanted is None and not _wants_risk(db):
+        raise Unsupported(
+            f"{MODULE} error: '{here[0]}' is visible only in this transaction. Training in this session is not safe on"
+            " Greenplum while other sessions train or query runs: rows of the run could be lost.",
+            hint=f"COMMIT after packing. Or, while no other session uses cerebro_db: SET {TRAIN_UNCOMMITTED} = on.",
+        )
     why = f"'{here[0]}' is visible only in this transaction" if here else f"execution is '{SESSION}'"
     db.notice(
         f"training in this session, one segment after the other, because {why};"
         " nothing is committed before your transaction is",
         "A run in worker sessions is faster and can be resumed: COMMIT after packing." if here else None,
     )
+    if not safe:
+        db.warning("until this call ends, no other session should train or query runs: rows of the run could be lost")
     return True
+
+
+def _wants_risk(db: Database) -> bool:
+    return db.value("SELECT pg_catalog.current_setting($1, true)", ("text",), TRAIN_UNCOMMITTED) in ("on", "true")
