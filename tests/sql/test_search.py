@@ -220,10 +220,10 @@ def test_more_models_train_at_once_where_visits_are_short_and_all_models_will_tr
         )
         return found
 
-    assert at_once("many", method="random") == 32
-    assert at_once("also_many", method="asha") == 32
-    assert at_once("learning", method="evolution") == 4
-    assert at_once("limited", method="random", budget={"seconds": 600}) == 4
+    assert at_once("at_once_random", method="random") == 32
+    assert at_once("at_once_asha", method="asha") == 32
+    assert at_once("at_once_evolution", method="evolution") == 4
+    assert at_once("at_once_limited", method="random", budget={"seconds": 600}) == 4
 
 
 def test_one_bad_point_fails_alone(flowers: Lab) -> None:
