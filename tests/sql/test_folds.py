@@ -259,7 +259,8 @@ def test_a_replay_and_the_own_session_have_the_same_bits(rows: Lab, run: int) ->
     here = fit(rows, "folded", "here", execution="session")
     assert states(rows, here) == states(rows, run)
     figures = "SELECT mst_key, fold, validation_loss FROM leaderboard WHERE run = %s ORDER BY 1, 2"
-    assert rows(figures, here) == rows(figures, run)
+    # The view adds up the parts, on Greenplum in any order.
+    assert rows(figures, here) == [(key, fold, pytest.approx(loss)) for key, fold, loss in rows(figures, run)]
 
 
 def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab, run: int) -> None:
