@@ -306,7 +306,10 @@ def test_it_has_to_be_switched_on(flowers: Lab) -> None:
         with pytest.raises(errors.FeatureNotSupported, match="not safe on Greenplum") as refused:
             run(mine, FIT, "shy", "never", None, None)
         assert "SET cerebro.train_uncommitted = on" in (refused.value.diag.message_hint or "")
-        run(mine, "SET cerebro.train_uncommitted = on")
+        run(mine, "SET cerebro.train_uncommitted = on; RESET cerebro.train_uncommitted")
+        with pytest.raises(errors.FeatureNotSupported, match="not safe on Greenplum"):
+            run(mine, FIT, "shy", "never", None, None)
+        run(mine, "SET cerebro.train_uncommitted = 1")
         run(mine, FIT, "shy", "pg_temp.shy_out", None, None)
         assert any("no other session should train" in line for line in mine.notices)
 

@@ -45,4 +45,6 @@ def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | N
 
 
 def _wants_risk(db: Database) -> bool:
-    return db.value("SELECT pg_catalog.current_setting($1, true)", ("text",), TRAIN_UNCOMMITTED) in ("on", "true")
+    """Whether the setting is on.  It is NULL before its first SET, and empty after RESET."""
+    query = "SELECT NULLIF(pg_catalog.current_setting($1, true), '')::pg_catalog.bool"
+    return bool(db.value(query, ("text",), TRAIN_UNCOMMITTED))
