@@ -47,8 +47,8 @@ space of each model in its column chosen.
   or as many as the budget allows.
 - objective, direction: the metric to optimize, such as val_accuracy, and min or max; as in the options of a fit.
 - budget: when to end: a JSON object with seconds, unit_hours, hops or configurations.
-- at_once: how many models train or wait for a segment. NULL: twice the number of segments; 16 times if segments have up
-  to 5,000 rows each, no budget is given, and points are random or a grid.
+- at_once: how many models train or wait for a segment. NULL: twice the number of segments. If points are random
+  or a grid and there is no budget: four times, and 16 times if segments have up to 5,000 rows each.
 - start_from: past starts tpe from the results of your earlier runs on the same table, or on a table of the same shape.
   A NOTICE says which runs.
 - evaluate_every: number of epochs between two evaluations. NULL: every epoch if there is a validation table.

@@ -106,6 +106,22 @@ BEGIN
         END
         $f$
     $sql$;
+    -- Training in the caller's own session writes the log in subtransactions, whose rows Greenplum 7.0.0 can lose if other
+    -- sessions read the same tables: docs/greenplum.md. It waits for less than deadlock_timeout, so that no statement
+    -- that it keeps waiting is cancelled as a deadlock.
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION cerebro._lock_log() RETURNS boolean
+        LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '0.5s' AS $f$
+        BEGIN
+            LOCK TABLE cerebro.run, cerebro.architecture, cerebro.configuration, cerebro.model, cerebro.event,
+                       cerebro.attempt, cerebro.hop, cerebro.evaluation, cerebro.objective, cerebro.decision,
+                       cerebro.heartbeat, cerebro.request IN ACCESS EXCLUSIVE MODE;
+            RETURN true;
+        EXCEPTION WHEN lock_not_available THEN
+            RETURN false;
+        END
+        $f$
+    $sql$;
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._hold() IS
         'Blocks the cancel signal again after a statement that may take long.'$sql$;
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._scan(text, text[]) IS
@@ -115,5 +131,7 @@ BEGIN
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._perform(text, boolean) IS
         'Runs commands that may take long, and returns the first row of the last one as JSON if it answers. A cancel '
         'interrupts them.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._lock_log() IS
+        'Locks the log of all runs until the transaction ends. False if other sessions are using it.'$sql$;
 END
 $greenplum$;

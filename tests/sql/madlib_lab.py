@@ -28,7 +28,7 @@ def psql(lab: Lab, script: str, *more: str, path: str | None = None) -> str:
     program = shutil.which("psql")
     if program is None:
         pytest.skip("no psql here")
-    options = f"-c search_path={path or lab.schema},public -c cerebro.train_uncommitted=on"
+    options = f"-c search_path={path or lab.schema},public"
     done = subprocess.run(
         [program, "-X", "-v", "ON_ERROR_STOP=1", *more, "-f", str(SCRIPTS / script), lab.dsn],
         capture_output=True, text=True, timeout=300, env={"PGOPTIONS": options},

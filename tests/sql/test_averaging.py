@@ -226,7 +226,7 @@ def test_a_warm_start_begins_with_the_average(points: Lab, fitted: Fitted) -> No
 def test_in_the_open_transaction(points: Lab) -> None:
     """Where no worker sees the rows, one replica trains after the other: the numbers are the same."""
     with contextlib.closing(points.connect()) as mine:
-        run(mine, "SET cerebro.train_uncommitted = on; BEGIN")  # the setting is for Greenplum
+        run(mine, "BEGIN")
         run(mine, PACK, "fresh", SEGMENTS)
         run(mine, f"SELECT madlib.madlib_keras_fit('fresh', 'inside', 'arch', 1, {PARAMS}, {FIT}, 3)")
         require_close(weights_of(mine, "inside"), averages(start_of(points), parts_of(mine, "fresh"), 3)[-1])

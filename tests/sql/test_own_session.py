@@ -33,17 +33,9 @@ def flowers(lab: Lab) -> Lab:
     return lab
 
 
-def own(lab: Lab) -> Any:
-    """A session that trains what only it sees; on Greenplum that has to be switched on."""
-    connection = lab.connect()
-    if lab.greenplum:
-        run(connection, "SET cerebro.train_uncommitted = on")
-    return connection
-
-
 @contextlib.contextmanager
 def transaction(lab: Lab) -> Iterator[Any]:
-    connection = own(lab)
+    connection = lab.connect()
     try:
         run(connection, "BEGIN")
         yield connection
@@ -73,7 +65,8 @@ def test_one_transaction_packs_trains_evaluates_and_predicts(flowers: Lab) -> No
             mine, "SELECT validation_loss_final, (SELECT loss FROM fresh_judged), (SELECT count(*) FROM fresh_said)"
                   " FROM fresh_out_info WHERE mst_key = 1")  # fmt: skip
         assert loss == pytest.approx(judged, abs=1e-6) and said == 30
-        assert flowers("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [(0,)], "committed too early"
+        if not flowers.greenplum:  # there this would wait for the transaction
+            assert flowers("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [(0,)], "committed too early"
         assert flowers("SELECT to_regclass('fresh')") == [(None,)]
         inside = weights(mine, "fresh_out")
         run(mine, "COMMIT")
@@ -100,7 +93,7 @@ def test_a_rollback_leaves_nothing(flowers: Lab) -> None:
 
 
 def test_temporary_tables(flowers: Lab) -> None:
-    with contextlib.closing(own(flowers)) as mine:
+    with contextlib.closing(flowers.connect()) as mine:
         run(mine, PACK, "pg_temp.brief", 1)
         run(mine, VALIDATE, "pg_temp.brief_val", "brief")
         run(mine, FIT, "brief", "pg_temp.brief_out", "brief_val", None)
@@ -263,10 +256,7 @@ def test_a_cancel_at_any_moment(flowers: Lab) -> None:
 
 
 def test_others_read_the_log_while_it_grows_and_is_committed(flowers: Lab) -> None:
-    """Each statement of Python is a subtransaction, and readers may not take one of these for aborted.
-
-    On Greenplum 7.0.0 this holds for readers only: a run beside it is another matter (docs/greenplum.md).
-    """
+    """Each statement of Python is a subtransaction, and readers may not take one of these for aborted."""
     logs = ("attempt", "configuration", "event", "heartbeat", "hop", "model", "run")
     over = threading.Event()
 
@@ -299,19 +289,64 @@ def test_others_read_the_log_while_it_grows_and_is_committed(flowers: Lab) -> No
 
 
 @pytest.mark.greenplum
-def test_it_has_to_be_switched_on(flowers: Lab) -> None:
-    """Beside other sessions Greenplum 7.0.0 can lose rows of the run (docs/greenplum.md)."""
-    with contextlib.closing(flowers.connect()) as mine:
-        run(mine, PACK, "pg_temp.shy", 1)
-        with pytest.raises(errors.FeatureNotSupported, match="not safe on Greenplum") as refused:
-            run(mine, FIT, "shy", "never", None, None)
-        assert "SET cerebro.train_uncommitted = on" in (refused.value.diag.message_hint or "")
-        run(mine, "SET cerebro.train_uncommitted = on; RESET cerebro.train_uncommitted")
-        with pytest.raises(errors.FeatureNotSupported, match="not safe on Greenplum"):
-            run(mine, FIT, "shy", "never", None, None)
-        run(mine, "SET cerebro.train_uncommitted = 1")
-        run(mine, FIT, "shy", "pg_temp.shy_out", None, None)
-        assert any("no other session should train" in line for line in mine.notices)
+def test_others_wait_while_a_transaction_trains(flowers: Lab) -> None:
+    """Greenplum 7.0.0 could lose rows of a log that other sessions read (docs/greenplum.md)."""
+    with transaction(flowers) as mine, contextlib.closing(flowers.connect()) as reader:
+        run(mine, PACK, "alone", 2)
+        run(reader, "BEGIN")
+        run(reader, "SELECT count(*) FROM cerebro.hop")
+        began = time.monotonic()
+        ending = threading.Timer(3, run, (reader, "COMMIT"))
+        ending.start()
+        run(mine, FIT, "alone", "alone_out", None, None)
+        ending.join()
+        assert time.monotonic() - began > 3, "the reader's transaction was not waited for"
+        assert any("other sessions' runs" in line for line in mine.notices)
+        run(reader, "SET lock_timeout = '0.2s'")
+        with pytest.raises(errors.LockNotAvailable):
+            run(reader, "SELECT count(*) FROM cerebro.runs")
+        run(mine, "COMMIT")
+        run(reader, "SELECT count(*) FROM cerebro.runs")
+
+
+@pytest.mark.greenplum
+def test_after_training_a_transaction_asks_no_session_that_would_wait_for_it(flowers: Lab) -> None:
+    ((number,),) = flowers(FIT, "train", "earlier_out", None, None)
+    with transaction(flowers) as mine:
+        run(mine, PACK, "first", 2)
+        run(mine, FIT, "first", "first_out", None, None)
+        run(mine, FIT, "train", "second_out", None, None)
+        assert any("because this transaction has done so before" in line for line in mine.notices)
+        run(mine, "SELECT madlib_keras_evaluate('earlier_out', 'val', 'judged', false, 1)")
+        run(mine, "SELECT madlib_keras_predict('earlier_out', 'garden', 'id', 'sl, sw, pl, pw', 'said', 'response',"
+                  " false, 1)")  # fmt: skip
+        for waiting in (
+            f"cerebro.resume({number}, 4)",
+            f"cerebro.wait({number})",
+            "cerebro.fit('train', 'never', 'mst', 1, options => '{\"execution\": \"workers\"}')",
+        ):
+            run(mine, "SAVEPOINT before")
+            with pytest.raises(errors.ObjectNotInPrerequisiteState, match="has trained in its own session"):
+                run(mine, f"SELECT {waiting}")
+            run(mine, "ROLLBACK TO before")
+        run(mine, "COMMIT")
+    assert flowers("SELECT count(*) FROM second_out") == [(2,)]
+
+
+@pytest.mark.greenplum
+def test_beside_runs_in_worker_sessions(flowers: Lab) -> None:
+    """Nothing is lost on either side."""
+    flowers.told()
+    ((number,),) = flowers("SELECT cerebro.submit('train', 'busy_out', 'mst', 60)")
+    for turn in range(4):
+        with transaction(flowers) as mine:
+            run(mine, PACK, f"turn{turn}", 2)
+            ((inside,),) = run(mine, FIT, f"turn{turn}", f"turn{turn}_out", None, None)
+            run(mine, "COMMIT")
+        assert flowers("SELECT count(*) FROM cerebro.hop WHERE run = %s", inside) == [(12,)]
+    assert flowers.value("SELECT cerebro.wait(%s)", number) == "finished"
+    visits = "SELECT count(*), count(DISTINCT (mst_key, epoch, segment)) FROM cerebro.hop_timeline WHERE run = %s"
+    assert flowers(visits, number) == [(240, 240)]
 
 
 @pytest.mark.greenplum

@@ -103,10 +103,12 @@ SPACE = {
 }
 
 
-def search(lab: Lab, output: str, space: Any = SPACE, epochs: int = 4, **more: Any) -> int:
+def search(
+    lab: Lab, output: str, space: Any = SPACE, epochs: int = 4, source_table: str = "train", **more: Any
+) -> int:
     given = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in more.items()}
     named = "".join(f", {name} => %s" for name in given)
-    statement = f"SELECT cerebro.search('train', '{output}', 'towers', %s, {epochs}{named})"
+    statement = f"SELECT cerebro.search('{source_table}', '{output}', 'towers', %s, {epochs}{named})"
     return lab.value(statement, json.dumps(space), *given.values())
 
 
@@ -224,6 +226,10 @@ def test_more_models_train_at_once_where_visits_are_short_and_all_models_will_tr
     assert at_once("at_once_asha", method="asha") == 32
     assert at_once("at_once_evolution", method="evolution") == 4
     assert at_once("at_once_limited", method="random", budget={"seconds": 600}) == 4
+    flowers("CREATE TABLE meadow AS SELECT f.* FROM flowers f, generate_series(1, 90)")
+    flowers.pack("meadow", "meadow_packed", "species", "sl, sw, pl, pw", segments=2)
+    assert at_once("at_once_larger", method="random", source_table="meadow_packed") == 8
+    assert at_once("at_once_larger_tpe", method="tpe", source_table="meadow_packed") == 4
 
 
 def test_one_bad_point_fails_alone(flowers: Lab) -> None:

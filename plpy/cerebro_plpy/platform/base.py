@@ -79,8 +79,6 @@ class Platform(abc.ABC):
     runs_functions_in_session: bool
     # A cancel ends a statement that PL/Python runs.  Otherwise those that may take long go through Database.perform.
     cancels_statements: bool
-    # What PL/Python has written cannot be lost by what other sessions do. Each of its statements is a subtransaction.
-    subtransactions_are_safe: bool
     # Worker sessions may stay open for the next call.
     keeps_teams: bool
     # A function that polls for a long time must poll through a session of its own, because the caller's session would
@@ -90,6 +88,8 @@ class Platform(abc.ABC):
     sets_role_at_login: bool
     # A crash of the server that loses a commit loses all commits after it, too: there is one write-ahead log.
     loses_only_the_last_commits: bool
+    # What training in the caller's own session means for other sessions; empty: nothing.
+    effect_of_own_session: str = ""
     # What makes a query call its function once on each server that has segments.
     on_every_server: str = ""
     # Settings that the doctor shows only on this platform, each with a note.  Every value is fine.
@@ -195,6 +195,14 @@ class Platform(abc.ABC):
         ``order`` is an expression over ``s`` that gives a number per row; ``$1`` in it is the seed.  Without a seed,
         rows keep the order in which the source gives them, on platforms where rows have an order.
         """
+
+    @abc.abstractmethod
+    def lock_log(self, db: Database) -> None:
+        """Before the caller's own session writes a run's log: lock it, where other sessions could harm the rows."""
+
+    @abc.abstractmethod
+    def log_is_locked(self, db: Database) -> bool:
+        """Whether ``lock_log`` was called in this transaction, so that any other session would wait for its end."""
 
     # -- limits of the server's own ------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerebro_db.core.errors import InvalidArgument, Unsupported
+from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.options import MODULE, SESSION, WORKERS
 
 from .. import platform
@@ -12,39 +12,29 @@ from ..data import visibility
 from ..data.packed import Packed
 from ..database.access import Database
 
-TRAIN_UNCOMMITTED = "cerebro.train_uncommitted"  # a setting, for Greenplum
 IN_SESSION = "in_session"  # among the options on record: whether the run began in its caller's own session
 
 
 def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | None], stop_when: str | None) -> bool:
-    """Whether the run trains in the caller's session: the option says so, or no other session sees its rows."""
+    """Whether the run trains in the caller's session: it is the option, or workers would not see the rows, or wait."""
     here = visibility.seen_only_here(db, [data for data in tables if data is not None])
-    if wanted == WORKERS or not (here or wanted):
+    locked = platform.of(db).log_is_locked(db)
+    if wanted == WORKERS or not (here or wanted or locked):
         return False
     if stop_when is not None:
         raise InvalidArgument(
             f"{MODULE} error: stop_when needs another session, but this run trains in your own session.",
             hint="Leave stop_when out, or COMMIT the packed tables first and train in worker sessions.",
         )
-    safe = platform.of(db).subtransactions_are_safe
-    if not safe and wanted is None and not _wants_risk(db):
-        raise Unsupported(
-            f"{MODULE} error: '{here[0]}' is visible only in this transaction. Training in this session is not safe on"
-            " Greenplum while other sessions train or query runs: rows of the run could be lost.",
-            hint=f"COMMIT after packing. Or, while no other session uses cerebro_db: SET {TRAIN_UNCOMMITTED} = on.",
-        )
-    why = f"'{here[0]}' is visible only in this transaction" if here else f"execution is '{SESSION}'"
+    if here:
+        why = f"'{here[0]}' is visible only in this transaction"
+    else:
+        why = f"execution is '{SESSION}'" if wanted else "this transaction has done so before"
     db.notice(
         f"training in this session, one segment after the other, because {why};"
         " nothing is committed before your transaction is",
         "A run in worker sessions is faster and can be resumed: COMMIT after packing." if here else None,
     )
-    if not safe:
-        db.warning("until this call ends, no other session should train or query runs: rows of the run could be lost")
+    if not locked and (effect := platform.of(db).effect_of_own_session):
+        db.warning(effect)
     return True
-
-
-def _wants_risk(db: Database) -> bool:
-    """Whether the setting is on.  It is NULL before its first SET, and empty after RESET."""
-    query = "SELECT NULLIF(pg_catalog.current_setting($1, true), '')::pg_catalog.bool"
-    return bool(db.value(query, ("text",), TRAIN_UNCOMMITTED))

@@ -39,9 +39,10 @@ from .suggestions import Suggestions
 
 MODULE = "search"
 PAST = "past"
-AT_ONCE = 2  # models per segment: a segment always has one to take while another is decided about
-# Visits to few rows take milliseconds, and several of them can share an order: then more models per segment.
-AT_ONCE_SMALL, SMALL_ROWS = 16, 5000  # of a segment
+# Models per segment.  With two a segment mostly has one to take while another is decided about; with four it is busy
+# for 97 % of the time instead of 91 %.  Visits to few rows take milliseconds, and several of them can share an order.
+AT_ONCE, AT_ONCE_INDEPENDENT, AT_ONCE_SMALL = 2, 4, 16
+SMALL_ROWS = 5000  # of a segment
 
 
 @entry
@@ -253,9 +254,9 @@ def models_at_once(spec: dict[str, Any], given: int | None, segments: int, rows:
     ``rows``: None if the search may end before all models have trained.  Then few of them should have come far.
     """
     if given is None:
-        sampler = spec.get(methods.SAMPLER, spec)["name"]
-        small = rows is not None and rows <= SMALL_ROWS * segments and sampler in methods.INDEPENDENT
-        return (AT_ONCE_SMALL if small else AT_ONCE) * segments
+        if rows is None or spec.get(methods.SAMPLER, spec)["name"] not in methods.INDEPENDENT:
+            return AT_ONCE * segments
+        return (AT_ONCE_SMALL if rows <= SMALL_ROWS * segments else AT_ONCE_INDEPENDENT) * segments
     if spec["name"] in methods.POPULATIONS:
         raise InvalidArgument(
             f"{MODULE} error: at_once cannot be given with '{spec['name']}'.",
