@@ -149,18 +149,23 @@ COMMENT ON FUNCTION cerebro._forget_own(bigint, name) IS
 CREATE OR REPLACE FUNCTION cerebro._forget(forgotten bigint, whose name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    stored      text;
     state_table name;
     named       text;
 BEGIN
     -- A user can write any text into the column storage. So a table is dropped only if it belongs to the owner of the
     -- run and has the name of a state table.
+    SELECT storage INTO stored
+      FROM cerebro.run
+     WHERE run = forgotten AND pg_get_userbyid(owner) = whose AND storage ~ '^run_[0-9a-f]{12}$';
+    -- The catalogs have a query of their own, because joined with a table, Greenplum would read them in another process,
+    -- and with the fault that docs/greenplum.md describes.
     FOR state_table IN
         SELECT c.relname
-          FROM cerebro.run r
-          JOIN pg_class c ON c.relowner = r.owner AND c.relkind IN ('r', 'p')
+          FROM pg_class c
           JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
-         WHERE r.run = forgotten AND pg_get_userbyid(r.owner) = whose AND r.storage ~ '^run_[0-9a-f]{12}$'
-           AND c.relname ~ ('^' || r.storage || '_[0-9]+_([01]|best|replica_[0-9]+)$')
+         WHERE c.relkind IN ('r', 'p') AND pg_get_userbyid(c.relowner) = whose
+           AND c.relname ~ ('^' || stored || '_[0-9]+_([01]|best|replica_[0-9]+)$')
     LOOP
         EXECUTE format('DROP TABLE cerebro_state.%I', state_table);
     END LOOP;

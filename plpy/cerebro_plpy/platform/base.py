@@ -88,6 +88,8 @@ class Platform(abc.ABC):
     sets_role_at_login: bool
     # A crash of the server that loses a commit loses all commits after it, too: there is one write-ahead log.
     loses_only_the_last_commits: bool
+    # Sessions wait for locks for as long as it takes.  Otherwise it is an error if that is longer than 10 s.
+    waits_for_locks: bool
     # What training in the caller's own session means for other sessions; empty: nothing.
     effect_of_own_session: str = ""
     # What makes a query call its function once on each server that has segments.
@@ -209,10 +211,6 @@ class Platform(abc.ABC):
     def statement_limit(self, db: Database) -> StatementLimit | None:
         """The limit on statements that the current user's sessions may run at the same time; None: no limit."""
         return None
-
-    def queues_statements(self, db: Database) -> bool:
-        """Whether statements may wait in a queue before they run."""
-        return False
 
     # -- the doctor ----------------------------------------------------------------------------------------
 

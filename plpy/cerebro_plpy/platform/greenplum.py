@@ -37,6 +37,8 @@ class Greenplum(Platform):
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True
     loses_only_the_last_commits = False
+    # For a transaction that trains in its own session and has locked the log; and the time in a resource queue counts.
+    waits_for_locks = True
     effect_of_own_session = "other sessions' runs, and their queries of runs, wait until your transaction ends"
     on_every_server = "FROM gp_dist_random('pg_catalog.gp_id')"
     shown_settings = (
@@ -198,9 +200,6 @@ class Greenplum(Platform):
             f"resource queue {found['name']}",
             f"As a superuser: ALTER RESOURCE QUEUE {quote(found['name'])} WITH (ACTIVE_STATEMENTS=…).",
         )
-
-    def queues_statements(self, db: Database) -> bool:
-        return db.value("SELECT pg_catalog.current_setting('gp_resource_manager') AS v") == "queue"
 
     # -- the doctor ----------------------------------------------------------------------------------------
 

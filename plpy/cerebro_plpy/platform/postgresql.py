@@ -29,6 +29,7 @@ class PostgreSQL(Platform):
     waits_in_own_session = False
     sets_role_at_login = False
     loses_only_the_last_commits = True
+    waits_for_locks = False
 
     def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
         """One per GPU; without a GPU, one per processor; fewer for a table with few rows."""
