@@ -103,9 +103,7 @@ SPACE = {
 }
 
 
-def search(
-    lab: Lab, output: str, space: Any = SPACE, epochs: int = 4, source_table: str = "train", **more: Any
-) -> int:
+def search(lab: Lab, output: str, space: Any = SPACE, epochs: int = 4, source_table: str = "train", **more: Any) -> int:
     given = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in more.items()}
     named = "".join(f", {name} => %s" for name in given)
     statement = f"SELECT cerebro.search('{source_table}', '{output}', 'towers', %s, {epochs}{named})"
