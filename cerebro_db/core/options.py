@@ -221,8 +221,8 @@ _TABLE = (
         segments work at the same time, and every visit is committed. {SESSION}: in your own session, one segment after
         the other; nothing is committed before your transaction is, and nothing is left if it fails.""",
         when=f"""{SESSION}, if the server allows no connections to itself. It is chosen without the option, too, for
-        packed tables that no other session sees: temporary ones, and those made in the same transaction. On
-        Greenplum the runs of other sessions wait until the transaction ends.""",
+        packed tables that no other session sees: temporary ones, and those made in the same
+        transaction.""",
         unset=f"{WORKERS}, but {SESSION} for tables that only your transaction sees",
     ),
     Option(

@@ -40,34 +40,33 @@ BEGIN
         $f$
     $sql$;
 
-    -- Every segment reports the sizes of its own tables. On the coordinator, pg_total_relation_size() sends queries to the
+    -- Every segment reports the size of its own tables. On the coordinator, pg_total_relation_size() sends queries to the
     -- segments, which it cannot do within another query. Tables that somebody has locked exclusively count as in
-    -- 60_limits.sql. The function reads pg_class by an index, and so touches the rows of state tables only: Greenplum 7.0.0
-    -- can lose rows that a subtransaction has written, any user's new tables, if a query like this one reads them
-    -- (docs/greenplum.md).
+    -- 60_limits.sql. It is a function, which runs before the query, as an initial plan: joined with other tables, Greenplum
+    -- 7.0.0 would read pg_class in processes that take what a subtransaction has written for aborted, and any user's new
+    -- tables could be lost (docs/greenplum.md).
     EXECUTE $sql$
-        CREATE OR REPLACE FUNCTION cerebro._state_tables() RETURNS TABLE (owner name, bytes bigint)
-        LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $f$
+        CREATE OR REPLACE FUNCTION cerebro._state_bytes(whose name) RETURNS SETOF bigint EXECUTE ON INITPLAN
+        LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
         BEGIN
             RETURN QUERY
-            SELECT pg_get_userbyid(c.relowner),
-                   CASE WHEN c.oid = ANY (ARRAY(SELECT relation FROM pg_lock_status()
-                                                 WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock'))
-                        THEN c.relpages::bigint * current_setting('block_size')::bigint
-                        ELSE pg_total_relation_size(c.oid)
-                   END
-              FROM pg_class c
-             WHERE c.relname >= 'run_' AND c.relname < 'run`'
-               AND c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace;
+            SELECT COALESCE(sum(CASE WHEN c.oid = ANY (ARRAY(
+                                          SELECT relation FROM pg_lock_status()
+                                           WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock'))
+                                     THEN c.relpages::bigint * current_setting('block_size')::bigint
+                                     ELSE pg_total_relation_size(c.oid)
+                                END), 0)::bigint
+              FROM gp_dist_random('pg_catalog.pg_class') c
+             WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace
+               AND pg_get_userbyid(c.relowner) = whose;
         END
         $f$
     $sql$;
-    EXECUTE $sql$COMMENT ON FUNCTION cerebro._state_tables() IS
-        'The state tables of all runs on this segment, with their owners and sizes.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._state_bytes(name) IS
+        'The disk space of the state tables of all runs of a user, on all segments.'$sql$;
     EXECUTE $sql$
         CREATE OR REPLACE VIEW cerebro._state_size AS
-        SELECT (t.found).owner, (t.found).bytes
-          FROM (SELECT cerebro._state_tables() AS found FROM gp_dist_random('pg_catalog.gp_id') OFFSET 0) t
+        SELECT current_user AS owner, b AS bytes FROM cerebro._state_bytes(current_user) b
     $sql$;
 
     -- PL/Python functions block the cancel signal here. These functions run a statement that may take long, with the
@@ -120,21 +119,6 @@ BEGIN
         END
         $f$
     $sql$;
-    -- Training in the caller's own session writes the log in subtransactions, whose rows Greenplum 7.0.0 can lose if other
-    -- sessions read the same tables: docs/greenplum.md. It does not wait: it might wait for a statement that waits for it.
-    EXECUTE $sql$
-        CREATE OR REPLACE FUNCTION cerebro._lock_log() RETURNS boolean
-        LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $f$
-        BEGIN
-            LOCK TABLE cerebro.run, cerebro.architecture, cerebro.configuration, cerebro.model, cerebro.event,
-                       cerebro.attempt, cerebro.hop, cerebro.evaluation, cerebro.objective, cerebro.decision,
-                       cerebro.heartbeat, cerebro.request IN ACCESS EXCLUSIVE MODE NOWAIT;
-            RETURN true;
-        EXCEPTION WHEN lock_not_available THEN
-            RETURN false;
-        END
-        $f$
-    $sql$;
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._hold() IS
         'Blocks the cancel signal again after a statement that may take long.'$sql$;
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._scan(text, text[]) IS
@@ -144,7 +128,5 @@ BEGIN
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._perform(text, boolean) IS
         'Runs commands that may take long, and returns the first row of the last one as JSON if it answers. A cancel '
         'interrupts them.'$sql$;
-    EXECUTE $sql$COMMENT ON FUNCTION cerebro._lock_log() IS
-        'Locks the log of all runs until the transaction ends. False if other sessions are using it.'$sql$;
 END
 $greenplum$;

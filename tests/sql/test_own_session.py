@@ -65,8 +65,7 @@ def test_one_transaction_packs_trains_evaluates_and_predicts(flowers: Lab) -> No
             mine, "SELECT validation_loss_final, (SELECT loss FROM fresh_judged), (SELECT count(*) FROM fresh_said)"
                   " FROM fresh_out_info WHERE mst_key = 1")  # fmt: skip
         assert loss == pytest.approx(judged, abs=1e-6) and said == 30
-        if not flowers.greenplum:  # there this would wait for the transaction
-            assert flowers("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [(0,)], "committed too early"
+        assert flowers("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [(0,)], "committed too early"
         assert flowers("SELECT to_regclass('fresh')") == [(None,)]
         inside = weights(mine, "fresh_out")
         run(mine, "COMMIT")
@@ -289,51 +288,6 @@ def test_others_read_the_log_while_it_grows_and_is_committed(flowers: Lab) -> No
 
 
 @pytest.mark.greenplum
-def test_others_wait_while_a_transaction_trains(flowers: Lab) -> None:
-    """Greenplum 7.0.0 could lose rows of a log that other sessions read (docs/greenplum.md)."""
-    with transaction(flowers) as mine, contextlib.closing(flowers.connect()) as reader:
-        run(mine, PACK, "alone", 2)
-        run(reader, "BEGIN")
-        run(reader, "SELECT count(*) FROM cerebro.hop")
-        began = time.monotonic()
-        ending = threading.Timer(3, run, (reader, "COMMIT"))
-        ending.start()
-        run(mine, FIT, "alone", "alone_out", None, None)
-        ending.join()
-        assert time.monotonic() - began > 3, "the reader's transaction was not waited for"
-        assert any("other sessions' runs" in line for line in mine.notices)
-        run(reader, "SET lock_timeout = '0.2s'")
-        with pytest.raises(errors.LockNotAvailable):
-            run(reader, "SELECT count(*) FROM cerebro.runs")
-        run(mine, "COMMIT")
-        run(reader, "SELECT count(*) FROM cerebro.runs")
-
-
-@pytest.mark.greenplum
-def test_after_training_a_transaction_asks_no_session_that_would_wait_for_it(flowers: Lab) -> None:
-    ((number,),) = flowers(FIT, "train", "earlier_out", None, None)
-    with transaction(flowers) as mine:
-        run(mine, PACK, "first", 2)
-        run(mine, FIT, "first", "first_out", None, None)
-        run(mine, FIT, "train", "second_out", None, None)
-        assert any("because this transaction has done so before" in line for line in mine.notices)
-        run(mine, "SELECT madlib_keras_evaluate('earlier_out', 'val', 'judged', false, 1)")
-        run(mine, "SELECT madlib_keras_predict('earlier_out', 'garden', 'id', 'sl, sw, pl, pw', 'said', 'response',"
-                  " false, 1)")  # fmt: skip
-        for waiting in (
-            f"cerebro.resume({number}, 4)",
-            f"cerebro.wait({number})",
-            "cerebro.fit('train', 'never', 'mst', 1, options => '{\"execution\": \"workers\"}')",
-        ):
-            run(mine, "SAVEPOINT before")
-            with pytest.raises(errors.ObjectNotInPrerequisiteState, match="has trained in its own session"):
-                run(mine, f"SELECT {waiting}")
-            run(mine, "ROLLBACK TO before")
-        run(mine, "COMMIT")
-    assert flowers("SELECT count(*) FROM second_out") == [(2,)]
-
-
-@pytest.mark.greenplum
 def test_the_limits_harm_no_table_that_an_open_transaction_has_made(flowers: Lab) -> None:
     """Its rows in the catalogs were lost if such a query read them: Greenplum 7.0.0 took them for aborted."""
     make = "BEGIN CREATE TABLE made_{0} (i int) DISTRIBUTED BY (i); EXCEPTION WHEN no_data THEN NULL; END"
@@ -350,18 +304,28 @@ def test_the_limits_harm_no_table_that_an_open_transaction_has_made(flowers: Lab
 
 @pytest.mark.greenplum
 def test_beside_runs_in_worker_sessions(flowers: Lab) -> None:
-    """Nothing is lost on either side."""
-    flowers.told()
-    ((number,),) = flowers("SELECT cerebro.submit('train', 'busy_out', 'mst', 60)")
-    for turn in range(4):
-        with transaction(flowers) as mine:
-            run(mine, PACK, f"turn{turn}", 2)
-            ((inside,),) = run(mine, FIT, f"turn{turn}", f"turn{turn}_out", None, None)
-            run(mine, "COMMIT")
-        assert flowers("SELECT count(*) FROM cerebro.hop WHERE run = %s", inside) == [(12,)]
-    assert flowers.value("SELECT cerebro.wait(%s)", number) == "finished"
-    visits = "SELECT count(*), count(DISTINCT (mst_key, epoch, segment)) FROM cerebro.hop_timeline WHERE run = %s"
-    assert flowers(visits, number) == [(240, 240)]
+    """Greenplum 7.0.0 can lose rows of the log (docs/greenplum.md).  No call succeeds with such a log."""
+    ((busy,),) = flowers("SELECT cerebro.submit('train', 'busy_out', 'mst', 100000)")
+    outcomes = []
+    try:
+        for turn in range(4):
+            with transaction(flowers) as mine:
+                run(mine, PACK, f"turn{turn}", 2)
+                try:
+                    ((number,),) = run(mine, FIT, f"turn{turn}", f"turn{turn}_out", None, None)
+                except psycopg2.Error as error:
+                    outcomes.append(error)
+                    continue
+                assert any("the log of this run can lose rows" in line for line in mine.notices)
+                assert run(mine, "SELECT count(*) FROM cerebro.hop WHERE run = %s", number) == [(12,)]
+                run(mine, "COMMIT")
+                outcomes.append(number)
+            assert flowers(f"SELECT count(*), min(status) FROM turn{turn}_out_info") == [(2, "finished")]
+        assert flowers.status(busy) == "running"
+    finally:
+        flowers("SELECT cerebro.cancel(%s)", busy)
+    print(outcomes)
+    assert any(isinstance(one, int) for one in outcomes), outcomes
 
 
 @pytest.mark.greenplum

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Callable
 
 from cerebro_db.core.errors import InUse
 
@@ -27,7 +26,7 @@ def of_owner(owner: str) -> str:
 def in_use(what: str) -> InUse:
     return InUse(
         f"{what} cannot be changed now: another session holds the lock",
-        hint="Try again when its transaction has ended. pg_locks shows the session.",
+        hint="Try again when its transaction has ended. pg_locks shows the session (locktype advisory).",
     )
 
 
@@ -43,13 +42,8 @@ def show(db: Database, name: str) -> None:
 
 def take(db: Database, name: str, what: str) -> None:
     """Wait for a lock, listening for a cancel; ``what`` is in use if another session keeps it too long."""
-    wait_for(lambda: db.value(f"SELECT {TRY.format('$1')}", ("text",), name), what)
-
-
-def wait_for(taken: Callable[[], bool], what: str) -> None:
-    """Try again and again, listening for a cancel; ``what`` is in use if that lasts too long."""
     deadline = time.monotonic() + PATIENCE
-    while not taken():
+    while not db.value(f"SELECT {TRY.format('$1')}", ("text",), name):
         if time.monotonic() > deadline:
             raise in_use(what)
         time.sleep(LISTEN_EVERY)  # the next question listens for a cancel

@@ -79,6 +79,8 @@ class Platform(abc.ABC):
     runs_functions_in_session: bool
     # A cancel ends a statement that PL/Python runs.  Otherwise those that may take long go through Database.perform.
     cancels_statements: bool
+    # What PL/Python has written cannot be lost by what other sessions do. Each of its statements is a subtransaction.
+    subtransactions_are_safe: bool
     # Worker sessions may stay open for the next call.
     keeps_teams: bool
     # A function that polls for a long time must poll through a session of its own, because the caller's session would
@@ -88,10 +90,6 @@ class Platform(abc.ABC):
     sets_role_at_login: bool
     # A crash of the server that loses a commit loses all commits after it, too: there is one write-ahead log.
     loses_only_the_last_commits: bool
-    # Sessions wait for locks for as long as it takes.  Otherwise it is an error if that is longer than 10 s.
-    waits_for_locks: bool
-    # What training in the caller's own session means for other sessions; empty: nothing.
-    effect_of_own_session: str = ""
     # What makes a query call its function once on each server that has segments.
     on_every_server: str = ""
     # Settings that the doctor shows only on this platform, each with a note.  Every value is fine.
@@ -198,19 +196,15 @@ class Platform(abc.ABC):
         rows keep the order in which the source gives them, on platforms where rows have an order.
         """
 
-    @abc.abstractmethod
-    def lock_log(self, db: Database) -> None:
-        """Before the caller's own session writes a run's log: lock it, where other sessions could harm the rows."""
-
-    @abc.abstractmethod
-    def log_is_locked(self, db: Database) -> bool:
-        """Whether ``lock_log`` was called in this transaction, so that any other session would wait for its end."""
-
     # -- limits of the server's own ------------------------------------------------------------------------
 
     def statement_limit(self, db: Database) -> StatementLimit | None:
         """The limit on statements that the current user's sessions may run at the same time; None: no limit."""
         return None
+
+    def queues_statements(self, db: Database) -> bool:
+        """Whether statements may wait in a queue before they run."""
+        return False
 
     # -- the doctor ----------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from cerebro_db.core.engines import gpu_of_each_segment
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.names import Name, quote
 
-from ..database import locks, relations
+from ..database import relations
 from ..database.access import Cursor, Database
 from .base import Platform, StatementLimit
 from .segments import ALL, KEY, Rule
@@ -28,6 +28,7 @@ SEGMENT_LOST = ("58M01", "57P02", "57P03")
 class Greenplum(Platform):
     runs_functions_in_session = False
     cancels_statements = False
+    subtransactions_are_safe = False
     # DISCARD ALL does not reach the segments, and idle processes of segments end by themselves.
     keeps_teams = False
     # The caller's session loses its segments when one of them is lost.  If that happens between two statements of a
@@ -37,9 +38,6 @@ class Greenplum(Platform):
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True
     loses_only_the_last_commits = False
-    # For a transaction that trains in its own session and has locked the log; and the time in a resource queue counts.
-    waits_for_locks = True
-    effect_of_own_session = "other sessions' runs, and their queries of runs, wait until your transaction ends"
     on_every_server = "FROM gp_dist_random('pg_catalog.gp_id')"
     shown_settings = (
         ("gp_enable_global_deadlock_detector", "if off, runs wait for transactions that have called cerebro.forget"),
@@ -169,19 +167,6 @@ class Greenplum(Platform):
         cursor.wait()
         return cursor
 
-    def lock_log(self, db: Database) -> None:
-        """Greenplum 7.0.0 can lose what a subtransaction writes if others read the table; PL/Python has no others."""
-        locks.wait_for(lambda: bool(db.value("SELECT cerebro._lock_log()")), "the log of the runs")
-
-    def log_is_locked(self, db: Database) -> bool:
-        query = """
-            SELECT EXISTS (
-                SELECT FROM pg_catalog.pg_lock_status()
-                 WHERE relation = 'cerebro.run'::regclass AND mode = 'AccessExclusiveLock' AND granted
-                   AND pid = pg_catalog.pg_backend_pid())
-        """
-        return bool(db.value(query))
-
     # -- limits of the server's own ------------------------------------------------------------------------
 
     def statement_limit(self, db: Database) -> StatementLimit | None:
@@ -200,6 +185,9 @@ class Greenplum(Platform):
             f"resource queue {found['name']}",
             f"As a superuser: ALTER RESOURCE QUEUE {quote(found['name'])} WITH (ACTIVE_STATEMENTS=…).",
         )
+
+    def queues_statements(self, db: Database) -> bool:
+        return db.value("SELECT pg_catalog.current_setting('gp_resource_manager') AS v") == "queue"
 
     # -- the doctor ----------------------------------------------------------------------------------------
 

@@ -25,11 +25,11 @@ ROWS_PER_SEGMENT = 500
 class PostgreSQL(Platform):
     runs_functions_in_session = True
     cancels_statements = True
+    subtransactions_are_safe = True
     keeps_teams = True
     waits_in_own_session = False
     sets_role_at_login = False
     loses_only_the_last_commits = True
-    waits_for_locks = False
 
     def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
         """One per GPU; without a GPU, one per processor; fewer for a table with few rows."""
@@ -96,12 +96,6 @@ class PostgreSQL(Platform):
         # The inner query sorts what the table stores, so that large values stay where they are while rows are sorted.
         rows = f"SELECT {', '.join(stored)}, {order} AS n FROM {source} AS s"
         return db.cursor(f"{chosen} ({rows} ORDER BY n) AS q", ("bigint",), seed)
-
-    def lock_log(self, db: Database) -> None:
-        """Not needed: readers do no harm."""
-
-    def log_is_locked(self, db: Database) -> bool:
-        return False
 
     def too_old(self, major_version: int) -> str | None:
         return f"PostgreSQL {OLDEST_VERSION} or later is needed." if major_version < OLDEST_VERSION else None

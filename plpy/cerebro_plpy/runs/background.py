@@ -15,7 +15,7 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..database.polling import LISTEN_EVERY
 from ..platform.base import FEWEST
-from ..sessions import logins, recorder
+from ..sessions import logins
 from ..sessions.session import Statement
 from .log import RunLog
 
@@ -30,7 +30,6 @@ def require_statements(db: Database) -> None:
 def start(db: Database, run_id: int, epochs: int | None = None, retry_failed: bool = False) -> None:
     """Have a session of its own drive a run; raises what that session refuses at once."""
     require_statements(db)
-    recorder.require_unlocked_log(db)
     log = RunLog.of_caller(db, run_id)
     before = log.starts()
     # A session goes on without a client as long as it has nothing to send.  This one is told to send no messages, so it

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import CerebroError, ConfigurationFailed
+from cerebro_db.core.errors import CerebroError, ConfigurationFailed, CorruptState
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.deciding import SPENT
 from cerebro_db.core.scheduling.schedule import Schedule, Status
@@ -62,6 +62,8 @@ def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, se
         spent, schedule = search.drive(team)
         free_old_states(recorder, run)
         require_success(run, schedule)
+        if recorder.own and not team.platform.subtransactions_are_safe:
+            require_log(run, schedule, search)
         detail: dict[str, Any] = {"reason": SPENT} if spent else {}
         log.note(Event.FINISHED, **detail)
     except BaseException as error:
@@ -80,6 +82,24 @@ def require_success(run: Run, schedule: Schedule) -> None:
         f"run {run.id}: every configuration failed; the first because {reason}",
         hint=f"SELECT mst_key, reason FROM cerebro.leaderboard WHERE run = {run.id};",
     )
+
+
+def require_log(run: Run, schedule: Schedule, search: Search) -> None:
+    """Refuse to end a run of whose log rows were lost while it was written."""
+    try:
+        found = search.reread().progress
+    except (CerebroError, LookupError, ValueError):  # what was lost may be anything
+        found = {}
+    known = schedule.progress
+    whole = found.keys() == known.keys() and all(
+        (found[number].hops, found[number].status) == (known[number].hops, known[number].status) for number in known
+    )
+    if not whole:
+        raise CorruptState(
+            f"run {run.id}: rows of its log are missing, because other sessions read it, and Greenplum took them for"
+            " aborted",
+            hint="Call it again while no other session trains or queries runs; or COMMIT after packing.",
+        )
 
 
 def free_old_states(recorder: Session, run: Run) -> None:

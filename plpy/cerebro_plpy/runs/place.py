@@ -16,25 +16,25 @@ IN_SESSION = "in_session"  # among the options on record: whether the run began 
 
 
 def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | None], stop_when: str | None) -> bool:
-    """Whether the run trains in the caller's session: it is the option, or workers would not see the rows, or wait."""
+    """Whether the run trains in the caller's session: the option says so, or no other session sees its rows."""
     here = visibility.seen_only_here(db, [data for data in tables if data is not None])
-    locked = platform.of(db).log_is_locked(db)
-    if wanted == WORKERS or not (here or wanted or locked):
+    if wanted == WORKERS or not (here or wanted):
         return False
     if stop_when is not None:
         raise InvalidArgument(
             f"{MODULE} error: stop_when needs another session, but this run trains in your own session.",
             hint="Leave stop_when out, or COMMIT the packed tables first and train in worker sessions.",
         )
-    if here:
-        why = f"'{here[0]}' is visible only in this transaction"
-    else:
-        why = f"execution is '{SESSION}'" if wanted else "this transaction has done so before"
+    why = f"'{here[0]}' is visible only in this transaction" if here else f"execution is '{SESSION}'"
     db.notice(
         f"training in this session, one segment after the other, because {why};"
         " nothing is committed before your transaction is",
         "A run in worker sessions is faster and can be resumed: COMMIT after packing." if here else None,
     )
-    if not locked and (effect := platform.of(db).effect_of_own_session):
-        db.warning(effect)
+    if not platform.of(db).subtransactions_are_safe:
+        db.warning(
+            "if other sessions train or query runs before your transaction ends, the log of this run can lose rows;"
+            " the model tables cannot",
+            "A call that finds rows missing fails. A run in worker sessions loses none.",
+        )
     return True

@@ -63,6 +63,15 @@ class Search:
         if self.rule is not None:
             self.rule.close()
 
+    def reread(self) -> Schedule:
+        """The schedule as another session would find it now."""
+        mine = self.run
+        try:
+            self.run = self.log.load()
+            return self.schedule()
+        finally:
+            self.run = mine
+
     def schedule(self) -> Schedule:
         """The schedule with everything that the log says is done and decided."""
         # A replay repeats the decisions of the earlier run, also under a policy that is never asked.

@@ -54,7 +54,7 @@ def evaluating(db: Database, test: Packed, use_gpus: bool | None, module: str) -
     keys = [data.partition(number)["key"] for number in parts]
     chosen = trainers.options(db, use_gpus, module, keys)
     visibility.refuse_transaction(db, module)
-    own = bool(visibility.seen_only_here(db, [test])) or platform.of(db).log_is_locked(db)
+    own = bool(visibility.seen_only_here(db, [test]))
     with teams.team_of(db, keys, chosen, own=own) as team:
         if not own:
             with recorder.opened(db) as session:

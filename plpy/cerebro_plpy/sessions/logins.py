@@ -120,19 +120,18 @@ def addresses() -> list[dict[str, Any]]:
     return found
 
 
-def settings(patient: bool) -> dict[str, str]:
+def settings(queued: bool) -> dict[str, str]:
     """The settings of a worker session that those of the database and of its roles must not change.
 
     A worker session is idle for as long as its segment has no work, and its statements take as long as training does.
-    The server refuses a login with a setting that it does not have, so this depends on its version.
-
-    ``patient``: waits for locks for as long as it takes.
+    The server refuses a login with a setting that it does not have, so this depends on its version.  Where statements
+    are ``queued``, the time in the queue counts as waiting for a lock.
     """
     version = int((data_folder() / "PG_VERSION").read_text().split(".")[0])
     return {
         "client_min_messages": "notice",
-        # A session whose driver is gone must stop waiting; teams set this, too, but in a statement that may wait.
-        **({"lock_timeout": "0", "client_connection_check_interval": "1s"} if patient else {"lock_timeout": "10s"}),
+        # A session whose driver is gone must leave its queue; teams set this, too, but in a statement that is queued.
+        **({"lock_timeout": "0", "client_connection_check_interval": "1s"} if queued else {"lock_timeout": "10s"}),
         "statement_timeout": "0",
         "idle_in_transaction_session_timeout": "0",
         **({"idle_session_timeout": "0"} if version >= 14 else {}),
@@ -147,7 +146,7 @@ def settings(patient: bool) -> dict[str, str]:
 
 
 def connect(
-    role: str, database: str, application: str, listen: Listen, secret: str | None = None, *, patient: bool = False
+    role: str, database: str, application: str, listen: Listen, secret: str | None = None, *, queued: bool = False
 ) -> Session:
     """Log in to this very server as ``role``."""
     problems = []
@@ -161,7 +160,7 @@ def connect(
                 dbname=database,
                 application_name=application,
                 passfile="/dev/null",  # use no password file of the environment's
-                options=" ".join(f"-c {name}={value}" for name, value in settings(patient).items()),
+                options=" ".join(f"-c {name}={value}" for name, value in settings(queued).items()),
             )
         except psycopg2.OperationalError as error:
             problems.append(str(error).strip().splitlines()[-1])
@@ -191,7 +190,7 @@ class Owner:
     settings: str  # with which a login as the worker role begins
     version: str  # of the extension
     limit: StatementLimit | None = None  # of the user's statements
-    patient: bool = False  # whether its sessions wait for locks for as long as it takes
+    queued: bool = False  # whether statements of some roles wait in queues, perhaps not the user's
 
     @classmethod
     def current(cls, db: Database) -> Owner:
@@ -232,7 +231,7 @@ class Owner:
             settings=found["settings"],
             version=found["version"],
             limit=platform.of(db).statement_limit(db),
-            patient=platform.of(db).waits_for_locks,
+            queued=platform.of(db).queues_statements(db),
         )
 
     @classmethod
@@ -261,7 +260,7 @@ def session_of(user: Owner, application: str, listen: Listen) -> Session:
     if user.limit is not None:
         user.limit.require(FEWEST, "the caller's own and, one after the other, those of the sessions that it opens")
     _slots.limit_to(user.limit)
-    enroller = connect(ENROL, user.database, "cerebro_db enrol", listen, patient=user.patient)
+    enroller = connect(ENROL, user.database, "cerebro_db enrol", listen, queued=user.queued)
     try:
         session = _admitted(enroller, user, application, listen)
     finally:
@@ -291,7 +290,7 @@ def _admitted(enroller: Session, user: Owner, application: str, listen: Listen) 
     while True:
         try:
             with _open_login(enroller, user):
-                return connect(user.worker, user.database, application, listen, patient=user.patient)
+                return connect(user.worker, user.database, application, listen, queued=user.limit is not None)
         except (CannotConnect, psycopg2.Error) as error:
             if not _others_were_here(error) or time.monotonic() > deadline:
                 raise

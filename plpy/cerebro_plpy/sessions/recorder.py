@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import psycopg2
 
-from cerebro_db.core.errors import WrongState
-
 from .. import platform
 from ..database import relations
 from ..database.access import Database
@@ -30,10 +28,7 @@ def opened(
     here = platform.of(db)
     try:
         session: Session = OwnSession(db, listener(db.plpy))
-        if own:
-            here.lock_log(db)
-        else:
-            require_unlocked_log(db)
+        if not own:
             session = logins.connect_as(db, relations.current_role(db), f"cerebro_db {purpose}", session.listen)
         session.endures = here.lost_a_segment
         try:
@@ -43,12 +38,3 @@ def opened(
                 session.close()
     except psycopg2.Error as error:
         raise failure_of(failing, error, here) from error
-
-
-def require_unlocked_log(db: Database) -> None:
-    """Refuse to open a session that would wait for the caller's transaction, which waits for it."""
-    if platform.of(db).log_is_locked(db):
-        raise WrongState(
-            "cerebro_db error: this transaction has trained in its own session, and other runs wait for its end.",
-            hint="COMMIT first, then call it again.",
-        )
