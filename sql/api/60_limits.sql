@@ -60,16 +60,17 @@ WITH mine AS (
                           WHERE e.run = runs.run AND pg_catalog.pg_get_userbyid(e.owner) = runs.owner
                                 AND e.event = 'started') last
      WHERE runs.owner = current_user AND runs.status = 'running'
-), states AS (
-    SELECT COALESCE(sum(bytes), 0) AS bytes FROM cerebro._state_size WHERE owner = current_user
 )
 SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
-  FROM mine, running, states,
+  FROM mine, running,
        LATERAL (VALUES
            ('running_runs', mine.running_runs, running.runs, 'your runs that are running'),
            ('segments', mine.segments, running.segments,
             'segments of your running runs; each segment has a trainer process'),
-           ('state_bytes', mine.state_bytes, states.bytes, 'bytes of disk space for the model states of all your runs'),
+           ('state_bytes', mine.state_bytes,
+            -- A subquery that stands alone: Greenplum's _state_size cannot be joined.
+            (SELECT COALESCE(sum(bytes), 0) FROM cerebro._state_size WHERE owner = current_user),
+            'bytes of disk space for the model states of all your runs'),
            ('run_seconds', mine.run_seconds, COALESCE(running.seconds, 0),
             'seconds that a run may take from its start or its last resume'),
            ('connections',
