@@ -127,8 +127,7 @@ def decisions(made: Sequence[Decision], requests: Sequence[Request], last: int |
 def decision(one: Decision) -> Text:
     """For instance: 17:03:12 model 3 (mst_key 3), epoch 4: stop, worse than the median (rule)"""
     who = one.requested_by or one.decided_by
-    told = {"added": one.added, "going on": one.gone_on}
-    models = "".join(f", {what} {numbers}" for what, numbers in told.items() if numbers)
+    models = f", added {one.added}" if one.added else ""
     text = Text(f"{one.at.astimezone():%H:%M:%S} ", style="dim")
     text.append(_about(one.model, one.mst_key, one.epoch), style="default not dim")
     text.append(one.decision, style=DECISIONS.get(one.decision, "default not dim"))
