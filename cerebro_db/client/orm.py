@@ -74,6 +74,7 @@ class Run(View):
     driver_pid: Mapped[int | None] = mapped_column(Integer)
     description: Mapped[str | None]
     ended: Mapped[bool]
+    reason: Mapped[str | None]
 
 
 class RunPlan(View):
