@@ -274,7 +274,8 @@ def require_end(spec: dict[str, Any], configurations: int | None, chosen: dict[s
             f"{MODULE} error: configurations is {configurations}; it must be from 1 to {MOST_POINTS}."
         )
     grid = "grid" in (spec["name"], spec.get(methods.SAMPLER, {}).get("name"))
-    endless = spec["name"] in methods.POPULATIONS or not chosen.get("budget")
+    limits = set(chosen.get("budget") or ()) - {"least_epochs"}
+    endless = spec["name"] in methods.POPULATIONS or not limits
     if configurations is None and not grid and endless:
         raise InvalidArgument(
             f"{MODULE} error: configurations is NULL; '{spec['name']}' needs to know how many it may try.",
