@@ -310,6 +310,7 @@ def test_one_bad_point_fails_alone(flowers: Lab) -> None:
 
 LOSS = {"loss": "categorical_crossentropy"}
 RATE = {"learning_rate": {"log_uniform": [0.01, 0.1]}}
+PARTLY = {"compile": {**LOSS, **RATE, "metrics": {"choice": [["auc"], []]}}, "architecture": [2]}
 
 
 @pytest.mark.parametrize(
@@ -328,7 +329,7 @@ RATE = {"learning_rate": {"log_uniform": [0.01, 0.1]}}
         ({"method": "grid"}, "compile.learning_rate: a grid needs a list of values"),
         ({"configurations": None}, "configurations is NULL; 'asha' needs to know how many"),
         ({"configurations": None, "budget": {"least_epochs": 2}}, "configurations is NULL; 'asha' needs to know"),
-        ({"budget": {"seconds": 0}}, "the limit 'seconds' of a budget must be a number above 0"),
+        ({"budget": {"seconds": 0}}, "search error: option 'budget': the limit 'seconds' of a budget must be"),
         ({"configurations": 0}, "configurations is 0"),
         ({"at_once": 0}, "at_once is 0"),
         ({"method": "pbt", "at_once": 2}, "at_once cannot be given with 'pbt'"),
@@ -336,7 +337,9 @@ RATE = {"learning_rate": {"log_uniform": [0.01, 0.1]}}
         ({"evaluate_every": 9}, "evaluate_every is 9; it must be between 1 and epochs (4)"),
         ({"evaluate_every": 2, "validation_table": "val"}, "'asha' compares models from epoch 1 on"),
         ({"objective": "val_accuracy"}, "objective 'val_accuracy' cannot be used: the run has no validation table"),
-        ({"objective": "auc"}, "not compile 'auc'"),
+        ({"objective": "auc"}, "search error: objective 'auc' cannot be used: the configurations of the space do not"),
+        ({"objective": "auc", "space": PARTLY}, "some configurations of the space do not compile 'auc'"),
+        ({"options": {"engine": "abacus"}}, "search error: there is no engine 'abacus'"),
         ({"start_from": "future"}, "start_from is 'future'; it can only be 'past'"),
         ({"start_from": "past"}, "'asha' cannot start from the past"),
         ({"options": {"search": "asha"}}, "has no option 'search'"),
