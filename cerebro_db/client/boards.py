@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -56,7 +57,9 @@ def leaderboard(
 ) -> RenderableType:
     """The models, the best first, each with a sparkline of its loss by epoch.
 
-    An objective that is no loss has a column of its own. ``best`` is the epoch with the best value of the objective.
+    An objective that is no loss has a column of its own. ``best`` is the epoch with the best value of the objective,
+    ``parent`` the configuration of the model that a model is a copy of.  ``top``: so many models are shown. Of the
+    others, only some that have failed are named.
     """
     if not entries:
         return Text("No models.", style="dim")
@@ -79,8 +82,14 @@ def leaderboard(
     if with_epochs:
         table.add_column("epochs", justify="right", no_wrap=True)
         table.add_column("best", justify="right", no_wrap=True)
+    with_rungs = not narrow and any(entry.rung is not None for entry in entries)
+    with_parents = not narrow and any(entry.parent is not None for entry in entries)
+    for heading, wanted in (("rung", with_rungs), ("parent", with_parents)):
+        if wanted:
+            table.add_column(heading, justify="right", no_wrap=True)
     if curves:
         table.add_column("loss by epoch", no_wrap=True)
+    keys = {entry.model: entry.mst_key for entry in entries}
     losses = {entry.model: [point.loss for point in curves if point.model == entry.model] for entry in entries}
     for entry in entries[:top]:
         failed = entry.status == "failed"
@@ -96,21 +105,29 @@ def leaderboard(
             cells.append(drawing.number(entry.metric))
         if with_epochs:
             cells += [str(entry.epochs_done), "–" if entry.best_epoch is None else str(entry.best_epoch)]
+        if with_rungs:
+            cells.append("–" if entry.rung is None else str(entry.rung))
+        if with_parents:
+            cells.append("–" if entry.parent is None else str(keys.get(entry.parent, "–")))
         if curves:
             room = 12 if narrow else 16
             cells.append(Text(drawing.sparkline(losses[entry.model], room), style=marks.colour(entry.model)))
         table.add_row(*cells)
+    left_out = entries[len(entries) if top is None else top :]
+    failed_too = [entry for entry in left_out if entry.status == "failed"][:top]
     notes = [
         Text(
             f"mst_key {entry.mst_key} {ENDED_EARLY[entry.status]}"
             f"{f' by {entry.stopped_by}' if entry.status == 'stopped' else ''}: {entry.reason}",
             style=STATES[entry.status],
         )
-        for entry in entries
+        for entry in [*entries[:top], *failed_too]
         if entry.status in ENDED_EARLY
     ]
-    if top is not None and len(entries) > top:
-        notes.insert(0, Text(f"… and {len(entries) - top} more", style="dim"))
+    if left_out:
+        times = Counter(entry.status for entry in left_out)
+        told = ", ".join(f"{times[status]} {status}" for status in ENDED_EARLY if times[status])
+        notes.insert(0, Text(f"… and {len(left_out)} more{f': {told}' if told else ''}", style="dim"))
     return Group(table, *notes)
 
 
@@ -127,8 +144,7 @@ def decisions(made: Sequence[Decision], requests: Sequence[Request], last: int |
 def decision(one: Decision) -> Text:
     """For instance: 17:03:12 model 3 (mst_key 3), epoch 4: stop, worse than the median (rule)"""
     who = one.requested_by or one.decided_by
-    told = {"added": one.added, "going on": one.gone_on}
-    models = "".join(f", {what} {numbers}" for what, numbers in told.items() if numbers)
+    models = f", added {one.added}" if one.added else ""
     text = Text(f"{one.at.astimezone():%H:%M:%S} ", style="dim")
     text.append(_about(one.model, one.mst_key, one.epoch), style="default not dim")
     text.append(one.decision, style=DECISIONS.get(one.decision, "default not dim"))

@@ -74,6 +74,7 @@ class Run(View):
     driver_pid: Mapped[int | None] = mapped_column(Integer)
     description: Mapped[str | None]
     ended: Mapped[bool]
+    reason: Mapped[str | None]
 
 
 class RunPlan(View):
@@ -257,7 +258,7 @@ class Metric(View):
 
 
 class Decision(View):
-    """A decision about a run or one of its models. ``added`` and ``gone_on`` are numbers of models, with commas."""
+    """A decision about a run or one of its models. ``added`` are numbers of models, with commas."""
 
     __tablename__ = "decisions"
 
@@ -271,7 +272,6 @@ class Decision(View):
     decided_by: Mapped[str]
     reason: Mapped[str | None]
     added: Mapped[str | None]
-    gone_on: Mapped[str | None]
     request_id: Mapped[int | None]
     requested_by: Mapped[str | None]
     owner: Mapped[str] = mapped_column(primary_key=True)

@@ -45,6 +45,7 @@ def summary(run: Run, progress: RunProgress, console: Console) -> None:
         "progress": f"{percent(progress)}, {progress.hops_done} of {progress.hops_total} hops",
         "failed": f"{progress.configurations_failed} configurations" if progress.configurations_failed else None,
         "message": run.message,
+        "ended by": "its budget, which is spent" if run.reason == "budget" else run.reason,
         "": NEXT.get(run.status, "").format(run=run.run),
     }
     for label, value in facts.items():

@@ -93,7 +93,8 @@ _TABLE = (
         type=bool,
         what="""true trains with deterministic operations, without fusion, and with one processor thread per segment
         unless threads says otherwise. The same seed then gives the same models, bit for bit, on PostgreSQL and
-        on Greenplum, whatever else the machine does.""",
+        on Greenplum, whatever else the machine does. Which points a search tries, and which models it stops, may depend
+        on the order in which models complete their epochs; the option replay repeats a search.""",
         when="If a run must be exactly repeatable, for instance for an audit or a test. Training can be slower.",
         default=False,
     ),

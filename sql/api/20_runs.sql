@@ -114,7 +114,8 @@ SELECT r.run,
             WHEN 'finished' THEN NOT (told.submitted AND holder.is_making
                                       AND started.event_id > COALESCE(made.event_id, 0))
             ELSE true
-       END AS ended
+       END AS ended,
+       CASE last.event WHEN 'finished' THEN last.detail ->> 'reason' END AS reason
   FROM cerebro.run_plan r
   JOIN told ON told.run = r.run AND pg_get_userbyid(told.owner) = r.owner
   JOIN cerebro.event last ON last.run = told.run AND last.owner = told.owner AND last.event_id = told.last
@@ -157,3 +158,5 @@ COMMENT ON COLUMN cerebro.runs.description IS 'Description that the user gave th
 COMMENT ON COLUMN cerebro.runs.ended IS
 'True if no session works on the run any more: it is not running, and a submitted run has also made its model '
 'tables (or message says why not).';
+COMMENT ON COLUMN cerebro.runs.reason IS
+'budget, if the run has finished because its budget was spent; else NULL.';

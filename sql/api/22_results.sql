@@ -115,11 +115,15 @@ WITH fact AS (
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           ARRAY[lpad(decision_id::text, 20, '0'), decision, reason, policy] COLLATE "C", NULL, NULL, NULL,
+           CASE WHEN decision <> 'continue'
+                THEN ARRAY[lpad(decision_id::text, 20, '0'), decision, reason, policy] COLLATE "C" END,
+           NULL, NULL, NULL,
            -- Policies with rungs give such reasons.
-           CASE WHEN decision = 'stop' THEN substring(reason FROM '^waits at rung ([0-9]{1,9})')::integer END, NULL
+           CASE WHEN decision <> 'go on'
+                THEN substring(reason FROM '^(?:waits at|passes) rung ([0-9]{1,9})')::integer END, NULL
       FROM cerebro.decision
-     WHERE decision IN ('stop', 'go on') AND model IS NOT NULL
+     WHERE model IS NOT NULL
+       AND (decision IN ('stop', 'go on') OR decision = 'continue' AND reason LIKE 'passes rung %')
 ), model AS (
     -- The greatest array is that of the latest epoch, event or decision: the number comes first in it. Of equal values of the
     -- objective the one of the earlier epoch is best.
@@ -284,7 +288,7 @@ COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'Value of the objective in b
 COMMENT ON COLUMN cerebro.leaderboard.parent IS
 'Number of the model from whose state the model began; NULL: it began from a state of its own.';
 COMMENT ON COLUMN cerebro.leaderboard.rung IS
-'Last rung at which the model has waited, from 1, in a search with rungs (asha, halving, hyperband); NULL: it never waited.';
+'Last rung that the model has reached, from 1, in a search with rungs (asha, halving, hyperband); NULL: none.';
 COMMENT ON COLUMN cerebro.leaderboard.chosen IS
 'Point of the search space that the configuration was made from (JSON); NULL: a row of the model selection table.';
 COMMENT ON COLUMN cerebro.leaderboard.fold IS

@@ -9,11 +9,6 @@ SELECT d.run, d.decision_id, d.at, d.decision, d.model, m.mst_key, d.epoch, d.po
                                          WHEN 'array' THEN d.detail -> 'added'
                                          ELSE '[]'
                                     END) WITH ORDINALITY AS new (told, place)) AS added,
-       (SELECT string_agg(model.number, ', ' ORDER BY model.place)
-          FROM jsonb_array_elements_text(CASE jsonb_typeof(d.detail -> 'gone_on')
-                                              WHEN 'array' THEN d.detail -> 'gone_on'
-                                              ELSE '[]'
-                                         END) WITH ORDINALITY AS model (number, place)) AS gone_on,
        d.request AS request_id, r.by AS requested_by, pg_get_userbyid(d.owner) AS owner
   FROM cerebro.decision d
   LEFT JOIN cerebro.model m ON m.run = d.run AND m.owner = d.owner AND m.model = d.model
@@ -39,8 +34,6 @@ COMMENT ON COLUMN cerebro.decisions.decided_by IS
 'The name of the search policy, or rule (the option stop_when), request (a person) or budget (the budget was spent).';
 COMMENT ON COLUMN cerebro.decisions.reason IS 'Why it was decided.';
 COMMENT ON COLUMN cerebro.decisions.added IS 'Numbers of the models that the decision added; NULL: none.';
-COMMENT ON COLUMN cerebro.decisions.gone_on IS
-'Numbers of other models that were stopped and train on with this decision; NULL: none.';
 COMMENT ON COLUMN cerebro.decisions.request_id IS
 'The request that the decision answers, as in cerebro.requests; NULL: none.';
 COMMENT ON COLUMN cerebro.decisions.requested_by IS 'The user who made the request; NULL: nobody.';

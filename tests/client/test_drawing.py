@@ -73,18 +73,19 @@ def test_a_state_stored_behind_takes_none_of_the_next_ones_time() -> None:
     assert captured.get().splitlines()[:2] == ["segment 0  AAAABBBCCC", "           0 s 10.0 s"]
 
 
-def test_the_leaderboard_says_why_a_model_ended_early() -> None:
-    def entry(model: int, status: str, reason: str | None, objective: str | None = None) -> Any:
-        made = configuration(10 * model, 1, "loss='mse'", f"batch_size={model}")
-        for name, value in {
-            "model": model, "rank": model, "status": status, "reason": reason, "validation_loss": None, "loss": 0.5,
-            "metric": None, "metric_name": None, "epochs_done": 3, "by_loss": not objective, "objective": objective,
-            "objective_value": 0.75, "best_epoch": 2, "stopped_by": "patience",
-            "fold": None, "spread": None,
-        }.items():  # fmt: skip
-            setattr(made, name, value)
-        return made
+def entry(model: int, status: str, reason: str | None, objective: str | None = None) -> Any:
+    made = configuration(10 * model, 1, "loss='mse'", f"batch_size={model}")
+    for name, value in {
+        "model": model, "rank": model, "status": status, "reason": reason, "validation_loss": None, "loss": 0.5,
+        "metric": None, "metric_name": None, "epochs_done": 3, "by_loss": not objective, "objective": objective,
+        "objective_value": 0.75, "best_epoch": 2, "stopped_by": "patience",
+        "fold": None, "spread": None, "rung": None, "parent": None,
+    }.items():  # fmt: skip
+        setattr(made, name, value)
+    return made
 
+
+def test_the_leaderboard_says_why_a_model_ended_early() -> None:
     entries = [entry(1, "finished", None), entry(2, "stopped", "no better for 2 epochs"), entry(3, "failed", "NaN")]
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
@@ -104,6 +105,25 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
         console.print(boards.leaderboard([on_all_rows, of_fold], 100))
     lines = captured.get().splitlines()
     assert "0.5000 ± 0.2500" in lines[1] and "10, fold 3" in lines[2] and "±" not in lines[2]
+    entries[0].rung, entries[1].rung, entries[2].parent = 2, 1, 1
+    with console.capture() as captured:
+        console.print(boards.leaderboard(entries, 100))
+    lines = captured.get().splitlines()
+    assert lines[0].split()[-2:] == ["rung", "parent"]
+    assert [line.split()[-2:] for line in lines[1:4]] == [["2", "–"], ["1", "–"], ["–", "10"]]
+
+
+def test_a_leaderboard_of_the_best_is_short_though_a_search_has_stopped_many_models() -> None:
+    """Else `cerebro watch` would have no room for the segments and the decisions."""
+    entries = [entry(number, "stopped", "waits at rung 1") for number in range(1, 60)]
+    console = Console(width=100, color_system=None)
+    with console.capture() as captured:
+        console.print(boards.leaderboard([*entries, entry(60, "failed", "NaN")], 100, top=1))
+    assert captured.get().splitlines()[2:] == [
+        "… and 59 more: 1 failed, 58 stopped",
+        "mst_key 10 was stopped by patience: waits at rung 1",
+        "mst_key 600 failed: NaN",
+    ]
 
 
 def test_more_models_than_letters() -> None:

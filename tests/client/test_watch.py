@@ -29,7 +29,7 @@ def test_no_estimate_is_said_to_be_none(hops: int, left: float | None, shown: st
 
 
 def decision(**values: Any) -> Decision:
-    nothing = dict.fromkeys(("model", "mst_key", "epoch", "reason", "added", "gone_on", "request_id", "requested_by"))
+    nothing = dict.fromkeys(("model", "mst_key", "epoch", "reason", "added", "request_id", "requested_by"))
     return Decision(run=1, decision_id=1, at=NOON, owner="ann", **{"decided_by": "request", **nothing, **values})
 
 
@@ -39,7 +39,7 @@ def decision(**values: Any) -> Decision:
         (decision(decision="stop", model=3, mst_key=7, epoch=4, reason="worse [than] the median", decided_by="rule"),
          "model 3 (mst_key 7), epoch 4: stop, worse [than] the median (rule)"),
         (decision(decision="add", added="5, 6", requested_by="ann"), "the run: add, added 5, 6 (ann)"),
-        (decision(decision="budget", gone_on="2", requested_by="ann"), "the run: budget, going on 2 (ann)"),
+        (decision(decision="budget", reason="more", requested_by="ann"), "the run: budget, more (ann)"),
     ],
 )  # fmt: skip
 def test_a_decision_in_one_line(made: Decision, shown: str) -> None:

@@ -16,7 +16,7 @@ from cerebro_db.core.search.hyperband import Hyperband
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.policy import Decision, History, Objective, Policy, Verdict
 from cerebro_db.core.search.read_space import read
-from cerebro_db.core.search.rungs import WAITS, epochs_of_rungs, waits
+from cerebro_db.core.search.rungs import PASSES, WAITS, epochs_of_rungs, waits
 from cerebro_db.core.search.tpe import RUNNING
 
 SPACE = read({"compile": {"loss": "mse", "learning_rate": {"log_uniform": [1e-4, 1]}}}, {7: None})
@@ -149,6 +149,17 @@ def test_a_model_that_a_person_has_stopped_does_not_go_on() -> None:
     assert waits(history, 2)
     history.complete(3, 1)
     assert policy.decide(history, 3, 1).gone_on == (), "the best of three is model 1, which shall not go on"
+
+
+def test_a_decision_at_a_rung_says_which_rung() -> None:
+    """The view cerebro.leaderboard reads the number, also of models that do not wait."""
+    done = Simulation(search("asha"), loss, 9).run()
+    for decision in done.decisions:
+        if decision.epoch in (1, 3) and decision.verdict in (Verdict.STOP, Verdict.CONTINUE):
+            begins = WAITS if decision.verdict is Verdict.STOP else PASSES
+            assert decision.reason.startswith(f"{begins} {1 if decision.epoch == 1 else 2}")
+        elif decision.verdict is Verdict.CONTINUE:
+            assert not decision.reason
 
 
 def test_hyperband_has_brackets_from_many_short_models_to_few_long_ones() -> None:

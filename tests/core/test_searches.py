@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -375,3 +376,11 @@ def test_segments_stay_busy_though_most_models_are_stopped(segments, seed):
     assert world.run(plan, ProposesUnderAsha(27, 3 * segments), Budget(hops=400 * segments)) is True
     assert sum(str(one.verdict) == "stop" and one.by is Decider.POLICY for one in world.decisions) > 20
     assert world.busy / (segments * world.now) >= 0.95
+
+
+def test_a_model_that_goes_on_has_a_reason_of_its_own():
+    """And not that of the model whose decision it goes on with."""
+    world = Measured(1)
+    world.run(Plan(1, (), 2, 9), ProposesUnderAsha(9, 6), Budget(hops=200))
+    reasons = {one.reason for one in world.decisions if one.verdict is Verdict.GO_ON}
+    assert reasons and all(re.fullmatch(r"model \d+ has completed epoch \d+", reason) for reason in reasons)

@@ -1,7 +1,7 @@
 """Decisions of a search policy in a real run: models that stop, and models that begin from other models' states.
 
-No policy of the product stops or adds models yet, so the decisions are written into the log of a finished run, and a
-replay of that run carries them out.
+The decisions of a policy depend on when models complete their epochs. So chosen decisions are written into the log of a
+finished run, and a replay of that run carries them out.
 """
 
 from __future__ import annotations

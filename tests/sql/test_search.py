@@ -197,6 +197,73 @@ def test_tpe_suggests_points_and_starts_from_the_past(flowers: Lab, halved: int)
     assert flowers("SELECT DISTINCT policy FROM decision WHERE run = %s", run) == [("tpe",)]
 
 
+def test_tpe_starts_from_runs_on_tables_of_the_same_shape(flowers: Lab, halved: int) -> None:
+    """And not from those on tables of another shape."""
+    flowers("CREATE TABLE copse AS SELECT id, sl + 1 AS a, sw AS b, pl AS c, pw AS d, species FROM flowers")
+    flowers.pack("copse", "copse_packed", "species", "a, b, c, d", segments=2)
+    flowers.pack("copse", "hedge_packed", "species", "a, b, c", segments=2)
+    given = {"method": "tpe", "configurations": 2, "epochs": 1, "start_from": "past", "options": {"seed": 3}}
+    flowers.told()
+    search(flowers, "copse_found", source_table="copse_packed", **given)
+    said = [text for text in flowers.told() if "start_from" in text]
+    found = f"run {halved} on {flowers.schema}.train, which has the same shape: 8 configurations with loss"
+    assert any(found in text for text in said), said
+    hedge = sequential([3], layer("Dense", "out", units=3, activation="softmax"))
+    space = {**SPACE, "architecture": [flowers.architecture(hedge, table="towers")]}
+    del space["arch_params"]
+    search(flowers, "hedge_found", space, source_table="hedge_packed", **given)
+    said = [text for text in flowers.told() if "start_from" in text]
+    assert len(said) == 1 and "no earlier run of yours" in said[0], said
+
+
+def test_evolution_changes_architectures(flowers: Lab) -> None:
+    method = {"name": "evolution", "population": 3, "tournament": 2}
+    run = search(flowers, "evolved", method=method, configurations=10, at_once=2, epochs=1, options={"seed": 5})
+    points = [chosen for (chosen,) in flowers("SELECT chosen FROM leaderboard WHERE run = %s ORDER BY model", run)]
+    assert len(points) == 10
+    changed: set[str] = set()
+    for place, point in enumerate(points[5:], 5):
+        nearest = min(
+            ({name for name in {*point, *other} if point.get(name) != other.get(name)} for other in points[:place]),
+            key=len,
+        )
+        # A change of the optimizer brings the momentum in or takes it away.
+        assert nearest and (len(nearest) == 1 or nearest == {"optimizer", "momentum"}), (point, nearest)
+        changed |= nearest
+    assert changed & {"width", "depth"}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "asha", "reduction": 2, "sampler": {"name": "tpe", "startup": 3}},
+        {"name": "hyperband", "reduction": 2},
+        {"name": "median", "min_models": 2},
+        {"name": "pbt"},
+        {"name": "evolution", "population": 3},
+    ],
+    ids=lambda method: method["name"],
+)
+def test_a_search_is_cancelled_resumed_and_replayed_by_any_method(flowers: Lab, method: dict[str, Any]) -> None:
+    """The resumed search ends as it should, and its replay has the same models."""
+    name = method["name"]
+    given: dict[str, Any] = {"method": method, "configurations": 6, "options": {"deterministic": True, "seed": 9}}
+    if name != "pbt":
+        given["at_once"] = 2
+    run = search(flowers, f"{name}_run", epochs=8, wait=False, **given)
+    eventually(lambda: flowers.value("SELECT count(*) FROM hop WHERE run = %s", run) > 12, 60)
+    flowers("SELECT cancel(%s)", run)
+    eventually(lambda: flowers.status(run) != "running", 30)
+    if flowers.status(run) == "cancelled":
+        flowers("SELECT resume(%s)", run)
+    told = "SELECT model, parent, status, chosen, epochs_done, rung FROM leaderboard WHERE run = %s ORDER BY 1"
+    board = flowers(told, run)
+    assert sum(row[1] is None for row in board) == 6 and {row[2] for row in board} <= {"finished", "stopped"}
+    again = search(flowers, f"{name}_again", epochs=8, options={"replay": run}, configurations=1)
+    assert flowers(told, again) == board
+    assert flowers.states(again) == flowers.states(run)
+
+
 def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:
     """What is proposed after the resume is what would have been proposed without the cancel."""
     given = {"method": "random", "configurations": 6, "at_once": 2, "options": {"deterministic": True, "seed": 9}}
@@ -243,6 +310,7 @@ def test_one_bad_point_fails_alone(flowers: Lab) -> None:
 
 LOSS = {"loss": "categorical_crossentropy"}
 RATE = {"learning_rate": {"log_uniform": [0.01, 0.1]}}
+PARTLY = {"compile": {**LOSS, **RATE, "metrics": {"choice": [["auc"], []]}}, "architecture": [2]}
 
 
 @pytest.mark.parametrize(
@@ -260,6 +328,8 @@ RATE = {"learning_rate": {"log_uniform": [0.01, 0.1]}}
         ({"method": {"name": "asha", "reduction": 0}}, "it must be at least 1.1"),
         ({"method": "grid"}, "compile.learning_rate: a grid needs a list of values"),
         ({"configurations": None}, "configurations is NULL; 'asha' needs to know how many"),
+        ({"configurations": None, "budget": {"least_epochs": 2}}, "configurations is NULL; 'asha' needs to know"),
+        ({"budget": {"seconds": 0}}, "search error: option 'budget': the limit 'seconds' of a budget must be"),
         ({"configurations": 0}, "configurations is 0"),
         ({"at_once": 0}, "at_once is 0"),
         ({"method": "pbt", "at_once": 2}, "at_once cannot be given with 'pbt'"),
@@ -267,7 +337,9 @@ RATE = {"learning_rate": {"log_uniform": [0.01, 0.1]}}
         ({"evaluate_every": 9}, "evaluate_every is 9; it must be between 1 and epochs (4)"),
         ({"evaluate_every": 2, "validation_table": "val"}, "'asha' compares models from epoch 1 on"),
         ({"objective": "val_accuracy"}, "objective 'val_accuracy' cannot be used: the run has no validation table"),
-        ({"objective": "auc"}, "not compile 'auc'"),
+        ({"objective": "auc"}, "search error: objective 'auc' cannot be used: the configurations of the space do not"),
+        ({"objective": "auc", "space": PARTLY}, "some configurations of the space do not compile 'auc'"),
+        ({"options": {"engine": "abacus"}}, "search error: there is no engine 'abacus'"),
         ({"start_from": "future"}, "start_from is 'future'; it can only be 'past'"),
         ({"start_from": "past"}, "'asha' cannot start from the past"),
         ({"options": {"search": "asha"}}, "has no option 'search'"),

@@ -364,11 +364,13 @@ def test_a_budget_that_is_spent_and_raised(flowers: Lab) -> None:
     assert ("stopped", "budget") in flowers(board, run)
     ended = "SELECT detail ->> 'reason' FROM event WHERE run = %s AND event = 'finished' ORDER BY event_id DESC LIMIT 1"
     assert flowers.value(ended, run) == "budget" and flowers.value("SELECT count(*) FROM bound") == 2
+    assert flowers("SELECT status, reason FROM runs WHERE run = %s", run) == [("finished", "budget")]
     assert flowers(
         "SELECT decision, reason, decided_by FROM decisions WHERE run = %s AND decision = 'budget'", run
     ) == [("budget", "enough for now", "request")]
     flowers("SELECT set_budget(%s, '{}')", run)
     flowers("SELECT resume(%s)", run)
+    assert flowers("SELECT status, reason FROM runs WHERE run = %s", run) == [("finished", None)]
     assert flowers(board, run) == [("finished", None)] * 2
     assert flowers.states(run) == flowers.states(whole)
 

@@ -449,6 +449,8 @@ def test_who_stopped_a_model(log: Log) -> None:
     assert log(shown) == [(1, "stopped", "waits at rung 2: for others", "p", 2), (2, "waiting", None, None, None)]
     log.decide(1, 1, 1, "go on")
     assert log(shown)[0] == (1, "training", None, None, 2)
+    log.decide(1, 1, 1, "continue", "passes rung 3")
+    assert log(shown)[0] == (1, "training", None, None, 3)
     log.decide(1, 1, 1, "stop", "waits at rung 99999999999999999999: a text that a user wrote")
     log.decide(1, 1, 1, "stop", "again")
     assert log(shown)[0] == (1, "stopped", "again", "p", 999999999)

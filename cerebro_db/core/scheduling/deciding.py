@@ -172,8 +172,10 @@ class Deciding:
             self._failed = -1  # as after a failure, others may have waited for this model
         decision = schedule.prepared(decision)
         by = Decider.BUDGET if decision.verdict is Verdict.BUDGET else decision.by
+        about_another = f"model {decision.model} has completed epoch {decision.epoch}"
+        reason = decision.reason if decision.model is None else about_another
         gone_on = [
-            Decision(other, mine.hops // len(mine.order), Verdict.GO_ON, decision.reason, by=by)
+            Decision(other, mine.hops // len(mine.order), Verdict.GO_ON, reason, by=by)
             for other in decision.gone_on
             if (mine := schedule.progress[other]).status is Status.STOPPED
         ]

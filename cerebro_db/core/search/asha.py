@@ -24,10 +24,13 @@ class Asha(Policy):
         released = self._released(history, model, epoch)
         gone_on = tuple(one for one in released if one != model)
         places = self._rungs()
-        if epoch not in places or model in released:
+        if epoch not in places:
             return Decision(model, epoch, Verdict.CONTINUE, gone_on=gone_on)
+        rung = places.index(epoch) + 1
+        if model in released:
+            return Decision(model, epoch, Verdict.CONTINUE, f"{rungs.PASSES} {rung}", gone_on=gone_on)
         reached = sum(len(history.epochs(one)) >= epoch for one in history.models if one != model) + 1
-        reason = f"{rungs.WAITS} {places.index(epoch) + 1}: not among the best of {reached} after epoch {epoch}"
+        reason = f"{rungs.WAITS} {rung}: not among the best of {reached} after epoch {epoch}"
         return Decision(model, epoch, Verdict.STOP, reason, gone_on=gone_on)
 
     def released(self, history: History) -> tuple[int, ...]:

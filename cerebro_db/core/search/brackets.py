@@ -53,11 +53,13 @@ class Brackets(Policy, ABC):
         models = sorted({*history.models, model})
         index = models.index(model)
         bracket = next((one for one in self.brackets() if one.first <= index < one.first + one.size), None)
-        if bracket is None or epoch not in bracket.rungs or model in released:
+        if bracket is None or epoch not in bracket.rungs:
             return Decision(model, epoch, Verdict.CONTINUE, gone_on=gone_on)
+        place = bracket.rungs.index(epoch) + 1
+        if model in released:
+            return Decision(model, epoch, Verdict.CONTINUE, f"{rungs.PASSES} {place}", gone_on=gone_on)
         mine = models[bracket.first : bracket.first + bracket.size]
         reached = sum(len(history.epochs(one)) >= epoch for one in mine if one != model) + 1
-        place = bracket.rungs.index(epoch) + 1
         reason = f"{rungs.WAITS} {place}: {reached} of {bracket.size} models have reached epoch {epoch}"
         return Decision(model, epoch, Verdict.STOP, reason, gone_on=gone_on)
 

@@ -61,11 +61,17 @@ def of_options(options: Mapping[str, Any], validated: bool) -> Objective:
 
 
 def chosen(
-    options: Mapping[str, Any], configurations: Mapping[int, Reported], validated: bool, module: str = MODULE
+    options: Mapping[str, Any],
+    configurations: Mapping[int, Reported],
+    validated: bool,
+    module: str = MODULE,
+    *,
+    numbered: bool = True,
 ) -> dict[str, str]:
     """The options objective, direction and keep as they go on record; nothing if the run needs no objective.
 
-    ``configurations``: mst_key -> what the configuration reports. All must report the objective.
+    ``configurations``: mst_key -> what the configuration reports. All must report the objective.  ``numbered``: users
+    know the keys.
     """
     name, direction, keep = options.get("objective"), options.get("direction"), options.get("keep", LAST)
     if name is None and direction is not None:
@@ -81,7 +87,7 @@ def chosen(
     if without:
         raise _refused(
             objective,
-            f"mst_key {_listed(without)} {'does' if len(without) == 1 else 'do'} not compile '{objective.metric}'",
+            _without(without, configurations, numbered) + f" compile '{objective.metric}'",
             configurations,
             validated,
             module,
@@ -129,6 +135,14 @@ def _refused(
         f"{module} error: objective '{objective.name}' cannot be used: {reason}.",
         hint=f"All configurations have: {', '.join(names)}.",
     )
+
+
+def _without(without: list[int], configurations: Mapping[int, Reported], numbered: bool) -> str:
+    """Who does not do something."""
+    if numbered:
+        return f"mst_key {_listed(without)} {'does' if len(without) == 1 else 'do'} not"
+    every = len(without) == len(configurations)
+    return f"{'the' if every else 'some'} configurations of the space do not"
 
 
 def _listed(keys: list[int]) -> str:

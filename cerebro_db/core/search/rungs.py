@@ -9,6 +9,7 @@ from . import scores
 from .history import History
 
 WAITS = "waits at rung"  # how the reason of a decision begins that a later one may take back
+PASSES = "passes rung"  # and of one by which a model trains on without a wait; the view cerebro.leaderboard reads both
 
 
 def epochs_of_rungs(first: int, reduction: float, epochs: int) -> tuple[int, ...]:

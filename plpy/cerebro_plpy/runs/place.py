@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.options import MODULE, SESSION, WORKERS
+from cerebro_db.core.options import SESSION, WORKERS
 
 from .. import platform
 from ..data import visibility
@@ -15,14 +15,16 @@ from ..database.access import Database
 IN_SESSION = "in_session"  # among the options on record: whether the run began in its caller's own session
 
 
-def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | None], stop_when: str | None) -> bool:
+def in_own_session(
+    db: Database, wanted: str | None, tables: Sequence[Packed | None], stop_when: str | None, module: str
+) -> bool:
     """Whether the run trains in the caller's session: the option says so, or no other session sees its rows."""
     here = visibility.seen_only_here(db, [data for data in tables if data is not None])
     if wanted == WORKERS or not (here or wanted):
         return False
     if stop_when is not None:
         raise InvalidArgument(
-            f"{MODULE} error: stop_when needs another session, but this run trains in your own session.",
+            f"{module} error: stop_when needs another session, but this run trains in your own session.",
             hint="Leave stop_when out, or COMMIT the packed tables first and train in worker sessions.",
         )
     why = f"'{here[0]}' is visible only in this transaction" if here else f"execution is '{SESSION}'"

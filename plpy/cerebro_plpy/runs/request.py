@@ -217,14 +217,18 @@ def require_room(db: Database, source: Packed, chosen: dict[str, Any]) -> None:
 
 
 def objective_of(
-    chosen: dict[str, Any], rows: list[dict[str, Any]], architectures: dict[int, Architecture], validated: bool
+    chosen: dict[str, Any],
+    rows: list[dict[str, Any]],
+    architectures: dict[int, Architecture],
+    validated: bool,
+    module: str = MODULE,
 ) -> dict[str, str]:
-    """The objective as it goes on record, if all configurations have it."""
+    """The objective as it goes on record, if all configurations have it.  Those of a search are not numbered yet."""
     configurations = {
         row["mst_key"]: reported(row["compile"], reading.outputs(architectures[row["model_id"]].translated))
         for row in rows
     }
-    return objective.chosen(chosen, configurations, validated, MODULE)
+    return objective.chosen(chosen, configurations, validated, module, numbered=module == MODULE)
 
 
 def require_same_work(

@@ -80,7 +80,7 @@ def request_of(
     output = relations.new(db, model_table, MODULE, ("_info", "_summary", "_weights"), argument="model_table")
     keys = [partition["key"] for partition in source.layout["partitions"]]
     chosen = choose_options(
-        db, json.dumps(with_arguments(options, more)), keys, bool(use_gpus), tables=(source, validation)
+        db, json.dumps(with_arguments(options, more)), keys, bool(use_gpus), tables=(source, validation), module=MODULE
     )
     spec = methods.checked(method_of(method), MODULE, proposes=True)
     arch = relations.filled(db, arch_table, MODULE, "load_keras_model() adds architectures.", argument="arch_table")
@@ -237,7 +237,7 @@ def objective_of_space(
         built[place] = Architecture(None, "", architecture_of(drawn, architectures), None)
         compiled = reading.for_outputs(params.compile_params(drawn.compile_params, known), built[place].translated)
         rows.append({"mst_key": place, "model_id": place, "compile": compiled})
-    return objective_of(chosen, rows, built, validated)
+    return objective_of(chosen, rows, built, validated, MODULE)
 
 
 def architecture_of(drawn: Drawn, architectures: dict[int, Architecture]) -> dict[str, Any]:
@@ -274,7 +274,8 @@ def require_end(spec: dict[str, Any], configurations: int | None, chosen: dict[s
             f"{MODULE} error: configurations is {configurations}; it must be from 1 to {MOST_POINTS}."
         )
     grid = "grid" in (spec["name"], spec.get(methods.SAMPLER, {}).get("name"))
-    endless = spec["name"] in methods.POPULATIONS or not chosen.get("budget")
+    limits = set(chosen.get("budget") or ()) - {"least_epochs"}
+    endless = spec["name"] in methods.POPULATIONS or not limits
     if configurations is None and not grid and endless:
         raise InvalidArgument(
             f"{MODULE} error: configurations is NULL; '{spec['name']}' needs to know how many it may try.",
