@@ -87,6 +87,14 @@ class Name:
         return written(self.table) if self.schema is None else f"{written(self.schema)}.{written(self.table)}"
 
 
+def with_ending(text: str | None, ending: str) -> str | None:
+    """The name of a companion table, written as the user wrote the table's name: ``S.Iris`` + ``_info``."""
+    if text is None or not text.strip():
+        return None
+    name = text.strip()
+    return f'{name[:-1]}{ending}"' if name.endswith('"') else name + ending
+
+
 def is_name(text: str) -> bool:
     """Whether a text is a table name.  A query is none: it has several words, or parentheses."""
     try:

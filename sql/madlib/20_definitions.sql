@@ -148,3 +148,8 @@ CREATE OR REPLACE FUNCTION @extschema@.load_top_k_accuracy_function() RETURNS va
 LANGUAGE sql STABLE AS $$
 SELECT cerebro._madlib_usage('load_top_k_accuracy_function', NULL)
 $$;
+
+CREATE OR REPLACE FUNCTION @extschema@.top_k_categorical_acc_pickled(n integer, fn_name varchar) RETURNS bytea
+LANGUAGE sql STABLE AS $$
+SELECT pg_catalog.convert_to(pg_catalog.format('# %s is built in.', $2), 'UTF8')
+$$;

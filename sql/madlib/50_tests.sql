@@ -1,10 +1,20 @@
 -- Functions that MADlib's own test scripts call.
 
+-- As in MADlib, a condition that is NULL does not fail: its test scripts compare elements that arrays do not have.
 CREATE OR REPLACE FUNCTION @extschema@.assert(boolean, varchar) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF $1 IS NOT TRUE THEN
+    IF NOT $1 THEN
         RAISE EXCEPTION 'Failed assertion: %', $2;
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION @extschema@.assert_guc_value(text, text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_catalog.current_setting($1) OPERATOR(pg_catalog.<>) $2 THEN
+        RAISE EXCEPTION 'Failed assertion: the setting % is %, not %', $1, pg_catalog.current_setting($1), $2;
     END IF;
 END
 $$;
@@ -29,6 +39,16 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION @extschema@.test_input_table(text) RETURNS boolean
+LANGUAGE sql AS $$
+SELECT @extschema@.test_error_msg($1, 'NULL/empty input table name')
+$$;
+
+CREATE OR REPLACE FUNCTION @extschema@.test_output_table(text) RETURNS boolean
+LANGUAGE sql AS $$
+SELECT @extschema@.test_error_msg($1, 'NULL/empty output table name')
+$$;
+
 CREATE OR REPLACE FUNCTION @extschema@.relative_error(double precision, double precision) RETURNS double precision
 LANGUAGE sql IMMUTABLE AS $$
 SELECT CASE WHEN $2 = 0 THEN abs($1) ELSE abs($1 - $2) / abs($2) END
@@ -42,4 +62,9 @@ $$;
 CREATE OR REPLACE FUNCTION @extschema@.is_table_unlogged(text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
 SELECT relpersistence = 'u' FROM pg_catalog.pg_class WHERE oid = $1::regclass
+$$;
+
+CREATE OR REPLACE FUNCTION @extschema@.is_ver_gp_640_700_or_pg_11() RETURNS boolean
+LANGUAGE sql STABLE AS $$
+SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4 OPERATOR(pg_catalog.>=) 110000
 $$;

@@ -31,7 +31,7 @@ def test_signatures_can_be_read() -> None:
 
 
 def test_tables_belong_to_functions() -> None:
-    assert {table.made_by for table in TABLES} <= {one.name for one in FUNCTIONS if one.installed}
+    assert {table.made_by for table in TABLES} <= {one.name for one in FUNCTIONS}
     assert all(name and kind for table in TABLES for name, kind in table.types)
 
 
@@ -39,7 +39,7 @@ def test_tables_belong_to_functions() -> None:
 def test_help(name: str) -> None:
     summary, shown, example = (usage.text(name, message) for message in (None, " Usage ", "example"))
     assert summary.startswith(f"{name}: ") and usage.text(name, "") == summary
-    overloads = [one for one in FUNCTIONS if one.name == name and one.result == "VOID" and one.installed]
+    overloads = [one for one in FUNCTIONS if one.name == name and one.result == "VOID"]
     explained = usage.HELP[name].arguments
     assert {argument.name for one in overloads for argument in one.arguments} == set(explained)
     assert all(f"  {argument} " in shown for argument in explained) and "RETURNS VOID" in shown
@@ -121,6 +121,7 @@ def test_rounds_of_hyperband_add_up() -> None:
     assert [nine.brackets[0].round_of(epoch) for epoch in (1, 2, 4, 5, 13)] == [0, 1, 1, 2, 2]
     assert Hyperband(4, 2, 0).brackets[0].ends == (1, 3, 7)
     assert nine.measured(None) == [1, 3, 4, 9, 12, 13]
+    assert [Hyperband(5, 5, 1).last_iterations, nine.last_iterations, Hyperband(10, 3, 1).last_iterations] == [1, 9, 3]
     # Every second iteration of a round, and its last: the round of 9 that begins after 4 is measured at 6, 8, 10, 12.
     assert nine.brackets[0].measured(2) == [1, 3, 4, 6, 8, 10, 12, 13]
 
@@ -180,6 +181,14 @@ def test_every_point_of_the_space_is_a_configuration_of_the_grid() -> None:
 def test_a_grid_without_optimizers_has_madlibs_default() -> None:
     found = grid_space.space([1], "{'loss': ['mse'], 'lr': [0.1, 0.2]}", None)["compile"]
     assert found["optimizer"] == {"class_name": "RMSprop", "config": {"lr": {"choice": [0.1, 0.2]}}}
+
+
+def test_callbacks_of_a_grid_are_left_out() -> None:
+    grid = """{'batch_size': [8], 'callbacks': ['[TensorBoard(log_dir="/tmp/x")]']}"""
+    assert grid_space.space([1], "{'loss': ['mse'], 'lr': [0.1, 0.2]}", grid)["fit"] == {"batch_size": 8}
+    assert grid_space.callbacks(grid) == ['callbacks=[TensorBoard(log_dir="/tmp/x")]']
+    other = grid_space.space([1], "{'loss': ['mse'], 'lr': [0.1, 0.2]}", "{'callbacks': ['[EarlyStopping()]']}")
+    assert other["fit"] == {"callbacks": "[EarlyStopping()]"}
 
 
 def test_a_distribution_that_tpe_does_not_have() -> None:

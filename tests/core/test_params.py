@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import example, given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidSyntax, Unsupported
 from cerebro_db.core.parameters import grammar
+from cerebro_db.core.parameters.custom import AsMadlib
 from cerebro_db.core.parameters.params import compile_params, fit_params, has_tensorboard
 from cerebro_db.core.parameters.value_types import VALUE_TYPES
 from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
@@ -308,6 +310,22 @@ def test_fit_parameters(text, differs):
 def test_refused_fit_parameters(text):
     with pytest.raises(InvalidArgument, match="invalid input value for parameter"):
         fit_params(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("loss='focal'", "unknown loss 'focal' in compile_params: no table has focal"),
+        ("loss='mse', metrics=['rmsee']", "unknown metric 'rmsee' in compile_params: no table has rmsee"),
+        ("loss='sparse_categorical_crossentropy'", "Loss function sparse_categorical_crossentropy is not supported."),
+        ("loss='mse', metrics=['sparse_categorical_accuracy']", "Metric sparse_categorical_accuracy is not supported."),
+    ],
+)
+def test_what_madlib_refuses(text, wrong):
+    with pytest.raises(InvalidArgument, match=re.escape(wrong)):
+        compile_params(f"optimizer='sgd', {text}", AsMadlib({}, "no table has {}"))
+    if "sparse" in text:
+        assert compile_params(f"optimizer='sgd', {text}")
 
 
 def test_a_callback_of_madlibs():

@@ -129,6 +129,26 @@ def test_a_finite_grid_is_tried_once(iris: Lab) -> None:
         iris(automl(", 'hyperband', 'R=9'", grid=grid))
 
 
+def test_the_last_round_is_skipped(iris: Lab) -> None:
+    """All configurations of the first round, and the parameters as they were written. Callbacks have no effect."""
+    fit = """$${'batch_size': [16], 'callbacks': ['[TensorBoard(log_dir="/tmp/logs")]']}$$"""
+    iris.told()
+    iris(automl(", 'Hyperband', 'skip_last=1,R=5, eta=5'", "skipping", "skipping_mst", fit=fit))
+    assert any("cerebro.learning_curve" in line for line in iris.told())
+    assert iris("SELECT s, i, count(*), min(fit_params) FROM skipping_info GROUP BY 1, 2") == [
+        (1, 0, 5, 'batch_size=16,callbacks=[TensorBoard(log_dir="/tmp/logs")]')
+    ]
+    told = "SELECT automl_method, automl_params, metrics_compute_frequency, model_info FROM {}_summary"
+    assert iris(told.format("skipping")) == [("Hyperband", "skip_last=1,R=5, eta=5", 1, "skipping_info")]
+    iris.told()
+    more = ", 'hyperopt', 'num_configs=2,num_iterations=1,algorithm=tpe'"
+    iris(automl(more, "boarded", "boarded_mst", fit=fit))
+    assert any("cerebro.learning_curve" in line for line in iris.told())
+    assert iris(told.format("boarded")) == [
+        ("hyperopt", "num_configs=2,num_iterations=1,algorithm=tpe", 1, "boarded_info")
+    ]
+
+
 def test_the_random_state_decides_the_configurations(iris: Lab) -> None:
     drawn = "SELECT compile_params, fit_params FROM {}_info ORDER BY mst_key"
     for output, state in (("first_of", 5), ("second_of", 5), ("third_of", 6)):

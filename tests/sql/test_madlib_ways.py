@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -138,7 +139,7 @@ def test_the_tables_of_a_fit_say_what_was_written(things: Lab) -> None:
     things("SELECT madlib.madlib_keras_fit_multiple_model(' Written', 'Out_W', 'MST_W', 1, NULL, 'written')")
     assert things("SELECT source_table, validation_table, model, model_info, model_arch_table, model_selection_table,"
                   " object_table, label_class_values, pg_typeof(label_class_values)::text FROM out_w_summary") == [
-        ("Written", "written", "Out_W", "out_w_info", "arch_w", "MST_W", None, [None, "k1", "k2", "k3"],
+        ("Written", "written", "Out_W", "Out_W_info", "arch_w", "MST_W", None, [None, "k1", "k2", "k3"],
          "character varying[]")
     ]  # fmt: skip
     assert things("SELECT loss_type, metrics_type FROM out_w_info") == [("categorical_crossentropy", ["ce"])]
@@ -149,7 +150,9 @@ def test_the_tables_of_a_fit_say_what_was_written(things: Lab) -> None:
     ((final, trained, metric),) = things("SELECT validation_loss_final, training_loss_final, training_metrics_final"
                                          " FROM out_w_info")  # fmt: skip
     assert things.value("SELECT loss FROM judged") == pytest.approx(final, abs=1e-5) == pytest.approx(trained, abs=1e-5)
-    assert things.value("SELECT metric FROM judged") == pytest.approx(metric, abs=1e-5)
+    assert things("SELECT metric, metrics_type, loss_type FROM judged") == [
+        (pytest.approx(metric, abs=1e-5), ["ce"], "categorical_crossentropy")
+    ]
     run = things.value("SELECT run FROM out_w_summary")
     measured = "SELECT dataset, value FROM cerebro.metric WHERE run = %s AND metric = 'loss' AND epoch = 1"
     found = dict(things(measured, run))
@@ -179,6 +182,7 @@ def test_tables_of_custom_functions(madlib: Lab) -> None:
             ("objects", SQUARED, "other", "must be one function"),
             ("objects", "import os", "other", "must be one function"),
             ("a.b.c", SQUARED, "other", "3 parts"),
+            ("public.objects", SQUARED, "other", "Custom function table has to be in the madlib schema"),
         ):
             with pytest.raises(errors.Error, match=why):
                 madlib(load.format(""), table, code.encode(), name)
@@ -187,6 +191,13 @@ def test_tables_of_custom_functions(madlib: Lab) -> None:
         with pytest.raises(errors.Error, match="already exists"):
             madlib("SELECT madlib.load_top_k_accuracy_function('objects', 2)")
         assert len(madlib(listed)) == 2
+        madlib("SELECT madlib.load_custom_function('objects_2',"
+               " madlib.top_k_categorical_acc_pickled(4, 'top_4_accuracy'), 'top_4_accuracy')")  # fmt: skip
+        madlib("SELECT madlib.load_top_k_accuracy_function('objects_2', 5)")
+        assert madlib("SELECT id, name, convert_from(object, 'UTF8') FROM madlib.objects_2 ORDER BY id") == [
+            (1, "top_4_accuracy", "# top_4_accuracy is built in."),
+            (2, "top_5_accuracy", "# top_5_accuracy is built in."),
+        ]
 
         # One function as a loss and as a metric.
         madlib.iris(1)
@@ -197,16 +208,37 @@ def test_tables_of_custom_functions(madlib: Lab) -> None:
                model, params.format("squared_error"), params.format("top_2_accuracy"))  # fmt: skip
         madlib("SELECT madlib.madlib_keras_fit_multiple_model('train', 'out_o', 'mst_o', 2)")
         assert madlib("SELECT object_table FROM out_o_summary") == [("madlib.objects",)]
+        assert madlib("SELECT metrics_type, loss_type, functions FROM out_o_info ORDER BY mst_key") == [
+            (["squared_error"], "squared_error", ["squared_error@1"]),
+            (["top_2_accuracy"], "squared_error", ["squared_error@1"]),
+        ]
+        madlib("SELECT madlib.madlib_keras_evaluate('out_o', 'train', 'judged_o', FALSE, 2)")
+        assert madlib("SELECT metrics_type, loss_type FROM judged_o") == [(["top_2_accuracy"], "squared_error")]
         same, top = madlib("SELECT training_loss_final, training_metrics_final FROM out_o_info ORDER BY mst_key")
         assert same[0] == pytest.approx(same[1], rel=1e-3) and 0.3 < top[1] <= 1
         madlib("SELECT madlib.madlib_keras_fit('train', 'single_o', 'arch_o', %s, %s, 'batch_size=16', 1, FALSE, NULL,"
                " NULL, FALSE, NULL, NULL, 'objects')", model, params.format("squared_error"))  # fmt: skip
-        assert madlib("SELECT object_table, loss_type FROM single_o_summary") == [("madlib.objects", "squared_error@1")]
+        assert madlib("SELECT object_table, loss_type FROM single_o_summary") == [("madlib.objects", "squared_error")]
         with pytest.raises(errors.FeatureNotSupported, match="nothing"):
             madlib("SELECT madlib.load_model_selection_table('arch_o', 'x', ARRAY[1], ARRAY[''], ARRAY[''], 'nothing')")
 
+        for objects, loss, why in (
+            ("NULL", "focal", "custom function 'focal' used in compile params but input object table missing!"),
+            ("'objects'", "focal", "custom function 'focal' used in compile params is not defined in object table"),
+            ("NULL", "sparse_categorical_crossentropy", "function sparse_categorical_crossentropy is not supported"),
+        ):
+            text = f"(?s)Compile param check failed for: .*{re.escape(why)}"
+            with pytest.raises(errors.InvalidParameterValue, match=text):
+                madlib(f"SELECT madlib.load_model_selection_table('arch_o', 'x', ARRAY[{model}],"
+                       f" ARRAY[$$optimizer='Adam()',loss='{loss}'$$], ARRAY[''], {objects})")  # fmt: skip
+        for objects, why in (("NULL", "Object table not specified for function ['focal'] in compile_params"),
+                             ("'objects'", "Custom function ['focal'] not defined in object table")):  # fmt: skip
+            with pytest.raises(errors.InvalidParameterValue, match=re.escape(why)):
+                madlib(f"SELECT madlib.madlib_keras_fit('train', 'x', 'arch_o', {model}, $$optimizer=Adam(),"
+                       f"loss='focal'$$, '', 1, object_table => {objects})")  # fmt: skip
+
         unused, number = madlib("SELECT max(id) + 1, max(id) FROM madlib.objects")[0]
-        with pytest.raises(errors.UndefinedObject, match=f"function id {unused} not found"):
+        with pytest.raises(errors.UndefinedObject, match=f"Object id {unused} not found"):
             madlib("SELECT madlib.delete_custom_function('objects', %s)", unused)
         madlib("SELECT madlib.delete_custom_function('objects', %s)", number)
         madlib("SELECT madlib.delete_custom_function('objects', 'squared_error')")
@@ -215,7 +247,7 @@ def test_tables_of_custom_functions(madlib: Lab) -> None:
         with pytest.raises(errors.UndefinedTable):
             madlib("SELECT madlib.delete_custom_function('objects', 1)")
     finally:
-        madlib("DROP TABLE IF EXISTS madlib.objects; DELETE FROM cerebro.custom_function")
+        madlib("DROP TABLE IF EXISTS madlib.objects, madlib.objects_2; DELETE FROM cerebro.custom_function")
 
 
 BOARD = """batch_size=4,callbacks=[TensorBoard(log_dir="/tmp/logs/fit")]"""
@@ -246,6 +278,89 @@ def test_a_callback_is_accepted_with_a_notice(things: Lab) -> None:
     things("SELECT cerebro.create_predictor('one_b', 'label_of')")
     first = "(SELECT x FROM things WHERE id = 1)", "(SELECT class_value FROM told_b WHERE id = 1)"
     assert things(f"SELECT label_of({first[0]}) = {first[1]}") == [(True,)]
+
+
+def test_callbacks_in_a_grid(things: Lab) -> None:
+    """They are the text of a list, as MADlib takes them."""
+    model = flower_model()
+    model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
+    things("SELECT madlib.load_keras_model('arch_g', %s)", json.dumps(model))
+    grid = """$${'batch_size': [4, 8], 'callbacks': ['[TensorBoard(log_dir="/tmp/logs")]']}$$"""
+    generate = "SELECT {}.generate_model_configs('arch_g', '{}', ARRAY[1], %s, {})"
+    compiled = "{'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'optimizer': ['Adam']}]}"
+    things(generate.format("madlib", "mst_g", grid), compiled)
+    assert things("SELECT fit_params FROM mst_g ORDER BY mst_key") == [
+        ('batch_size=4,callbacks=[TensorBoard(log_dir="/tmp/logs")]',),
+        ('batch_size=8,callbacks=[TensorBoard(log_dir="/tmp/logs")]',),
+    ]
+    with pytest.raises(errors.FeatureNotSupported, match="callbacks are not accepted"):
+        things(generate.format("cerebro", "x", grid), compiled)
+    with pytest.raises(errors.FeatureNotSupported, match="only TensorBoard callbacks are accepted"):
+        things(generate.format("madlib", "x", grid.replace("TensorBoard", "EarlyStopping")), compiled)
+
+
+def test_vectors_have_a_number_of_classes(things: Lab) -> None:
+    model = flower_model()
+    model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
+    things("SELECT madlib.load_keras_model('arch_v', %s)", json.dumps(model))
+    things("SELECT madlib.training_preprocessor_dl('things', 'vectors', 'hot', 'x')")
+    assert things.value("SELECT num_classes FROM vectors_summary") == []
+    params = "$$optimizer='Adam()', loss='categorical_crossentropy'$$"
+    things(f"SELECT madlib.load_model_selection_table('arch_v', 'mst_v', ARRAY[1], ARRAY[{params}], ARRAY[''])")
+    # An empty name of a validation table means that there is none.
+    things("SELECT madlib.madlib_keras_fit_multiple_model('vectors', 'out_v', 'mst_v', 1, FALSE, '')")
+    things(f"SELECT madlib.madlib_keras_fit('vectors', 'one_v', 'arch_v', 1, {params}, NULL, 1, NULL, ' ')")
+    for table in ("out_v", "one_v"):
+        told = f"SELECT num_classes, hot_class_values, validation_table FROM {table}_summary"
+        assert things(told) == [([3], None, None)]
+
+
+def test_a_validation_table_may_have_other_names_and_vectors(things: Lab) -> None:
+    """Its columns are those of the training table by their order; one of vectors stands for one of labels."""
+    model = flower_model()
+    model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
+    things("SELECT madlib.load_keras_model('arch_n', %s)", json.dumps(model))
+    things("CREATE VIEW renamed AS SELECT id, x AS their_x, chr(97 + id % 3) AS their_label, hot AS their_hot"
+           " FROM things")  # fmt: skip
+    things("CREATE VIEW lettered AS SELECT id, x, chr(97 + id % 3) AS letter FROM things")
+    things("SELECT madlib.training_preprocessor_dl('lettered', 'letters', 'letter', 'x')")
+    things("SELECT madlib.validation_preprocessor_dl('renamed', 'letters_val', 'their_label', 'their_x', 'letters')")
+    things("SELECT madlib.training_preprocessor_dl('renamed', 'letters_hot', 'their_hot', 'their_x')")
+    params = "$$optimizer='Adam()', loss='categorical_crossentropy', metrics=['accuracy']$$"
+    things(f"SELECT madlib.load_model_selection_table('arch_n', 'mst_n', ARRAY[1], ARRAY[{params}],"
+           " ARRAY['batch_size=4'])")  # fmt: skip
+    told = "SELECT validation_loss, training_loss, validation_metrics_final = training_metrics_final FROM {}"
+    for table in ("letters_val", "letters_hot"):
+        things(f"SELECT madlib.madlib_keras_fit('letters', 'one_{table}', 'arch_n', 1, {params}, 'batch_size=4', 2,"
+               f" FALSE, '{table}', 1)")  # fmt: skip
+        things("SELECT madlib.madlib_keras_fit_multiple_model('letters',"
+               f" 'out_{table}', 'mst_n', 2, FALSE, '{table}', 1)")  # fmt: skip
+        for made in (f"one_{table}_summary", f"out_{table}_info"):  # the rows are those of the training table
+            ((validated, trained, same),) = things(told.format(made))
+            assert validated == pytest.approx(trained, abs=1e-5) and same
+
+
+def test_errors_name_madlibs_functions(things: Lab) -> None:
+    """With MADlib's texts, which scripts look for."""
+    fit = "SELECT madlib.madlib_keras_fit_multiple_model({}, {}, {}, {})"
+    for arguments, why in (
+        (("'nowhere'", "'x'", "'y'", 1), "madlib_keras_fit_multiple error: Input table 'nowhere' does not exist."),
+        (("NULL", "'x'", "'y'", 1), "madlib_keras_fit_multiple error: NULL/empty input table name!"),
+        (("'things'", "'x'", "'y'", 1), "Input table 'things_summary' does not exist. Please ensure that the source"
+         " table (things) has been preprocessed by the image preprocessor."),
+        (("'things'", "'x'", "'y'", 0), "madlib_keras_fit_multiple error: num_iterations is 0"),
+    ):  # fmt: skip
+        with pytest.raises(errors.Error, match=re.escape(why)):
+            things(fit.format(*arguments))
+    things("SELECT madlib.training_preprocessor_dl('known', 'named_errors', 'label', 'x')")
+    things("CREATE TABLE alone AS SELECT 1 AS mst_key, 1 AS model_id,"
+           " $$optimizer='Adam()',loss='mse'$$ AS compile_params, '' AS fit_params")  # fmt: skip
+    for table, why in (
+        ("nowhere", "(nowhere) has been created by load_model_selection_table()"),
+        ("alone", "Input table 'alone_summary' does not exist."),
+    ):
+        with pytest.raises(errors.Error, match=re.escape(why)):
+            things(fit.format("'named_errors'", "'x'", f"'{table}'", 1))
 
 
 def test_what_cerebro_pack_has_prepared_is_validated_and_predicted(madlib: Lab) -> None:

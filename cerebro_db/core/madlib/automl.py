@@ -64,6 +64,11 @@ class Hyperband:
         """Of the configuration that trains longest."""
         return max(bracket.ends[-1] for bracket in self.brackets)
 
+    @property
+    def last_iterations(self) -> int:
+        """Of MADlib's last fit, which trains the last rounds of all brackets."""
+        return self.r // self.eta**self.skip_last
+
     def bracket_of(self, place: int) -> Bracket | None:
         """The bracket of the configuration with this place, from 0; None: the configuration belongs to none."""
         for bracket in self.brackets:

@@ -30,7 +30,6 @@ class Function:
     signature: str
     result: str
     here: str = SAME
-    installed: bool = True
     in_madlib: bool = True
     aggregate: bool = False
 
@@ -266,8 +265,7 @@ FUNCTIONS: tuple[Function, ...] = (
         "top_k_categorical_acc_pickled",
         "n INTEGER, fn_name VARCHAR",
         "BYTEA",
-        "Not there: nothing here is pickled.",
-        installed=False,
+        "The object that load_top_k_accuracy_function lists: a text, because nothing here is pickled.",
     ),
     *_longer(
         GENERAL,
@@ -290,10 +288,20 @@ FUNCTIONS: tuple[Function, ...] = (
     ),
     Function(GENERAL, "array_scalar_mult", "x ANYARRAY, k ANYELEMENT", "ANYARRAY"),
     Function(GENERAL, "array_square", "x ANYARRAY", "ANYARRAY"),
-    Function(TESTS, "assert", "BOOLEAN, VARCHAR", "VOID", "Raises an error with this text unless the condition holds."),
+    Function(
+        TESTS,
+        "assert",
+        "BOOLEAN, VARCHAR",
+        "VOID",
+        "Raises an error with this text if the condition is false. As in MADlib, a condition that is NULL passes.",
+    ),
+    Function(TESTS, "assert_guc_value", "TEXT, TEXT", "VOID", "Raises an error if the setting has another value."),
     Function(TESTS, "trap_error", "TEXT", "INTEGER", "1 if the statement fails, else 0."),
     Function(TESTS, "test_error_msg", "TEXT, TEXT", "BOOLEAN", "Whether the statement fails with a message like that."),
+    Function(TESTS, "test_input_table", "TEXT", "BOOLEAN", "Whether the statement fails for lack of an input table."),
+    Function(TESTS, "test_output_table", "TEXT", "BOOLEAN", "Whether the statement fails for lack of an output table."),
     Function(TESTS, "relative_error", "DOUBLE PRECISION, DOUBLE PRECISION", "DOUBLE PRECISION", "For two numbers."),
     Function(TESTS, "__to_char", "ANYELEMENT", "TEXT"),
     Function(TESTS, "is_table_unlogged", "TEXT", "BOOLEAN"),
+    Function(TESTS, "is_ver_gp_640_700_or_pg_11", "", "BOOLEAN", "True on all servers that the extension supports."),
 )

@@ -8,23 +8,32 @@ from typing import Any
 
 from ..errors import InvalidArgument
 from ..parameters.dimensions import Dimension, compile_spaces, fit_space
-from ..parameters.params import COMPILE_KEYS
+from ..parameters.params import COMPILE_KEYS, has_tensorboard
 from ..parameters.value_types import is_number
-from ..parameters.writing import DEFAULT_OPTIMIZER
+from ..parameters.writing import DEFAULT_OPTIMIZER, fit_text
 
-OPTIMIZER = "optimizer"
+OPTIMIZER, CALLBACKS = "optimizer", "callbacks"
 
 
 def space(model_ids: Sequence[int], compile_grid: str, fit_grid: str | None) -> dict[str, Any]:
     """The space of all configurations that a random search of the grids can find."""
     spaces = compile_spaces(compile_grid, "compile_params_dict")
+    fits = fit_space(fit_grid, "fit_params_dict")
+    if all(map(has_tensorboard, callbacks(fit_grid))):  # they have no effect, and a space has none
+        fits = [one for one in fits if one.name != CALLBACKS]
     shared = {one.name: _tree(one) for one in spaces[0] if one.name in COMPILE_KEYS and one.name != OPTIMIZER}
     optimizers = [option for one in spaces for option in _optimizers(one)]
     return {
         "architecture": list(model_ids),
         "compile": {OPTIMIZER: optimizers[0] if len(optimizers) == 1 else {"choice": optimizers}, **shared},
-        "fit": {one.name: _tree(one) for one in fit_space(fit_grid, "fit_params_dict")},
+        "fit": {one.name: _tree(one) for one in fits},
     }
+
+
+def callbacks(fit_grid: str | None) -> list[str]:
+    """Each value of the parameter callbacks, as a text of fit parameters."""
+    found = [one for one in fit_space(fit_grid, "fit_params_dict") if one.name == CALLBACKS]
+    return [fit_text({CALLBACKS: value}) for one in found for value in one.values]
 
 
 def _optimizers(dimensions: list[Dimension]) -> list[Any]:

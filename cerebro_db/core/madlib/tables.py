@@ -39,6 +39,7 @@ INFO = (
     f" PRECISION, metrics_elapsed_time DOUBLE PRECISION[], metrics_type TEXT[], loss_type TEXT, {METRICS}"
 )
 LARGE = "Models above 500 MB have NULL as model_weights, and their weights in a table with the ending _weights."
+FUNCTIONS = "functions has the versions of the custom functions that the model was trained with."
 PACKED_HERE = (
     "On Greenplum, distribution_rules and __internal_gpu_config__ are INTEGER[] if only some segments are used."
 )
@@ -102,7 +103,8 @@ TABLES = (
         " dependent_vartype TEXT[],"
         " normalizing_const REAL,"
         f" metrics_type TEXT[], loss_type TEXT, {METRICS}, metrics_iters INTEGER[], <output>_class_values <label>[]",
-        "run, seed, layout",
+        "run, seed, layout, functions",
+        FUNCTIONS,
     ),
     Table(
         "madlib_keras_fit_multiple_model",
@@ -114,8 +116,9 @@ TABLES = (
         "madlib_keras_fit_multiple_model",
         "model_output_table_info",
         INFO,
-        "status, reason, which, epoch, objective_value",
-        "A configuration that failed has a row, too; reason says why. which and epoch say which state the model has.",
+        "status, reason, which, epoch, objective_value, functions",
+        "A configuration that failed has a row, too; reason says why. which and epoch say which state the model has."
+        f" {FUNCTIONS}",
     ),
     Table(
         "madlib_keras_fit_multiple_model",
@@ -154,7 +157,7 @@ TABLES = (
         "madlib_keras_automl",
         "model_output_table_info",
         f"{INFO}, metrics_iters INTEGER[], s INTEGER, i INTEGER",
-        "status, reason, which, epoch, objective_value",
+        "status, reason, which, epoch, objective_value, functions",
         "s and i (bracket and last round) with hyperband only. A configuration that failed has a row, too.",
     ),
     Table(

@@ -38,7 +38,7 @@ def _takes_message(name: str) -> bool:
 
 def _usage(name: str, about: Help) -> str:
     """The longest overloads, what each argument means, and what comes out."""
-    overloads = [one for one in FUNCTIONS if one.name == name and one.installed and one.result == "VOID"]
+    overloads = [one for one in FUNCTIONS if one.name == name and one.result == "VOID"]
     longest = max(len(one.arguments) for one in overloads)
     signatures = [one.written() for one in overloads if len(one.arguments) == longest]
     width = max(map(len, about.arguments))

@@ -24,6 +24,18 @@ LONGEST_SOURCE = 64 << 10  # characters
 Known = Mapping[str, Mapping[str, str]]
 NONE: Known = {}
 
+
+class AsMadlib(dict[str, Mapping[str, str]]):
+    """The functions that a call of MADlib's may name, which takes no sparse losses and metrics.
+
+    ``unknown``: MADlib's text for other names, with {} for the name.
+    """
+
+    def __init__(self, known: Known, unknown: str) -> None:
+        super().__init__(known)
+        self.unknown = unknown
+
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,58}")
 _REFERENCE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,58})@([1-9][0-9]{0,8})")
 _TOP_K = re.compile(r"top_([1-9][0-9]{0,8})_accuracy")

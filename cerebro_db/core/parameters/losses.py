@@ -75,6 +75,11 @@ def _function(vocabulary: Vocabulary, value: Any, known: Known) -> str | dict[st
         entry, given = METRICS.entries["TopKCategoricalAccuracy"], {"k": custom.top_k(name), "name": name}
     if entry is None:
         raise _unknown(vocabulary, name, known)
+    if isinstance(known, custom.AsMadlib) and entry.class_name.startswith("Sparse"):
+        raise InvalidArgument(
+            f"{'Metric' if vocabulary is METRICS else 'Loss function'} {name} is not supported.",
+            hint="Labels are packed as vectors with one element per class: the same name without sparse_ takes these.",
+        )
     by_name = named(entry, given, entry.required)
     by_name = {key: item for key, item in by_name.items() if (key, item) != ("reduction", "auto")}  # Keras 2's default
     config = checked_arguments(vocabulary, entry, by_name)
@@ -114,8 +119,9 @@ def _custom_function(vocabulary: Vocabulary, name: str, known: Known) -> str:
 def _unknown(vocabulary: Vocabulary, name: str, known: Known) -> CerebroError:
     if vocabulary is LOSSES and name in ("serialize", "deserialize", "get"):
         return InvalidArgument(f"Loss function {name} is not supported.")
+    told = ": " + known.unknown.replace("{}", shown(name)) if isinstance(known, custom.AsMadlib) else ""
     return InvalidArgument(
-        f"unknown {vocabulary.category} {shown(name)!r} in compile_params",
+        f"unknown {vocabulary.category} {shown(name)!r} in compile_params{told}",
         hint=f"{vocabulary.closest(name)} {_registered(vocabulary, name, known)}",
     )
 

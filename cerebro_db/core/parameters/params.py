@@ -68,8 +68,9 @@ def fit_params(text: str | None, tensorboard: bool = False) -> dict[str, Any]:
     if tensorboard and has_tensorboard(text):
         del given["callbacks"]
     if "callbacks" in given:
+        only = "Invalid callbacks fit param.  Currently, only TensorBoard callbacks are accepted."  # MADlib's text
         raise Unsupported(
-            "callbacks are not accepted in fit_params",
+            only if tensorboard else "callbacks are not accepted in fit_params",
             hint="Leave callbacks out. Losses and metrics of every epoch are recorded without them, and a "
             "learning-rate schedule can be given to the optimizer.",
         )

@@ -39,8 +39,12 @@ def compile_text(point: dict[str, Any]) -> str:
 
 
 def fit_text(point: dict[str, Any]) -> str:
-    """``batch_size=8,epochs=1``"""
-    return ",".join(f"{key}={_literal(value)}" for key, value in point.items())
+    """``batch_size=8,epochs=1``; a grid of MADlib's has the text of a list as callbacks."""
+
+    def written(key: str, value: Any) -> str:
+        return value if key == "callbacks" and isinstance(value, str) else _literal(value)
+
+    return ",".join(f"{key}={written(key, value)}" for key, value in point.items())
 
 
 def metrics_type(compiled: dict[str, Any], outputs: list[str], *, plain: bool = False) -> list[str] | None:
@@ -59,13 +63,13 @@ def loss_type(compiled: dict[str, Any], outputs: list[str]) -> str:
 def as_written(text: str, loss: str, metrics: list[str] | None, outputs: int = 1) -> tuple[str, list[str] | None]:
     """Loss and metrics of a configuration by the names in its compile parameters (``ce``), where they are plain names.
 
-    ``loss`` and ``metrics`` are their canonical names.  A custom function keeps its version.
+    ``loss`` and ``metrics`` are their canonical names.
     Metrics that were given once for all ``outputs`` are named once.
     """
     given = params.read(text, "compile_params")
 
     def kept(written: Any, canonical: str) -> str:
-        plain = isinstance(written, str) and "(" not in written and "@" not in canonical
+        plain = isinstance(written, str) and "(" not in written
         return str(written) if plain else canonical
 
     listed = given.get("metrics")

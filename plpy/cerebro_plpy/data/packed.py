@@ -8,6 +8,7 @@ from typing import Any
 
 from cerebro_db.core.errors import BadData, WrongState
 from cerebro_db.core.layout import DataSet
+from cerebro_db.core.names import with_ending
 
 from ..database import relations
 from ..database.access import Database
@@ -30,6 +31,7 @@ class Packed:
 
 
 PLEASE = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
+CONVERT = "cerebro.convert_madlib_table() converts a table that Apache MADlib has packed."
 
 
 def read(db: Database, table: str | None, module: str, *, argument: str, please: str = PLEASE) -> Packed:
@@ -37,7 +39,9 @@ def read(db: Database, table: str | None, module: str, *, argument: str, please:
     relation = relations.filled(db, table, module, please, argument=argument, companions=("_summary",))
     summary = relations.find(db, relation.name.suffixed("_summary"))
     if summary is None or "layout" not in relations.columns(db, summary):
-        raise WrongState(f"{module} error: '{relation.text}' is not a packed table.", hint=please)
+        more = _missing(relation, argument) if summary is None else ""
+        hint = please if summary is None else f"{please} {CONVERT}"
+        raise WrongState(f"{module} error: '{relation.text}' is not a packed table.{more}", hint=hint)
     row = db.one(f"SELECT * FROM {summary.sql}")
     if row is None:
         raise BadData(f"{module} error: the summary of '{relation.text}' is empty.", hint=please)
@@ -52,11 +56,26 @@ def read(db: Database, table: str | None, module: str, *, argument: str, please:
     return Packed(relation, {k: v for k, v in row.items() if k != "layout"}, json.loads(row["layout"]))
 
 
+def _missing(relation: Relation, argument: str) -> str:
+    """MADlib's text for a table without a summary."""
+    kind, _, table = argument.partition("_")
+    if table != "table":
+        return ""
+    return (
+        f" Input table '{with_ending(relation.text, '_summary')}' does not exist. Please ensure that the {kind} table"
+        f" ({relation.text}) has been preprocessed by the image preprocessor."
+    )
+
+
 def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed, module: str) -> None:
     """The rows of a table to validate or evaluate on must have the shapes of those that the model trained on."""
+    # Vectors of as many elements as there are classes stand for labels, and labels for such vectors, as in MADlib.
+    alike = {"encoded": "class"}
     for side in ("inputs", "outputs"):
-        ours = [(v["shape"], v.get("kind")) for v in trained[side]]
-        theirs = [(v["shape"], v.get("kind")) for v in other.layout[side]]
+        ours, theirs = (
+            [(v["shape"], alike.get(v.get("kind"), v.get("kind"))) for v in layout[side]]
+            for layout in (trained, other.layout)
+        )
         if ours != theirs:
             raise BadData(
                 f"{module} error: the {side} of '{other.relation.text}' have the shapes"

@@ -142,8 +142,9 @@ def require_table(db: Database, object_table: str | None, module: str) -> str | 
         found = relations.find(db, Name.parse(object_table, f"{module} error: object_table"))
         if found is not None and set(OBJECT_COLUMNS) <= set(relations.columns(db, found)):
             return str(found.name)
+        there = "" if found is not None else f" Input table '{object_table.strip()[:80]}' does not exist."
         raise Unsupported(
-            f"{module} error: object_table '{object_table[:80]}': custom functions are in {TABLE}.",
+            f"{module} error: object_table '{object_table[:80]}': custom functions are in {TABLE}.{there}",
             hint="Leave object_table out. An administrator moves a function over with"
             " cerebro.load_custom_function(name, source, kind).",
         )
@@ -163,6 +164,20 @@ def known(db: Database, pinned: str = "") -> custom.Known:
             for kind in custom.uses(pin["kind"]):
                 found.setdefault(kind, {}).update({name: reference, reference: reference})
     return found
+
+
+def known_as_madlib(db: Database, objects: str | None, *, fitting: bool = False) -> custom.Known:
+    """As ``known``; the errors for other names have MADlib's texts. ``objects``: the table that the call names.
+
+    ``fitting``: those of a fit, else those of the functions that make model selection tables.
+    """
+    if fitting:
+        missing = "Object table not specified for function ['{}'] in compile_params"
+        unlisted = f"Custom function ['{{}}'] not defined in object table '{objects}'"
+    else:
+        missing = "custom function '{}' used in compile params but input object table missing!"
+        unlisted = f"custom function '{{}}' used in compile params is not defined in object table '{objects}'!"
+    return custom.AsMadlib(known(db), missing if objects is None else unlisted)
 
 
 def latest(rows: Iterable[Iterable[Any]]) -> dict[str, dict[str, str]]:

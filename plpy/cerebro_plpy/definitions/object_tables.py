@@ -26,10 +26,16 @@ def madlib_object_table(db: Database, name: str | None, schema: str) -> str | No
     if name is None or not name.strip():
         return None
     parsed = Name.parse(name, "object_table")
-    if parsed.schema is None and custom_functions.TABLE.partition(".")[2] == parsed.table:
-        own = Name(schema, parsed.table)
-        return str(own) if relations.find(db, own) is not None else custom_functions.TABLE
-    return str(parsed if parsed.schema is not None else Name(schema, parsed.table))
+    own_schema, own_table = custom_functions.TABLE.split(".")
+    if parsed.schema not in (None, schema, own_schema):
+        raise InvalidArgument(
+            f"DL: Custom function table has to be in the {schema} schema",
+            hint=f"object_table takes a name without a schema, and '{parsed}' is in another one.",
+        )
+    own = Name(schema, parsed.table)
+    if parsed.schema is None and parsed.table == own_table and relations.find(db, own) is None:
+        return custom_functions.TABLE
+    return str(own if parsed.schema is None else parsed)
 
 
 @entry
@@ -44,7 +50,8 @@ def madlib_load_custom_function(
     source = _source(object)
     table = _table(db, object_table, LOAD)
     _require_new(db, table, name, LOAD)
-    custom_functions.register(db, name, source, custom.BOTH, description)
+    if name is None or custom.top_k(name) is None or source != _built_in(name):
+        custom_functions.register(db, name, source, custom.BOTH, description)
     _insert(db, table, str(name), description, object)
 
 
@@ -55,7 +62,7 @@ def madlib_load_top_k_accuracy_function(db: Database, object_table: str | None, 
     table = _table(db, object_table, TOP_K)
     name = f"top_{k}_accuracy"
     _require_new(db, table, name, TOP_K)
-    _insert(db, table, name, f"returns {name}", f"# {name} is built in.".encode())
+    _insert(db, table, name, f"returns {name}", _built_in(name).encode())
 
 
 @entry
@@ -69,7 +76,7 @@ def madlib_delete_custom_function(db: Database, object_table: str | None, number
     row = db.one(f"SELECT id, name FROM {table.sql} WHERE {column} = $1", (kind,), wanted)
     if row is None:
         raise UndefinedObject(
-            f"{DELETE} error: function {column} {'NULL' if wanted is None else repr(wanted)} not found in {table.text}",
+            f"{DELETE} error: Object {column} {'NULL' if wanted is None else repr(wanted)} not found in {table.text}",
             hint=f"SELECT id, name FROM {table.sql} lists them.",
         )
     db.execute(f"DELETE FROM {table.sql} WHERE id = $1", ("integer",), row["id"])
@@ -77,6 +84,11 @@ def madlib_delete_custom_function(db: Database, object_table: str | None, number
         custom_functions.retire(db, row["name"])
     if relations.is_empty(db, table):
         db.patiently(f"DROP TABLE {table.sql}")
+
+
+def _built_in(name: str) -> str:
+    """What the column object has for a top-k accuracy; top_k_categorical_acc_pickled() returns the same."""
+    return f"# {name} is built in."
 
 
 def _source(given: bytes) -> str:
@@ -99,6 +111,9 @@ def _table(db: Database, text: str | None, module: str) -> Name:
         f"CREATE TABLE {name.sql} (id serial, name text PRIMARY KEY, description text, object bytea)"
         f" {platform.of(db).distributed_by('name')}"
     )
+    # The segments of Greenplum would take numbers in stocks, and leave gaps.
+    numbers = db.value("SELECT pg_catalog.pg_get_serial_sequence($1, 'id')", ("text",), name.sql)
+    db.execute(f"ALTER SEQUENCE {numbers} CACHE 1")
     db.execute(f"GRANT SELECT ON {name.sql} TO PUBLIC")
     db.info(f"{module}: Created new custom function table {name}.")
     return name

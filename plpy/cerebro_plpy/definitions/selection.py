@@ -52,7 +52,7 @@ def _load(
         ids,
         _texts(compile_params_list),
         _texts(fit_params_list),
-        custom_functions.known(db),
+        custom_functions.known_as_madlib(db, objects) if madlib else custom_functions.known(db),
         listener(db.plpy),
         tensorboard=madlib,
     )
@@ -106,7 +106,7 @@ def _generate(
         num_configs,
         random_state,
         existing=known,
-        known=custom_functions.known(db),
+        known=custom_functions.known_as_madlib(db, objects) if madlib else custom_functions.known(db),
         listen=listener(db.plpy),
         arch_grid=arch_params_grid,
         templates=templates.of_table(db, arch, ids),

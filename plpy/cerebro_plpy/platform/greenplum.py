@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.engines import gpu_of_each_segment
-from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedObject, Unsupported
+from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, UndefinedObject, Unsupported
 from cerebro_db.core.names import Name, quote
 
 from ..database import relations
@@ -72,7 +72,7 @@ class Greenplum(Platform):
             dbids = [dbid for dbid, content in primaries.items() if gpus.get(content)]
             if not dbids:
                 raise InvalidArgument(
-                    f"{module} error: No GPUs configured on hosts.", hint="distribution_rules => 'all_segments'."
+                    f"{module}: No GPUs configured on hosts.", hint="distribution_rules => 'all_segments'."
                 )
         else:
             dbids = _dbids_of(db, wanted, primaries, module)
@@ -202,16 +202,20 @@ def _dbids_of(db: Database, text: str, primaries: dict[int, int], module: str) -
             f"{module} error: segments_to_use table ({text}) doesn't exist.",
             hint="distribution_rules takes 'all_segments', 'gpu_segments', or a table with a column dbid.",
         )
-    relations.require_columns(db, table, ["dbid"], module)
+    if "dbid" not in relations.columns(db, table):
+        raise UndefinedColumn(
+            f"{module}: distribution rules table must contain dbib column",  # the word is MADlib's
+            hint=f"The column is dbid: CREATE TABLE {table.name} (dbid integer, …).",
+        )
     found = [row["dbid"] for row in db.rows(f"SELECT dbid FROM {table.sql}")]
     known = f"The primary segments are: {', '.join(map(str, primaries))} (SELECT dbid FROM gp_segment_configuration)."
     if len(set(found)) < len(found):
-        raise BadData(f"{module} error: distribution rules table contains duplicate dbids.")
+        raise BadData(f"{module}: distribution rules table contains duplicate dbids")
     if not found:
         raise BadData(f"{module} error: the distribution rules table '{text}' is empty.", hint=known)
     for dbid in found:
         if dbid not in primaries:
-            raise BadData(f"{module} error: invalid dbid:{dbid} in the distribution rules table.", hint=known)
+            raise BadData(f"{module}: invalid dbid:{dbid} in the distribution rules table", hint=known)
     return found
 
 

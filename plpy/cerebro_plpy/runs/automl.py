@@ -16,7 +16,7 @@ from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.madlib import automl, grid_space
 from cerebro_db.core.madlib.automl import MODULE, RANDOM, Hyperband, Hyperopt, Method
 from cerebro_db.core.metrics import MIN
-from cerebro_db.core.names import Name
+from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.options import LAST
 from cerebro_db.core.parameters import grids, params
 from cerebro_db.core.parameters.custom import Known
@@ -33,6 +33,7 @@ from ..definitions import custom_functions, selection, templates
 from . import search
 from .automl_tables import OPTION, AutoML
 from .fit import run_request
+from .madlib import errors_name, table_or_none
 from .options import choose_options
 from .request import Architecture, Request, read_architecture, read_rows, require_room, say_tensorboard
 from .run import EVALUATE_TRAINING
@@ -41,6 +42,7 @@ ENDINGS = ("_info", "_summary", "_weights")
 
 
 @entry
+@errors_name(MODULE)
 def madlib_keras_automl(
     db: Database,
     source_table: str,
@@ -61,6 +63,7 @@ def madlib_keras_automl(
     description: str | None,
 ) -> None:
     visibility.refuse_transaction(db, MODULE)
+    validation_table = table_or_none(validation_table)
     method = automl.read(automl_method, automl_params)
     automl.require_frequency(method, metrics_compute_frequency)
     source, validation = read_rows(db, source_table, validation_table, method.iterations, MODULE)
@@ -77,7 +80,7 @@ def madlib_keras_automl(
         "source_table": source_table,
         "validation_table": validation_table,
         "model": model_output_table,
-        "model_info": str(Name.parse(model_output_table, "model_output_table").suffixed("_info")),
+        "model_info": with_ending(model_output_table, "_info"),
         "model_arch_table": model_arch_table,
         "model_selection_table": model_selection_table,
         "object_table": objects,
@@ -86,7 +89,7 @@ def madlib_keras_automl(
     if validation is None:
         # Measured after an iteration, as MADlib does.
         chosen.update(objective="train_loss", direction=MIN, keep=LAST)
-    known = custom_functions.known(db)
+    known = custom_functions.known_as_madlib(db, objects)
     planned = configurations(db, method, arch, ids, compile_params_grid, fit_params_grid, chosen["seed"], known)
     if planned is not None:
         architectures = {number: read_architecture(db, arch, number, MODULE) for number in {row[0] for row in planned}}
@@ -95,6 +98,7 @@ def madlib_keras_automl(
     else:
         assert compile_params_grid is not None
         space = grid_space.space(ids, compile_params_grid, fit_params_grid)
+        say_tensorboard(db, grid_space.callbacks(fit_params_grid))
         architectures = proposed(db, method, arch, space, len(keys), chosen, known)
         rows = []
     if isinstance(method, Hyperband):
@@ -102,8 +106,8 @@ def madlib_keras_automl(
         chosen["evaluate_after"] = method.measured(metrics_compute_frequency)
     chosen[OPTION] = asdict(
         AutoML(
-            method=method.name,
-            params=method.shown,
+            method=(automl_method or "").strip() or method.name,
+            params=(automl_params or "").strip() or method.shown,
             frequency=metrics_compute_frequency,
             random_state=random_state,
             use_gpus=bool(use_gpus),

@@ -76,7 +76,7 @@ class AutoML:
 
     def _last_frequency(self) -> int:
         """As in MADlib, that of the last fit that AutoML consists of."""
-        last = self.asked.r if isinstance(self.asked, Hyperband) else self.asked.iterations
+        last = self.asked.last_iterations if isinstance(self.asked, Hyperband) else self.asked.iterations
         return self.frequency if self.frequency is not None and self.frequency <= last else last
 
 

@@ -48,7 +48,9 @@ async def _evaluated(
         ]
         return protocol.Evaluate(handle, models, engine=wanted[0][0].engine)
 
-    answer, took = await units.compute(worker, task, wanted, fetched, [], order, resident=True)
+    # The program that trains is not the one that evaluates rows whose columns have other names or types.
+    alike = units.run.data(todo[0].dataset).for_trainer == units.run.source.for_trainer
+    answer, took = await units.compute(worker, task, wanted, fetched, [], order, resident=alike)
     worker.still_resident(answer.resident, answer.trainer_pid)
     results: dict[Evaluate, Result] = {}
     records: list[Statement] = []

@@ -2,30 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import wraps
+from typing import Any, Callable
 
-from cerebro_db.core.names import Name
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.names import Name, with_ending
 
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from . import fit
+from .options import MODULE
 from .request import check
+
+MULTIPLE = "madlib_keras_fit_multiple"  # as MADlib's errors name the function
+
+
+def errors_name(module: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: where the function that all fits share would be named in an error, this one is."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except CerebroError as error:
+                if error.message.startswith((f"{MODULE} ", f"{MODULE}:")):
+                    error.message = module + error.message[len(MODULE) :]
+                raise
+
+        return call
+
+    return decorate
+
+
+def table_or_none(text: str | None) -> str | None:
+    """As in MADlib, an empty name of a validation table means that there is none."""
+    return text if text is not None and text.strip() else None
 
 
 @entry
+@errors_name(MULTIPLE)
 def madlib_fit_multiple_model(db: Database, *arguments: Any) -> None:
-    source, output, selection, _, _, validation, *_ = arguments
+    source, output, selection, epochs, use_gpus, validation, *more = arguments
+    validation = table_or_none(validation)
     names = {
         "source_table": source,
         "validation_table": validation,
         "model": output,
-        "model_info": output and str(Name.parse(output, "model_output_table").suffixed("_info")),
+        "model_info": with_ending(output, "_info"),
         "model_selection_table": selection,
         **_named_by(db, selection),
     }
     written = {column: text and text.strip() for column, text in names.items()}
-    fit.run_request(db, check(db, *arguments, madlib=True), written)
+    request = check(db, source, output, selection, epochs, use_gpus, validation, *more, madlib=True)
+    fit.run_request(db, request, written)
 
 
 def _named_by(db: Database, selection: str | None) -> dict[str, str | None]:

@@ -16,7 +16,7 @@ from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, quote
 from cerebro_db.core.options import BEST, LAST
-from cerebro_db.core.parameters import writing
+from cerebro_db.core.parameters import custom, writing
 from cerebro_db.core.search import objective
 
 from .. import platform
@@ -57,6 +57,7 @@ OWN_INFO_COLUMNS = {  # after those of MADlib
     "which": "text",
     "epoch": "integer",
     "objective_value": "double precision",
+    "functions": "text[]",  # the versions of custom functions that the model was trained with
 }
 
 
@@ -214,6 +215,8 @@ def _make_info(
             "loss": loss,
             **({"which": of_key[key].which, "epoch": of_key[key].epoch} if key in of_key else {}),
         }
+        if references := sorted(custom.references(compiled)):
+            names[key]["functions"] = "{" + ",".join(references) + "}"
         if searched is not None:
             names[key].update(searched.told(key, of_key[key].epoch if key in of_key else 0))
     columns = {**INFO_COLUMNS, **(searched.info_columns if searched is not None else {}), **OWN_INFO_COLUMNS}
@@ -242,6 +245,9 @@ def _make_summary(
 ) -> None:
     """One row, MADlib's columns; the class values have the type that their column has."""
     summary = json.loads(run["source_summary"])
+    layout = Layout.from_json(json.loads(run["layout"]), "the layout of the run")
+    # The summary of a packed table counts the classes of labels only, as MADlib's.
+    vectors = [one.shape[-1] for one in layout.outputs if one.target == "encoded" and one.shape]
     optimised = objective.of_options(run["options"], run["validation_table"] is not None)
     iterations = [
         epoch for epoch in range(1, run["epochs"] + 1) if epoch % run["evaluate_every"] == 0 or epoch == run["epochs"]
@@ -264,8 +270,8 @@ def _make_summary(
         ("start_training_time", "timestamp", run["started_at"]),
         ("end_training_time", "timestamp", run["ended_at"]),
         ("madlib_version", "text", f"cerebro_db {run['version']}"),
-        ("num_classes", "integer[]", summary.get("num_classes")),
-        *_class_values(summary, Layout.from_json(json.loads(run["layout"]), "the layout of the run")),
+        ("num_classes", "integer[]", summary.get("num_classes") or vectors),
+        *_class_values(summary, layout),
         ("dependent_vartype", "text[]", summary.get("dependent_vartype")),
         ("normalizing_const", "real", summary.get("normalizing_const")),
         ("metrics_iters", "integer[]", iterations),

@@ -9,7 +9,7 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
-from cerebro_db.core.names import Name
+from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.reported import reported
@@ -88,7 +88,7 @@ def check(
         selection_table,
         MODULE,
         f"Please ensure that the model selection table ({selection_table}) has been created by"
-        " generate_model_configs() or load_model_selection_table().",
+        " load_model_selection_table() or generate_model_configs().",
         argument="model_selection_table",
     )
     if warm_start:
@@ -288,8 +288,10 @@ def read_selection(
     summary = relations.find(db, selection.name.suffixed("_summary"))
     named = db.value(f"SELECT model_arch_table FROM {summary.sql} LIMIT 1") if summary is not None else None
     if named is None:
+        name = with_ending(selection.text, "_summary")
+        there = f" Input table '{name}' does not exist." if summary is None else ""
         raise UndefinedObject(
-            f"{MODULE} error: '{selection.text}_summary' does not say which table holds the architectures.",
+            f"{MODULE} error: '{name}' does not say which table holds the architectures.{there}",
             hint="generate_model_configs() and load_model_selection_table() make it.",
         )
     return rows, relations.existing(db, named, MODULE, "It should hold the architectures.")

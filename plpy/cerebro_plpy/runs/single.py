@@ -21,6 +21,7 @@ from ..definitions import custom_functions
 from ..sessions import recorder
 from . import fit
 from .execution import carry_out
+from .madlib import errors_name, table_or_none
 from .new_run import put_on_record
 from .options import choose_options
 from .place import IN_SESSION
@@ -36,13 +37,14 @@ SUMMARY = """
     s.source_table, s.model, s.dependent_varname, s.independent_varname, s.model_arch_table, i.model_id,
     i.compile_params, i.fit_params, s.num_iterations, s.validation_table, s.object_table, s.metrics_compute_frequency,
     s.name, s.description, 'madlib_keras'::text AS model_type, i.model_size, s.start_training_time, s.end_training_time,
-    i.metrics_elapsed_time, s.madlib_version, s.num_classes, s.dependent_vartype, s.normalizing_const, i.metrics_type,
-    i.loss_type, i.training_metrics_final, i.training_loss_final, i.training_metrics, i.training_loss,
+    i.metrics_elapsed_time, s.madlib_version, $1::integer[] AS num_classes, s.dependent_vartype, s.normalizing_const,
+    i.metrics_type, i.loss_type, i.training_metrics_final, i.training_loss_final, i.training_metrics, i.training_loss,
     i.validation_metrics_final, i.validation_loss_final, i.validation_metrics, i.validation_loss, s.metrics_iters
 """
 
 
 @entry
+@errors_name(FIT)
 def madlib_keras_fit(
     db: Database,
     source_table: str,
@@ -61,6 +63,7 @@ def madlib_keras_fit(
     object_table: str | None,
 ) -> None:
     visibility.refuse_transaction(db, FIT)
+    validation_table = table_or_none(validation_table)
     require_epochs(num_iterations, metrics_compute_frequency, FIT)
     source, validation = read_rows(db, source_table, validation_table, num_iterations, FIT)
     if warm_start:
@@ -73,7 +76,7 @@ def madlib_keras_fit(
     arch = relations.filled(db, model_arch_table, FIT, argument="model_arch_table")
     relations.require_columns(db, arch, ["model_id", "model_arch"], FIT)
     architecture = read_architecture(db, arch, model_id, FIT)
-    compiled = params.compile_params(compile_params, custom_functions.known(db))
+    compiled = params.compile_params(compile_params, custom_functions.known_as_madlib(db, objects, fitting=True))
     row = {
         "mst_key": KEY,
         "model_id": model_id,
@@ -120,7 +123,8 @@ def madlib_keras_fit(
         }
         written = {column: text and text.strip() for column, text in names.items()}
         fit.hand_out(db, session, run, output, replace=False, written=written)
-    _make_over(db, output)
+    widths = zip(reading.widths(architecture.translated), source.layout["outputs"])
+    _make_over(db, output, [width or variable["shape"][-1] for width, variable in widths])
 
 
 def _require_single(db: Database, name: Name) -> None:
@@ -140,9 +144,10 @@ def _weights(db: Database, name: Name) -> Any:
     return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, weights.ONLY)
 
 
-def _make_over(db: Database, name: Name) -> None:
+def _make_over(db: Database, name: Name, units: list[int]) -> None:
     """The run's model table, info and summary become MADlib's model table and summary.
 
+    ``units`` of each output: what MADlib calls num_classes.
     They have the model that was asked for.  The run keeps those that people have added meanwhile.
     """
     info, summary, old = name.suffixed("_info"), name.suffixed("_summary"), name.suffixed("_run")
@@ -154,9 +159,11 @@ def _make_over(db: Database, name: Name) -> None:
     also = "".join(f", s.{quote(column)}" for column in labels)
     db.execute(f"ALTER TABLE {summary.sql} RENAME TO {quote(old.table)}")
     db.execute(
-        f"CREATE TABLE {summary.sql} AS SELECT {SUMMARY}{also}, s.run, s.seed, s.layout FROM {old.sql} s, {info.sql} i"
-        f" WHERE i.mst_key = {KEY}"
-        f" {platform.of(db).distributed_by('source_table')}"
+        f"CREATE TABLE {summary.sql} AS SELECT {SUMMARY}{also}, s.run, s.seed, s.layout, i.functions"
+        f" FROM {old.sql} s, {info.sql} i WHERE i.mst_key = {KEY}"
+        f" {platform.of(db).distributed_by('source_table')}",
+        ("integer[]",),
+        units,
     )
     db.execute(f"DROP TABLE {old.sql}, {info.sql}")
     db.execute(f"ALTER TABLE {name.sql} DROP COLUMN mst_key, DROP COLUMN __dist_key__")

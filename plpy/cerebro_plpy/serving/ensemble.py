@@ -66,11 +66,12 @@ def ensemble(db: Database, model_text: str | None, output_text: str | None, memb
         keys, architecture, rows[keys[0]]["place"],
     )  # fmt: skip
     about = output.suffixed("_info")
+    more = ", functions" if "functions" in relations.columns(db, info) else ""  # older tables lack it
     db.execute(f"CREATE TABLE {about.sql} (LIKE {info.sql} INCLUDING INDEXES) {here.distributed_by('mst_key')}")
     db.execute(
         f"INSERT INTO {about.sql} (mst_key, compile_params, fit_params, model_type, model_size, metrics_type,"
-        " loss_type, status, reason)"
-        " SELECT 1, compile_params, fit_params, model_type, $2, metrics_type, loss_type, status, $3"
+        f" loss_type, status, reason{more})"
+        f" SELECT 1, compile_params, fit_params, model_type, $2, metrics_type, loss_type, status, $3{more}"
         f" FROM {info.sql} WHERE mst_key = $1",
         ("integer", "double precision", "text"),
         keys[0], sum(sizes) / 1024, f"the mean of mst_key {', '.join(map(str, keys))} of {table.name}",

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from cerebro_db.core.architecture import reading
 from cerebro_db.core.metrics import first
-from cerebro_db.core.parameters import writing
 
 from .. import platform
 from ..data import packed, visibility
@@ -34,15 +32,14 @@ def keras_evaluate(
     with evaluating(db, test, use_gpus, EVALUATE) as (team, parts):
         loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, test.dataset, parts))
     _, metric = first(metrics)
-    compiled, outputs = model.definition["compile"], reading.outputs(model.definition["architecture"])
     db.execute(
         f"CREATE TABLE {output.sql} AS SELECT $1::double precision AS loss, $2::double precision AS metric,"
         f" $3::text[] AS metrics_type, $4::text AS loss_type {platform.of(db).distributed_by('loss')}",
         ("double precision", "double precision", "text[]", "text"),
         loss,
         metric,
-        writing.metrics_type(compiled, outputs),
-        writing.loss_type(compiled, outputs),
+        model.metrics_type,
+        model.loss_type,
     )
 
 

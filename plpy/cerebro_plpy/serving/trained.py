@@ -21,6 +21,8 @@ from ..database.relations import Relation
 from ..definitions import custom_functions
 
 COMPANIONS = ("_info", "_summary", "_weights")
+# The versions of custom functions that a model was trained with; older tables have no column for them.
+PINNED = "concat_ws(' ', {0}.loss_type, {0}.metrics_type::text, to_jsonb({0}) ->> 'functions') AS pinned"
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Model:
     layout: Layout  # of the packed table that it was trained on
     chunked: Relation | None  # the table of the weights if they are too large for one value
     key_column: str = "mst_key"
+    loss_type: str | None = None  # the names of loss and metrics in those tables
+    metrics_type: list[str] | None = None
 
     def weights(self, db: Database) -> Iterator[bytes]:
         """The weights, piece by piece; Python never holds more than one piece."""
@@ -66,7 +70,7 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
             f"{module}: Multi-model needs to pass mst_key", hint=f"SELECT mst_key, * FROM {info.name} lists the models."
         )
     row = db.one(
-        "SELECT i.compile_params, i.fit_params, concat_ws(' ', i.loss_type, i.metrics_type::text) AS pinned,"
+        f"SELECT i.compile_params, i.fit_params, i.loss_type, i.metrics_type, {PINNED.format('i')},"
         " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
         f" FROM {info.sql} i JOIN {table.sql} m USING (mst_key) WHERE mst_key = $1",
         ("integer",),
@@ -87,7 +91,7 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
         chunked is None or not db.value(f"SELECT 1 FROM {chunked.sql} WHERE mst_key = $1 LIMIT 1", ("integer",), key)
     ):
         raise WrongState(f"{module}: model {key} of {table.text} has no weights")
-    return Model(table, key, definition, trained_on, chunked)
+    return Model(table, key, definition, trained_on, chunked, **_told(row))
 
 
 def best_keys(db: Database, table: Relation, info: Relation, summary: Relation, most: int) -> list[int]:
@@ -109,14 +113,19 @@ def _read_single(db: Database, table: Relation, summary: Relation, key: int | No
         raise InvalidArgument(f"{module}: Single model should not pass mst_key", hint="Leave mst_key out.")
     relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"], module)
     row = db.one(
-        "SELECT s.compile_params, s.fit_params, concat_ws(' ', s.loss_type, s.metrics_type::text) AS pinned,"
+        f"SELECT s.compile_params, s.fit_params, s.loss_type, s.metrics_type, {PINNED.format('s')},"
         " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
         f" FROM {summary.sql} s, {table.sql} m"
     )
     if row is None:
         raise WrongState(f"{module} error: Input table '{table.text}' is empty!")
     chunked = relations.find(db, table.name.suffixed("_weights")) if row["large"] else None
-    return Model(table, 1, _definition(db, row), _layout(db, table, summary, module), chunked, key_column=weights.ONLY)
+    definition, trained_on = _definition(db, row), _layout(db, table, summary, module)
+    return Model(table, 1, definition, trained_on, chunked, weights.ONLY, **_told(row))
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    return {column: row[column] for column in ("loss_type", "metrics_type")}
 
 
 def _definition(db: Database, row: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from cerebro_db.core.events import DataSetName
 from .base import ME
 
 # What the model tables say of each configuration, by its best model ($1: run, $2: its start, $3: evaluate_every,
-# $4: epochs, $5: {mst_key: {"metrics": names or null, "loss": name, "which": best or last, "epoch": of that state}},
-# and for MADlib's AutoML "epochs": those that it counts, "s" and "i": bracket and round, $6: the fold of the models;
-# NULL: those on all rows), and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the
-# caller's session.
+# $4: epochs, $5: {mst_key: {"metrics": names or null, "loss": name, "which": best or last, "epoch": of that state,
+# "functions": references to custom functions as the text of an array, if there are any}}, and for MADlib's AutoML
+# "epochs": those that it counts, "s" and "i": bracket and round, $6: the fold of the models; NULL: those on all rows),
+# and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
 MODEL_INFO = f"""
 WITH best AS MATERIALIZED (
     SELECT DISTINCT ON (mst_key) *
@@ -28,13 +28,14 @@ WITH best AS MATERIALIZED (
     SELECT n.mst_key::integer AS mst_key, n.told ->> 'loss' AS loss, n.told ->> 'which' AS which,
            (n.told ->> 'epoch')::integer AS epoch, n.told -> 'epochs' AS epochs,
            (n.told ->> 's')::integer AS s, (n.told ->> 'i')::integer AS i,
+           (n.told ->> 'functions')::text[] AS functions,
            array_agg(m.metric ORDER BY m.place) FILTER (WHERE m.metric IS NOT NULL) AS metrics
       FROM jsonb_each($5::jsonb) AS n (mst_key, told)
       LEFT JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(n.told -> 'metrics')
                                                        WHEN 'array' THEN n.told -> 'metrics'
                                                        ELSE '[]'
                                                   END) WITH ORDINALITY AS m (metric, place) ON true
-     GROUP BY 1, 2, 3, 4, 5, 6, 7
+     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 ), told AS MATERIALIZED (
     -- What the columns have an entry for in each iteration, and the figures of the epoch whose state the table has.
     SELECT l.model,
@@ -81,7 +82,8 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS 
        -- A model on all rows has no figures of its own; its final ones are the means over the folds.
        CASE WHEN b.validation_loss IS NOT NULL AND b.spread IS NULL THEN t.validation_loss END AS validation_loss,
        t.iterations AS metrics_iters, n.s, n.i, b.status, b.reason, n.which, n.epoch,
-       COALESCE(o.value, CASE WHEN b.spread IS NOT NULL THEN b.objective_value END) AS objective_value
+       COALESCE(o.value, CASE WHEN b.spread IS NOT NULL THEN b.objective_value END) AS objective_value,
+       n.functions
   FROM cerebro.configuration c
   JOIN best b USING (run, mst_key)
   LEFT JOIN told t ON t.model = b.model
