@@ -245,7 +245,10 @@ def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
     wanted = [math.prod(shape) for _, _, shape in program.variables[: program.weights]]
     found = os.path.getsize(path)
     if found != 4 * sum(wanted):
-        raise CorruptState(f"the model weights have {found} bytes, but the model takes {4 * sum(wanted)}")
+        raise CorruptState(
+            f"Number of elements in model weights({found // 4}) doesn't match model({sum(wanted)}): the weights have"
+            f" {found} bytes, but the model takes {4 * sum(wanted)}"
+        )
 
     def arrays() -> Iterator[np.ndarray]:
         with open(path, "rb") as file:

@@ -431,7 +431,9 @@ def test_shapes_that_do_not_fit(trainer: Trainer) -> None:
     assert told(c.mlp(classes=3), "sparse_" + CATEGORICAL) == expected
     assert told(c.mlp(classes=3), "mse") == expected
     wide = c.sequential(c.input_layer([65]), c.layer("Dense", "out", units=10))
-    assert told(wide) == "the model takes (65,) per row but the data has (8, 8) (column image)"
+    assert told(wide) == (
+        "Input shape (65,) in the model architecture does not match the input shape (8, 8) of column image"
+    )
     assert told(c.two_by_two()) == "the model has 2 inputs but the data has 1 (image)"
     assert "one output" in told(c.two_by_two(), "mse", c.TWO_BY_TWO, class_weight={"0": 1.0}, metrics=None)
 

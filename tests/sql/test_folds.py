@@ -321,7 +321,7 @@ def test_a_configuration_that_fails_has_no_mean(rows: Lab) -> None:
     told = "SELECT mst_key, rank, mean IS NULL, folds_done FROM cross_validation WHERE run = %s ORDER BY 1"
     assert rows(told, found) == [(1, 2, True, 0), (2, 1, False, 3)]
     assert set(rows.weights("half")) == {2}
-    with pytest.raises(psycopg2.Error, match="mst_key 1: the model takes"):
+    with pytest.raises(psycopg2.Error, match="mst_key 1: Input shape .* does not match"):
         rows("DELETE FROM wrong_mst WHERE mst_key = 2; SELECT fit('folded', 'none', 'wrong_mst', 1)")
 
 

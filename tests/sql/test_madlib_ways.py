@@ -361,6 +361,20 @@ def test_errors_name_madlibs_functions(things: Lab) -> None:
     ):
         with pytest.raises(errors.Error, match=re.escape(why)):
             things(fit.format("'named_errors'", "'x'", f"'{table}'", 1))
+    why = "Input table 'known_summary' does not exist. Please ensure that table 'known' has been preprocessed using"
+    with pytest.raises(errors.UndefinedTable, match=why):
+        things("SELECT madlib.validation_preprocessor_dl('known', 'x', 'label', 'x', 'known')")
+    things("SELECT madlib.load_keras_model('arch_e', %s)", json.dumps(flower_model()))
+    narrow = flower_model()
+    narrow["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
+    things("SELECT madlib.load_keras_model('arch_e', %s, 'abcd'::bytea)", json.dumps(narrow))
+    for number, why in (
+        (1, "Input shape (4,) in the model architecture does not match the input shape (2,) of column x"),
+        (2, "Number of elements in model weights(1) doesn't match model("),
+    ):
+        with pytest.raises(errors.Error, match=re.escape(why)):
+            things(f"SELECT madlib.madlib_keras_fit('named_errors', 'x', 'arch_e', {number},"
+                   " $$optimizer='Adam()', loss='categorical_crossentropy'$$, '', 1)")  # fmt: skip
 
 
 def test_what_cerebro_pack_has_prepared_is_validated_and_predicted(madlib: Lab) -> None:

@@ -67,7 +67,8 @@ def input_column(variable: dict[str, Any], shape: Shape, dtype: str) -> InputCol
     wanted = _same_rows(packed, shape)
     if wanted is None:
         raise ConfigurationFailed(
-            f"the model takes {_text(shape)} per row but the data has {_text(packed)} (column {variable['name']})",
+            f"Input shape {_text(shape)} in the model architecture does not match the input shape {_text(packed)}"
+            f" of column {variable['name']}",
             hint="Change the input shape of the architecture, or pack the column in that shape.",
         )
     return InputColumn(float(variable.get("scale") or 1.0), dtype, None if wanted == packed else wanted)

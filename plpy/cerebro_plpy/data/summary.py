@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cerebro_db.core import packing
-from cerebro_db.core.errors import UndefinedColumn, WrongState
+from cerebro_db.core.errors import UndefinedColumn, UndefinedTable, WrongState
 from cerebro_db.core.layout import Layout, Partition, Variable
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.names import Name, quote, with_ending
 from cerebro_db.core.preparation import Fold, OneHot
 from cerebro_db.core.windows import Windows
 
@@ -132,7 +132,14 @@ def read_training(db: Database, text: str | None, module: str) -> Training:
     table = relations.existing(
         db, text, module, PLEASE.format((text or "").strip()), argument="training_preprocessor_table"
     )
-    summary = relations.existing(db, str(table.name.suffixed("_summary")), module, PLEASE.format(table.text))
+    name = table.name.suffixed("_summary")
+    if relations.find(db, name) is None:
+        raise UndefinedTable(
+            f"{module} error: Input table '{with_ending(table.text, '_summary')}' does not exist."
+            f" {PLEASE.format(table.text)}",
+            hint="training_preprocessor_dl() makes it. Keep the two together.",
+        )
+    summary = relations.existing(db, str(name), module)
     present = relations.columns(db, summary)
     for column in ("normalizing_const", "num_classes", "segment_count", "layout"):
         if column not in present:
