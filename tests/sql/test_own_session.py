@@ -324,8 +324,35 @@ def test_beside_runs_in_worker_sessions(flowers: Lab) -> None:
         assert flowers.status(busy) == "running"
     finally:
         flowers("SELECT cerebro.cancel(%s)", busy)
-    print(outcomes)
     assert any(isinstance(one, int) for one in outcomes), outcomes
+
+
+@pytest.mark.greenplum
+def test_a_call_finds_that_its_log_has_lost_rows(flowers: Lab) -> None:
+    """Whatever is lost, and whenever: it fails."""
+    over = threading.Event()
+
+    def harm() -> None:
+        with contextlib.closing(flowers.connect()) as another:
+            run(another, "CREATE TABLE harm (i int)")
+            while not over.is_set():
+                run(another, "INSERT INTO harm SELECT generate_series(1, 20)")
+                run(another, "SELECT count(*) FROM cerebro.hop a JOIN cerebro.hop b ON a.hop = b.epoch")
+
+    harming = threading.Thread(target=harm)
+    harming.start()
+    found = set()
+    try:
+        for turn in range(3):
+            with transaction(flowers) as mine:
+                run(mine, PACK, f"harmed{turn}", 2)
+                with pytest.raises(psycopg2.Error) as failed:
+                    run(mine, f"SELECT cerebro.fit('harmed{turn}', 'harmed_out', 'mst', 20)")
+                found.add(failed.value.diag.message_primary.partition(": ")[2])
+    finally:
+        over.set()
+        harming.join()
+    assert any("rows of its log are missing" in one for one in found), found
 
 
 @pytest.mark.greenplum

@@ -165,7 +165,8 @@ def _create(db: Database, name: Name) -> bool:
                 """
             )
     except db.plpy.SPIError as error:
-        if error.sqlstate not in ("42P07", "23505"):  # the catalog's unique index may notice first
+        # The name of the row type, or the catalog's unique index, may be found to be taken first.
+        if error.sqlstate not in ("42P07", "42710", "23505"):
             raise
         return False
     return True
