@@ -268,14 +268,14 @@ ASKED = "learning rate from 0.0001 to 1, batch 16 to 128, Adam or SGD; 64 config
 SEARCHES = (
     Work(
         name="search_digits",
-        about=f"1,437 digits of 8 x 8 pixels (360 more to validate), MLP 64-64-32-10, {ASKED}, up to 9 epochs",
+        about=f"1,437 digits of 8 x 8 pixels (360 more to validate), MLP 64-64-32-10, {ASKED}, up to 27 epochs",
         table=small_digits,
         rows=1437,
         validation_rows=360,
         classes=10,
         architectures=(mlp(64, (64, 32), 10),),
         configurations=SEARCHED,
-        epochs=9,
+        epochs=27,
     ),
     Work(
         name="search_mnist",
