@@ -54,7 +54,7 @@ def test_every_view_of_runs_has_a_model(server: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT viewname FROM pg_views v WHERE schemaname = 'cerebro' AND EXISTS (SELECT FROM pg_attribute"
-            " WHERE attrelid = ('cerebro.' || quote_ident(viewname))::regclass AND attname = 'run')"
+            " WHERE attrelid = to_regclass('cerebro.' || quote_ident(viewname)) AND attname = 'run')"
         )
         there = {name for (name,) in cursor.fetchall() if not name.startswith("_")}  # those are the views' own
     connection.close()
