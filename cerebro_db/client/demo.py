@@ -266,7 +266,7 @@ def demo(dsn: str | None, epochs: int, console: Console) -> int:
     step("7. Where did the time go?")
     session.show(statements.TIME.format(run=run))
     console.print(boards.where_time_went(cerebro.run_time(run), console.width))
-    console.print("With so few rows, starting two trainers and building the models takes longer than training.")
+    console.print("With so few rows, much of it goes into starting two trainers, building models and moving states.")
     step("Where to go from here")
     where_next(console, run, without_password(dsn) if dsn else None)
     cerebro.close()

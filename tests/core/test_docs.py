@@ -94,6 +94,11 @@ def is_module(name: str) -> bool:
 
 
 @every_page
+def test_no_merge_was_left_unfinished(page: Path) -> None:
+    assert not re.search(r"^(<{7} |={7}$|>{7} )", page.read_text(), re.MULTILINE)
+
+
+@every_page
 def test_links_lead_somewhere(page: Path) -> None:
     missing = []
     for file, anchor in links(page.read_text()):

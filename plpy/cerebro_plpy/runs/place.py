@@ -35,8 +35,7 @@ def in_own_session(
     )
     if not platform.of(db).subtransactions_are_safe:
         db.warning(
-            "if other sessions train or query runs before your transaction ends, the log of this run can lose rows;"
-            " the model tables cannot",
-            "A call that finds rows missing fails. A run in worker sessions loses none.",
+            "if other sessions train or query runs before your transaction ends, the log of this run can lose rows",
+            "This call fails if it finds rows missing. A run in worker sessions loses none.",
         )
     return True
