@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION cerebro.pack(
     folds integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
-SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off SET extra_float_digits = 1
+SET synchronize_seqscans = off SET jit = off SET extra_float_digits = 1
 SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
 @cerebro@
 return api.pack(plpy, *args)
@@ -93,3 +93,37 @@ COMMENT ON FUNCTION cerebro.default_compile_params(text, text) IS
 'Returns compile parameters for a model selection table: the loss and the metric that suit the target of a packed table.
 
 - optimizer: for instance SGD(learning_rate=0.01). NULL: AdamW(learning_rate=0.001, weight_decay=0.0001).';
+
+-- A function, not a part of the query: PostgreSQL runs no query with a subquery over a row's words on several processors.
+CREATE OR REPLACE FUNCTION cerebro._word_ids(value text, length integer, ids integer) RETURNS integer[]
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+    lowered text := pg_catalog.lower(value COLLATE "default");
+    spaced text := lowered;
+    word text;
+    found integer[] := '{}';
+    missing integer := length;
+BEGIN
+    -- Most texts have no letters beyond ASCII and few punctuation characters. Dividing such a text at its spaces takes a
+    -- tenth of the time that the regular expression takes.
+    spaced := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(spaced, '.', ' '), ',', ' '), '-', ' ');
+    spaced := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(spaced, '''', ' '), '"', ' '), ':', ' ');
+    spaced := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(spaced, '!', ' '), '?', ' '), '/', ' ');
+    spaced := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(spaced, '(', ' '), ')', ' '), ';', ' ');
+    FOREACH word IN ARRAY
+        CASE WHEN value IS NULL THEN '{}'
+             WHEN spaced COLLATE "C" ~ '^[a-z0-9 ]*$' THEN pg_catalog.string_to_array(spaced, ' ')
+             ELSE pg_catalog.regexp_split_to_array(lowered, '[[:space:][:punct:]]+') END
+    LOOP
+        EXIT WHEN missing = 0;
+        IF word <> '' THEN
+            found := found || (1 + (pg_catalog.hashtextextended(word COLLATE "C", 0) % (ids - 1) + ids - 1) % (ids - 1))::integer;
+            missing := missing - 1;
+        END IF;
+    END LOOP;
+    RETURN found || pg_catalog.array_fill(0, ARRAY[missing]);
+END
+$$;
+COMMENT ON FUNCTION cerebro._word_ids(text, integer, integer) IS
+'The ids of a text''s first words, each from 1 to ids - 1 by a hash, and then 0 up to length. Words are in lower case and end
+at spaces and punctuation.';

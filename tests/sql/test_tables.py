@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 from collections import Counter
 from typing import Any
@@ -213,6 +214,29 @@ def test_texts_with_few_words_are_filled_up(place: Lab) -> None:
     assert sorted(values(place, "letters", "note").ravel().tolist()) == [0] * 6 + [1] * 10
 
 
+def test_all_texts_are_divided_as_the_regular_expression_divides_them(place: Lab) -> None:
+    """Texts with ASCII letters and common punctuation take a faster way."""
+    letters = "".join(map(chr, range(1, 128))) + "äßŠİΣ–„”…\u00a0\u2003\ufeff漢字𝄞"
+    chosen = random.Random(5)
+    plain = "abc XYZ 019 .,-'\":!?/();"
+    texts = [
+        "".join(chosen.choices(plain if number % 2 else letters, k=chosen.randrange(40))) for number in range(3000)
+    ] + list(letters)
+    ((found, differ),) = place(
+        """
+        SELECT count(*), count(*) FILTER (WHERE ids IS DISTINCT FROM expected) FROM (
+            SELECT cerebro._word_ids(t, 5, 1000) AS ids,
+                   (ARRAY(SELECT (1 + (hashtextextended(w COLLATE "C", 0) %% 999 + 999) %% 999)::integer
+                            FROM unnest(regexp_split_to_array(lower(t), '[[:space:][:punct:]]+'))
+                                 WITH ORDINALITY AS u (w, n)
+                           WHERE w <> '' ORDER BY n LIMIT 5) || array_fill(0, ARRAY[5]))[1:5] AS expected
+              FROM unnest(%s) AS t) compared
+        """,
+        texts,
+    )
+    assert (found, differ) == (len(texts), 0)
+
+
 # -- no skew -------------------------------------------------------------------------------------------------
 
 STILL = "optimizer='SGD(lr=0.0)', loss='mse'"  # training leaves the weights as they are
@@ -398,6 +422,38 @@ def test_the_same_seed_gives_the_same_tables(visits: Lab) -> None:
         packed(visits, name, "kind", source, seed=3, segments=2)
     one, two = (visits.value(f"SELECT layout FROM {name}_summary") for name in ("one", "two"))
     assert one == two
+
+
+def test_parallel_workers_give_the_same_tables(visits: Lab) -> None:
+    visits(
+        "CREATE TABLE many AS SELECT i AS n, i % 1000 / 7.0 AS size, 'kind ' || i % 40 AS kind,"
+        " 'word ' || i % 9 || ' end' AS note, i % 3 AS y FROM generate_series(1, 60000) i; ANALYZE many"
+    )
+    layouts = []
+    wishes = {"note": {"as": "words", "length": 4}}
+    for name, workers in (("packed_by_workers", 2), ("packed_alone", 0)):
+        visits(f"SET max_parallel_workers_per_gather = {workers}; SET min_parallel_table_scan_size = 0")
+        visits("SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0")
+        packed(visits, name, "y", "many", seed=4, segments=2, prepare=wishes)
+        layouts.append([visits.value(f"SELECT layout FROM {name}{part}_summary") for part in ("", "_validation")])
+    visits("RESET max_parallel_workers_per_gather; RESET min_parallel_table_scan_size")
+    visits("RESET parallel_setup_cost; RESET parallel_tuple_cost")
+    assert layouts[0] == layouts[1]
+    assert not visits("SELECT relname FROM pg_class WHERE relname LIKE 'cerebro_rows_%%'")
+
+
+def test_a_user_who_may_not_make_temporary_tables_packs_a_large_table(visits: Lab) -> None:
+    visits("CREATE TABLE wide_open AS SELECT i AS n, i % 100 AS size, i % 3 AS y FROM generate_series(1, 50000) i")
+    database, user = visits("SELECT current_database(), current_user")[0]
+    visits(f'REVOKE TEMPORARY ON DATABASE "{database}" FROM PUBLIC')
+    visits("CREATE ROLE packs_only; GRANT cerebro_user TO packs_only; GRANT SELECT ON wide_open TO packs_only")
+    try:
+        visits(f'GRANT USAGE, CREATE ON SCHEMA "{visits.schema}" TO packs_only; SET ROLE packs_only')
+        packed(visits, "without_copy", "y", "wide_open", validation=0, segments=2)
+        assert visits.value("SELECT layout -> 'rows' FROM without_copy_summary") == 50_000
+    finally:
+        visits("RESET ROLE")
+        visits(f'GRANT TEMPORARY ON DATABASE "{database}" TO PUBLIC; DROP OWNED BY packs_only; DROP ROLE packs_only')
 
 
 # -- sources -------------------------------------------------------------------------------------------------
@@ -651,7 +707,7 @@ def test_a_function_predicts_a_row(trained: Lab) -> None:
 
     def told(function: str) -> list[Any]:
         if trained.greenplum:  # a query would call it on the segments
-            with pytest.raises(psycopg2.Error, match="on the segments, where it cannot run queries"):
+            with pytest.raises(psycopg2.Error, match="on the segments. It cannot run queries there"):
                 trained(f"SELECT {function}({arguments}) FROM houses")
             texts = ", ".join(f"{name}::text" for name in arguments.split(", "))
             rows = trained(f"SELECT id, {texts} FROM houses WHERE id < 6 ORDER BY 1")

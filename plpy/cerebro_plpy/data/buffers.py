@@ -21,6 +21,7 @@ from .summary import Packing
 
 BATCH_BYTES = 4 << 20  # of rows fetched at a time
 MOST_PASSES = 8
+MANY_ROWS = 50_000  # so many rows are prepared by parallel workers, if the server has some
 
 
 def filled_columns(variables: Sequence[SourceVariable]) -> list[str]:
@@ -145,7 +146,9 @@ def _open(db: Database, job: Packing) -> Cursor:
     order = "$1"
     for variable in job.variables:
         order = hashed(variable, lambda c: f"s.{quote(c.name)}", order)
-    return platform.of(db).rows_to_pack(db, job.source.rows, stored, values, order, job.seed)
+    prepared = all(variable.preparation.features or not variable.is_array for variable in job.variables)
+    costly = prepared and not job.windows and job.rows >= MANY_ROWS
+    return platform.of(db).rows_to_pack(db, job.source.rows, stored, values, order, job.seed, costly=costly)
 
 
 def _fill(db: Database, job: Packing, cursor: Cursor, encoders: list[packing.Encoder], rows: int, step: int) -> None:

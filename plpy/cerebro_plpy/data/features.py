@@ -17,7 +17,6 @@ from ..database.relations import Column
 
 DATES = ("date", "timestamp without time zone", "timestamp with time zone")
 REALS = ("real", "double precision", "numeric")
-BETWEEN_WORDS = "[[:space:][:punct:]]+"
 NOT_FINITE = "('NaN', 'Infinity', '-Infinity')"
 DAY = 86400
 PERIODS = {  # the cycles of a date: how far within its cycle a moment is, and how long the cycle is
@@ -160,16 +159,9 @@ def _of_so_many(hashed: str, count: int) -> str:
 
 
 def word_ids(feature: Feature, value: str) -> str:
-    """The integer[] that a text becomes: the hashes of its first words, and then 0.
-
-    This is a part of the query, because a function of SQL would plan its own query for each row.
-    """
+    """The integer[] that a text becomes."""
     assert isinstance(feature, Words)
-    words = f"pg_catalog.regexp_split_to_array(pg_catalog.lower({value}::text COLLATE \"default\"), '{BETWEEN_WORDS}')"
-    first = f"(pg_catalog.array_remove({words}, ''))[1:{feature.length}]"
-    hashed = 'pg_catalog.hashtextextended(word COLLATE "C", 0)'
-    ids = f"SELECT 1 + {_of_so_many(hashed, feature.ids - 1)} FROM pg_catalog.unnest({first}) AS found (word)"
-    return f"(ARRAY({ids}) || pg_catalog.array_fill(0, ARRAY[{feature.length}]))[1:{feature.length}]"
+    return f"cerebro._word_ids({value}::text, {feature.length}, {feature.ids})"
 
 
 # -- what they have not seen ---------------------------------------------------------------------------------

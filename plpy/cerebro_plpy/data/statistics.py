@@ -67,10 +67,10 @@ def of(db: Database, source: Relation, columns: Sequence[Looked], most: int = MO
     return [(_found_texts if one.as_text else _found_numbers)(one, rows) for one, rows in groups.items()]
 
 
-def _values(columns: Sequence[Looked], kind: str) -> str:
-    """Each value of each row in a row of its own, with the place of the column."""
+def _arrays(columns: Sequence[Looked], kind: str) -> tuple[str, str]:
+    """The places of the columns, and a row's values in the same order."""
     places = ", ".join(map(str, range(len(columns))))
-    return f"unnest(ARRAY[{places}]) AS c, unnest(ARRAY[{', '.join(one.value for one in columns)}]::{kind}[]) AS x"
+    return f"ARRAY[{places}]", f"ARRAY[{', '.join(one.value for one in columns)}]::{kind}[]"
 
 
 def _numbers(db: Database, source: Relation, columns: Sequence[Looked]) -> list[Row]:
@@ -78,11 +78,13 @@ def _numbers(db: Database, source: Relation, columns: Sequence[Looked]) -> list[
         return []
     moments = [str(place) for place, one in enumerate(columns) if one.column.type.startswith("timestamp")]
     timed = f"count(*) FILTER (WHERE u.c IN ({', '.join(moments)}) AND u.x <> floor(u.x))" if moments else "0"
+    # With unnest() in a SELECT list, PostgreSQL would group the numbers in one process.
+    places, values = _arrays(columns, "double precision")
     return db.scan(
         f"""
         SELECT u.c, {BIN} AS b, count(*) AS n, avg({CLIPPED}) AS mean, var_pop({CLIPPED}) AS variance,
                min({CLIPPED}) AS low, max({CLIPPED}) AS high, {timed} AS timed
-          FROM (SELECT {_values(columns, "double precision")} FROM {source.rows} AS s) u
+          FROM {source.rows} AS s, unnest({places}, {values}) AS u (c, x)
          GROUP BY 1, 2
         """
     )
@@ -91,6 +93,7 @@ def _numbers(db: Database, source: Relation, columns: Sequence[Looked]) -> list[
 def _texts(db: Database, source: Relation, columns: Sequence[Looked], most: int) -> list[Row]:
     if not columns:
         return []
+    places, values = _arrays(columns, "text")
     return db.scan(
         f"""
         SELECT c, v, n, texts, filled, words, look
@@ -100,7 +103,7 @@ def _texts(db: Database, source: Relation, columns: Sequence[Looked], most: int)
                        sum(n * (1 + length(v) - length(replace(v, ' ', '')))) OVER (PARTITION BY c) AS words,
                        sum(CASE WHEN v ~ '{A_NUMBER}' THEN n END) OVER (PARTITION BY c) AS look
                   FROM (SELECT u.c, u.x AS v, count(*) AS n
-                          FROM (SELECT {_values(columns, "text")} FROM {source.rows} AS s) u
+                          FROM (SELECT unnest({places}) AS c, unnest({values}) AS x FROM {source.rows} AS s) u
                          GROUP BY 1, 2) g) r
          WHERE v IS NULL OR place <= {most + 2}
         """

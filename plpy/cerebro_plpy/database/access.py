@@ -59,9 +59,10 @@ class Database:
         """
         return cancellation.perform(self.plpy, self._plan, sql, answers=answers)
 
-    def cursor(self, sql: str, types: Types | list[str] = (), *values: Any) -> Cursor:
+    def cursor(self, sql: str, types: Types | list[str] = (), *values: Any, drops: str | None = None) -> Cursor:
+        """``drops``: a table, as SQL, that is dropped when the cursor is closed."""
         # The random name cannot be that of a cursor of the user's, nor of a function of ours that the query calls.
-        return Cursor(self, f"cerebro_{secrets.token_hex(6)}", sql, types, values)
+        return Cursor(self, f"cerebro_{secrets.token_hex(6)}", sql, types, values, drops)
 
     def savepoint(self) -> Any:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""
@@ -95,8 +96,10 @@ class Database:
 class Cursor:
     """The rows of a query, fetched batch by batch.  Close it."""
 
-    def __init__(self, db: Database, name: str, sql: str, types: Types | list[str], values: tuple[Any, ...]) -> None:
-        self.db, self.name = db, name
+    def __init__(
+        self, db: Database, name: str, sql: str, types: Types | list[str], values: tuple[Any, ...], drops: str | None
+    ) -> None:
+        self.db, self.name, self.drops = db, name, drops
         db._run(f"DECLARE {name} NO SCROLL CURSOR FOR {sql}", types, values)
 
     def wait(self) -> None:
@@ -109,3 +112,5 @@ class Cursor:
 
     def close(self) -> None:
         self.db._run(f"CLOSE {self.name}", (), ())
+        if self.drops:
+            self.db._run(f"DROP TABLE {self.drops}", (), ())

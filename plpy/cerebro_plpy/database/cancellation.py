@@ -137,6 +137,8 @@ def execute(plpy: Any, *statement: Any) -> Any:
 def scan(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> list[dict[str, Any]]:
     """The rows of a query that may take long and can be cancelled.  Its parameters are arrays of text."""
     if not on_greenplum(plpy):
+        if not labels:  # PL/Python lets PostgreSQL use parallel workers for a text, but not for a prepared plan
+            return list(plpy.execute(sql))
         return list(plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels)))
     plan = prepare("SELECT cerebro._scan($1, $2) AS found", ("text", "text[]"))
     return _through_plpgsql(plpy, plan, [sql, *labels] if labels else [sql, None])

@@ -187,13 +187,22 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def rows_to_pack(
-        self, db: Database, source: str, stored: Sequence[str], values: Sequence[str], order: str, seed: int | None
+        self,
+        db: Database,
+        source: str,
+        stored: Sequence[str],
+        values: Sequence[str],
+        order: str,
+        seed: int | None,
+        *,
+        costly: bool,
     ) -> Cursor:
         """A cursor over the rows of ``source`` in packing order.
 
-        ``stored`` are the columns to read, as ``s.column AS c0``; ``values`` are expressions over them, as ``q.c0``.
-        ``order`` is an expression over ``s`` that gives a number per row; ``$1`` in it is the seed.  Without a seed,
-        rows keep the order in which the source gives them, on platforms where rows have an order.
+        ``stored`` are the columns to read, as ``s.column AS c0``; ``values`` are expressions over them, as
+        ``q.c0 AS v0``.  ``order`` is an expression over ``s`` that gives a number per row; ``$1`` in it is the seed.
+        Without a seed, rows keep the order in which the source gives them, on platforms where rows have an order.
+        ``costly``: computing the values takes long, and storing them takes little.
         """
 
     # -- limits of the server's own ------------------------------------------------------------------------

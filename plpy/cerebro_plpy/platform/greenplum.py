@@ -151,7 +151,15 @@ class Greenplum(Platform):
     # -- rows in an order ----------------------------------------------------------------------------------
 
     def rows_to_pack(
-        self, db: Database, source: str, stored: Sequence[str], values: Sequence[str], order: str, seed: int | None
+        self,
+        db: Database,
+        source: str,
+        stored: Sequence[str],
+        values: Sequence[str],
+        order: str,
+        seed: int | None,
+        *,
+        costly: bool,
     ) -> Cursor:
         """Rows have no order here, so they are sorted even without a seed."""
         # A row of NULLs comes first: the cursor waits for it, that is until the rows are sorted, and skips it.

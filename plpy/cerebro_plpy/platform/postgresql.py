@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -88,14 +89,39 @@ class PostgreSQL(Platform):
         return "", table, key, ""
 
     def rows_to_pack(
-        self, db: Database, source: str, stored: Sequence[str], values: Sequence[str], order: str, seed: int | None
+        self,
+        db: Database,
+        source: str,
+        stored: Sequence[str],
+        values: Sequence[str],
+        order: str,
+        seed: int | None,
+        *,
+        costly: bool,
     ) -> Cursor:
         chosen = f"SELECT {', '.join(values)} FROM"
         if seed is None:
             return db.cursor(f"{chosen} (SELECT {', '.join(stored)} FROM {source} AS s) AS q")
         # The inner query sorts what the table stores, so that large values stay where they are while rows are sorted.
         rows = f"SELECT {', '.join(stored)}, {order} AS n FROM {source} AS s"
-        return db.cursor(f"{chosen} ({rows} ORDER BY n) AS q", ("bigint",), seed)
+        if not costly or not self._may_use_workers(db):
+            return db.cursor(f"{chosen} ({rows} ORDER BY n) AS q", ("bigint",), seed)
+        # Parallel workers compute and sort the values of a new table; PostgreSQL gives a cursor's query no workers.
+        copied = f"cerebro_rows_{secrets.token_hex(6)}"
+        db.execute(
+            f"CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {chosen} ({rows}) AS q ORDER BY q.n", ("bigint",), seed
+        )
+        return db.cursor(f"SELECT * FROM pg_temp.{copied}", drops=f"pg_temp.{copied}")
+
+    @staticmethod
+    def _may_use_workers(db: Database) -> bool:
+        return bool(
+            db.value(
+                "SELECT pg_catalog.current_setting('max_parallel_workers_per_gather')::integer OPERATOR(pg_catalog.>) 0"
+                " AND pg_catalog.current_setting('max_parallel_workers')::integer OPERATOR(pg_catalog.>) 0"
+                " AND pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')"
+            )
+        )
 
     def too_old(self, major_version: int) -> str | None:
         return f"PostgreSQL {OLDEST_VERSION} or later is needed." if major_version < OLDEST_VERSION else None
