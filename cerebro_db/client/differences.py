@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.parameters import grammar
+
+DIGITS = 5  # significant digits of a number that a search has drawn
+LONG_NUMBER = re.compile(r"\d+\.\d+(?:[eE][-+]?\d+)?")
 
 
 class Configuration(Protocol):
@@ -18,13 +22,23 @@ class Configuration(Protocol):
 
 
 def differences(configurations: Sequence[Configuration]) -> dict[int, str]:
-    """mst_key -> the parameters that are not the same in all configurations. A single one is described in full."""
+    """mst_key -> the parameters that are not the same in all configurations. A single one is described in full.
+
+    Numbers are rounded, if no two configurations read the same then.
+    """
     models = _models(configurations)
     described = {one.mst_key: _described(one, models[one.model_id]) for one in configurations}
     names = list(dict.fromkeys(name for parts in described.values() for name in parts))
     if len(described) > 1:
         names = [name for name in names if len({parts.get(name) for parts in described.values()}) > 1]
-    return {key: ", ".join(parts[name] for name in names if name in parts) for key, parts in described.items()}
+    exact = {key: ", ".join(parts[name] for name in names if name in parts) for key, parts in described.items()}
+    short = {key: LONG_NUMBER.sub(_rounded, text) for key, text in exact.items()}
+    return short if len(set(short.values())) == len(set(exact.values())) else exact
+
+
+def _rounded(number: re.Match[str]) -> str:
+    digits = sum(character.isdigit() for character in number[0].lower().partition("e")[0].lstrip("0."))
+    return f"{float(number[0]):.{DIGITS}g}" if digits > DIGITS else number[0]
 
 
 def _models(configurations: Sequence[Configuration]) -> dict[int, str]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.bench import growth, hops, meter, other_work, report, search, tabular, trainers
+from tests.bench import growth, hops, meter, mixed, other_work, report, search, tabular, trainers
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
@@ -29,7 +29,8 @@ GROWING = {work.name for work in WORKS["growth"]}
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
-    "pack_mixed": other_work.MIXED,
+    "pack_mixed": mixed.PACKING,
+    "predict_mixed": mixed.PREDICTION,
     "predict": other_work.PREDICT,
     "singles": other_work.SINGLE,
     "W5": other_work.BOUNDED,
@@ -68,8 +69,9 @@ def compare(stage: Stage, contenders: Sequence[Contender], repeats: int, record:
 def staged(work: Work, database: Database) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
         known = CONTENDERS_OF.get(work.name)
-        if known is other_work.MIXED:
-            database.lab(other_work.MIXED_TABLE.format(rows=work.rows))
+        if known in (mixed.PACKING, mixed.PREDICTION):
+            mixed.make_table(database, work.rows)
+            (Path(folder) / "work.json").write_text(json.dumps({"configurations": [], "epochs": 0, "processes": 1}))
         elif known is not other_work.BOUNDED:  # Those contenders have a server of their own.
             database.work(work)
             write_task(Path(folder), work, database.lab.dsn)
@@ -114,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 repeats = compare(stage, [known[name] for name in named if name in known], asked.repeats, record)
             print(f"\n## {work.name}: {work.about}\n")
             tables = [*report.about(repeats), hops.table(repeats), search.table(repeats), trainers.table(repeats)]
+            tables.append(mixed.table(repeats))
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:
                 search.draw(work, repeats, path.with_name(f"{path.stem}-{work.name}.png"))

@@ -18,29 +18,6 @@ from tests.bench.meter import Taken
 from tests.bench.stage import Contender, Measured, Skipped, Stage
 from tests.sql.lab import run
 
-# A key, a target and 22 columns of most types, some with NULLs, heavy tails or many values.
-MIXED_TABLE = """
-CREATE TABLE pack_mixed AS SELECT i AS id,
-  100 + 15 * a AS height, exp(2 * a)::numeric(14, 2) AS income, (10 * b)::real AS score,
-  CASE WHEN i % 9 = 0 THEN NULL ELSE 50 + 20 * c END AS age, (3 * a + 4 * b)::real AS mix, exp(4 * c) AS tail,
-  (1000 * abs(b))::integer AS visits, (1e6 * exp(c))::bigint AS bytes, i % 7 AS floor,
-  (i * 31::bigint % 5000)::smallint AS code,
-  (ARRAY['Rome', 'Bonn', 'Lyon', 'Oslo'])[1 + i % 4] AS city, 'street ' || i * 7919::bigint % 800 AS street,
-  'user ' || i * 7919::bigint % 40000 AS login, CASE WHEN i % 11 = 0 THEN NULL ELSE 'kind ' || i % 23 END AS kind,
-  md5((i % 300)::text)::uuid AS device, i % 3 = 0 AS member, (ARRAY['a', 'b', 'c'])[1 + i % 3] AS grade,
-  date '2010-01-01' + i % 4000 AS born, timestamp '2020-01-01' + i % 100000 * interval '613 s' AS seen,
-  CASE WHEN i % 13 = 0 THEN NULL ELSE timestamptz '2021-03-01' + i % 5000 * interval '1 day' END AS ended,
-  time '00:00' + i % 86400 * interval '1 s' AS wakes,
-  'good food, ' || (ARRAY['bad wine', 'fine wine', 'slow waiters'])[1 + i % 3] || ' and table number ' || i AS review,
-  1000 * a + 500 * b + i % 4 * 300 + 100 * c AS price
- FROM (SELECT i, sqrt(-2 * ln(1 - u)) * cos(6.28318 * v) AS a, sqrt(-2 * ln(1 - u)) * sin(6.28318 * v) AS b,
-              sqrt(-2 * ln(1 - w)) * cos(6.28318 * u) AS c
-         FROM (SELECT i, i * 7919::bigint % 1000003 / 1000003.0::float8 AS u,
-                      i * 104729::bigint % 999983 / 999983.0::float8 AS v,
-                      i * 15485863::bigint % 999979 / 999979.0::float8 AS w
-                 FROM generate_series(1, {rows}) i) drawn) numbers
-"""
-
 PACKED_AGAIN = [f"packed_again{part}{ending}" for part in ("", "_validation") for ending in ("", "_summary")]
 TIMES = 16  # the rows of W1
 SINGLES = 1000  # rows that are predicted one by one
@@ -67,10 +44,6 @@ def pack(stage: Stage, session: Any) -> None:
     )
 
 
-def pack_mixed(stage: Stage, session: Any) -> None:
-    run(session, f"SELECT pack('pack_mixed', 'packed_again', 'price', segments => {stage.work.segments})")
-
-
 def copy_out(kind: str, rows: str = "(SELECT x, y FROM packing)") -> Callable[[Stage, Any], None]:
     def copy(stage: Stage, session: Any) -> None:
         with open("/dev/null", "wb") as nowhere, session.cursor() as cursor:
@@ -83,11 +56,6 @@ PACKING: dict[str, Contender] = {
     "ours": packing("ours", pack),
     "copy-text": packing("COPY, text", copy_out("text")),
     "copy-binary": packing("COPY, binary", copy_out("binary")),
-}
-MIXED: dict[str, Contender] = {
-    "ours": packing("ours", pack_mixed),
-    "copy-text": packing("COPY, text", copy_out("text", "pack_mixed")),
-    "copy-binary": packing("COPY, binary", copy_out("binary", "pack_mixed")),
 }
 
 

@@ -229,6 +229,13 @@ PACK_MIXED = PACKING.but(
     rows=200_000,
 )
 
+PREDICT_MIXED = PACK_MIXED.but(
+    name="predict_mixed",
+    about="1, 1,000 and all of 1,000,000 rows with 22 columns of most types: cerebro.predict, and Keras with the same"
+    " preparation in pandas",
+    rows=1_000_000,
+)
+
 PREDICT = W1.but(
     name="predict",
     about="the rows of W1 sixteen times: madlib_keras_predict into a table, and Keras' predict on an array in memory",
@@ -316,8 +323,9 @@ TRAINERS = W1.but(
     segments=4,
 )
 
+ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, PREDICT, SINGLES, TRAINERS)
 WORKS = {
-    **{work.name: [work] for work in (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT, SINGLES, TRAINERS)},
+    **{work.name: [work] for work in ONE_EACH},
     "W4": [W4, W4_ONE],
     "growth": list(GROWTH),
     "hops": list(HOPS),

@@ -163,6 +163,17 @@ def test_only_what_differs_is_told() -> None:
     assert told == {1: "Adam(lr=0.1), batch_size=8, epochs=1", 2: "SGD(lr=0.1, momentum=0.9), batch_size=16"}
 
 
+def test_long_numbers_are_rounded_unless_configurations_would_read_the_same() -> None:
+    def told(*rates: str) -> list[str]:
+        each = [configuration(key, 1, f"optimizer='SGD(lr={rate})'", "") for key, rate in enumerate(rates)]
+        return list(differences(each).values())
+
+    assert told("0.012345678901234567", "3.4567890123e-05", "0.001", "1.0") == [
+        "SGD(lr=0.012346)", "SGD(lr=3.4568e-05)", "SGD(lr=0.001)", "SGD(lr=1.0)"
+    ]  # fmt: skip
+    assert told("0.01234567891", "0.01234567892") == ["SGD(lr=0.01234567891)", "SGD(lr=0.01234567892)"]
+
+
 def test_models_are_told_by_a_name_of_their_own() -> None:
     same = ("loss='mse'", "epochs=1")
     named = [configuration(key, key, *same, name) for key, name in enumerate(["mlp", "cnn", "cnn", None], 1)]
