@@ -38,7 +38,7 @@ def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callab
         values = np.concatenate(parts) if parts else np.empty((0, *(size or 0 for size in shape)), "f4")
         path, best = f"{order.out}.{number}", order.best
         outputs.append(write_best(path, values, best.labels[number], best.ranks) if best else write(path, values))
-    return Predicted(dataset.rows, outputs)
+    return Predicted(dataset.rows, outputs, holds=programs.holds(ready, order.state))
 
 
 def write(path: str, values: np.ndarray) -> PredictedOutput:

@@ -119,6 +119,11 @@ class Programs:
             assert state.name is not None
             ready.weights = state.name, None
 
+    @staticmethod
+    def holds(ready: ReadyProgram, state: StateRef) -> bool:
+        """Whether ``load_to_read`` of the same weights would need no file."""
+        return state.origin is Origin.WEIGHTS and not ready.program.volatile and ready.weights == (state.name, None)
+
     def load(self, ready: ReadyProgram, configuration: Json, state: StateRef, seed: int = 0) -> None:
         """Bring the state that an order refers to into the program's variables."""
         if state.origin is Origin.RESIDENT:

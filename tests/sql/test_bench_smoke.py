@@ -48,6 +48,19 @@ def test_a_small_work_from_end_to_end(tmp_path: Path) -> None:
     assert "| ours " in done.stdout and "same work" in done.stdout
 
 
+@pytest.mark.throw_away
+def test_rows_with_mixed_columns_are_predicted_by_all_contenders(tmp_path: Path) -> None:
+    done = bench("--works", "predict_mixed", "--repeats", "1", "--results", str(tmp_path), "--rows", "1500")
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {name: line["more"]["answered"] for name, line in measured(tmp_path).items()}
+    assert {name: set(seconds) for name, seconds in found.items()} == {
+        "ours: cerebro.predict": {"first", "one", "thousand", "all"},
+        "ours: madlib_keras_predict": {"all"},
+        "Keras, prepared in pandas": {"first", "one", "thousand", "all", "in memory"},
+    }
+    assert "| seconds for " in done.stdout
+
+
 def test_who_is_unknown_is_refused() -> None:
     done = bench("--contenders", "horovod")
     assert done.returncode == 2

@@ -281,6 +281,61 @@ def test_a_call_that_is_refused_ends_no_trainer_of_an_earlier_call(place: Lab, k
         run(session, "DROP TABLE many_said")
 
 
+def test_the_trainer_of_a_session_keeps_the_weights(place: Lab, weights: np.ndarray) -> None:
+    if place.greenplum:
+        pytest.skip("on Greenplum the weights are sent each time")
+    x = np.array([[0.3, 0.4]], "f4")
+    others = psycopg2.Binary((2 * weights).tobytes())
+    for ending in ("", "_info", "_summary"):
+        place(f"CREATE TABLE second{ending} AS TABLE model{ending}")
+    place("UPDATE second SET model_weights = %s", others)
+
+    with contextlib.closing(place.connect()) as session:
+
+        def told(model: str = "model") -> list[float]:
+            query = "SELECT 1 AS id, ARRAY[0.3, 0.4]::real[] AS x"
+            found = f"SELECT class, probability FROM predict('{model}', '{query}', top => 3) ORDER BY class"
+            return [probability for _, probability in run(session, found)]
+
+        def reads(allowed: bool) -> None:
+            change = "w.kept = w.pieces; w.pieces = None" if not allowed else "w.pieces = w.kept"
+            code = f"import sys; w = sys.modules['cerebro_plpy.data.weights']; {change}"
+            run(session, f"DO LANGUAGE plpython3u $${code}$$")
+
+        first, second = softmax(x, weights)[0], softmax(x, 2 * weights)[0]
+        np.testing.assert_allclose(told(), first, rtol=1e-5)
+        reads(allowed=False)
+        assert told() == told()
+        np.testing.assert_allclose(told(), first, rtol=1e-5)
+        with pytest.raises(psycopg2.Error, match="not callable"):
+            told("second")
+        reads(allowed=True)
+
+        np.testing.assert_allclose(told(), first, rtol=1e-5)
+        run(session, "BEGIN")
+        run(session, "UPDATE model SET model_weights = %s", others)
+        np.testing.assert_allclose(told(), second, rtol=1e-5)
+        run(session, "SAVEPOINT before; DELETE FROM model; ROLLBACK TO before")
+        np.testing.assert_allclose(told(), second, rtol=1e-5)
+        run(session, "ROLLBACK")
+        np.testing.assert_allclose(told(), first, rtol=1e-5)
+        np.testing.assert_allclose(told("second"), second, rtol=1e-5)
+        np.testing.assert_allclose(told(), first, rtol=1e-5)
+
+        if place.home is not None:
+            own = session.info.backend_pid
+            for pid in [pid for pid, parent in trainer_processes(place.home) if parent == own]:
+                os.kill(pid, signal.SIGKILL)
+            np.testing.assert_allclose(told(), first, rtol=1e-5)
+        run(session, "CREATE VIEW seen_models AS TABLE model")
+        for ending in ("_info", "_summary"):
+            run(session, f"CREATE VIEW seen_models{ending} AS TABLE model{ending}")
+        np.testing.assert_allclose([told("seen_models"), told("seen_models")], [first, first], rtol=1e-5)
+    place(
+        "DROP VIEW seen_models, seen_models_info, seen_models_summary; DROP TABLE second, second_info, second_summary"
+    )
+
+
 # -- several inputs and outputs, and regression ----------------------------------------------------------
 
 

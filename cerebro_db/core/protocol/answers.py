@@ -209,6 +209,7 @@ class Predicted:
 
     rows: int  # number of rows
     outputs: list[PredictedOutput]  # one entry per output of the model
+    holds: bool = False  # whether the trainer keeps the weights, and predicts again without their file
 
 
 @dataclass(frozen=True)

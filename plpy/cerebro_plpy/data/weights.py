@@ -34,6 +34,22 @@ def pieces(db: Database, models: str, chunks: str | None, key: int, key_column: 
         yield db.value(piece, ("integer", "integer", "integer"), start + 1, PIECE, key)
 
 
+def version(db: Database, models: str, chunks: str | None, key: int, key_column: str) -> str | None:
+    """Tells the rows of a model's weights from all other rows in this database; None if that cannot be said.
+
+    A row that is changed gets another place or another transaction.  Only the heap of PostgreSQL promises that.
+    """
+    rows, condition = (chunks, "mst_key = $1") if chunks is not None else (models, f"{key_column} = $1")
+    found: str | None = db.value(
+        "SELECT md5(string_agg(concat_ws(' ', m.tableoid, m.ctid, m.xmin), ',' ORDER BY m.tableoid, m.ctid))"
+        f" FROM {rows} m JOIN pg_catalog.pg_class c ON c.oid = m.tableoid JOIN pg_catalog.pg_am a ON a.oid = c.relam"
+        f" WHERE {condition} AND a.amname = 'heap'",
+        ("integer",),
+        key,
+    )
+    return found
+
+
 def has_checksum(db: Database, rows: str, sha256: str) -> bool:
     """Whether a state is the one with this checksum; ``rows`` is FROM … WHERE … of its rows."""
     digest, cursor = hashlib.sha256(), db.cursor(f"SELECT payload {rows} ORDER BY start")

@@ -25,7 +25,8 @@ class Prediction:
         obey: Callable[[Predict], Predicted],
     ) -> None:
         """``state``: the order's, with its path; ``obey``: has the trainer predict."""
-        self._folder, self._order, self._state, self._functions, self._obey = folder, order, state, functions, obey
+        self._folder, self.order, self._state, self._functions, self._obey = folder, order, state, functions, obey
+        self.held = False  # whether the trainer keeps the weights
 
     @property
     def received(self) -> list[str]:
@@ -34,7 +35,7 @@ class Prediction:
 
     def predict(self, rows: int, variables: list[bytes | None]) -> list[Answer]:
         """The answers for so many rows; per input the bytes of the rows' arrays, without those that are NULL."""
-        inputs = self._order.inputs
+        inputs = self.order.inputs
         if rows < 1 or len(variables) != len(inputs):
             raise InvalidArgument(f"a model of {len(inputs)} inputs cannot predict {rows} rows of {len(variables)}")
         files = {}
@@ -43,21 +44,26 @@ class Prediction:
             path.write_bytes(payload or b"")
             files[variable.name] = str(path)
         order = Predict(
-            configuration=self._order.configuration,
+            configuration=self.order.configuration,
             state=self._state,
             out=str(self._path("out")),
-            best=self._order.best,
+            best=self.order.best,
             inputs=inputs,
             rows=rows,
             files=files,
             functions=self._functions,
         )
         try:
-            outputs = self._obey(order).outputs
+            predicted = self._obey(order)
         except BadData as error:
             error.message = f"madlib_keras_predict: {error.message}"
             raise
-        return [answer for number, output in enumerate(outputs) for answer in self._answers(number, output, rows)]
+        self.held = predicted.holds
+        return [
+            answer
+            for number, output in enumerate(predicted.outputs)
+            for answer in self._answers(number, output, rows)
+        ]
 
     def close(self) -> None:
         for path in self._folder.glob("predict.*"):

@@ -13,6 +13,7 @@ from cerebro_db.core.metrics import MAX
 from cerebro_db.core.parameters import params
 from cerebro_db.core.preparation import OneHot
 
+from .. import platform
 from ..data import weights
 from ..data.summary import parsed, with_labels
 from ..database import relations
@@ -40,9 +41,17 @@ class Model:
 
     def weights(self, db: Database) -> Iterator[bytes]:
         """The weights, piece by piece; Python never holds more than one piece."""
-        return weights.pieces(
-            db, self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.key_column
-        )
+        return weights.pieces(db, *self._place())
+
+    def version(self, db: Database) -> str | None:
+        """Another one whenever the weights have changed; None if that cannot be said."""
+        stored = self.chunked or self.table
+        if stored.kind not in ("r", "p") or not platform.of(db).runs_functions_in_session:
+            return None
+        return weights.version(db, *self._place())
+
+    def _place(self) -> tuple[str, str | None, int, str]:
+        return self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.key_column
 
 
 def read_model(db: Database, text: str, key: int | None, module: str, *, best: bool = False) -> Model:

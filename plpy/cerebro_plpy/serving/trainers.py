@@ -96,11 +96,13 @@ def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
 @contextlib.contextmanager
 def predicting(db: Database, mine: Segment, model: Model, order: PredictionOrder) -> Iterator[Prediction]:
     """Within it, cerebro._predict works in the caller's session."""
-    name, start = secrets.token_hex(8), 0
-    for piece in model.weights(db):
-        mine.received.receive(name, start, piece)
-        start += len(piece)
-    mine.obey(order.begin(name))
+    begin = order.begin(model.version(db) or secrets.token_hex(8))
+    if not mine.holds(begin):
+        start = 0
+        for piece in model.weights(db):
+            mine.receive_state(begin.state.name or "", start, piece)
+            start += len(piece)
+    mine.obey(begin)
     assert mine.prediction is not None
     yield mine.prediction
     mine.obey(protocol.EndPrediction())

@@ -28,7 +28,7 @@ def main() -> None:
     began = time.time()
     import keras
 
-    model = keras.models.model_from_json(asked["architecture"])
+    model = keras.models.model_from_json(json.dumps(asked["architecture"]))
     names = [one.name for one in model.inputs]
     connection = psycopg2.connect(asked["dsn"], options=f"-c search_path={asked['schema']}")
     answered: dict[str, float] = {}
