@@ -60,9 +60,7 @@ class Prediction:
             raise
         self.held = predicted.holds
         return [
-            answer
-            for number, output in enumerate(predicted.outputs)
-            for answer in self._answers(number, output, rows)
+            answer for number, output in enumerate(predicted.outputs) for answer in self._answers(number, output, rows)
         ]
 
     def close(self) -> None:
