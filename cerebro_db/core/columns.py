@@ -316,16 +316,17 @@ def _words(found: Found, wish: Wish) -> Words:
 
 def inputs_of(decided: Sequence[tuple[str, Feature]]) -> list[tuple[str, list[tuple[str, Feature]]]]:
     """The variables that prepared columns make: all numbers together, all codes together, the words of each text."""
-    groups: dict[str, list[tuple[str, Feature]]] = {}
+    together: dict[str, list[tuple[str, Feature]]] = {}
+    texts: list[
+        tuple[str, list[tuple[str, Feature]]]
+    ] = []  # apart from the others: a text can have the name of one of them
     for name, feature in decided:
         if isinstance(feature, Words):
-            groups[name] = [(name, feature)]
+            texts.append((name, [(name, feature)]))
         else:
-            groups.setdefault(NUMBERS if isinstance(feature, (Number, Date)) else CATEGORIES, []).append(
-                (name, feature)
-            )
-    first = [name for name in (NUMBERS, CATEGORIES) if name in groups]
-    return [(name, groups[name]) for name in [*first, *(name for name in groups if name not in first)]]
+            group = NUMBERS if isinstance(feature, (Number, Date)) else CATEGORIES
+            together.setdefault(group, []).append((name, feature))
+    return [(name, together[name]) for name in (NUMBERS, CATEGORIES) if name in together] + texts
 
 
 NUMBERS, CATEGORIES = "numbers", "categories"

@@ -14,7 +14,7 @@ from typing import Any
 from .architecture import building
 from .errors import InvalidArgument
 from .layout import Layout
-from .search import objective
+from .search import methods, objective
 from .texts import counted
 
 Json = dict[str, Any]
@@ -75,7 +75,7 @@ class Plan:
         kinds = " and ".join(kind for kind, _ in self.architectures)
         method = self.method if isinstance(self.method, str) else self.method["name"]
         ends = "" if seconds is None else f"; the search ends after {_duration(seconds)}"
-        stops = f", and {method} stops the worse ones early"
+        stops = "" if method in methods.INDEPENDENT else f", and {method} stops the worse ones early"
         if self.folds:
             stops = f", once for each of {self.folds} folds on the rows of the others, and once on all rows"
         best = "configuration is best, by its mean over the folds" if self.folds else "model and epoch are best"

@@ -138,6 +138,12 @@ def test_inputs_are_grouped() -> None:
     ]  # fmt: skip
 
 
+def test_a_text_with_the_name_of_a_group_is_apart_from_the_group() -> None:
+    number, words = became(found("real", [1.0, 2.0])), Words("text", "text", 8, 100)
+    for order in ([("numbers", words), ("n", number)], [("n", number), ("numbers", words)]):
+        assert inputs_of(order) == [("numbers", [("n", number)]), ("numbers", [("numbers", words)])]
+
+
 # -- wishes --------------------------------------------------------------------------------------------------
 
 COLUMNS: dict[str, tuple[str, str | None]] = {

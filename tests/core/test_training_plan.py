@@ -66,6 +66,11 @@ def test_each_decision_can_be_overridden() -> None:
     assert (made.method, made.epochs, made.configurations, made.objective) == ("random", 3, 2, "val_auc")
 
 
+def test_a_method_that_stops_no_model_is_not_said_to_stop_some() -> None:
+    assert any("asha stops the worse ones early" in line for line in plan().told(600))
+    assert not any("stops" in line for line in plan(method="grid").told(600))
+
+
 @pytest.mark.parametrize(("rows", "dropouts"), [(1000, [0.5, 0.3]), (100_000, [0.1, 0.3])])
 def test_little_time_means_one_program(rows: int, dropouts: list[float]) -> None:
     assert plan(rows, 30).space["arch_params"] == {"units": 128, "dropout": dropouts[0]}

@@ -138,6 +138,7 @@ def test_windows_of_a_subject_are_in_one_fold(rows: Lab) -> None:
         ({"folds": 3, "validation_table": "rows"}, "folds and validation_table cannot be used together"),
         ({"folds": 3, "split_at": "id"}, "folds and split_at cannot be used together"),
         ({"folds": 3, "split_by": "patient", "stratify": True}, "split_by and stratify cannot be used together"),
+        ({"folds": 3, "split_by": "patient, kind"}, "split_by must be one column"),
         ({"folds": 3, "split_by": "nobody"}, "invalid split_by ('nobody')"),
         ({"folds": 3, "sequence": '{"order": "id", "length": 2}'}, 'folds of windows need subjects'),
         ({"folds": 3, "stratify": True, "sequence": '{"by": "patient", "order": "id", "length": 2}'},

@@ -117,6 +117,7 @@ def test_a_rare_class_is_as_likely_as_the_other(claims: Lab) -> None:
     [
         ({"weights": "nobody"}, "invalid weights ('nobody')"),
         ({"weights": "kind"}, "weights cannot be kind of type text"),
+        ({"weights": "flag"}, "weights cannot be flag of type boolean"),
         ({"weights": "x, w"}, "weights cannot be x, w"),
         ({"weights": "cost"}, "weights cannot be the target 'cost'"),
         ({"weights": "x"}, "the weights in 'x' are from -1 to"),

@@ -390,6 +390,18 @@ def test_split_by_keeps_rows_together(visits: Lab) -> None:
     assert "patient" not in columns_of(visits, "without")  # it would tell the rows apart
 
 
+def test_of_few_groups_each_side_gets_one(visits: Lab) -> None:
+    for names in ("abc", "defg", "hi"):
+        listed = ", ".join(f"('{name}')" for name in names)
+        visits(f"CREATE TABLE few_{names} AS SELECT p, i AS n, i % 3 AS y FROM (VALUES {listed}) v (p),"
+               " generate_series(1, 20) i")  # fmt: skip
+        for share in (0.01, 0.2, 0.99):
+            name = f"few_{names}_{round(100 * share)}"
+            packed(visits, name, "y", f"few_{names}", inputs="n", split_by="p", validation=share)
+            parts = [visits.value(f"SELECT layout -> 'rows' FROM {name}{end}_summary") for end in ("", "_validation")]
+            assert sum(parts) == 20 * len(names) and min(parts) >= 20 and parts[0] % 20 == 0
+
+
 def test_split_at_takes_the_latest(visits: Lab) -> None:
     packed(visits, "latest", "kind", "visits", split_at="at", prepare={"n": "standard"}, inputs="n", validation=0.25)
     training, validation = sides(visits, "latest")
@@ -486,6 +498,8 @@ def test_partitions_views_and_odd_names(visits: Lab) -> None:
         ({"target": "ssn", "prepare": {"ssn": "category"}}, "different values in"),
         ({"target": "review"}, "the target 'review' has"),
         ({"target": "nothing"}, "NULL in"),
+        ({"target": "unknown", "source": "unknowns"}, "the target 'unknown' is NULL in all"),
+        ({"target": "height", "stratify": True, "source": "unknowns"}, "stratify: each value of column 'height' has"),
         ({"target": "age"}, "column 'age' of table people is NULL in"),
         ({"target": "odd", "validation": 0}, "the target 'odd' is NaN or infinite in 12 of 600 rows"),
         ({"inputs": "age, nothing"}, "column 'nothing' is NULL in all"),
@@ -504,6 +518,9 @@ def test_partitions_views_and_odd_names(visits: Lab) -> None:
         ({"validation": 1.5}, "validation must be a share from 0 to 1"),
         ({"validation": 0, "stratify": True}, "stratify needs a share"),
         ({"split_by": "patient", "split_at": "born"}, "split_by and split_at cannot be used together"),
+        ({"split_by": "patient, city"}, "split_by must be one column, not patient, city"),
+        ({"split_at": "born, seen"}, "split_at must be one column"),
+        ({"target": "answer, city_id", "stratify": True}, "stratify needs a single target, not 2"),
         ({"split_by": "nobody"}, "invalid split_by ('nobody')"),
         ({"split_at": "nothing"}, "is NULL in all rows"),
         ({"validation": 1e-9}, "no row of people is left for validation"),
@@ -513,6 +530,10 @@ def test_partitions_views_and_odd_names(visits: Lab) -> None:
 )  # fmt: skip
 def test_what_cannot_be_packed_is_refused_and_leaves_nothing(place: Lab, more: dict[str, Any], says: str) -> None:
     place("CREATE TABLE IF NOT EXISTS blocked_validation_summary (x int)")
+    place(
+        "CREATE OR REPLACE VIEW unknowns AS"
+        " SELECT age, odd, (id * 0.5)::real AS height, NULL::real AS unknown FROM people"
+    )
     given = {"prepare": {"odd": "ignore"}, **more}
     if "odd" in str(given.get("inputs")) or given.get("target") == "odd":
         del given["prepare"]
@@ -537,13 +558,16 @@ def test_prediction_names_the_inputs_that_are_missing_or_changed(mirror: Lab) ->
     mirror("CREATE TABLE retyped AS SELECT * FROM mirrored; ALTER TABLE retyped ALTER age TYPE text")
     with pytest.raises(psycopg2.Error, match=r"did not have in training: age \(text now, integer in training\)"):
         said_rows(mirror, "retyped")
+    mirror("CREATE TABLE spelled AS SELECT * FROM mirrored; ALTER TABLE spelled ALTER sensors TYPE text[]")
+    with pytest.raises(psycopg2.Error, match=r"sensors \(text\[\] now, an array of numbers in training\)"):
+        said_rows(mirror, "spelled")
 
 
 def test_unknown_categories_are_an_error_on_request(place: Lab) -> None:
     place("CREATE TABLE strict AS SELECT city, answer FROM people WHERE city IS NOT NULL")
     packed(place, "strict_packed", source="strict", prepare={"city": {"unknown": "error"}}, validation=0)
     place("INSERT INTO strict SELECT 'Oslo', answer FROM strict LIMIT 1")
-    with pytest.raises(psycopg2.Error, match="'city' of strict: 1 of .* have a value that training has not seen"):
+    with pytest.raises(psycopg2.Error, match="'city' of strict: 1 of .* have a value that training has not seen[.]"):
         place("SELECT validation_preprocessor_dl('strict', 'strict_val', 'answer', NULL, 'strict_packed')")
     error = pytest.raises(psycopg2.Error, place, "SELECT * FROM prepared_columns('strict')").value
     assert "not a packed table" in str(error)
@@ -670,6 +694,8 @@ def test_keys(trained: Lab) -> None:
         ("price_models", "SELECT NULL::int AS id, h.* FROM houses h", ", key => 'nobody'", "key must be one column"),
         ("price_models", "SELECT NULL::int AS no, h.* FROM houses h", "", "1200 rows have a NULL in the key"),
         ("price_models", "", "", "query must not be empty"),
+        ("price_models", "houses", "", "query is 'houses', which is the name of a table"),
+        ("houses", "TABLE houses", "", "'houses' is not a table of trained models"),
         ("price_models", "SELECT * FROM nowhere", "", 'relation "nowhere" does not exist'),
         ("price_models", "DELETE FROM houses", "", "syntax error"),
         ("price_models", "TABLE houses", ", mst_key => 9", "mst_key 9 does not exist"),
@@ -723,3 +749,16 @@ def test_a_function_predicts_a_row(trained: Lab) -> None:
     assert told('"the class"') == trained("SELECT id, class_value FROM class_told WHERE id < 6 ORDER BY 1")
     with pytest.raises(psycopg2.Error, match="already exists with same argument types"):
         trained("SELECT create_predictor('price_models', 'price_of')")
+
+
+def test_a_function_for_more_columns_than_a_function_can_have(houses: Lab) -> None:
+    columns = ", ".join(f"(i * {n} % 11 / 3.0)::real AS c{n}" for n in range(1, 101))
+    houses(f"CREATE TABLE broad AS SELECT i % 3 AS y, {columns} FROM generate_series(1, 90) i")
+    packed(houses, "broad_packed", "y", "broad", validation=0, segments=1, prepare={"real": "number"})
+    houses("SELECT load_keras_model('broad_arch', architecture('mlp', 'broad_packed', '{\"units\": 2}'))")
+    compiled = houses.value("SELECT default_compile_params('broad_packed')")
+    houses.selection("broad_mst", [(1, compiled, "batch_size=32")], arch="broad_arch")
+    houses.fit("broad_packed", "broad_models", "broad_mst", 1)
+    with pytest.raises(psycopg2.Error, match="has 100 input columns; a function takes at most 99") as error:
+        houses("SELECT create_predictor('broad_models', 'of_many')")
+    assert "cerebro.predict" in error.value.diag.message_hint

@@ -129,6 +129,8 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(flats: Lab, rent: in
     for part in ("'id' is ignored", "loss mse", "configurations of mlp", "asha", "learning_rate from", "10 minutes"):
         assert part in told, told
     assert flats.tables() == before and flats.value("SELECT max(run) FROM runs") == runs
+    wrong = {"architectures": {"mlp": {"units": "$width"}}}
+    assert "has the parameter width, which has no value" in str(refused(flats, dry_run=True, **wrong))
 
 
 def test_no_table_is_overwritten(flats: Lab) -> None:
@@ -211,11 +213,15 @@ def test_bad_input_leaves_nothing(flats: Lab) -> None:
         ({"target": None}, "target must not be NULL"),
         ({"source": "passing"}, "'passing' is temporary"),
         ({"source": "nowhere"}, "Input table 'nowhere' does not exist"),
+        ({"model": "pg_temp.passing_models"}, "model cannot be a temporary table"),
+        ({"packed_table": "pg_temp.passing_rows"}, "packed_table cannot be a temporary table"),
+        ({"objective": "val_mae", "validation": 0.0}, "objective cannot be 'val_mae' without rows for validation"),
         ({"budget": "-1 minute"}, "budget is -00:01:00"),
         ({"method": "ash"}, "there is no search method 'ash'"),
         ({"epochs": 0}, "epochs is 0"),
         ({"architectures": ["cnnn"]}, "there is no kind 'cnnn'"),
         ({"architectures": {"mlp": 3}}, "architectures must be a list of kinds"),
+        ({"architectures": {"mlp": {"unit": 3}}}, "architectures: mlp has no parameter 'unit'"),
         ({"space": [1]}, "space must be a JSON object"),
         ({"options": {"sed": 1}}, "there is no option 'sed'"),
         ({"options": {"budget": {"hops": 1}}}, "options has 'budget'"),

@@ -47,7 +47,7 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     """What ``to_json()`` of a compiled Keras model would return."""
     if kind not in PARAMETERS:
         raise InvalidArgument(f"{where}: there is no kind {kind!r}.", hint=f"Kinds: {', '.join(PARAMETERS)}.")
-    chosen = _chosen(kind, parameters, where)
+    chosen = parameters_of(kind, parameters, where)
     named = _names([*layout.inputs, *layout.outputs])
     graph = Graph(set(named))
     last = BODIES[kind](graph, list(zip(layout.inputs, named)), layout.windows is not None, chosen, where)
@@ -88,7 +88,8 @@ def _compiled(losses: Sequence[tuple[str, str]]) -> Json:
     }
 
 
-def _chosen(kind: str, parameters: Json | None, where: str) -> Json:
+def parameters_of(kind: str, parameters: Json | None, where: str) -> Json:
+    """The parameters of a kind, with defaults; an error if one of those given cannot be used."""
     if parameters is not None and not isinstance(parameters, dict):
         raise InvalidArgument(f"{where}: parameters must be a JSON object.", hint='For instance {"units": 64}.')
     known = PARAMETERS[kind]

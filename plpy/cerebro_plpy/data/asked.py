@@ -77,15 +77,10 @@ def split_of(
             return Split(share, tuple(present[name] for name in windows.by), None, None)
         return Split(share, (), present[windows.order[0]], None)
 
-    def column(text: str | None, argument: str) -> Column | None:
-        if not text:
-            return None
-        (found,) = variables.pick(present, split_list(text, f"{PACK}: {argument}")[:1], argument, source, PACK)
-        return found
-
-    by = column(split_by, "split_by")
-    return Split(share, (by,) if by else (), column(split_at, "split_at"),
-                 column(target, "target") if stratify else None)  # fmt: skip
+    by = (variables.pick_one(present, split_by, "split_by", source, PACK),) if split_by else ()
+    at = variables.pick_one(present, split_at, "split_at", source, PACK) if split_at else None
+    classes = variables.target_to_stratify(present, target, source, PACK) if stratify else None
+    return Split(share, by, at, classes)
 
 
 def asked_for(

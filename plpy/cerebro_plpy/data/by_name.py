@@ -49,8 +49,9 @@ def found(trained: Layout, present: dict[str, Column], table: str, where: str) -
             column = present[name]
             if family_of(column.type, column.category, column.element) != feature.family:
                 changed.append(f"{name} ({column.shown} now, {feature.type} in training)")
-        if not variable.preparation.features and present[variable.columns[0]].element is None:
-            changed.append(f"{variable.columns[0]} ({present[variable.columns[0]].shown} now, an array in training)")
+        first = present[variable.columns[0]]
+        if not variable.preparation.features and family_of(first.type, first.category, first.element) != "array":
+            changed.append(f"{first.name} ({first.shown} now, an array of numbers in training)")
     if changed:
         raise BadData(
             f"{where}: columns of {table} have a type that they did not have in training: {', '.join(changed)}.",

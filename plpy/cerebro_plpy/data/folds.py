@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.names import literal, split_list
+from cerebro_db.core.names import literal
 from cerebro_db.core.preparation import MOST_FOLDS, Fold
 from cerebro_db.core.texts import counted
 from cerebro_db.core.windows import Windows
@@ -74,13 +74,13 @@ def asked_for(
             " those of another.",
         )
 
-    def column(text: str, argument: str) -> Column:
-        return variables.pick(present, split_list(text, f"{module}: {argument}")[:1], argument, source, module)[0]
-
-    by: tuple[Column, ...] = (column(split_by, "split_by"),) if split_by else ()
+    by: tuple[Column, ...] = ()
+    if split_by:
+        by = (variables.pick_one(present, split_by, "split_by", source, module),)
     if windows is not None and not by:
         by = tuple(present[name] for name in windows.by)
-    return Folds(count, by, column(target or "", "target") if stratify else None)
+    classes = variables.target_to_stratify(present, target, source, module) if stratify else None
+    return Folds(count, by, classes)
 
 
 def found(

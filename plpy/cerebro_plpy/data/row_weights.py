@@ -21,7 +21,7 @@ def column_of(
     if text is None:
         return None
     columns = variables.pick(present, split_list(text, f"{module}: weights"), "weights", source, module)
-    if len(columns) > 1 or columns[0].type not in NUMBERS:
+    if len(columns) > 1 or columns[0].type not in NUMBERS or columns[0].type == "boolean":
         raise InvalidArgument(
             f"{module}: weights cannot be {text}{'' if len(columns) > 1 else f' of type {columns[0].shown}'}.",
             hint="Name one column of numbers.",

@@ -36,9 +36,14 @@ class Split:
         if self.at is not None:
             return self._latest(db, source, self.at, module)
         hashed = hash_of(self.by or key, by_name)
-        if self.stratify is None:
-            return f"{hashed} < {int(self.share * STEPS)}"
-        return self._of_each_class(db, source, self.stratify, hashed)
+        if self.stratify is not None:
+            return self._of_each_class(db, source, self.stratify, hashed, module)
+        return f"{hashed} < {self._limit_of_groups(db, source, hashed) if self.by else int(self.share * STEPS)}"
+
+    def _limit_of_groups(self, db: Database, source: Relation, hashed: str) -> int:
+        """The hash from which on groups are for training.  Of two or more groups, each side gets one."""
+        (found,) = db.scan(f"SELECT min({hashed}) AS low, max({hashed}) AS high FROM {source.rows} AS s")
+        return int(min(max(int(self.share * STEPS), found["low"] + 1), found["high"]))
 
     def _latest(self, db: Database, source: Relation, column: Column, module: str) -> str:
         """The rows after the moment that divides them.  Rows of the same moment stay together."""
@@ -53,7 +58,7 @@ class Split:
             )
         return f"COALESCE({name} > {literal(found['moment'])}::{column.type}, false)"
 
-    def _of_each_class(self, db: Database, source: Relation, column: Column, hashed: str) -> str:
+    def _of_each_class(self, db: Database, source: Relation, column: Column, hashed: str, module: str) -> str:
         """Of each class the rows with the lowest hashes."""
         label = stratum(column, by_name)
         rows = db.scan(
@@ -67,8 +72,13 @@ class Split:
             """
         )
         require_few(len(rows), column)
+        if not rows:
+            raise BadData(
+                f"{module}: stratify: each value of column '{column.name}' has too few rows to be divided.",
+                hint="Leave stratify out. It is for a target with few values.",
+            )
         cases = " ".join(f"WHEN {literal(row['label'])} THEN {row['last']}" for row in rows)
-        return f"{hashed} <= CASE {label} {cases} ELSE -1 END" if cases else "false"
+        return f"{hashed} <= CASE {label} {cases} ELSE -1 END"
 
 
 def hash_of(columns: Sequence[Column], alias: Alias) -> str:

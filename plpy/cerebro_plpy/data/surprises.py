@@ -36,8 +36,10 @@ def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: quote(
                 assert isinstance(feature, Category)
                 found.append(
                     Surprise(column.name, condition, feature.unknown == "error",
-                             "have a value that training has not seen; it counts as unknown",
-                             "Leave these rows out, or train again with rows that have these values.")
+                             "have a value that training has not seen"
+                             + ("" if feature.unknown == "error" else "; it counts as unknown"),
+                             "Leave these rows out, or train again with rows that have these values, or without"
+                             ' "unknown": "error" in prepare.')
                 )  # fmt: skip
             if condition := features.is_not_finite(feature, column, name):
                 found.append(

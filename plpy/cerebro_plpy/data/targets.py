@@ -27,6 +27,10 @@ def decide(found: Found, wish: Wish, where: str) -> Preparation:
             f"{where}: the target '{found.name}' is NaN or infinite in {found.not_finite} of {found.rows} rows.",
             hint="Leave these rows out with a view.",
         )
+    if not found.filled:
+        raise BadData(
+            f"{where}: the target '{found.name}' is NULL in all {found.rows} rows.", hint="Name another column."
+        )
     values = found.numbers.values if found.numbers.rows else None
     groups = len(values) if values is not None else max(found.groups, len(found.numbers.bins))
     if groups == 1:

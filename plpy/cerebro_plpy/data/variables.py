@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
-from cerebro_db.core.names import check
+from cerebro_db.core.names import check, split_list
 from cerebro_db.core.preparation import Encoded, OneHot, Preparation, Real
 
 from ..database.relations import Column, Relation, has_columns
@@ -33,6 +33,28 @@ def pick(present: dict[str, Column], names: list[str], argument: str, source: Re
                 hint=has_columns(present),
             )
     return [present[name] for name in names]
+
+
+def pick_one(present: dict[str, Column], text: str, argument: str, source: Relation, module: str) -> Column:
+    """The column of this name; an error if the text names several."""
+    names = split_list(text, f"{module}: {argument}")
+    if len(names) > 1:
+        raise InvalidArgument(
+            f"{module}: {argument} must be one column, not {text}.",
+            hint="A view can make one column of several, for instance with concat_ws().",
+        )
+    return pick(present, names, argument, source, module)[0]
+
+
+def target_to_stratify(present: dict[str, Column], target: str | None, source: Relation, module: str) -> Column:
+    """The target, of whose classes each side gets the same share; an error if there are several."""
+    names = split_list(target, f"{module}: target")
+    if len(names) > 1:
+        raise InvalidArgument(
+            f"{module}: stratify needs a single target, not {len(names)}.",
+            hint="Leave stratify out, or pack a table for each target.",
+        )
+    return pick(present, names, "target", source, module)[0]
 
 
 def require_apart(inputs: list[Column], outputs: list[Column], module: str) -> None:

@@ -11,13 +11,14 @@ from cerebro_db.core.errors import (
     BadData,
     DuplicateTable,
     InvalidName,
+    InvalidSyntax,
     NotPermitted,
     UndefinedColumn,
     UndefinedObject,
     UndefinedTable,
     Unsupported,
 )
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.names import Name, is_name, quote
 from cerebro_db.core.texts import counted
 
 from .access import Database
@@ -201,8 +202,13 @@ def qualified(db: Database, name: Name, module: str) -> Name:
     return name
 
 
-def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
+def of_query(db: Database, query: str, module: str) -> tuple[Relation, dict[str, Column]]:
     """The rows of a query and their columns; an error if this is no query that returns rows."""
+    if is_name(query):
+        raise InvalidSyntax(
+            f"{module}: query is '{query.strip()}', which is the name of a table and not a query.",
+            hint=f"Write 'SELECT * FROM {query.strip()}'.",
+        )
     relation = Relation(0, "", "", "", False, "the query", query=query.rstrip(" \t\r\n;"))
     described = db.columns_of(f"SELECT * FROM {relation.rows} AS q LIMIT 0")
     names, types = [name for name, _ in described], [type for _, type in described]

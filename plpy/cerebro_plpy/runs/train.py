@@ -9,11 +9,11 @@ from typing import Any
 from cerebro_db.core import options as known_options
 from cerebro_db.core import training_plan
 from cerebro_db.core.architecture import building
-from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.errors import InvalidArgument, Unsupported
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.parameters.losses import canonical_metrics
-from cerebro_db.core.search import methods
+from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.training_plan import Plan, Wishes
 
 from ..data import visibility
@@ -58,6 +58,8 @@ def train(db: Database, **arguments: Any) -> int | None:
         plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, left, rows.validated, wishes, MODULE)
         for sentence in plan.told(left):
             db.notice(f"{MODULE}: {sentence}")
+        templates = {number: one for number, (_, one) in enumerate(plan.architectures, 1)}
+        read_space.read(plan.space, templates).check(custom_functions.known(db))
         if asked.dry_run:
             return None
         assert rows.table is not None
@@ -126,11 +128,12 @@ def _kinds(text: str | None) -> dict[str, dict[str, Any]] | None:
             f"{MODULE}: architectures must be a list of kinds, or an object with the parameters of each.",
             hint="""For instance ["mlp", "resnet"] or {"mlp": {"units": 64, "dropout": "$dropout"}}.""",
         )
-    for kind in given:
+    for kind, parameters in given.items():
         if kind not in building.PARAMETERS:
             raise InvalidArgument(
                 f"{MODULE}: architectures: there is no kind {kind!r}.", hint=f"Kinds: {', '.join(building.PARAMETERS)}."
             )
+        building.parameters_of(kind, parameters, f"{MODULE}: architectures")
     return given
 
 
@@ -154,6 +157,18 @@ def _options(asked: Asked) -> dict[str, Any]:
 
 def _require_sound(db: Database, asked: Asked, wishes: Wishes) -> None:
     """Raise the errors of the search that do not depend on the rows.  Packing may take hours."""
+    for argument, text in (("model", asked.model), ("packed_table", asked.packed_table)):
+        if text is not None and Name.parse(text, f"{MODULE}: {argument}").schema == relations.TEMPORARY:
+            raise Unsupported(
+                f"{MODULE}: {argument} cannot be a temporary table: several sessions make and read it.",
+                hint="Name an ordinary table.",
+            )
+    none_validated = asked.validation == 0 and asked.validation_table is None and asked.folds is None
+    if none_validated and (asked.objective or "").startswith("val_"):
+        raise InvalidArgument(
+            f"{MODULE}: objective cannot be '{asked.objective}' without rows for validation.",
+            hint=f"Leave validation => 0 out, or choose '{str(asked.objective)[4:]}'.",
+        )
     if asked.at_once is not None:
         spec = methods.checked(wishes.method or training_plan.METHOD, MODULE, proposes=True)
         search.models_at_once(spec, asked.at_once, 1)

@@ -63,7 +63,7 @@ def judged_of(
             f"{module}: the model predicts what most rows of a window have, and a query gives the last row's value.",
             hint='Models with "target": "last" can be judged.',
         )
-    source, present = relations.of_query(db, query)
+    source, present = relations.of_query(db, query, module)
     variable = target_of(layout, target, module)
     if variable.columns[0] not in present:
         raise UndefinedColumn(

@@ -31,6 +31,12 @@ def create_predictor(db: Database, model_text: str | None, name: str | None, mst
         )
     function = relations.qualified(db, Name.parse(name, f"{MODULE}: name"), MODULE)
     arguments = _arguments(model.layout)
+    most = int(db.value("SELECT pg_catalog.current_setting('max_function_args')")) - 1  # format() has one more
+    if len(arguments) > most:
+        raise Unsupported(
+            f"{MODULE}: the model has {len(arguments)} input columns; a function takes at most {most}.",
+            hint="cerebro.predict() takes a query with any number of columns.",
+        )
     (target,) = model.layout.outputs
     preparation = target.preparation
     if isinstance(preparation, OneHot):
@@ -56,7 +62,7 @@ def create_predictor(db: Database, model_text: str | None, name: str | None, mst
         f"COMMENT ON FUNCTION {function.sql}({types}) IS"
         f" {literal(f'Predicts {target.name} with model {model.key} of {model.table.name}. Made by cerebro_db.')}"
     )
-    return f"{function}({', '.join(column for column, _ in arguments)})"
+    return f"{function}({', '.join(str(Name(None, column)) for column, _ in arguments)})"
 
 
 def _arguments(trained: Layout) -> list[tuple[str, str]]:

@@ -48,7 +48,7 @@ def predict_rows(
         raise InvalidArgument(f"{MODULE}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
     platform.of(db).require_own_session(db, MODULE)
     model = read_model(db, model_text or "", mst_key, MODULE, best=True)
-    source, present = relations.of_query(db, query)
+    source, present = relations.of_query(db, query, MODULE)
     inputs = _inputs(db, model.layout, present)
     identity = _identity(key, present, model.layout)
     if model.layout.windows is not None:

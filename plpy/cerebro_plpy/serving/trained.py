@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.architecture import reading
-from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.metrics import MAX
 from cerebro_db.core.parameters import params
@@ -57,7 +57,12 @@ class Model:
 def read_model(db: Database, text: str, key: int | None, module: str, *, best: bool = False) -> Model:
     """``best``: without a key, the model is read that is best by the objective of its run."""
     table = relations.existing(db, text, module, argument="model_table", companions=COMPANIONS)
-    relations.require_columns(db, table, ["model_weights", "model_arch"], module)
+    for name in ("model_weights", "model_arch"):
+        if name not in relations.columns(db, table):
+            raise UndefinedColumn(
+                f"{module}: '{table.text}' is not a table of trained models: it has no column {name}.",
+                hint="cerebro.train() and cerebro.fit() make such tables.",
+            )
     info = relations.find(db, table.name.suffixed("_info"))
     summary = relations.find(db, table.name.suffixed("_summary"))
     if summary is not None and "mst_key" not in relations.columns(db, table):
