@@ -317,9 +317,8 @@ def _words(found: Found, wish: Wish) -> Words:
 def inputs_of(decided: Sequence[tuple[str, Feature]]) -> list[tuple[str, list[tuple[str, Feature]]]]:
     """The variables that prepared columns make: all numbers together, all codes together, the words of each text."""
     together: dict[str, list[tuple[str, Feature]]] = {}
-    texts: list[
-        tuple[str, list[tuple[str, Feature]]]
-    ] = []  # apart from the others: a text can have the name of one of them
+    # Apart from the others, because a text may have the name of a group.
+    texts: list[tuple[str, list[tuple[str, Feature]]]] = []
     for name, feature in decided:
         if isinstance(feature, Words):
             texts.append((name, [(name, feature)]))

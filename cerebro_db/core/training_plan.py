@@ -19,6 +19,13 @@ from .texts import counted
 
 Json = dict[str, Any]
 
+METRICS_OF_CLASSES = {
+    "acc", "accuracy", "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy",
+    "top_k_categorical_accuracy", "sparse_top_k_categorical_accuracy", "auc", "f1", "f1_score", "f_beta_score",
+    "precision", "recall",
+}  # fmt: skip
+METRICS_OF_NUMBERS = {"r2", "r2_score"}
+
 METHOD = "asha"
 CONFIGURATIONS = 24  # more of them hardly find better models
 EPOCHS = 81
@@ -92,6 +99,7 @@ class Plan:
 def planned(
     layout: Layout, rows: int, segments: int, seconds: float | None, validated: bool, wishes: Wishes, where: str
 ) -> Plan:
+    _require_fitting(layout, wishes.objective, where)
     passes = max(1, min(MOST_PASSES, VISIT_ROWS * segments // max(1, rows)))
     epoch_seconds = _epoch_seconds(layout, rows * passes, segments)
     amounts = _amounts_with_folds if layout.folds else _amounts
@@ -172,6 +180,20 @@ def metric_of(wished: str | None) -> str | None:
     """The metric that an objective needs; None if it needs none besides the loss."""
     name = wished[4:] if wished is not None and wished.startswith("val_") else wished
     return None if name == "loss" else name
+
+
+def _require_fitting(layout: Layout, wished: str | None, where: str) -> None:
+    """Raise an error if the objective's metric says nothing about the kind of target."""
+    metric, kinds = metric_of(wished), {variable.target == "real" for variable in layout.outputs}
+    if metric in METRICS_OF_CLASSES and kinds == {True}:
+        what, instead = "a number", "val_loss or val_r2"
+    elif metric in METRICS_OF_NUMBERS and kinds == {False}:
+        what, instead = "a class", "val_loss, val_accuracy or val_auc"
+    else:
+        return
+    raise InvalidArgument(
+        f"{where}: objective cannot be '{wished}', because the target is {what}.", hint=f"For instance {instead}."
+    )
 
 
 def _compiled(layout: Layout, rows: int, wished: str | None) -> Json:

@@ -37,7 +37,9 @@ def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callab
     for number, (parts, shape) in enumerate(zip(found, ready.program.outputs)):
         values = np.concatenate(parts) if parts else np.empty((0, *(size or 0 for size in shape)), "f4")
         path, best = f"{order.out}.{number}", order.best
-        outputs.append(write_best(path, values, best.labels[number], best.ranks) if best else write(path, values))
+        labels = best.labels[number] if best else None
+        ranked_by = best.ranks if best else None
+        outputs.append(write(path, values) if labels is None else write_best(path, values, labels, ranked_by))
     return Predicted(dataset.rows, outputs, holds=programs.holds(ready, order.state))
 
 

@@ -90,3 +90,14 @@ def test_without_rows_for_validation_the_training_loss_decides() -> None:
 def test_parts_of_a_space_are_checked(space: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="is not a part of a space"):
         plan(space=space)
+
+
+@pytest.mark.parametrize(
+    ("output", "objective", "says"),
+    [(PRICE, "val_auc", "a number"), (PRICE, "accuracy", "a number"), (KIND, "val_r2", "a class")],
+)
+def test_an_objective_must_fit_the_target(output: Any, objective: str, says: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"the target is {says}") as error:
+        plan(1000, 600, output, objective=objective)
+    assert error.value.hint
+    assert plan(1000, 600, PRICE, objective="val_r2").objective == "val_r2"

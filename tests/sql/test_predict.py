@@ -412,7 +412,7 @@ def test_a_row_that_cannot_be_used(place: Lab, value: str, says: str, many: bool
     try:
         with pytest.raises(psycopg2.Error) as error:
             predict(place, "odd")
-        assert says in error.value.diag.message_primary and "madlib_keras_predict" in error.value.diag.message_primary
+        assert says in error.value.diag.message_primary and "predict" in error.value.diag.message_primary
         assert error.value.pgcode == "22000" and error.value.diag.message_hint
         assert not place(
             "SELECT 1 FROM pg_class WHERE relnamespace = 'cerebro_state'::regnamespace AND relname LIKE 'predict%%'"
@@ -445,7 +445,7 @@ def test_a_null_that_was_not_there_when_they_were_counted(place: Lab) -> None:
     place("CREATE SEQUENCE looked; CREATE FUNCTION fading(real[]) RETURNS real[] LANGUAGE sql AS"
           " $$ SELECT CASE WHEN nextval('looked') < 3 THEN $1 END $$")  # fmt: skip
     place("CREATE VIEW fade AS SELECT id, fading(x) AS x FROM seen WHERE id = 1")
-    with pytest.raises(psycopg2.Error, match="madlib_keras_predict: column 'x' has a NULL") as error:
+    with pytest.raises(psycopg2.Error, match="prediction: column 'x' has a NULL") as error:
         predict(place, "fade")
     assert error.value.pgcode == "22000"
     place("DROP VIEW fade; DROP FUNCTION fading(real[]); DROP SEQUENCE looked")

@@ -676,6 +676,26 @@ def test_prediction_writes_nothing_and_sees_the_callers_rows(trained: Lab) -> No
     assert before == pytest.approx(told, rel=1e-6) and abs(changed - told) > 1
 
 
+def test_a_class_and_a_number_are_predicted_at_once(place: Lab) -> None:
+    wishes = {"odd": {"not_finite": "null"}}
+    packed(place, "mixed_packed", "answer, price", inputs="age, height, city, odd", prepare=wishes, seed=1)
+    model = place.architecture(place.value("SELECT architecture('mlp', 'mixed_packed')"), table="mixed_arch")
+    compiled = place.value("SELECT default_compile_params('mixed_packed')")
+    place.selection("mixed_mst", [(model, compiled, "batch_size=64")], arch="mixed_arch")
+    place.fit("mixed_packed", "mixed_models", "mixed_mst", 1)
+    rows = place(
+        "SELECT target, count(*), count(value), count(class), count(probability), max(rank), count(DISTINCT key_value)"
+        " FROM predict('mixed_models', 'SELECT * FROM people', 'id', top => 2) GROUP BY 1 ORDER BY 1"
+    )
+    assert rows == [("answer", 2 * ROWS, 0, 2 * ROWS, 2 * ROWS, 2, ROWS), ("price", ROWS, ROWS, 0, 0, None, ROWS)]
+    judged = "'mixed_models', 'SELECT * FROM people', target => "
+    assert place.value(f"SELECT sum(count) FROM confusion_matrix({judged}'answer')") == ROWS
+    assert place.value(f"SELECT count(*) FROM residuals({judged}'price') WHERE residual IS NOT NULL") == ROWS
+    with pytest.raises(psycopg2.Error, match="classes and numbers at once") as error:
+        place("SELECT madlib_keras_predict('mixed_models', 'people', 'id', NULL, 'said_both', mst_key => 1)")
+    assert "cerebro.predict()" in error.value.diag.message_hint
+
+
 def test_keys(trained: Lab) -> None:
     few = "SELECT * FROM houses WHERE id < 4"
     for key, expected in (("city", {"Bonn", "Lyon", "Rome"}), ("ID", {"1", "2", "3"}), (None, {"1", "2", "3"})):

@@ -214,5 +214,5 @@ class PredictionInput:
 class BestClasses:
     """Predict the best classes of each row and their probabilities, not all values."""
 
-    labels: list[int]  # number of classes of each output
+    labels: list[Optional[int]]  # number of classes of each output; None: its values are predicted as they are
     ranks: Optional[int] = None  # how many of the best classes; None: all

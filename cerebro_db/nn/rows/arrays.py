@@ -73,5 +73,5 @@ def _one_by_one(payload: np.ndarray, rows: int, variable: dict[str, Any], shape:
 def _unusable(variable: dict[str, Any], what: str) -> BadData:
     return BadData(
         f"column '{variable['name']}' has {what}.",
-        hint="independent_varname must name the columns that the model was trained on, in the same order.",
+        hint="The input columns must be those that the model was trained on, in the same order.",
     )

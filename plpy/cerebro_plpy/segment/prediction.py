@@ -25,8 +25,7 @@ class Prediction:
         obey: Callable[[Predict], Predicted],
     ) -> None:
         """``state``: the order's, with its path; ``obey``: has the trainer predict."""
-        self._folder, self.order, self._state, self._functions, self._obey = folder, order, state, functions, obey
-        self.held = False  # whether the trainer keeps the weights
+        self._folder, self._order, self._state, self._functions, self._obey = folder, order, state, functions, obey
 
     @property
     def received(self) -> list[str]:
@@ -35,7 +34,7 @@ class Prediction:
 
     def predict(self, rows: int, variables: list[bytes | None]) -> list[Answer]:
         """The answers for so many rows; per input the bytes of the rows' arrays, without those that are NULL."""
-        inputs = self.order.inputs
+        inputs = self._order.inputs
         if rows < 1 or len(variables) != len(inputs):
             raise InvalidArgument(f"a model of {len(inputs)} inputs cannot predict {rows} rows of {len(variables)}")
         files = {}
@@ -44,24 +43,21 @@ class Prediction:
             path.write_bytes(payload or b"")
             files[variable.name] = str(path)
         order = Predict(
-            configuration=self.order.configuration,
+            configuration=self._order.configuration,
             state=self._state,
             out=str(self._path("out")),
-            best=self.order.best,
+            best=self._order.best,
             inputs=inputs,
             rows=rows,
             files=files,
             functions=self._functions,
         )
         try:
-            predicted = self._obey(order)
+            outputs = self._obey(order).outputs
         except BadData as error:
-            error.message = f"madlib_keras_predict: {error.message}"
+            error.message = f"prediction: {error.message}"
             raise
-        self.held = predicted.holds
-        return [
-            answer for number, output in enumerate(predicted.outputs) for answer in self._answers(number, output, rows)
-        ]
+        return [answer for number, output in enumerate(outputs) for answer in self._answers(number, output, rows)]
 
     def close(self) -> None:
         for path in self._folder.glob("predict.*"):

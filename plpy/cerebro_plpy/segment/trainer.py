@@ -20,13 +20,18 @@ from cerebro_db.core import frames, protocol
 from cerebro_db.core.errors import CerebroError, InvalidArgument, TrainerFailed
 from cerebro_db.core.nursery import StartTrainer
 from cerebro_db.core.protocol import (
+    BeginPrediction,
     EngineStarted,
     Failure,
     Json,
     Order,
+    Predict,
+    Predicted,
     Progress,
+    Rest,
     StartEngine,
     TrainerSettings,
+    Wake,
 )
 
 from ..database.cancellation import Listen
@@ -63,6 +68,7 @@ class TrainerProcess:
         self._runs = False  # whether it has been seen to run
         self._decoder = frames.Decoder()
         self._current: Order[Any] | None = None  # the order that it works on
+        self.held: BeginPrediction | None = None  # the last order's prediction, if it keeps the weights
         self._engine: EngineStarted | None = None
         self._start = StartEngine(settings, None if compiled is None else str(compiled))
         self._send(frames.encode(protocol.encode(self._start)))
@@ -84,8 +90,16 @@ class TrainerProcess:
         assert answer is not None
         return answer
 
+    def predict(self, order: Predict, prediction: BeginPrediction) -> Predicted:
+        """As ``order``, for some rows of a prediction."""
+        answer = self.order(order)
+        self.held = prediction if answer.holds else None
+        return answer
+
     def begin(self, order: Order[Any]) -> None:
         """Send an order."""
+        if not isinstance(order, (Rest, Wake)):
+            self.held = None  # other orders may need the memory
         frame = encoded(order)
         if self._child.orders < 0:
             raise TrainerFailed("the trainer was ended")

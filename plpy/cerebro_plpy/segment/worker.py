@@ -83,7 +83,6 @@ class Segment:
         self.outgoing = OutgoingStates(self.folder, CurrentUser(plpy))
         self.under_way: UnderWay | None = None
         self.prediction: Prediction | None = None
-        self.held: tuple[TrainerProcess, BeginPrediction] | None = None  # the last prediction, if its weights stay
         self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
             LoadRows: self.load_rows,
             DropRows: self.drop_rows,
@@ -240,7 +239,6 @@ class Segment:
         if self.under_way is not None:
             raise WrongState("the trainer works on another order, whose answer was not collected")
         computation = order.computation
-        self.held = None  # the trainer may need their memory
         states = filling.received_by(computation)
         with self._dropped_if_it_fails(states):
             trainer = self.running(computation.engine)
@@ -327,13 +325,8 @@ class Segment:
     # -- predictions -------------------------------------------------------------------------------
 
     def holds(self, order: BeginPrediction) -> bool:
-        """Whether a trainer still has the weights, because the last prediction was the same with other rows."""
-        self.wake()
-        self._require_folders()
-        return self.held is not None and self.held == (self._predicting(), order) and self.held[0].alive
-
-    def _predicting(self) -> TrainerProcess | None:
-        return None if self.settings is None else self.trainers.get(self.settings.engine)
+        """Whether the trainer still has the weights, because its last order was the same prediction of other rows."""
+        return self.running().held == order
 
     def begin_prediction(self, order: BeginPrediction) -> Done:
         self.prediction = Prediction(
@@ -341,7 +334,7 @@ class Segment:
             order,
             self.received.filled(order.state),
             filling.functions_of(Database(self.plpy), order),
-            lambda predict: self.running().order(predict),
+            lambda predict: self.running().predict(predict, order),
         )
         return Done()
 
@@ -350,6 +343,4 @@ class Segment:
         if prediction is not None:
             self.received.drop(prediction.received)
             prediction.close()
-            trainer = self._predicting()
-            self.held = (trainer, prediction.order) if trainer is not None and prediction.held else None
         return Done()

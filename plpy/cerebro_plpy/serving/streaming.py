@@ -58,7 +58,7 @@ def predict_rows(
     best = _best_classes(model.layout.outputs, top or 1)
     outputs = json.dumps(
         [
-            {"output": place, "name": variable.name, "labels": class_values(variable) if best else None}
+            {"output": place, "name": variable.name, "labels": None if _is_number(variable) else class_values(variable)}
             for place, variable in enumerate(model.layout.outputs)
         ]
     )
@@ -102,14 +102,18 @@ def _identity(key: str | None, present: dict[str, Column], trained: Layout) -> s
 
 def _best_classes(outputs: tuple[Variable, ...], ranks: int) -> BestClasses | None:
     """None: the outputs are numbers."""
-    numbers = [variable.target == "real" for variable in outputs]
-    wide = [variable.name for variable in outputs if variable.target == "real" and variable.elements > 1]
-    if wide or any(numbers) != all(numbers):
+    if any(_is_number(variable) and variable.elements > 1 for variable in outputs):
         raise Unsupported(
-            f"{MODULE}: the model predicts {'arrays' if wide else 'classes and numbers at once'}.",
+            f"{MODULE}: the model predicts arrays.",
             hint="cerebro.madlib_keras_predict() writes a table of such predictions.",
         )
-    return None if all(numbers) else BestClasses([len(class_values(variable)) for variable in outputs], ranks)
+    if all(map(_is_number, outputs)):
+        return None
+    return BestClasses([None if _is_number(one) else len(class_values(one)) for one in outputs], ranks)
+
+
+def _is_number(variable: Variable) -> bool:
+    return variable.target == "real"
 
 
 def _chunks(

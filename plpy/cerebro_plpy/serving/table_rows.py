@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import Callable
 
-from cerebro_db.core.errors import BadData, UndefinedColumn
+from cerebro_db.core.errors import BadData, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, quote, split_list
 from cerebro_db.core.protocol import BestClasses
@@ -46,7 +46,13 @@ def predicted(
         key = windowed.KEY
     source = Source(table, key, inputs, rows, bytes_per_row(model.layout))
     outputs = model.layout.outputs
-    values = all(variable.target == "real" for variable in outputs)
+    numbers = [variable.target == "real" for variable in outputs]
+    values = all(numbers)
+    if any(numbers) != values:
+        raise Unsupported(
+            f"{module}: the model predicts classes and numbers at once.",
+            hint="cerebro.predict() returns a row for each of them.",
+        )
     labels = {variable.name: class_values(variable) for variable in outputs}
     ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
     best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
