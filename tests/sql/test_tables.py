@@ -524,6 +524,8 @@ def test_partitions_views_and_odd_names(visits: Lab) -> None:
         ({"split_by": "nobody"}, "invalid split_by ('nobody')"),
         ({"split_at": "nothing"}, "is NULL in all rows"),
         ({"validation": 1e-9}, "no row of people is left for validation"),
+        ({"validation": 0.3, "validation_table": "city_names"}, "validation and validation_table cannot be used"),
+        ({"validation_table": "people"}, "validation_table is the source itself"),
         ({"output": "people"}, "already exists"),
         ({"output": "blocked"}, "Output table 'blocked_validation_summary' already exists"),
     ],

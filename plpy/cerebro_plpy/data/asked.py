@@ -52,6 +52,10 @@ def split_of(
 
     Windows are divided by their subject, so that no row is on both sides; those of a single subject by their time.
     """
+    if validation_table is not None and share:
+        raise InvalidArgument(
+            f"{PACK}: validation and validation_table cannot be used together.", hint="Leave one of them out."
+        )
     share = 0.0 if validation_table is not None else SHARE if share is None else share
     if not 0.0 <= share < 1.0:
         raise InvalidArgument(
@@ -140,7 +144,13 @@ def sides(
 ) -> tuple[Relation, Relation | None]:
     """The rows for training, and those for validation."""
     if validation_table is not None:
-        return source, relations.filled(db, validation_table, PACK, argument="validation_table")
+        others = relations.filled(db, validation_table, PACK, argument="validation_table")
+        if others.oid == source.oid:
+            raise InvalidArgument(
+                f"{PACK}: validation_table is the source itself, so training would see all rows for validation.",
+                hint="validation => 0.2 keeps a fifth of the rows for validation.",
+            )
+        return source, others
     if split is None:
         return source, None
     condition = split.condition(db, source, key_of(db, source), PACK)

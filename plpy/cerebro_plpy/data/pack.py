@@ -65,7 +65,7 @@ def planned(
 ) -> tuple[Packing, Relation | None]:
     """What is to be packed for training, with everything found in the rows, and the rows for validation."""
     source = relations.filled(db, source_text, PACK, argument="source")
-    output = packing.free_output(db, output_text, PACK)
+    output = packing.free_output(db, output_text, PACK, "output")
     packing.check_buffer_size(buffer_size, PACK)
     wanted = platform.segments_wanted(db, segments, PACK)
     rule = platform.of(db).distribution_rule(db, distribution_rules, PACK)

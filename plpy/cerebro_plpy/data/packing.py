@@ -188,8 +188,8 @@ def _pack_validation(
 # -- arguments -----------------------------------------------------------------------------------------
 
 
-def free_output(db: Database, text: str | None, module: str) -> Name:
-    return relations.new(db, text, module, ("_summary",))
+def free_output(db: Database, text: str | None, module: str, argument: str = "output_table") -> Name:
+    return relations.new(db, text, module, ("_summary",), argument=argument)
 
 
 def check_buffer_size(buffer_size: int | None, module: str) -> None:

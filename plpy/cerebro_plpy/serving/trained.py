@@ -55,8 +55,12 @@ class Model:
 
 
 def read_model(db: Database, text: str, key: int | None, module: str, *, best: bool = False) -> Model:
-    """``best``: without a key, the model is read that is best by the objective of its run."""
-    table = relations.existing(db, text, module, argument="model_table", companions=COMPANIONS)
+    """``best``: without a key, the model is read that is best by the objective of its run.
+
+    Functions that read the best model name their argument ``model``, the others as MADlib does.
+    """
+    argument = "model" if best else "model_table"
+    table = relations.existing(db, text, module, argument=argument, companions=COMPANIONS)
     for name in ("model_weights", "model_arch"):
         if name not in relations.columns(db, table):
             raise UndefinedColumn(
