@@ -70,6 +70,9 @@ class TrainArguments(TypedDict, total=False):
     options: Mapping[str, Any]
     stop_when: str
     folds: int
+    sequence: Mapping[str, Any]
+    weights: str
+    class_weight: str
 
 
 def call(

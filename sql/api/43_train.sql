@@ -29,7 +29,10 @@ CREATE OR REPLACE FUNCTION cerebro.train(
     stop_when        text     DEFAULT NULL,
     folds            integer  DEFAULT NULL,
     wait             boolean  DEFAULT true,
-    dry_run          boolean  DEFAULT false
+    dry_run          boolean  DEFAULT false,
+    sequence         json     DEFAULT NULL,
+    weights          text     DEFAULT NULL,
+    class_weight     text     DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -38,11 +41,13 @@ return api.train(plpy, source=source, model=model, target=target, budget=budget,
                  stratify=stratify, segments=segments, packed_table=packed_table, architectures=architectures,
                  space=space, method=method, epochs=epochs, configurations=configurations, at_once=at_once,
                  objective=objective, direction=direction, use_gpus=use_gpus, name=name, description=description,
-                 options=options, stop_when=stop_when, wait=wait, dry_run=dry_run, folds=folds)
+                 options=options, stop_when=stop_when, wait=wait, dry_run=dry_run, folds=folds,
+                 sequence=sequence, weights=weights, class_weight=class_weight)
 $py$;
 COMMENT ON FUNCTION cerebro.train(
     text, text, text, interval, text, json, double precision, text, text, text, boolean, integer, text, jsonb, jsonb, text,
-    integer, integer, integer, text, text, boolean, text, text, jsonb, text, integer, boolean, boolean
+    integer, integer, integer, text, text, boolean, text, text, jsonb, text, integer, boolean, boolean,
+    json, text, text
 ) IS
 'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table,
 chooses architectures and a search space for the target, searches until the budget is used, and keeps the best epoch of
@@ -52,9 +57,10 @@ overrides each decision. docs/tables.md says how the decisions are made.
 - source: a table, a view or a foreign table; or a table that cerebro.pack has made, which is not packed again.
 - target: the columns to predict, separated by commas.
 - budget: how long the call may take, for instance 2 hours. A visit that has begun is completed. NULL: no limit.
-- inputs, prepare, validation_table, split_by, split_at, segments: as in cerebro.pack.
-- validation: the share of the rows for validation. NULL: a fifth of the rows, and at most 200,000.
+- inputs, prepare, validation_table, split_by, split_at, segments, weights, class_weight: as in cerebro.pack.
+- validation: the share of the rows for validation. NULL: a fifth of the rows, and at most 200,000 rows or windows.
 - stratify: as in cerebro.pack. NULL: true if the target has few classes and the table at most 100,000 rows.
+  With a sequence, NULL is false.
 - packed_table: the name of the packed table. NULL: that of model with the ending _packed, and a number if it is taken.
 - architectures: a list of kinds, such as ["mlp"], or an object with the parameters of each kind, as in
   cerebro.architecture. A parameter "$units" is one of the space.
@@ -66,4 +72,5 @@ overrides each decision. docs/tables.md says how the decisions are made.
 - wait: false returns as soon as the rows are packed and the run has begun.
 - dry_run: true shows what would be decided, makes nothing, and returns NULL.
 - folds: chooses the configuration by cross-validation with so many folds, as in cerebro.pack, instead of rows for
-  validation. The models in the table are trained on all rows; cerebro.cross_validation shows mean and spread.';
+  validation. The models in the table are trained on all rows; cerebro.cross_validation shows mean and spread.
+- sequence: makes windows of consecutive rows, as in cerebro.pack. A model reads a window as one row.';

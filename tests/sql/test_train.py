@@ -9,7 +9,11 @@ from typing import Any
 import psycopg2
 import pytest
 
+from cerebro_db.core.windows import wanted
+from cerebro_plpy.runs.training_rows import validation_share
 from tests.sql.lab import Lab, eventually, run
+from tests.sql.test_row_weights import weights_of
+from tests.sql.test_tables import values
 
 FLATS = """
 CREATE TABLE flats AS SELECT i AS id, (i * 37 % 91)::real AS size,
@@ -19,6 +23,13 @@ CREATE TABLE flats AS SELECT i AS id, (i * 37 % 91)::real AS size,
   CASE WHEN i % 3 = 0 THEN 'high' ELSE 'low' END AS class, (i % 40)::text AS many
 FROM generate_series(1, 400) i;
 """
+# 24 people; each stands or walks, in stretches. The frequency of the signal says which.
+STEPS = """
+CREATE TABLE steps AS SELECT who, at, (sin(at * CASE WHEN (at / 20 + who) % 2 = 0 THEN 2.0 ELSE 0.3 END))::real AS x,
+  CASE WHEN (at / 20 + who) % 2 = 0 THEN 'walk' ELSE 'stand' END AS posture
+FROM generate_series(1, 24) who, generate_series(0, 39) at;
+"""
+WINDOWS = {"by": "who", "order": "at", "length": 8, "step": 4}
 FEW = {"epochs": 4, "configurations": 2, "architectures": ["mlp"], "options": {"seed": 1}}
 
 
@@ -115,6 +126,53 @@ def test_an_ensemble_predicts_the_mean_of_its_members(flats: Lab, rent: int) -> 
     assert flats.tables() == before
 
 
+def test_windows_in_one_call(flats: Lab) -> None:
+    flats(STEPS)
+    more = {**FEW, "architectures": ["mlp", "conv1d"], "configurations": 4, "sequence": WINDOWS, "budget": "30 seconds"}
+    before = flats.tables()
+    assert train(flats, "dry", "posture", source="steps", dry_run=True, **more) is None
+    planned = [line for line in flats.told() if "configurations of" in line]
+    assert planned
+    # No fold of windows is chosen by class, either: that would be refused.
+    assert train(flats, "dry", "posture", source="steps", dry_run=True, folds=3, **more) is None
+    assert flats.tables() == before
+
+    train(flats, "moved", "posture", source="steps", **more)
+    told = flats.told()
+    assert any("windows of 8 rows" in line for line in told) and not any(
+        "same share of each class" in line for line in told
+    )
+    sides = [flats.value(f"SELECT layout FROM moved_packed{ending}_summary") for ending in ("", "_validation")]
+    assert sides[0]["sequence"] == {"by": ["who"], "order": ["at"], "length": 8, "step": 4, "target": "last"}
+    assert sum(side["rows"] for side in sides) == 24 * 9 and all(side["rows"] % 9 == 0 for side in sides)
+    kinds = flats("SELECT DISTINCT a.name FROM moved_info JOIN moved_arch a USING (model_id)")
+    assert {kind for (kind,) in kinds} <= {"mlp", "conv1d"} and kinds
+    assert flats.value("SELECT count(*) FROM cerebro.predict('moved', 'SELECT * FROM steps')") == 24 * 9
+    # The default kind reads windows, too.
+    train(flats, "flat_moves", "posture", source="steps", **{**more, "architectures": None, "configurations": 1})
+    assert flats.value("SELECT count(*) FROM flat_moves_info") == 1
+
+
+def test_at_most_200_000_windows_are_for_validation() -> None:
+    rows = 5_000_000
+    assert validation_share(rows, None) == 0.04
+    for step, share in ((1, 0.04), (2, 0.08), (100, 0.2)):
+        assert validation_share(rows, wanted({"order": "at", "length": 100, "step": step}, "test")) == share
+
+
+def test_weights_in_one_call(flats: Lab) -> None:
+    flats("CREATE VIEW weighing AS SELECT *, 3 AS weight FROM flats")
+    more = {**FEW, "epochs": 1, "configurations": 1, "weights": "weight", "class_weight": "balanced"}
+    before = flats.tables()
+    assert (
+        train(flats, "weighed", "class", source="weighing", dry_run=True, **more) is None and flats.tables() == before
+    )
+    train(flats, "weighed", "class", source="weighing", **more)
+    classes, weights = values(flats, "weighed_packed", "class").argmax(axis=1), weights_of(flats, "weighed_packed")
+    sums = [weights[classes == number].sum() for number in (0, 1)]
+    assert sums == pytest.approx([3 * len(classes) / 2] * 2, rel=1e-5)
+
+
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(flats: Lab, rent: int) -> None:
     before, runs = flats.tables(), flats.value("SELECT max(run) FROM runs")
     connection = flats.connect()
@@ -156,6 +214,9 @@ def test_a_packed_table_is_not_packed_again(flats: Lab, rent: int) -> None:
     assert flats(same, "%.again") == flats(same, "%.rent")
     error = refused(flats, source="rent_packed", target="rent")
     assert "target cannot be given: 'rent_packed' is packed already" in str(error)
+    for name, value in (("sequence", WINDOWS), ("weights", "size"), ("class_weight", "balanced")):
+        error = refused(flats, source="rent_packed", target=None, **{name: value})
+        assert f"{name} cannot be given: 'rent_packed' is packed already" in str(error)
 
 
 def test_a_call_that_is_cancelled_names_what_it_leaves(flats: Lab) -> None:
@@ -229,6 +290,13 @@ def test_bad_input_leaves_nothing(flats: Lab) -> None:
         ({"packed_table": "flats"}, "'flats' already exists"),
         ({"inputs": "rent"}, "the target 'rent' is among the inputs"),
         ({"validation_table": "nowhere"}, "Input table 'nowhere' does not exist"),
+        ({"sequence": {"length": 8}}, "cerebro.train: sequence does not say the order"),
+        ({"sequence": {"order": "nobody", "length": 8}}, "does not have the column 'nobody' of order"),
+        ({"sequence": {"order": "id", "length": 500}}, "does not have 500 consecutive rows"),
+        ({"sequence": WINDOWS | {"by": "city", "order": "id"}, "stratify": True}, "stratify and sequence cannot be"),
+        ({"weights": "city"}, "weights cannot be city of type text"),
+        ({"class_weight": "equal", "target": "class"}, "class_weight cannot be 'equal'"),
+        ({"class_weight": "balanced"}, "class_weight needs classes, and the target 'rent' is a number"),
         ({"target": "many", "validation": 0.0, "prepare": {"many": "number"}}, "is not a number"),
     ):
         error = refused(flats, **more)  # type: ignore[arg-type]

@@ -17,6 +17,8 @@ from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, W
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import LONGEST, Name
 from cerebro_db.core.texts import counted
+from cerebro_db.core.windows import Windows
+from cerebro_db.core.windows import wanted as wanted_windows
 
 from .. import platform
 from ..data import pack
@@ -70,6 +72,9 @@ class Asked:
     stop_when: str | None
     dry_run: bool | None
     wait: bool | None
+    sequence: str | None
+    weights: str | None
+    class_weight: str | None
 
 
 @dataclass
@@ -101,7 +106,7 @@ def is_packed(db: Database, source: Relation) -> bool:
 
 def packed_already(db: Database, source: Relation, asked: Asked) -> Rows:
     for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "folds",
-                 "segments", "packed_table"):  # fmt: skip
+                 "segments", "packed_table", "sequence", "weights", "class_weight"):  # fmt: skip
         if getattr(asked, name) is not None:
             raise InvalidArgument(
                 f"{MODULE}: {name} cannot be given: '{source.text}' is packed already.",
@@ -143,6 +148,9 @@ def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) 
     """The arguments of ``cerebro.pack``; those that are left open are decided by the number of rows."""
     if not (asked.target or "").strip():
         raise InvalidArgument(f"{MODULE}: target must not be NULL or empty.", hint="Name the column to predict.")
+    windows = None
+    if asked.sequence is not None:
+        windows = wanted_windows(json.loads(asked.sequence), f"{MODULE}: sequence")
     validation, stratify = asked.validation, asked.stratify
     others = asked.validation_table
     if others is not None:
@@ -150,13 +158,15 @@ def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) 
     elif validation is None:
         (counted_rows,) = db.scan(f"SELECT count(*) AS rows FROM {source.rows} AS s")
         rows = counted_rows["rows"]
-        if stratify is None and not asked.split_by and not asked.split_at and rows <= FEW_ROWS:
+        # Windows are divided by their subject or their time, never by their class.
+        divided = asked.split_by or asked.split_at or windows is not None
+        if stratify is None and not divided and rows <= FEW_ROWS:
             stratify = has_few_labels(db, source, asked.target, FEW_CLASSES)
         classes = ", with the same share of each class" if stratify else ""
         if asked.folds is not None:
             db.notice(f"{MODULE}: the {counted(rows, 'row')} are divided into {asked.folds} folds{classes}")
         else:
-            validation = round(min(0.2, MOST_VALIDATION_ROWS / rows), 4)
+            validation = validation_share(rows, windows)
             db.notice(
                 f"{MODULE}: about {100 * validation:.3g} % of the {counted(rows, 'row')} are for validation{classes};"
                 " the others are for training"
@@ -176,11 +186,16 @@ def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) 
         "segments": platform.segments_wanted(db, asked.segments, MODULE),
         "distribution_rules": None,
         "seed": json.loads(asked.options).get("seed") if asked.options is not None else None,
-        "sequence": None,
-        "weights": None,
-        "class_weight": None,
+        "sequence": asked.sequence,
+        "weights": asked.weights,
+        "class_weight": asked.class_weight,
         "folds": asked.folds,
     }
+
+
+def validation_share(rows: int, windows: Windows | None) -> float:
+    units = rows / (windows.step if windows is not None else 1)  # a model reads a window as one row
+    return round(min(0.2, MOST_VALIDATION_ROWS / units), 4)
 
 
 def pack_apart(db: Database, source: Relation, output: Name, asked: Asked, made: Made) -> Rows:
