@@ -37,7 +37,8 @@ END
 $$;
 COMMENT ON FUNCTION cerebro.confusion_matrix(text, text, text, integer) IS
 'Returns how many rows of each class a trained model predicts as which class. share is the part of the rows of the actual
-class.
+class. Values of the target are read in the type that it had in training, so that 0 is the class 0.0 of a numeric. A value
+that no class has is shown as text.
 
 - model: the table of trained models.
 - query: a query that returns rows with the inputs and the target, for instance SELECT * FROM new_rows.
@@ -52,7 +53,7 @@ LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat('one ', $4), $7);
+    SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $7);
     RETURN QUERY
     SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM judged.class)::integer, p.probability
       FROM cerebro.predict($2, judged.query, judged.key, $6, 1000000) p

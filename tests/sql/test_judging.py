@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import numpy as np
 import psycopg2
@@ -10,7 +11,7 @@ import pytest
 from psycopg2 import errors
 from sklearn import metrics
 
-from tests.sql.lab import Lab
+from tests.sql.lab import CROSS, Lab, layer, sequential
 
 ROWS = "SELECT * FROM flats WHERE id > 100"
 
@@ -187,3 +188,131 @@ def test_a_key_that_is_null_is_named(judged: Lab) -> None:
     rows = "SELECT NULLIF(id, 1) AS id, CASE WHEN id = 1 THEN 'NaN' ELSE size END AS size, noise, city FROM flats"
     with pytest.raises(errors.DataException, match="1 rows have a NULL in the key"):
         judged("SELECT * FROM cerebro.predict('rents', %s, 'id')", rows)
+
+
+@pytest.fixture(scope="module")
+def spelled(judged: Lab) -> Iterator[Lab]:
+    """Models of targets whose values have several spellings, or an empty one: ``spellings``, and ``numerics``.
+
+    cerebro.train would predict numeric as a number; as MADlib packs it, its values are classes.
+    """
+    judged("CREATE SCHEMA apart")  # not in the search_path, where = would compare two values of citext as texts
+    folded = "text"
+    if judged("SELECT 1 FROM pg_available_extensions WHERE name = 'citext'"):
+        judged("CREATE EXTENSION citext SCHEMA apart")
+        folded = "apart.citext"
+    judged(
+        "CREATE TABLE spelled AS SELECT id, size, noise, ARRAY[size, noise] AS pair, kind::int AS whole,"
+        " kind::int::numeric(3,1) AS k,"
+        f" (CASE WHEN kind THEN 'A' ELSE 'B' END)::{folded} AS folded, CASE WHEN kind THEN 'x' ELSE '' END AS blank"
+        " FROM flats"
+    )
+    judged(
+        "SELECT cerebro.train('spelled', 'spellings', 'whole, folded, blank', inputs => 'size, noise', epochs => 3,"
+        " configurations => 1, method => 'random', architectures => '[\"mlp\"]')"
+    )
+    judged(
+        "SELECT cerebro._madlib_training_preprocessor_dl('spelled', 'spelled_packed', 'k', 'pair', 100, 50, NULL, NULL)"
+    )
+    dense = layer("Dense", "out", units=2, activation="softmax")
+    fit = "batch_size=16, epochs=3"
+    chosen = (judged.architecture(sequential([2], dense)), f"{CROSS}, optimizer='Adam(0.05)'", fit)
+    judged.fit("spelled_packed", "numerics", judged.selection("spelled_models", [chosen]), 1)
+    yield judged
+    judged("DROP SCHEMA apart CASCADE")
+
+
+CALLS = (
+    "roc_curve(%s, %s, target => %s)",
+    "precision_recall(%s, %s, target => %s)",
+    "calibration(%s, %s, target => %s)",
+    "confusion_matrix(%s, %s, %s)",
+    "importance(%s, %s, %s)",
+)
+
+
+def model_of(target: str) -> str:
+    return "numerics" if target == "k" else "spellings"
+
+
+def test_values_are_those_of_training_however_they_are_spelled(spelled: Lab) -> None:
+    own = "SELECT * FROM spelled"
+    for target, other in (
+        ("k", "k::int"),
+        ("k", "k::numeric(9,4)"),
+        ("k", "k::double precision"),
+        ("k", "' ' || k"),
+        ("whole", "whole::numeric(3,1)"),
+        ("whole", "whole::text"),
+        ("whole", "whole = 1"),
+    ):
+        query, model = f"SELECT id, size, noise, pair, {other} AS {target} FROM spelled", model_of(target)
+        for call in CALLS:
+            select = "column_name, loss_before" if call.startswith("importance") else "*"
+            wanted, found = (
+                spelled(f"SELECT {select} FROM cerebro.{call}", model, each, target) for each in (own, query)
+            )
+            if select != "*":  # which column is important depends on the shuffle
+                assert wanted[0][1] == pytest.approx(found[0][1])
+            else:
+                assert wanted == found and len(found) > 1
+            assert all(value is not None for row in found for value in row)
+
+
+def test_letters_of_citext_in_another_case_are_the_same_class(spelled: Lab) -> None:
+    if spelled.value("SELECT pg_typeof(folded)::text FROM spelled LIMIT 1") == "text":
+        pytest.skip("this server has no citext")
+    for kind in ("text", "apart.citext"):
+        query = f"SELECT id, size, noise, lower(folded::text)::{kind} AS folded FROM spelled"
+        counts = "SELECT * FROM cerebro.confusion_matrix('spellings', %s, 'folded')"
+        assert spelled(counts, query) == spelled(counts, "SELECT * FROM spelled")
+        assert spelled.value("SELECT max(loss_before) FROM cerebro.importance('spellings', %s, 'folded')", query) > 0
+
+
+def test_a_value_that_no_class_has_is_shown_as_it_is(spelled: Lab) -> None:
+    for target, other, wanted in (
+        ("k", "CASE id WHEN 1 THEN 7.50 WHEN 2 THEN NULL ELSE k END", {"0.0", "1.0", "7.50", None}),
+        ("whole", "CASE id WHEN 1 THEN 0.6 ELSE whole END", {"0", "1", "0.6"}),  # it is not rounded to 1
+    ):
+        query = f"SELECT id, size, noise, pair, {other} AS {target} FROM spelled"
+        actual = "SELECT DISTINCT actual FROM cerebro.confusion_matrix(%s, %s, %s)"
+        found = spelled(actual, model_of(target), query, target)
+        assert {actual for (actual,) in found} == wanted
+
+
+def test_an_empty_text_is_a_class(spelled: Lab) -> None:
+    calls = ("roc_curve('spellings', %s, {}, 'blank')", "calibration('spellings', %s, {}, 3, 'blank')")
+    rows = "TABLE spelled"
+    for call in calls:
+        empty, other, default = (
+            spelled(f"SELECT * FROM cerebro.{call.format(one)}", rows) for one in ("''", "'x'", "NULL")
+        )
+        assert other == default != empty
+    positives = "SELECT round(sum(actual * count)) FROM cerebro.calibration('spellings', %s, '', 3, 'blank')"
+    assert spelled.value(positives, rows) == spelled.value("SELECT count(*) FROM spelled WHERE blank = ''")
+    with pytest.raises(psycopg2.Error, match="'whole' has no class ''"):
+        spelled("SELECT * FROM cerebro.roc_curve('spellings', %s, '', 'whole')", rows)
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "other", "says"),
+    [
+        ("numerics", "k", "'new'", "'k' of the query, of type text, cannot be read as numeric"),
+        ("spellings", "whole", "DATE '2020-01-01'", "'whole' of the query, of type date, cannot be read as integer"),
+        ("rents", "rent", "'much'", "'rent' of the query, of type text, cannot be read as double precision"),
+    ],
+)
+def test_a_target_of_a_type_that_does_not_fit_is_named(
+    spelled: Lab, model: str, target: str, other: str, says: str
+) -> None:
+    query = f"SELECT id, size, noise, pair, 'Rome' AS city, {other} AS {target} FROM spelled"
+    for function in ("residuals" if model == "rents" else "confusion_matrix", "importance"):
+        with pytest.raises(errors.InvalidParameterValue, match=says) as error:
+            spelled(f"SELECT * FROM cerebro.{function}(%s, %s, target => %s)", model, query, target)
+        assert "Convert it in the query" in error.value.diag.message_hint
+
+
+def test_an_actual_value_of_true_is_the_number_1(judged: Lab) -> None:
+    query = "SELECT id, size, noise, city, id = 7 AS rent FROM flats"
+    found = judged("SELECT actual, count(*) FROM cerebro.residuals('rents', %s) GROUP BY 1 ORDER BY 1", query)
+    assert found == [(0, 499), (1, 1)]

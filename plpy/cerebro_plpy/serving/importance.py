@@ -19,7 +19,8 @@ from ..data import packed
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
-from .judging import PAIR, TEXT, judged_of, target_of
+from .actual import Actual, actual_of
+from .judging import PAIR, judged_of, target_of
 from .trained import read_model
 
 MODULE = "cerebro.importance"
@@ -108,22 +109,22 @@ def _of_query(
     """The same.  Each loss is that of a prediction of all rows."""
     source, present, variable = judged_of(db, MODULE, model_text, query, target)
     layout = read_model(db, model_text or "", mst_key, MODULE, best=True).layout
+    actual = actual_of(db, source, present[variable.columns[0]], variable, MODULE)
     if layout.windows is None:  # of a window, only the last row needs the target
-        _require_known(db, source, variable)
-    before = _loss(db, model_text, source.rows, variable, mst_key)
+        _require_known(db, source, variable, actual)
+    before = _loss(db, model_text, source.rows, variable, actual, mst_key)
     losses = {}
     for name in dict.fromkeys(name for one in layout.inputs for name in one.columns):
         rows = _exchanged(source, present, name)
-        losses[name] = sum(_loss(db, model_text, rows, variable, mst_key) for _ in range(repeats)) / repeats
+        losses[name] = sum(_loss(db, model_text, rows, variable, actual, mst_key) for _ in range(repeats)) / repeats
     return before, losses
 
 
-def _require_known(db: Database, source: Relation, variable: Variable) -> None:
+def _require_known(db: Database, source: Relation, variable: Variable, actual: Actual) -> None:
     """Raise an error unless each row has a value of the target that predictions can be compared with."""
-    column = quote(variable.columns[0])
-    known, has, what = f"{column} IS NOT NULL", "is NULL", "value"
+    known, has, what = f"{actual.value} IS NOT NULL", "is NULL", "value"
     if variable.target == "real":
-        known += f" AND {column}::pg_catalog.float8 NOT IN ('NaN', 'Infinity', '-Infinity')"
+        known += f" AND {actual.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
         has, what = "is NULL, NaN or infinite", "number"
     (found,) = db.scan(f"SELECT count(*) AS rows, count(*) FILTER (WHERE {known}) AS known FROM {source.rows} AS q")
     if found["known"] < found["rows"]:
@@ -145,10 +146,11 @@ def _exchanged(source: Relation, present: dict[str, Column], name: str) -> str:
     )
 
 
-def _loss(db: Database, model_text: str | None, rows: str, variable: Variable, mst_key: int | None) -> float:
+def _loss(
+    db: Database, model_text: str | None, rows: str, variable: Variable, actual: Actual, mst_key: int | None
+) -> float:
     """The mean squared error, or the mean cross-entropy."""
-    actual = f"{quote(variable.columns[0])}::{TEXT}"
-    query = f"SELECT *, {actual} AS {PAIR} FROM {rows} AS r"
+    query = actual.rows(rows, f"{actual.text} AS {PAIR}")
     if variable.target == "real":
         loss = "pg_catalog.avg((p.key_value::pg_catalog.float8 - p.value) ^ 2)"
     else:

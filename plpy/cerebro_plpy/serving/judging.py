@@ -15,10 +15,10 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
+from .actual import TEXT, Actual, actual_of
 from .trained import class_values, read_model
 
 PAIR = "__cerebro_pair"  # the column that the query gets
-TEXT = "pg_catalog.text"
 MOST_BINS = 1_000_000
 
 
@@ -29,23 +29,26 @@ def judging(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One row: the query with the key and the actual value of each row, and the class that is judged.
 
-    ``wanted``: number; class, meaning all classes; or one, with the class after a blank (none: the second of two).
+    ``wanted``: number; class, meaning all classes; or one, with the class after a blank (no blank: the second of two).
     """
     if bins is None or not 1 <= bins <= MOST_BINS:
         raise InvalidArgument(f"{module}: bins must be at least 1, not {bins}.", hint="10 is usual.")
     source, present, variable = judged_of(db, module, model_text, query, target)
-    kind, _, given = (wanted or "").partition(" ")
+    kind, blank, given = (wanted or "").partition(" ")  # a class may be an empty text
     if (variable.target == "real") != (kind == "number"):
         raise InvalidArgument(
             f"{module}: the target '{variable.name}' is {'a number' if variable.target == 'real' else 'a class'}.",
             hint="cerebro.residuals() judges numbers; the other functions judge classes.",
         )
+    judged_class = _class(variable, given if blank else None, module) if kind == "one" else None
+    pair_key = _key(key, present, module)
+    actual = actual_of(db, source, present[variable.columns[0]], variable, module)
     return [
         {
-            "query": _with_pairs(source, variable, _key(key, present, module)),
+            "query": _with_pairs(source, actual, pair_key),
             "key": PAIR,
             "target": variable.name,
-            "class": _class(variable, given, module) if kind == "one" else None,
+            "class": judged_class,
             "null_is_class": variable.target != "real" and None in class_values(variable),
         }
     ]
@@ -94,17 +97,16 @@ def _key(key: str | None, present: dict[str, Column], module: str) -> str:
         raise UndefinedColumn(
             f"{module}: key must be one column of the query, not {key}.", hint=relations.has_columns(present)
         )
-    return f"{quote(name)}::{TEXT}"
+    return f"q.{quote(name)}::{TEXT}"
 
 
-def _with_pairs(source: Relation, variable: Variable, key: str) -> str:
-    actual = f"{quote(variable.columns[0])}::{TEXT}"
-    return f"SELECT *, pg_catalog.json_build_array({key}, {actual})::{TEXT} AS {PAIR} FROM {source.rows} AS q"
+def _with_pairs(source: Relation, actual: Actual, key: str) -> str:
+    return actual.rows(source.rows, f"pg_catalog.json_build_array({key}, {actual.text})::{TEXT} AS {PAIR}")
 
 
-def _class(variable: Variable, given: str, module: str) -> str | None:
+def _class(variable: Variable, given: str | None, module: str) -> str | None:
     known = class_values(variable)
-    if given:
+    if given is not None:
         if given not in known:
             raise InvalidArgument(
                 f"{module}: '{variable.name}' has no class '{given}'.",

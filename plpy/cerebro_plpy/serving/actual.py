@@ -1,0 +1,86 @@
+"""The value that the target has in the rows of a query, as SQL: spelled as predictions spell it.
+
+The rows are not read before, as for a validation table: a query may return others each time, and may take long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.layout import Variable
+from cerebro_db.core.names import literal, quote
+from cerebro_db.core.preparation import OneHot
+
+from ..data.preparation import REALS
+from ..database.access import Database
+from ..database.relations import Column, Relation
+
+TEXT = "pg_catalog.text"
+FLOAT = "double precision"
+TEXTS = ("text", "character varying")
+INTEGERS = ("smallint", "integer", "bigint")
+# Equal values of these types have the same text, so that a cast spells them as the labels are spelled.
+ONE_TEXT = (*TEXTS, "bpchar", "name", *INTEGERS, "boolean", "date", "uuid")
+
+
+@dataclass(frozen=True)
+class Actual:
+    """Of a query with the rows as ``q``: the value in the target's type, its text, and a join that the text needs."""
+
+    value: str
+    text: str
+    join: str = ""
+
+    def rows(self, rows: str, selected: str) -> str:
+        """The query of these rows, with another column or expression."""
+        return f"SELECT q.*, {selected} FROM {rows} AS q{self.join}"
+
+
+def actual_of(db: Database, source: Relation, column: Column, variable: Variable, module: str) -> Actual:
+    """An error if the column cannot be read in the type that the target had in training."""
+    one_hot = variable.preparation if isinstance(variable.preparation, OneHot) else None
+    kind = one_hot.type if one_hot is not None else FLOAT
+    number = f"q.{quote(column.name)}"
+    if one_hot is None and column.type == "boolean":
+        number += "::integer"  # as packing does; there is no cast from boolean to double precision
+    if kind in INTEGERS and column.type in REALS:
+        kind = "numeric"  # a cast to integer would round 1.4 to the label 1
+    value = f"{number}::{kind}"
+    _require_castable(db, source, column, value, kind, module)
+    text = f"({value})::{TEXT}"
+    labels = [label for label in one_hot.labels if label is not None] if one_hot is not None else []
+    if not labels or kind in ONE_TEXT and not (kind in TEXTS and _has_loose_collations(db)):
+        return Actual(value, text)
+    # Arrays of one element are compared as the element's type compares by default, whatever the search_path is: without
+    # citext's schema in it, two values of citext = each other as texts. And they can be hashed, for many classes.
+    listed = ", ".join(map(literal, labels))
+    known = (
+        f"SELECT DISTINCT ON (v.value) v.value, v.label FROM (SELECT u.label, u.label::{kind} AS value, u.place"
+        f" FROM pg_catalog.unnest(ARRAY[{listed}]::{TEXT}[]) WITH ORDINALITY AS u (label, place)) v"
+        " ORDER BY v.value, v.place"
+    )
+    join = f" LEFT JOIN ({known}) AS l ON ARRAY[{value}] OPERATOR(pg_catalog.=) ARRAY[l.value]"
+    return Actual(value, f"COALESCE(l.label, {text})", join)
+
+
+def _has_loose_collations(db: Database) -> bool:
+    """Whether different texts may be equal; hardly a database has such a collation."""
+    return bool(db.value("SELECT EXISTS (SELECT FROM pg_catalog.pg_collation WHERE NOT collisdeterministic)"))
+
+
+def _require_castable(db: Database, source: Relation, column: Column, value: str, kind: str, module: str) -> None:
+    """Reads the column if a value of its type may not be one of the other: predictions could not name the column."""
+    widened = column.category == "N" and kind in REALS
+    if column.type == kind or kind in TEXTS or widened:
+        return
+    try:
+        db.scan(f"SELECT pg_catalog.count({value}) AS n FROM {source.rows} AS q")
+    except db.plpy.SPIError as error:
+        if error.sqlstate[:2] not in ("22", "42"):
+            raise
+        raise InvalidArgument(
+            f"{module}: the column '{column.name}' of the query, of type {column.shown}, cannot be read as {kind}, the "
+            f"type of the target in training: {error}.",
+            hint=f"Convert it in the query to what training had, or leave out the rows that have no {kind}.",
+        ) from None
