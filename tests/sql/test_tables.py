@@ -242,24 +242,31 @@ def test_all_texts_are_divided_as_the_regular_expression_divides_them(place: Lab
 STILL = "optimizer='SGD(lr=0.0)', loss='mse'"  # training leaves the weights as they are
 
 
-@pytest.fixture(scope="module")
-def mirror(place: Lab) -> Lab:
-    """A model that predicts its own inputs: the table of models is ``mirror``, its packed table mirror_packed."""
-    width = 200
-    place(f"CREATE TABLE mirrored AS SELECT *, array_fill(0::real, ARRAY[{width}]) AS y FROM people")
-    place("ALTER TABLE mirrored DROP COLUMN ssn")
-    packed(place, "probe", "y", "mirrored", validation=0, prepare=WISHES)
-    inputs = [(v["name"], v["shape"][0]) for v in place.value("SELECT layout FROM probe_summary")["inputs"]]
+def reflect(place: Lab, source: str, name: str, prepare: dict[str, Any]) -> None:
+    """Make a model that predicts its own inputs.  ``source`` has a column y of arrays of any length.
+
+    The table of models is ``name``; those of its packed rows are name_packed and name_packed_validation.
+    """
+    packed(place, f"{name}_probe", "y", source, validation=0, prepare=prepare)
+    inputs = [(v["name"], v["shape"][0]) for v in place.value(f"SELECT layout FROM {name}_probe_summary")["inputs"]]
     total = sum(size for _, size in inputs)
-    place(f"UPDATE mirrored SET y = array_fill(0::real, ARRAY[{total}])")
-    packed(place, "mirror_packed", "y", "mirrored", validation=0.2, prepare=WISHES, seed=1, segments=1)
-    layers = [(c.input_layer([size], name=name), []) for name, size in inputs]
-    layers.append((c.layer("Concatenate", "all"), [name for name, _ in inputs]))
+    place(f"UPDATE {source} SET y = array_fill(0::real, ARRAY[{total}])")
+    packed(place, f"{name}_packed", "y", source, validation=0.2, prepare=prepare, seed=1, segments=1)
+    layers = [(c.input_layer([size], name=variable), []) for variable, size in inputs]
+    layers.append((c.layer("Concatenate", "all"), [variable for variable, _ in inputs]))
     layers.append((c.layer("Dense", "out", units=total), ["all"]))
     weights = np.concatenate([np.eye(total).ravel(), np.zeros(total)]).astype("f4").tobytes()
-    model = place.architecture(c.functional(layers, [name for name, _ in inputs], ["out"]), weights)
-    place.selection("mirror_mst", [(model, STILL, "batch_size=64")])
-    place.fit("mirror_packed", "mirror", "mirror_mst", 1)
+    model = place.architecture(c.functional(layers, [variable for variable, _ in inputs], ["out"]), weights)
+    place.selection(f"{name}_mst", [(model, STILL, "batch_size=64")])
+    place.fit(f"{name}_packed", name, f"{name}_mst", 1)
+
+
+@pytest.fixture(scope="module")
+def mirror(place: Lab) -> Lab:
+    """A model of people that predicts its own inputs."""
+    place("CREATE TABLE mirrored AS SELECT *, ARRAY[0]::real[] AS y FROM people")
+    place("ALTER TABLE mirrored DROP COLUMN ssn")
+    reflect(place, "mirrored", "mirror", WISHES)
     return place
 
 
@@ -270,9 +277,11 @@ def prepared_rows(place: Lab, table: str) -> list[tuple[float, ...]]:
     return sorted(map(tuple, found.tolist()))
 
 
-def said_rows(place: Lab, test: str = "mirrored", inputs: str | None = None) -> list[tuple[float, ...]]:
+def said_rows(
+    place: Lab, test: str = "mirrored", inputs: str | None = None, model: str = "mirror"
+) -> list[tuple[float, ...]]:
     place("DROP TABLE IF EXISTS said")
-    place("SELECT madlib_keras_predict('mirror', %s, 'id', %s, 'said', 'prob', false, 1)", test, inputs)
+    place("SELECT madlib_keras_predict(%s, %s, 'id', %s, 'said', 'prob', false, 1)", model, test, inputs)
     place("SET extra_float_digits = 1")  # to read what was predicted
     return sorted(tuple(value) for (value,) in place("SELECT estimated_y FROM said"))
 
@@ -290,6 +299,70 @@ def test_prediction_prepares_the_very_values_of_packing(mirror: Lab) -> None:
     finally:
         mirror("RESET ALL")
         mirror(f"SET search_path = {mirror.schema}, public, cerebro")
+
+
+LETTERS = "abc XYZ 09.,-_'\"\\\n\t$%üßΩ漢𝄞"
+
+
+def random_value(kind: str, chosen: random.Random) -> Any:
+    """A value of a type, as text; now and then an extreme one."""
+    extreme = chosen.random() < 0.1
+    if kind in ("smallint", "integer", "bigint"):
+        bits = {"smallint": 15, "integer": 31, "bigint": 63}[kind]
+        return str(chosen.choice([-(1 << bits), (1 << bits) - 1, 0]) if extreme else chosen.randrange(-999, 999))
+    if kind in ("real", "double precision", "numeric", "money", "real[]"):
+        largest = {"real": 1e37, "double precision": 1e300, "numeric": 1e300, "money": 1e12, "real[]": 1e9}[kind]
+        number = chosen.choice([largest, -largest, 1e-30]) if extreme else round(chosen.gauss(5, 20), 9)
+        number = round(number, 2) if kind == "money" else number
+        return [number, -number, 0.5] if kind == "real[]" else str(number)
+    if kind in ("date", "timestamp", "timestamptz"):
+        if extreme:
+            return chosen.choice(["infinity", "-infinity", "0001-01-01", "9999-12-31 00:00:00", "0044-03-15 BC"])
+        day = f"{chosen.randrange(1900, 2100)}-{chosen.randrange(1, 13):02}-{chosen.randrange(1, 29):02}"
+        return day if kind == "date" else f"{day} {random_value('time', chosen)}"
+    if kind == "time":
+        return f"{chosen.randrange(24):02}:{chosen.randrange(60):02}:{chosen.random() * 59:09.6f}"
+    if kind == "interval":
+        return f"{chosen.randrange(-500, 500)} days {chosen.random() * 1e5:.6f} seconds"
+    if kind == "boolean":
+        return chosen.random() < 0.5
+    if kind == "integer[]":
+        return [chosen.randrange(-40000, 40000), chosen.randrange(9)]
+    if kind == "uuid":
+        return f"00000000-0000-0000-0000-{chosen.randrange(30):012}"
+    if kind == "inet":
+        return f"10.0.0.{chosen.randrange(20)}"
+    length = chosen.randrange(4) if kind == "char(5)" or chosen.random() < 0.6 else chosen.randrange(80)
+    return "".join(chosen.choices(LETTERS, k=length))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_random_rows_of_all_types_are_prepared_as_they_were_packed(place: Lab, seed: int) -> None:
+    kinds = ["smallint", "integer", "bigint", "real", "double precision", "numeric", "money", "boolean", "text",
+             "varchar(90)", "char(5)", "uuid", "inet", "date", "timestamp", "timestamptz", "time", "interval", "real[]",
+             "integer[]"]  # fmt: skip
+    chosen, name = random.Random(seed), f"random_{seed}"
+    columns = {
+        "id": "integer",
+        **{f"c{place}": kind for place, kind in enumerate(kinds)},
+        "note": "text",
+        "y": "real[]",
+    }
+    rows = []
+    for number in range(300):
+        found = [
+            None if "[" not in kind and chosen.random() < 0.1 else random_value(kind, chosen)
+            for kind in [*kinds, "text"]
+        ]
+        rows.append((number, *found, [0.0]))
+    place.table(name, columns, rows)
+    transforms = {
+        f"c{kinds.index(kind)}": chosen.choice(["standard", "log", "quantile"]) for kind in ("real", "numeric")
+    }
+    reflect(place, name, f"{name}_mirror", {"note": {"as": "words", "length": 6, "ids": 50}, **transforms})
+    tables = (f"{name}_mirror_packed", f"{name}_mirror_packed_validation")
+    expected = sorted(row for table in tables for row in prepared_rows(place, table))
+    assert len(expected) == 300 and said_rows(place, name, model=f"{name}_mirror") == expected
 
 
 def test_rows_are_prepared_in_the_same_way_from_a_view_with_other_types(mirror: Lab) -> None:
