@@ -104,6 +104,10 @@ DECLARE
     found integer[] := '{}';
     missing integer := length;
 BEGIN
+    IF COALESCE(length NOT BETWEEN 1 AND 10000 OR ids NOT BETWEEN 2 AND 1000000, true) THEN
+        RAISE EXCEPTION 'length must be from 1 to 10000, and ids from 2 to 1000000, not % and %', length, ids
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     -- Most texts have no letters beyond ASCII and few punctuation characters. Dividing such a text at its spaces takes a
     -- tenth of the time that the regular expression takes.
     spaced := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(spaced, '.', ' '), ',', ' '), '-', ' ');

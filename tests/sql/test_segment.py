@@ -409,7 +409,7 @@ def test_predictions_end_with_their_files(segment: Worker) -> None:
             functions.predict_chunk(segment.plpy, rows, variables)
     with pytest.raises(Plpy.Error, match="column 'facts'") as refused:
         functions.predict_chunk(segment.plpy, 1, [array(arrays)])
-    assert type(refused.value).__name__ == "madlib_keras_predict"  # PL/Python writes it before the message
+    assert type(refused.value).__name__ == "prediction"  # PL/Python writes it before the message
     assert segment(EndPrediction()) == segment(EndPrediction()) == Done()
     with pytest.raises(Plpy.Error, match="no prediction"):
         functions.predict_chunk(segment.plpy, 3, [chunk])
