@@ -198,7 +198,8 @@ def spelled(judged: Lab) -> Iterator[Lab]:
     """
     judged("CREATE SCHEMA apart")  # not in the search_path, where = would compare two values of citext as texts
     folded = "text"
-    if judged("SELECT 1 FROM pg_available_extensions WHERE name = 'citext'"):
+    # Greenplum 7.0.0 cannot group values of citext that come from an array.
+    if not judged.greenplum and judged("SELECT 1 FROM pg_available_extensions WHERE name = 'citext'"):
         judged("CREATE EXTENSION citext SCHEMA apart")
         folded = "apart.citext"
     judged(

@@ -274,7 +274,8 @@ def test_a_call_that_is_refused_ends_no_trainer_of_an_earlier_call(place: Lab, k
             with pytest.raises(psycopg2.Error, match="mst_key 7 does not exist"):
                 run(session, call.format(7))
         if place.home is not None:
-            assert len(before) == kept and trainers() == before
+            # On Greenplum the segments' sessions predict, and they have the trainers.
+            assert len(before) == (kept and not place.greenplum) and trainers() == before
         run(session, "DROP TABLE IF EXISTS many_said; " + call.format(1))
         if place.home is not None:
             assert trainers() == before or not kept

@@ -50,7 +50,7 @@ class Source:
             end = f"pg_catalog.pg_relation_size({self.table.oid}::oid) / current_setting('block_size')::bigint"
             stretches = zip(keys, starts, [*map(str, starts[1:]), end])
             return [self._in_blocks(key, start, until, step) for key, start, until in stretches]
-        turn = f"abs(hashtext({self.identity}::text)::bigint) % {len(keys)}"
+        turn = f"COALESCE(abs(hashtext({self.identity}::text)::bigint) % {len(keys)}, 0)"  # a NULL is refused there
         return [self._in_turns(key, f"{turn} = {part}") for part, key in enumerate(keys)]
 
     def _blocks(self, db: Database) -> tuple[int, int]:
@@ -112,7 +112,7 @@ class Source:
     def copied(self, table: str, keys: Sequence[int], here: Platform) -> str:
         """A statement that copies the rows into a table, spread over the segments of the keys."""
         listed = ", ".join(str(int(key)) for key in keys)
-        turn = f"1 + (abs(hashtext({self.identity}::text)::bigint) % {len(keys)})::integer"
+        turn = f"1 + COALESCE(abs(hashtext({self.identity}::text)::bigint) % {len(keys)}, 0)::integer"
         columns = ", ".join(f"{array} AS v{place}" for place, array in enumerate(self._arrays({})))
         return (
             f"CREATE TABLE {table} AS SELECT (ARRAY[{listed}])[{turn}] AS __dist_key__, {self.identity}::text AS id,"
