@@ -98,10 +98,12 @@ COMMENT ON FUNCTION cerebro.default_compile_params(text, text) IS
 CREATE OR REPLACE FUNCTION cerebro._word_ids(value text, length integer, ids integer) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-    lowered text := pg_catalog.lower(value COLLATE "default");
-    spaced text := lowered;
-    word text;
-    found integer[] := '{}';
+    -- Otherwise the variables would have the collation of the column: words would end elsewhere with "C", and
+    -- nondeterministic collations can neither replace nor match.
+    lowered text COLLATE "default" := pg_catalog.lower(value COLLATE "default");
+    spaced text COLLATE "default" := lowered;
+    word text COLLATE "default";
+    codes integer[] := '{}';
     missing integer := length;
 BEGIN
     IF COALESCE(length NOT BETWEEN 1 AND 10000 OR ids NOT BETWEEN 2 AND 1000000, true) THEN
@@ -121,11 +123,11 @@ BEGIN
     LOOP
         EXIT WHEN missing = 0;
         IF word <> '' THEN
-            found := found || (1 + (pg_catalog.hashtextextended(word COLLATE "C", 0) % (ids - 1) + ids - 1) % (ids - 1))::integer;
+            codes := codes || (1 + (pg_catalog.hashtextextended(word COLLATE "C", 0) % (ids - 1) + ids - 1) % (ids - 1))::integer;
             missing := missing - 1;
         END IF;
     END LOOP;
-    RETURN found || pg_catalog.array_fill(0, ARRAY[missing]);
+    RETURN codes || pg_catalog.array_fill(0, ARRAY[missing]);
 END
 $$;
 COMMENT ON FUNCTION cerebro._word_ids(text, integer, integer) IS

@@ -337,6 +337,22 @@ def test_the_trainer_of_a_session_keeps_the_weights(place: Lab, weights: np.ndar
     )
 
 
+def test_who_may_read_some_columns_of_a_model_predicts(place: Lab) -> None:
+    """To read the version of a row takes the privilege on the whole table."""
+    if place.greenplum:
+        pytest.skip("on Greenplum the versions of the rows are not read")
+    place("CREATE ROLE some_columns; GRANT cerebro_user TO some_columns")
+    try:
+        place(f'GRANT USAGE, CREATE ON SCHEMA "{place.schema}" TO some_columns')
+        place("GRANT SELECT (mst_key, model_weights, model_arch) ON model TO some_columns")
+        place("GRANT SELECT ON model_info, model_summary TO some_columns; SET ROLE some_columns")
+        for _ in range(2):
+            query = "SELECT count(*) FROM predict('model', 'SELECT 1 AS id, ARRAY[0.3, 0.4]::real[] AS x')"
+            assert place.value(query) == 1
+    finally:
+        place("RESET ROLE; DROP OWNED BY some_columns; DROP ROLE some_columns")
+
+
 # -- several inputs and outputs, and regression ----------------------------------------------------------
 
 

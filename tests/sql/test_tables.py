@@ -237,6 +237,18 @@ def test_all_texts_are_divided_as_the_regular_expression_divides_them(place: Lab
     assert (found, differ) == (len(texts), 0)
 
 
+def test_words_are_those_of_training_whatever_the_collation_of_the_column(place: Lab) -> None:
+    collations = ["C"]
+    if place("SELECT 1 FROM pg_collation WHERE collprovider = 'i' LIMIT 1"):
+        place("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        collations.append("loose")
+    texts = ["Good food, bad wine", "Übles … Bier!", "«plain»—words", "a\u2003b"]
+    wanted = place("SELECT t, cerebro._word_ids(t, 4, 1000) FROM unnest(%s) t ORDER BY 1", texts)
+    for collation in collations:
+        found = f'SELECT t, cerebro._word_ids(t COLLATE "{collation}", 4, 1000) FROM unnest(%s) t ORDER BY 1'
+        assert place(found, texts) == wanted
+
+
 # -- no skew -------------------------------------------------------------------------------------------------
 
 STILL = "optimizer='SGD(lr=0.0)', loss='mse'"  # training leaves the weights as they are

@@ -15,6 +15,7 @@ from .. import platform
 from ..database import relations
 from ..database.access import Cursor, Database
 from ..database.relations import Relation
+from ..platform import RowsToPack
 from . import summary, surprises, unusable
 from .preparation import SourceVariable, expression, hashed
 from .summary import Packing
@@ -146,9 +147,9 @@ def _open(db: Database, job: Packing) -> Cursor:
     order = "$1"
     for variable in job.variables:
         order = hashed(variable, lambda c: f"s.{quote(c.name)}", order)
-    prepared = all(variable.preparation.features or not variable.is_array for variable in job.variables)
-    costly = prepared and not job.windows and job.rows >= MANY_ROWS
-    return platform.of(db).rows_to_pack(db, job.source.rows, stored, values, order, job.seed, costly=costly)
+    # Arrays, and windows, which are arrays, are large and take little to prepare.
+    costly = job.rows >= MANY_ROWS and not any(variable.is_array for variable in job.variables)
+    return platform.of(db).rows_to_pack(db, RowsToPack(job.source.rows, stored, values, order, job.seed, costly))
 
 
 def _fill(db: Database, job: Packing, cursor: Cursor, encoders: list[packing.Encoder], rows: int, step: int) -> None:

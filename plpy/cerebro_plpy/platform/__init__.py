@@ -11,7 +11,7 @@ from cerebro_db.core.errors import InvalidArgument
 
 from ..database import cancellation
 from ..database.access import Database
-from .base import Platform
+from .base import Platform, RowsToPack
 from .greenplum import SEGMENTS_DOWN, Greenplum
 from .postgresql import PostgreSQL
 from .segments import ALL, KEY, MOST_SEGMENTS, Rule, segments_wanted
@@ -23,6 +23,7 @@ __all__ = [
     "SEGMENTS_DOWN",
     "Greenplum",
     "Platform",
+    "RowsToPack",
     "PostgreSQL",
     "Rule",
     "of",

@@ -19,6 +19,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class RowsToPack:
+    """What packing reads of each row.
+
+    Without a seed, rows keep the order in which the source gives them, on platforms where rows have an order.
+    """
+
+    source: str  # what a query names after FROM
+    stored: Sequence[str]  # the columns to read, as ``s.column AS c0``
+    values: Sequence[str]  # expressions over them, as ``q.c0 AS v0``
+    order: str  # an expression over ``s`` that gives a number per row; ``$1`` in it is the seed
+    seed: int | None
+    costly: bool  # computing the values takes long, and storing them takes little
+
+    @property
+    def chosen(self) -> str:
+        return f"SELECT {', '.join(self.values)} FROM"
+
+    @property
+    def numbered(self) -> str:
+        """The query of the stored columns, with the number as ``n``."""
+        return f"SELECT {', '.join(self.stored)}, {self.order} AS n FROM {self.source} AS s"
+
+
+@dataclass(frozen=True)
 class StatementLimit:
     """How many statements a user may run at a time.  Any more wait in a queue until another one ends."""
 
@@ -186,24 +210,8 @@ class Platform(abc.ABC):
     # -- rows in an order ----------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def rows_to_pack(
-        self,
-        db: Database,
-        source: str,
-        stored: Sequence[str],
-        values: Sequence[str],
-        order: str,
-        seed: int | None,
-        *,
-        costly: bool,
-    ) -> Cursor:
-        """A cursor over the rows of ``source`` in packing order.
-
-        ``stored`` are the columns to read, as ``s.column AS c0``; ``values`` are expressions over them, as
-        ``q.c0 AS v0``.  ``order`` is an expression over ``s`` that gives a number per row; ``$1`` in it is the seed.
-        Without a seed, rows keep the order in which the source gives them, on platforms where rows have an order.
-        ``costly``: computing the values takes long, and storing them takes little.
-        """
+    def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
+        """A cursor over the rows in packing order."""
 
     # -- limits of the server's own ------------------------------------------------------------------------
 

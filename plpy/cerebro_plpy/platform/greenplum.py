@@ -14,7 +14,7 @@ from cerebro_db.core.names import Name, quote
 
 from ..database import relations
 from ..database.access import Cursor, Database
-from .base import Platform, StatementLimit
+from .base import Platform, RowsToPack, StatementLimit
 from .segments import ALL, KEY, Rule
 
 if TYPE_CHECKING:
@@ -150,28 +150,15 @@ class Greenplum(Platform):
 
     # -- rows in an order ----------------------------------------------------------------------------------
 
-    def rows_to_pack(
-        self,
-        db: Database,
-        source: str,
-        stored: Sequence[str],
-        values: Sequence[str],
-        order: str,
-        seed: int | None,
-        *,
-        costly: bool,
-    ) -> Cursor:
+    def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
         """Rows have no order here, so they are sorted even without a seed."""
         # A row of NULLs comes first: the cursor waits for it, that is until the rows are sorted, and skips it.
-        nothing = ", ".join(["NULL"] * len(stored))
-        rows = (
-            f"SELECT {', '.join(stored)}, {order} AS n FROM {source} AS s UNION ALL SELECT {nothing}, NULL::bigint"
-            " ORDER BY n NULLS FIRST"
-        )
+        nothing = ", ".join(["NULL"] * len(wanted.stored))
+        rows = f"{wanted.numbered} UNION ALL SELECT {nothing}, NULL::bigint ORDER BY n NULLS FIRST"
         # The order is written twice and sorted once: Greenplum merges what its segments have sorted only if the outer
         # query asks for the order, too.
-        query = f"SELECT {', '.join(values)} FROM ({rows}) AS q ORDER BY q.n NULLS FIRST"
-        cursor = db.cursor(query, ("bigint",), seed or 0)
+        query = f"{wanted.chosen} ({rows}) AS q ORDER BY q.n NULLS FIRST"
+        cursor = db.cursor(query, ("bigint",), wanted.seed or 0)
         cursor.wait()
         return cursor
 

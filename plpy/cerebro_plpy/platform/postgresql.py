@@ -10,7 +10,7 @@ from cerebro_db.core.engines import gpu_of_each_segment
 from cerebro_db.core.names import Name, quote
 
 from ..database.access import Cursor, Database
-from .base import Platform
+from .base import Platform, RowsToPack
 from .machine import cores, gpus
 from .segments import ALL, KEY, MOST_SEGMENTS, Rule
 
@@ -88,30 +88,19 @@ class PostgreSQL(Platform):
     ) -> tuple[str, str, int, str]:
         return "", table, key, ""
 
-    def rows_to_pack(
-        self,
-        db: Database,
-        source: str,
-        stored: Sequence[str],
-        values: Sequence[str],
-        order: str,
-        seed: int | None,
-        *,
-        costly: bool,
-    ) -> Cursor:
-        chosen = f"SELECT {', '.join(values)} FROM"
+    def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
+        seed = wanted.seed
         if seed is None:
-            return db.cursor(f"{chosen} (SELECT {', '.join(stored)} FROM {source} AS s) AS q")
-        # The inner query sorts what the table stores, so that large values stay where they are while rows are sorted.
-        rows = f"SELECT {', '.join(stored)}, {order} AS n FROM {source} AS s"
-        if not costly or not self._may_use_workers(db):
-            return db.cursor(f"{chosen} ({rows} ORDER BY n) AS q", ("bigint",), seed)
+            stored = ", ".join(wanted.stored)
+            return db.cursor(f"{wanted.chosen} (SELECT {stored} FROM {wanted.source} AS s) AS q")
+        if not wanted.costly or not self._may_use_workers(db):
+            # What the table stores is sorted, so that large values stay where they are while rows are sorted.
+            return db.cursor(f"{wanted.chosen} ({wanted.numbered} ORDER BY n) AS q", ("bigint",), seed)
         # Parallel workers compute and sort the values of a new table; PostgreSQL gives a cursor's query no workers.
-        copied = f"cerebro_rows_{secrets.token_hex(6)}"
-        db.execute(
-            f"CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {chosen} ({rows}) AS q ORDER BY q.n", ("bigint",), seed
-        )
-        return db.cursor(f"SELECT * FROM pg_temp.{copied}", drops=f"pg_temp.{copied}")
+        copied = f"pg_temp.cerebro_rows_{secrets.token_hex(6)}"
+        ordered = f"{wanted.chosen} ({wanted.numbered}) AS q ORDER BY q.n"
+        db.execute(f"CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {ordered}", ("bigint",), seed)
+        return db.cursor(f"SELECT * FROM {copied}", drops=copied)
 
     @staticmethod
     def _may_use_workers(db: Database) -> bool:

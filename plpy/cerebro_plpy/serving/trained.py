@@ -48,6 +48,9 @@ class Model:
         stored = self.chunked or self.table
         if stored.kind not in ("r", "p") or not platform.of(db).runs_functions_in_session:
             return None
+        # Who may read only some columns may not read ctid and xmin.
+        if not db.value("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')", ("bigint",), stored.oid):
+            return None
         return weights.version(db, *self._place())
 
     def _place(self) -> tuple[str, str | None, int, str]:

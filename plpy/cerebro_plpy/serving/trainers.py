@@ -96,11 +96,11 @@ def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
 @contextlib.contextmanager
 def predicting(db: Database, mine: Segment, model: Model, order: PredictionOrder) -> Iterator[Prediction]:
     """Within it, cerebro._predict works in the caller's session."""
-    begin = order.begin(model.version(db) or secrets.token_hex(8))
+    name, start = model.version(db) or secrets.token_hex(8), 0
+    begin = order.begin(name)
     if not mine.holds(begin):
-        start = 0
         for piece in model.weights(db):
-            mine.receive_state(begin.state.name or "", start, piece)
+            mine.receive_state(name, start, piece)
             start += len(piece)
     mine.obey(begin)
     assert mine.prediction is not None
