@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from .features import FARTHEST
+from .records import dataclass
 
 MOST_SKEW, MOST_KURTOSIS = 2.0, 10.0  # beyond these a tail is heavy; an exponential distribution has 2 and 9
 KNOTS = 33

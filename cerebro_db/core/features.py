@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar, Union
+
+from .records import dataclass
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ docs/architecture.md shows the JSON.  Trainers get the part of it that ``Variabl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import accumulate
 from typing import Any
 
@@ -14,6 +14,7 @@ from . import preparation
 from .errors import BadData
 from .packing import ITEM_BYTES, elements
 from .preparation import PACK_AGAIN, Fold, Preparation
+from .records import dataclass
 from .windows import Windows
 
 Json = dict[str, Any]

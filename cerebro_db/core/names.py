@@ -7,9 +7,9 @@ quotes is folded to lower case.  A name in quotes is taken literally.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from .errors import InvalidName
+from .records import dataclass
 
 STATE_SCHEMA = "cerebro_state"  # for tables that are not the user's: states, and rows on their way
 LONGEST = 63  # bytes; PostgreSQL truncates longer identifiers silently, so two names could mean the same table

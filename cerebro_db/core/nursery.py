@@ -10,8 +10,10 @@ from __future__ import annotations
 import array
 import json
 import socket
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Union
+
+from .records import dataclass
 
 LARGEST = 1 << 16  # bytes of a packet
 STREAMS = 3  # standard input, output and error

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from .architecture.precision import PRECISIONS
 from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, MOST_THREADS
 from .errors import CerebroError, InvalidArgument, Unsupported
 from .metrics import MAX, MIN
+from .records import dataclass
 
 MODULE = "madlib_fit_multiple_model"  # the function that error messages name, unless the caller gives another
 TYPES = {int: "a whole number", bool: "true or false", str: "a text", dict: "a JSON object"}

@@ -13,8 +13,9 @@ import math
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from .records import dataclass
 
 TARGET_BYTES = 8 << 20  # of the widest variable of a buffer; a bytea of this size is read at 2-3 GB/s
 LARGEST_BYTES = 1_000_000_000  # a little below PostgreSQL's limit of a value

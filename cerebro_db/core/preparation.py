@@ -26,7 +26,6 @@ import abc
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from . import features
@@ -34,6 +33,7 @@ from .errors import BadData
 from .features import Category, Date, Feature, Number
 from .features import Words as WordsFeature
 from .packing import INTEGERS, ArrayEncoder, ClassEncoder, Encoder, float32
+from .records import dataclass
 
 Json = dict[str, Any]
 

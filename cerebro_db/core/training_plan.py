@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from .architecture import building
 from .errors import InvalidArgument
 from .layout import Layout
+from .records import dataclass
 from .search import methods, objective
 from .texts import counted
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from .errors import BadData, InvalidArgument
 from .preparation import PACK_AGAIN
+from .records import dataclass
 
 Json = dict[str, Any]
 

@@ -272,6 +272,11 @@ class Nursery:
         return bool(self.left)
 
 
+def inherit_orphans() -> None:
+    """Make this process the parent of its children's children when their parents end; forks do not inherit this."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+
+
 def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a session of Greenplum's starts this process with signals blocked
     folder, postmaster, keep = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
@@ -279,7 +284,7 @@ def main() -> None:
     nursery.listen()
     if os.fork():
         os._exit(0)  # sessions can connect now
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))  # forks do not inherit this
+    inherit_orphans()
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)

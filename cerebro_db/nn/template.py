@@ -3,7 +3,8 @@
     python -I -B …/cerebro_db/nn/template.py ENGINE
 
 The nursery (nursery.py) starts it and talks to it through standard input.  It sees no rows, no states and no models,
-so a fork knows nothing of another session.  What a fork shares with its template, it shares in memory, too.
+so a fork knows nothing of another session.  What a fork shares with its template, it shares in memory, too.  One fork
+always waits to become the next trainer.
 """
 
 from __future__ import annotations
@@ -24,49 +25,71 @@ from cerebro_db.core.nursery import Gone, NotStarted, Ready, Started, StartTrain
 
 STDIN = 0
 ERROR = 1000  # characters of an error
+MOST_FAILED = 3  # forks in a row that ended before they were wanted
 
 
-def become_a_trainer(order: StartTrainer, streams: list[int], parent: int, nursery: int) -> None:
-    """The process is a fork of a fork: when its parent ends, it is a child of the nursery."""
+def next_trainer(channel: socket.socket, nursery: int) -> bool:
+    """Fork the process that will be the next trainer, and wait until it is one.  False: it ended before that.
+
+    It is forked before it is wanted, since forking takes as long as a tenth of predicting a row.
+    """
+    wanted, told = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(told)
+        if os.waitpid(child, 0)[1] != 0:
+            raise Gone("a fork failed")  # the nursery starts trainers in another way when this process ends
+        is_one = bool(os.read(wanted, 1))
+        os.close(wanted)
+        return is_one
+    try:
+        parent = os.getpid()
+        if os.fork():
+            os._exit(0)
+        os.close(wanted)
+        become_a_child_of(nursery, parent)
+        become_a_trainer(channel, told)
+    except Gone:
+        os._exit(0)  # the nursery has ended, or has given up the template
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def become_a_child_of(nursery: int, parent: int) -> None:
+    """Wait until the parent, which is a fork itself, has ended."""
     from cerebro_db.nn import trainer_main
 
-    os.setsid()
-    for target, stream in enumerate(streams):
-        os.dup2(stream, target)
-        os.close(stream)
     while os.getppid() == parent:
         time.sleep(0.0005)
     trainer_main.die_with_the_parent()
     if os.getppid() != nursery:
         os._exit(0)
+    random.seed()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+
+
+def become_a_trainer(channel: socket.socket, told: int) -> None:
+    """Wait for an order to start a trainer, and be that trainer."""
+    from cerebro_db.nn import trainer_main
+
+    order, streams = receive(channel)
+    assert isinstance(order, StartTrainer)
+    os.setsid()
+    send(channel, Started(os.getpid()))
+    channel.close()
+    os.write(told, b"1")
+    os.close(told)
+    for target, stream in enumerate(streams):
+        os.dup2(stream, target)
+        os.close(stream)
     home = order.folders[0]
     os.chdir(home)
     os.environ.update(HOME=home, TMPDIR=home)
     tempfile.tempdir = None
-    random.seed()
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed()
     trainer_main.main(order.confined)
-
-
-def forked(channel: socket.socket, order: StartTrainer, streams: list[int], nursery: int) -> None:
-    child = os.fork()
-    if child:
-        if os.waitpid(child, 0)[1] != 0:
-            raise Gone("a fork failed")  # the nursery starts the trainer in another way when this process ends
-        return
-    try:
-        parent = os.getpid()
-        trainer = os.fork()
-        if trainer:
-            send(channel, Started(trainer))
-            os._exit(0)
-        channel.close()
-        become_a_trainer(order, streams, parent, nursery)
-    except Exception:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
 
 
 def main(engine: str) -> None:
@@ -81,17 +104,16 @@ def main(engine: str) -> None:
     except Exception as error:
         send(channel, NotStarted(f"{type(error).__name__}: {error}"[:ERROR]))
         return
+    import numpy.random  # noqa: F401  (a fork would take 10 ms for it)
+
     from cerebro_db.nn import trainer  # noqa: F401  (each trainer needs it)
 
     gc.collect()
     gc.freeze()  # so that the collector of a fork does not write to what it shares
     send(channel, Ready())
-    while True:
-        order, streams = receive(channel)
-        assert isinstance(order, StartTrainer)
-        forked(channel, order, streams, nursery)
-        for stream in streams:
-            os.close(stream)
+    failed = 0
+    while failed < MOST_FAILED:
+        failed = 0 if next_trainer(channel, nursery) else failed + 1
 
 
 if __name__ == "__main__":

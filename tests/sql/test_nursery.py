@@ -205,7 +205,8 @@ def test_a_nursery_that_dies_takes_its_trainers_along_and_is_replaced(server: Pa
 def test_without_its_template_a_trainer_imports_the_framework_itself(server: Path) -> None:
     first = started(server)
     answer(first, StartEngine(JAX, None))
-    (template,) = set(children(the_nursery(server))) - {first.pid}
+    # Beside the first trainer there are its template and the fork that waits to be the next trainer.
+    (template,) = [pid for pid in set(children(the_nursery(server))) - {first.pid} if os.getsid(pid) == pid]
     os.kill(template, signal.SIGKILL)
     eventually(lambda: "ended" in nursery.report(no_cancel).templates["jax"], 30, "the loss is known")
     second = started(server, "second")
@@ -227,6 +228,7 @@ def patient(server: Path) -> Iterator[Path]:
     pid = os.fork()
     if pid == 0:
         templates.FORKS_WITHIN = process.IDLE = process.ENDS_WITHIN = 1.0
+        process.inherit_orphans()
         try:
             host.serve()
         finally:
@@ -240,16 +242,57 @@ def patient(server: Path) -> Iterator[Path]:
 
 
 def test_a_template_that_hangs_is_replaced(patient: Path) -> None:
-    nursery.prepare("jax", no_cancel)
-    eventually(lambda: "ready" in nursery.report(no_cancel).templates.get("jax", ""), WITHIN, "it is ready")
-    (template,) = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_template(pid, patient)]
+    template, waiting = template_and_next(patient)
     os.kill(template, signal.SIGSTOP)
+    first = started(patient, "first")
+    assert answer(first, StartEngine(JAX, None)).pid == waiting == first.pid, "it was forked before"
     child = started(patient)
     assert answer(child, StartEngine(JAX, None)).pid == child.pid
     assert child._started is not None and not child._started.template
     assert "hung" in nursery.report(no_cancel).templates["jax"]
     assert not born(template)
+    assert first.alive
+    first.kill()
     child.kill()
+
+
+def test_the_next_trainer_may_end_before_it_is_wanted(patient: Path) -> None:
+    template, waiting = template_and_next(patient)
+    os.kill(waiting, signal.SIGKILL)
+    assert template_and_next(patient) != (template, waiting)
+    child = started(patient)
+    assert answer(child, StartEngine(JAX, None)).pid == child.pid
+    assert child._started is not None and child._started.template and born(template)
+    child.kill()
+
+
+def test_the_next_trainer_ends_with_its_template(patient: Path) -> None:
+    template, waiting = template_and_next(patient)
+    os.kill(template, signal.SIGKILL)
+    eventually(lambda: not born(waiting), WITHIN, "the next trainer has ended, too")
+    child = started(patient)
+    assert answer(child, StartEngine(JAX, None)).pid == child.pid
+    assert child._started is not None and not child._started.template
+    child.kill()
+
+
+def template_and_next(server: Path) -> tuple[int, int]:
+    """The process of a template, and the fork of it that will be the next trainer."""
+    nursery.prepare("jax", no_cancel)
+
+    def found() -> list[int]:
+        return [
+            pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if born(pid) and is_template(pid, server)
+        ]
+
+    def told() -> dict[bool, int]:
+        """Whether it leads a session of its own, which the template does -> its process id."""
+        with contextlib.suppress(ProcessLookupError):
+            return {os.getsid(pid) == pid: pid for pid in found()}
+        return {}
+
+    both = eventually(lambda: len(both := told()) == 2 and both, WITHIN, "a template and its fork")
+    return both[True], both[False]
 
 
 def is_template(pid: int, server: Path) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar, Union
 
 from ..errors import CerebroError, InvalidArgument
 from ..parameters import grammar
+from ..records import dataclass
 from .hyperband import Round, schedule
 
 MODULE = "madlib_keras_automl"

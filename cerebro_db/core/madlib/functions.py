@@ -7,7 +7,8 @@ cerebro_db_madlib with the catalog are made from this table.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from ..records import dataclass
 
 SAME = "As in MADlib."
 

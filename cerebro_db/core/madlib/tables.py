@@ -6,7 +6,7 @@ Columns of ours come after these. <input> and <output> stand for the names of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..records import dataclass
 from .functions import FUNCTIONS
 
 USAGE = ("usage", "help", "?")

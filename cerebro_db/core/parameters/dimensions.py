@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidArgument, InvalidSyntax
+from ..records import dataclass
 from . import grammar
 from .value_types import is_number
 from .vocabulary import OPTIMIZERS

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 from ..errors import InvalidSyntax
+from ..records import dataclass
 
 LONGEST = 1 << 16  # characters; people write parameter strings by hand
 DEEPEST = 32  # levels of brackets

@@ -9,10 +9,10 @@ import itertools
 import math
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Callable
 
 from ..errors import CerebroError, InvalidArgument
+from ..records import dataclass
 from . import custom, grammar
 from .custom import Known
 from .dimensions import OPTIMIZER_LIST, Dimension, arch_space, compile_spaces, fit_space, random_stream

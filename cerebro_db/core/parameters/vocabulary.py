@@ -8,7 +8,8 @@ required.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+
+from ..records import dataclass
 
 
 @dataclass(frozen=True)

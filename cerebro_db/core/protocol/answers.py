@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Optional
 
 from cerebro_db.core.errors import CerebroError, from_dict
 
+from ..records import dataclass
 from . import codec
 
 Json = dict[str, Any]  # a JSON document: a configuration, a layout (docs/architecture.md describes both)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Union
 
 from ..events import HopKind
+from ..records import dataclass
 from .ring import visit_order
 
 MOST_HOPS = 2**31 - 1  # of one model

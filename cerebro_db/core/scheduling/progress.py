@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from ..events import Verdict
+from ..records import dataclass
 from ..search.policy import Decision
 from .plan import Average, ModelPlan, Train, TrainReplica, Unit
 from .replay import point

@@ -6,8 +6,7 @@ waits there, stopped, and goes on once it is.  No model waits until a rung is co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..records import dataclass
 from . import rungs
 from .policy import Decision, History, Policy, Verdict
 

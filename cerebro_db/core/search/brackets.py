@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from ..records import dataclass
 from . import rungs
 from .policy import Decision, History, Policy, Verdict
 

@@ -10,10 +10,10 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..parameters.dimensions import between, whole_between
+from ..records import dataclass
 
 MOST_VALUES = 10_000  # of one dimension in a grid
 

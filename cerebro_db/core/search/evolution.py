@@ -7,10 +7,10 @@ changed, the parameters of architectures included.  A child trains from its own 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..parameters.dimensions import random_stream
+from ..records import dataclass
 from . import scores
 from .history import History
 from .proposing import Sampler, proposed, random_points

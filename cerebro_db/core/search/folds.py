@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ..records import dataclass
 from .decision import NewModel
 from .history import History
 from .policy import Decision, Policy

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from ..records import dataclass
 from .brackets import Brackets, Kind
 from .rungs import epochs_of_rungs
 from .space import MOST_POINTS

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..events import Verdict
 from ..metrics import Value, number
+from ..records import dataclass
 from .decision import Decision
 from .objective import PREFIXES, Objective
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from ..records import dataclass
 from .brackets import Brackets, Kind
 from .rungs import epochs_of_rungs
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
 
+from ..records import dataclass
 from . import scores
 from .policy import Decision, History, Policy, Verdict
 

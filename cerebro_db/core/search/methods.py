@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Callable
 
 from ..errors import InvalidArgument
 from ..parameters.value_types import is_number, shown
+from ..records import dataclass
 from .asha import Asha
 from .evolution import Evolution
 from .grid import GridSearch

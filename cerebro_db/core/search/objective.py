@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CerebroError, InvalidArgument
 from ..events import DataSetName
 from ..metrics import LOSS, MAX, MIN, loggable
 from ..options import BEST, LAST, MODULE
+from ..records import dataclass
 
 # Data set -> how the names of its values begin. Those of the visits themselves begin with nothing.
 PREFIXES = {DataSetName.TRAINING.value: "train_", DataSetName.VALIDATION.value: "val_"}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..parameters.dimensions import random_stream
+from ..records import dataclass
 from . import scores
 from .policy import Decision, History, NewConfiguration, NewModel, Policy, Verdict
 from .proposing import new_models, proposed, random_points

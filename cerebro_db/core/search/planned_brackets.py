@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ..records import dataclass
 from .brackets import Brackets, Kind
 from .policy import Decision, History, Verdict
 

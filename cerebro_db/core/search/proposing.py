@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..records import dataclass
 from .decision import NewConfiguration, NewModel
 from .history import History
 from .policy import Decision, Policy

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ..records import dataclass
 from .history import History
 from .proposing import Sampler, random_points
 from .space import Point, Space

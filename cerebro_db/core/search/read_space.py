@@ -6,11 +6,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..architecture import placeholders
 from ..parameters.value_types import is_number, shown
+from ..records import dataclass
 from .dimensions import MOST_VALUES, Choice, Condition, Dimension, Number
 from .space import ARCHITECTURE, Option, Options, Space, wrong
 

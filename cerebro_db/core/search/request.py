@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ..events import Action
+from ..records import dataclass
 from .budget import Budget
 from .decision import NewModel
 

@@ -20,7 +20,6 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..architecture import placeholders, reading
@@ -29,6 +28,7 @@ from ..parameters import custom, params, writing
 from ..parameters.custom import Known
 from ..parameters.dimensions import random_stream
 from ..parameters.value_types import shown
+from ..records import dataclass
 from .dimensions import Choice, Dimension, Number
 
 Point = Mapping[str, Any]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidArgument, UndefinedObject, WrongState
+from ..records import dataclass
 from .budget import Budget
 
 # What can be done to a model -> the statuses in cerebro.leaderboard in which it can be done.

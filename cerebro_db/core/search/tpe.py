@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..records import dataclass
 from . import scores
 from .history import History
 from .proposing import Sampler, proposed, random_points

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cerebro_db.core import columns as deciding
 from cerebro_db.core.columns import NOTHING, Wish
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.names import quote, split_list
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.windows import Windows
 
 from ..database import relations

@@ -7,11 +7,11 @@ groups and of classes, each fold has the same number; there, rows that are added
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.names import literal
 from cerebro_db.core.preparation import MOST_FOLDS, Fold
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.texts import counted
 from cerebro_db.core.windows import Windows
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.errors import BadData, WrongState
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import with_ending
+from cerebro_db.core.records import dataclass
 
 from ..database import relations
 from ..database.access import Database

@@ -7,10 +7,10 @@ same hash.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.names import literal, quote
+from cerebro_db.core.records import dataclass
 
 from ..database.access import Database
 from ..database.relations import Column, Relation

@@ -8,12 +8,12 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.columns import MOST_VALUES, Found, Wish
 from cerebro_db.core.distributions import Bin, Distribution
 from cerebro_db.core.names import quote
+from cerebro_db.core.records import dataclass
 
 from ..database.access import Database, Row
 from ..database.relations import Column, Relation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from cerebro_db.core import packing
@@ -11,6 +11,7 @@ from cerebro_db.core.errors import UndefinedColumn, UndefinedTable, WrongState
 from cerebro_db.core.layout import Layout, Partition, Variable
 from cerebro_db.core.names import Name, quote, with_ending
 from cerebro_db.core.preparation import Fold, OneHot
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.windows import Windows
 
 from .. import platform

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.features import Category, Date, Number
 from cerebro_db.core.names import quote
+from cerebro_db.core.records import dataclass
 
 from ..database.access import Database
 from . import features

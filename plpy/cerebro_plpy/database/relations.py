@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.errors import (
@@ -19,6 +18,7 @@ from cerebro_db.core.errors import (
     Unsupported,
 )
 from cerebro_db.core.names import Name, is_name, quote
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.texts import counted
 
 from .access import Database

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.architecture import placeholders, reading
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.parameters.grids import Row, Templates
+from cerebro_db.core.records import dataclass
 
 from ..database.access import Database
 from ..database.relations import Relation

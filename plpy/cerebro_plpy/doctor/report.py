@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Callable
 
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.protocol import ServerFacts
+from cerebro_db.core.records import dataclass
 
 from .. import platform
 from ..database.access import Database

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.errors import LimitExceeded
 from cerebro_db.core.names import Name, quote
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.texts import counted
 
 from ..database.access import Cursor, Database

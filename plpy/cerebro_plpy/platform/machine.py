@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from cerebro_db.core.records import dataclass
 
 from ..database.access import Database
 from ..database.entry import entry

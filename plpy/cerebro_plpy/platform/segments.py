@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.records import dataclass
 
 from ..database.access import Database
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.optimizers import slots
 from cerebro_db.core.parameters.reported import reported
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
 from cerebro_db.core.search import objective
 from cerebro_db.core.search.policy import Decision, NewModel
@@ -28,7 +28,7 @@ from .run import Model, Run, averaging_visits
 NOTHING: dict[str, Any] = {"architecture": {}, "compile": {}, "fit": {}}  # the definition of a refused configuration
 
 
-@dataclasses.dataclass
+@dataclass
 class Added:
     """A model that is about to be on record."""
 

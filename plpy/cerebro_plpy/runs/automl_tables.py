@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.madlib import automl
 from cerebro_db.core.madlib.automl import Hyperband
 from cerebro_db.core.names import Name
+from cerebro_db.core.records import dataclass
 
 from .. import platform
 from ..database import relations

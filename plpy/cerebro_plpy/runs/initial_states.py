@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable
 
@@ -12,6 +11,7 @@ import psycopg2
 
 from cerebro_db.core.errors import WrongState
 from cerebro_db.core.events import Initial, RunStatus
+from cerebro_db.core.records import dataclass
 
 from ..data import weights
 from ..database import relations

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.metrics import LOSS, number
 from cerebro_db.core.options import BEST
 from cerebro_db.core.protocol import TrainedMember
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import Evaluate, Train, Unit
 from cerebro_db.core.search import objective
 from cerebro_db.core.search.history import Figures, last_metrics, mean_loss

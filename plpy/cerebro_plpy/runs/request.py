@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.architecture import reading
@@ -13,6 +12,7 @@ from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.reported import reported
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.search import objective
 
 from .. import platform

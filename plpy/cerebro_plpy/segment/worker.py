@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from cerebro_db.core import protocol
@@ -44,6 +44,7 @@ from cerebro_db.core.protocol import (
     Wake,
     WorkerOpened,
 )
+from cerebro_db.core.records import dataclass
 
 from ..database.access import Database
 from ..database.cancellation import listener

@@ -5,12 +5,11 @@ The rows are not read before, as for a validation table: a query may return othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.layout import Variable
 from cerebro_db.core.names import literal, quote
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.records import dataclass
 
 from ..data.preparation import REALS
 from ..database.access import Database

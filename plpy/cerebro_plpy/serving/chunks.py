@@ -7,10 +7,10 @@ size of the table.  The rows of a chunk have no order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Callable
 
 from cerebro_db.core.names import quote
+from cerebro_db.core.records import dataclass
 
 from ..data.preparation import SourceVariable, expression
 from ..database.access import Database

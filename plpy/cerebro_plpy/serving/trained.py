@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.architecture import reading
@@ -12,6 +11,7 @@ from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.metrics import MAX
 from cerebro_db.core.parameters import params
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.records import dataclass
 
 from .. import platform
 from ..data import weights

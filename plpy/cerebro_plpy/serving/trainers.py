@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef, TrainerSettings
+from cerebro_db.core.records import dataclass
 
 from .. import platform
 from ..database.access import Database

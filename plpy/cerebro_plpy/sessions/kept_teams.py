@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg2
@@ -18,6 +17,7 @@ import psycopg2
 from cerebro_db.core import protocol
 from cerebro_db.core.names import quote
 from cerebro_db.core.protocol import TrainerSettings
+from cerebro_db.core.records import dataclass
 
 from ..database.access import Database
 from ..database.cancellation import Listen, listener

@@ -25,7 +25,6 @@ import random
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ import psycopg2.errors
 
 from cerebro_db.core.errors import CannotConnect, NotPermitted
 from cerebro_db.core.names import quote
+from cerebro_db.core.records import dataclass
 
 from .. import platform
 from ..database.access import Database

@@ -13,13 +13,13 @@ import contextlib
 import select
 import time
 from collections.abc import Coroutine, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Callable, TypeVar
 
 import psycopg2
 from psycopg2 import extensions
 
 from cerebro_db.core.protocol import Progress, progress_in
+from cerebro_db.core.records import dataclass
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for

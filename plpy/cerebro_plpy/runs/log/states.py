@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cerebro_db.core.events import HopKind
 from cerebro_db.core.options import BEST, LAST
+from cerebro_db.core.records import dataclass
 
 from .base import ME, OWN, OWN_IN_VIEW, Log
 
