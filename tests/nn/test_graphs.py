@@ -37,8 +37,8 @@ def registered(factor: int) -> CustomFunction:
 
 
 @contextlib.contextmanager
-def trainer(folder: Path, kept: Path | None) -> Iterator[Trainer]:
-    settings = TrainerSettings("tensorflow", threads=1, deterministic=True)
+def trainer(folder: Path, kept: Path | None, engine: str = "tensorflow") -> Iterator[Trainer]:
+    settings = TrainerSettings(engine, threads=1, deterministic=True)
     one = Trainer(folder, first=StartEngine(settings, None if kept is None else str(kept)))
     try:
         random = np.random.default_rng(1)

@@ -47,10 +47,10 @@ MODELS = {
 def program(name: str, seed: int, **more: Any) -> Any:
     import tensorflow as tf
 
-    from cerebro_db.nn.engines.graphs import Graphs
+    from cerebro_db.nn.engines.kept import Kept
     from cerebro_db.nn.engines.tensorflow import TensorFlowProgram
 
-    return TensorFlowProgram(tf, Graphs(tf, None, []), *configured(name, **more), seed)
+    return TensorFlowProgram(tf, Kept(None, []), *configured(name, **more), seed)
 
 
 def configured(name: str, **more: Any) -> tuple[Any, Any]:

@@ -6,43 +6,24 @@ for an evaluation.  Reading a kept graph takes 2 ms, and its bits are the same.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
-import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cerebro_db.nn.engines.kept import Kept, read_whole, write_whole
+
 # Operations that call Python functions of the process in which they were traced.
 CALLS_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
-CODE = Path(__file__).resolve().parents[1]  # all that has a part in what is traced
-
-
-class Graphs:
-    """The folder of one kind of trainer: of the same versions, devices and code."""
-
-    def __init__(self, tf: Any, folder: Path | None, circumstances: Sequence[Any]) -> None:
-        self.tf = tf
-        self.folder = folder
-        self._circumstances = [*circumstances, _code()]
-
-    def path(self, key: str, what: str) -> Path | None:
-        """The file of one function of the programs with this key."""
-        if self.folder is None:
-            return None
-        text = json.dumps([*self._circumstances, key, what])
-        return self.folder / hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 class ProgramGraphs:
     """The functions of one program, which all read and write its variables and nothing else."""
 
-    def __init__(self, graphs: Graphs, key: str, variables: Sequence[Any]) -> None:
-        self._graphs, self._key = graphs, key
+    def __init__(self, tf: Any, kept: Kept, key: str, variables: Sequence[Any]) -> None:
+        self._tf, self._kept, self._key = tf, kept, key
         unique = {id(one.value.handle): one for one in variables}.values()
         self._handles = [one.value.handle for one in unique]
         self._variables = [[str(one.dtype), list(one.shape)] for one in unique]
@@ -51,39 +32,33 @@ class ProgramGraphs:
     @property
     def kept(self) -> bool:
         """Whether later trainers will read what this one traces."""
-        return self._graphs.folder is not None
+        return self._kept.folder is not None
 
     def function(self, what: str, traced: Callable[[], Any]) -> Graph:
         """The function of this name: an earlier trainer's, or else the concrete function that ``traced`` returns."""
         if what not in self._ready:
-            path = self._graphs.path(self._key, what)
+            path = self._kept.path(self._key, what)
             found = self._read(path) if path is not None else None
             if found is None:
                 concrete = traced()
                 found = Graph(
-                    self._graphs.tf,
+                    self._tf,
                     concrete.function_def.signature.name,
                     list(concrete.captured_inputs),
                     len(concrete.outputs),
                     concrete,
                 )
                 if path is not None:
-                    with contextlib.suppress(OSError):  # a full disk: later trainers trace for themselves
-                        self._write(path, concrete)
+                    self._write(path, concrete)
             self._ready[what] = found
         return self._ready[what]
 
     def note(self, what: str) -> None:
         """Tell later trainers that something was found out about this program."""
-        path = self._graphs.path(self._key, what)
-        if path is not None:
-            with contextlib.suppress(OSError):
-                path.parent.mkdir(mode=0o700, exist_ok=True)
-                path.touch()
+        self._kept.note(self._key, what)
 
     def noted(self, what: str) -> bool:
-        path = self._graphs.path(self._key, what)
-        return path is not None and path.exists()
+        return self._kept.noted(self._key, what)
 
     def _write(self, path: Path, concrete: Any) -> None:
         """Keep a function, unless it needs more than the program's variables."""
@@ -103,35 +78,25 @@ class ProgramGraphs:
             "variables": self._variables,
             "outputs": len(concrete.outputs),
         }
-        content = zlib.compress(json.dumps(head).encode() + b"\n" + library.SerializeToString(), 1)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}")
-        try:
-            beside.write_bytes(hashlib.sha256(content).digest() + content)
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(path, json.dumps(head).encode() + b"\n" + library.SerializeToString())
 
     def _read(self, path: Path) -> Graph | None:
         from tensorflow.core.framework import function_pb2
         from tensorflow.python.eager import context  # has no public name
 
-        with contextlib.suppress(OSError):
-            found = path.read_bytes()
-            digest, content = found[:32], found[32:]
-            if hashlib.sha256(content).digest() != digest:
-                return None  # cut short by a full disk
-            head_text, _, serialized = zlib.decompress(content).partition(b"\n")
-            head = json.loads(head_text)
-            if head["variables"] != self._variables:
-                return None
-            library = function_pb2.FunctionDefLibrary.FromString(serialized)
-            for one in library.function:
-                if not context.context().has_function(one.signature.name):
-                    context.context().add_function_def(one)
-            captured = [self._handles[place] for place in head["captured"]]
-            return Graph(self._graphs.tf, head["name"], captured, head["outputs"])
-        return None
+        content = read_whole(path)
+        if content is None:
+            return None
+        head_text, _, serialized = content.partition(b"\n")
+        head = json.loads(head_text)
+        if head["variables"] != self._variables:
+            return None
+        library = function_pb2.FunctionDefLibrary.FromString(serialized)
+        for one in library.function:
+            if not context.context().has_function(one.signature.name):
+                context.context().add_function_def(one)
+        captured = [self._handles[place] for place in head["captured"]]
+        return Graph(self._tf, head["name"], captured, head["outputs"])
 
 
 class Graph:
@@ -166,11 +131,3 @@ def _called(attributes: Any) -> Iterator[Any]:
             yield from _called(attribute.func.attr.values())
         elif attribute.HasField("list"):
             yield from attribute.list.func
-
-
-def _code() -> str:
-    """A name for the code that builds models and steps: other code may trace other graphs."""
-    digest = hashlib.sha256()
-    for file in sorted(CODE.rglob("*.py")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()

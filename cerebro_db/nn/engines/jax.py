@@ -10,19 +10,20 @@ import contextlib
 import functools
 import math
 import os
-import re
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cerebro_db.nn.engines import jax_cache
 from cerebro_db.nn.engines.base import without_tensorflow
+from cerebro_db.nn.engines.executables import Executables, machine
+from cerebro_db.nn.engines.kept import Kept
 from cerebro_db.nn.engines.program import KerasProgram
+from cerebro_db.nn.models import custom_functions
+from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.rows.data import Dataset, Slab, most_batches
-
-UNREADABLE = re.compile("Error reading persistent compilation cache")  # how JAX's warning begins
 
 Values = list[list[Any]]
 Taken = tuple[Values, Values]  # values that stay the same from batch to batch (numbers), values that each batch changes
@@ -62,44 +63,21 @@ def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxE
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # this process would only wait for the dispatching thread
     if compiled is not None:
         # The number of threads is compiled into a program, but is no part of the name under which JAX keeps it.
-        kept = os.path.join(compiled, f"jax-{threads or 'all'}")
-        jax.config.update("jax_compilation_cache_dir", kept)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        _mend_when_warned(kept)
-    return JaxEngine(jax)
-
-
-def _mend_when_warned(kept: str) -> None:
-    """Remove unreadable files of the compilation cache when JAX warns about one.
-
-    A trainer that was killed, or that had no room on disk, leaves a truncated file.  JAX warns about it, compiles, and
-    does not replace the file, so every later trainer would compile again.  JAX warns before it compiles: if the file is
-    removed at the warning, JAX writes it anew.
-    """
-    show = warnings.showwarning
-
-    def shown(*warning: Any, **more: Any) -> None:
-        if UNREADABLE.match(str(warning[0])):
-            _remove_unreadable(kept)
-        show(*warning, **more)
-
-    warnings.filterwarnings("always", UNREADABLE.pattern)
-    warnings.showwarning = shown
-
-
-def _remove_unreadable(kept: str) -> None:
-    from jax._src.compilation_cache import decompress_executable
-
-    for file in Path(kept).glob("*-cache"):
-        try:
-            decompress_executable(file.read_bytes())
-        except Exception:  # each compression has errors of its own
-            file.unlink(missing_ok=True)
+        jax_cache.keep_in(jax, os.path.join(compiled, f"jax-{threads or 'all'}"))
+    settings = [threads, deterministic, os.environ["XLA_FLAGS"]]
+    return JaxEngine(jax, None if compiled is None else Path(compiled) / "jax", settings)
 
 
 class JaxEngine:
-    def __init__(self, jax: Any) -> None:
+    def __init__(self, jax: Any, folder: Path | None, settings: list[Any]) -> None:
         self._jax = jax
+        self._folder, self._settings = folder, settings
+
+    @functools.cached_property
+    def _kept(self) -> Executables:
+        """Only when it is needed: the devices must be open."""
+        circumstances = [self.versions(), self.devices(), *machine(self._jax), *self._settings]
+        return Executables(self._jax, Kept(self._folder, circumstances))
 
     def versions(self) -> dict[str, str]:
         import keras
@@ -111,7 +89,7 @@ class JaxEngine:
 
     def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0) -> JaxProgram:
         with without_tensorflow():
-            return JaxProgram(self._jax, configuration, layout, seed)
+            return JaxProgram(self._jax, self._kept, configuration, layout, seed)
 
     def warm_up(self) -> None:
         """Listing the devices has initialised JAX."""
@@ -122,10 +100,17 @@ class JaxEngine:
 
 class JaxProgram(KerasProgram):
     def __init__(
-        self, jax: Any, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None
+        self,
+        jax: Any,
+        kept: Executables,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None,
     ) -> None:
         super().__init__(configuration, layout, seed)
-        self.jax = jax
+        self.jax, self._kept = jax, kept
+        key = program_key(configuration, layout)
+        self._name = [key, custom_functions.sources(key)]
         # Within a loop XLA has no fast convolutions on a CPU: 19 instead of 0.6 ms for the gradient of 16 × 32
         # filters of 3 × 3 on 32 images of 13 × 13. Returning to Python after each batch costs far less.
         convolves = any("Conv" in type(layer).__name__ for layer in self.model._flatten_layers())
@@ -209,15 +194,16 @@ class JaxProgram(KerasProgram):
         key = what, size, last, rows, members  # the number of batches is an argument
         if key not in self._executables:
             jax, visit = self.jax, functools.partial(self._batches, what, size)
-            own = *map(_values, self.fixed_and_carried(what)), self._row_numbers(rows)
+            own = *map(_values, self.fixed_and_carried(what)), jax.ShapeDtypeStruct((rows,), np.int32)
             if members:
                 visit = jax.vmap(visit, in_axes=(0, 0, None, 0, None, None))
                 own = jax.tree.map(lambda value: jax.ShapeDtypeStruct((members, *value.shape), value.dtype), own)
             fixed, carried, order = own
             columns = [jax.ShapeDtypeStruct((rows, *column.shape[1:]), column.dtype) for column in dataset.columns]
             arguments = fixed, carried, columns, order, np.int32(0), np.int32(1)
-            compiled = jax.jit(visit, donate_argnums=1).lower(*arguments).compile(HASTE if last else CARE)
-            self._executables[key] = compiled
+            self._executables[key] = self._kept.executable(
+                [*self._name, *key], visit, arguments, HASTE if last else CARE
+            )
         return self._executables[key]
 
     def _rows_at_once(self, what: str, dataset: Dataset, batch_size: int, members: int) -> int:

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_db.nn.engines.graphs import Graph, Graphs, ProgramGraphs
+from cerebro_db.nn.engines.graphs import Graph, ProgramGraphs
+from cerebro_db.nn.engines.kept import Kept
 from cerebro_db.nn.engines.program import KerasProgram
 from cerebro_db.nn.models import build, custom_functions, numbers
 from cerebro_db.nn.models.build import program_key
@@ -56,7 +57,7 @@ def open(threads: int | None, deterministic: bool, compiled: str | None) -> Tens
 class TensorFlowEngine:
     def __init__(self, tf: Any, folder: Path | None, settings: list[Any]) -> None:
         self._tf = tf
-        self._graphs = Graphs(tf, folder, [self.versions(), self.devices(), *settings])
+        self._kept = Kept(folder, [self.versions(), self.devices(), *settings])
 
     def versions(self) -> dict[str, str]:
         import keras
@@ -69,7 +70,7 @@ class TensorFlowEngine:
     def program(
         self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0
     ) -> TensorFlowProgram:
-        return TensorFlowProgram(self._tf, self._graphs, configuration, layout, seed)
+        return TensorFlowProgram(self._tf, self._kept, configuration, layout, seed)
 
     def warm_up(self) -> None:
         tf = self._tf
@@ -82,19 +83,19 @@ class TensorFlowEngine:
 
 class TensorFlowProgram(KerasProgram):
     def __init__(
-        self, tf: Any, graphs: Graphs, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None
+        self, tf: Any, kept: Kept, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None
     ) -> None:
         super().__init__(configuration, layout, seed)
         self._tf = tf
         key = program_key(configuration, layout)
-        self._kept = graphs, json.dumps([key, custom_functions.sources(key), seed is None])
+        self._kept = kept, json.dumps([key, custom_functions.sources(key), seed is None])
         self._untraced = self._left_untraced()
         self._metrics_reset: list[np.ndarray] | None = None  # the values of the metrics' variables after a reset
 
     @functools.cached_property
     def _graphs(self) -> ProgramGraphs:
         """Only when it is needed: the variables must have values."""
-        return ProgramGraphs(*self._kept, self._all_variables())
+        return ProgramGraphs(self._tf, *self._kept, self._all_variables())
 
     def set(self, index: int, value: np.ndarray) -> None:
         if value.nbytes <= LARGEST_COPY or value.dtype != np.float32:
