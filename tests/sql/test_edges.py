@@ -111,33 +111,6 @@ def test_a_run_under_way_is_not_handed_out(flowers: Lab, going: int) -> None:
     assert "too_early" not in flowers.tables()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE {} SET payload = set_byte(payload, 700, get_byte(payload, 700) # 1) WHERE start = 0",
-        "DELETE FROM {} WHERE start = 0",
-        "DELETE FROM {}",
-    ],
-)
-def test_a_state_that_was_changed_is_not_handed_out(flowers: Lab, change: str) -> None:
-    number = flowers.fit("train", f"whole_{abs(hash(change))}", "mst", 1)
-    ((table,),) = flowers(
-        "SELECT 'cerebro_state.' || quote_ident(storage || '_2_' || max(h.hop) %% 2) FROM run r JOIN hop h USING (run)"
-        " WHERE run = %s GROUP BY storage",
-        number,
-    )
-    flowers(change.format(table))
-    flowers.told()
-    flowers("SELECT materialize(%s, %s)", number, f"changed_{number}")
-    assert any("mst_key 2 is left out: its state is not the one that was committed" in line for line in flowers.told())
-    assert flowers(f"SELECT mst_key, model_weights IS NULL FROM changed_{number}") == [(1, False)]
-    ((other,),) = flowers("SELECT replace(%s, '_2_', '_1_')", table)
-    flowers(change.format(other))
-    with pytest.raises(psycopg2.Error, match="are not those that were committed"):
-        flowers("SELECT materialize(%s, 'changed')", number)
-    assert "changed" not in flowers.tables()
-
-
 # -- replays -----------------------------------------------------------------------------------------------------
 
 

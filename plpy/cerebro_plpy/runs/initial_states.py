@@ -108,12 +108,13 @@ def _whole_state(db: Database, run: int, row: dict[str, Any], architecture: dict
 
 def _has_weights(db: Database, key: int, rows: str, state: StateOnRecord, given: str) -> bool:
     first, size = state.weights_offset, state.weights_bytes
-    chunks = weights.chunks_sql(key, rows, first, size)
     if size <= weights.LARGEST_VALUE:
-        hashed = f"encode(sha256(string_agg(payload, ''::bytea ORDER BY start)), 'hex') FROM ({chunks}) w"
-        return bool(db.value(f"SELECT $1 = {hashed}", ("text",), given))
+        hashed = "SELECT encode(sha256(value), 'hex') FROM"
+        hashes = (db.value(f"{hashed} ({query}) w") for query in weights.value_queries(rows, first, size))
+        return next(filter(None, hashes), None) == given
     if "." not in given:
         return False  # a hash: the given model is a smaller one
+    chunks = weights.chunks_sql(key, rows, first, size)
     hashed = "SELECT start, sha256(payload) FROM"
     return bool(
         db.value(

@@ -168,10 +168,7 @@ def _make_models(
             )
             continue
         first, size = state.weights_offset, state.weights_bytes
-        if size <= weights.LARGEST_VALUE:
-            value = weights.value_sql(rows, first, size)
-        else:
-            value = "NULL"
+        if size > weights.LARGEST_VALUE:
             if chunks is None:
                 chunks = name.suffixed("_weights")
                 db.execute(
@@ -180,12 +177,12 @@ def _make_models(
                 )
                 db.execute(f"ALTER TABLE {chunks.sql} ALTER COLUMN payload SET STORAGE EXTERNAL")
             db.execute(f"INSERT INTO {chunks.sql} {weights.chunks_sql(state.mst_key, rows, first, size)}")
-        db.execute(
-            f"INSERT INTO {name.sql} SELECT $1, {value}, architecture, {key} FROM ({ARCHITECTURE}) a",
-            ("integer", "bigint"),
-            state.mst_key,
-            run["run"],
-        )
+        values = weights.value_queries(rows, first, size) if size <= weights.LARGEST_VALUE else ()
+        for query in (*values, f"SELECT NULL::bytea AS value, {key} AS __dist_key__"):
+            # The value is in FROM and not in a sub-select of its own, whose result PostgreSQL would copy.
+            insert = f"INSERT INTO {name.sql} SELECT $1, value, ({ARCHITECTURE}), __dist_key__ FROM ({query}) w"
+            if db.execute(insert, ("integer", "bigint"), state.mst_key, run["run"]):
+                break
     if len(changed) == len(states):
         raise CorruptState(f"the states of run {run['run']} are not those that were committed")
 

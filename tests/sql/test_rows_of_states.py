@@ -1,0 +1,138 @@
+"""Model tables come from the rows of states: rows in any order are joined, and changed rows are noticed."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psycopg2
+import pytest
+
+from cerebro_plpy.data import weights
+from tests.sql.lab import CROSS, Lab, flower_model, run
+
+
+@pytest.fixture(scope="module")
+def flowers(lab: Lab) -> Lab:
+    lab.iris(segments=2)
+    arch = lab.architecture(flower_model())
+    lab.selection("mst", [(arch, f"optimizer='Adam(lr=0.0{n})', {CROSS}", "batch_size=16") for n in (1, 2)])
+    return lab
+
+
+def last_state(lab: Lab, run_id: int, model: int) -> str:
+    """The table that has the last state of a model."""
+    return lab.value(
+        "SELECT 'cerebro_state.' || quote_ident(concat_ws('_', storage, %s::text, max(h.hop) %% 2))"
+        " FROM run r JOIN hop h USING (run) WHERE run = %s GROUP BY storage",
+        model,
+        run_id,
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE {} SET payload = set_byte(payload, 700, get_byte(payload, 700) # 1) WHERE start = 0",
+        "DELETE FROM {} WHERE start = 0",
+        "DELETE FROM {}",
+        "INSERT INTO {0} SELECT * FROM {0}",
+    ],
+)
+def test_a_state_that_was_changed_is_not_handed_out(flowers: Lab, change: str) -> None:
+    number = flowers.fit("train", f"whole_{abs(hash(change))}", "mst", 1)
+    table = last_state(flowers, number, 2)
+    flowers(change.format(table))
+    flowers.told()
+    flowers("SELECT materialize(%s, %s)", number, f"changed_{number}")
+    assert any("mst_key 2 is left out: its state is not the one that was committed" in line for line in flowers.told())
+    assert flowers(f"SELECT mst_key, model_weights IS NULL FROM changed_{number}") == [(1, False)]
+    ((other,),) = flowers("SELECT replace(%s, '_2_', '_1_')", table)
+    flowers(change.format(other))
+    with pytest.raises(psycopg2.Error, match="are not those that were committed"):
+        flowers("SELECT materialize(%s, 'changed')", number)
+    assert "changed" not in flowers.tables()
+
+
+@pytest.fixture(scope="module")
+def cut(flowers: Lab) -> tuple[int, str]:
+    """A run whose states are in rows of 50 bytes, and its model table."""
+    number = flowers.fit("train", "in_pieces", "mst", 1)
+    rearrange(flowers, number, "start", 50)
+    return number, "in_pieces"
+
+
+def rearrange(lab: Lab, run_id: int, order: str, size: int) -> None:
+    """Store the rows of the run's last states in another order, each cut into rows of this size."""
+    for model in (1, 2):
+        table = last_state(lab, run_id, model)
+        lab(f"CREATE TABLE moved AS SELECT * FROM {table}")
+        lab(f"TRUNCATE {table}")
+        lab(
+            f"INSERT INTO {table} SELECT * FROM (SELECT __dist_key__, hop, start + i AS start,"
+            f" substr(payload, i + 1, {size}) FROM moved, generate_series(0, octet_length(payload) - 1, {size}) i) p"
+            f" ORDER BY {order}"
+        )
+        lab("DROP TABLE moved")
+
+
+def handed_out(lab: Lab, run_id: int, largest: int | None = None) -> dict[int, bytes]:
+    """The weights in the tables of a run, by mst_key.  Only those of at most ``largest`` bytes are one value."""
+    with contextlib.closing(lab.connect()) as session:
+        if largest is not None:
+            with pytest.raises(psycopg2.Error, match="no run"):
+                run(session, "SELECT materialize(-1, 'handed')")  # imports the code
+            change = f"import sys; sys.modules['cerebro_plpy.data.weights'].LARGEST_VALUE = {largest}"
+            run(session, f"DO LANGUAGE plpython3u $${change}$$")
+        run(session, "SELECT materialize(%s, 'handed')", run_id)
+        told = [notice for notice in session.notices if "left out" in notice]
+    assert told == []
+    try:
+        found = lab.weights("handed") if largest is None else dict.fromkeys((1, 2), b"")
+        if largest is not None:
+            assert lab("SELECT mst_key, model_weights FROM handed ORDER BY 1") == [(1, None), (2, None)]
+            for key, start, payload in lab("SELECT mst_key, start, payload FROM handed_weights ORDER BY 1, 2"):
+                assert start == len(found[key])
+                found[key] += bytes(payload)
+        assert lab("SELECT count(*) FROM handed WHERE model_arch IS NULL") == [(0,)]
+        return found
+    finally:
+        lab("DROP TABLE IF EXISTS handed, handed_info, handed_summary, handed_weights")
+
+
+@pytest.mark.parametrize("largest", [None, 100])
+@pytest.mark.parametrize("order", ["start", "start DESC", "md5(start::text)", "start <> 1000, start"])
+def test_rows_of_a_state_may_be_stored_in_any_order(
+    flowers: Lab, cut: tuple[int, str], order: str, largest: int | None
+) -> None:
+    """The weights begin and end within rows, and the optimizer's variables come after them."""
+    number, table = cut
+    first, size, state = flowers("SELECT weights_offset, weights_bytes, state_bytes FROM hop WHERE run = %s", number)[0]
+    assert first % 50 and (first + size) % 50 and first + size + 50 < state
+    rearrange(flowers, number, order, 50)
+    assert handed_out(flowers, number, largest) == flowers.weights(table)
+
+
+@pytest.mark.parametrize("first", [0, 7, 30, 45])
+@pytest.mark.parametrize("size", [1, 23, 30, 55])
+def test_weights_are_joined_in_the_order_of_their_rows(flowers: Lab, first: int, size: int) -> None:
+    state = bytes(range(100))
+    columns = {"__dist_key__": "int", "hop": "int", "start": "bigint", "payload": "bytea"}
+    rows = [(0, 3, start, state[start : start + 10]) for start in range(0, 100, 10)]
+    queries = weights.value_queries("FROM state WHERE hop = 3", first, size)
+    expected = state[first : first + size]
+    for moved in (rows, rows[::-1]):
+        flowers("DROP TABLE IF EXISTS state")
+        flowers.table("state", columns, moved)
+        unsorted, in_order = ([bytes(value) for value, key in flowers(query)] for query in queries)
+        assert in_order == [expected]
+        read = [row for row in rows if row[2] < first + size and row[2] + 10 > first]
+        assert unsorted == ([expected] if moved == rows or len(read) == 1 else [])
+
+
+def test_a_warm_start_finds_the_state_in_any_order(flowers: Lab) -> None:
+    number = flowers.fit("train", "warmed", "mst", 1)
+    rearrange(flowers, number, "md5(start::text)", 50)
+    flowers.told()
+    warm = flowers.fit("train", "warmed", "mst", 1, warm_start=True)
+    assert not any("weights alone" in line for line in flowers.told())
+    assert flowers("SELECT DISTINCT initial FROM model WHERE run = %s", warm) == [("full",)]
