@@ -43,6 +43,9 @@ def import_framework() -> None:
     import jax  # noqa: F401
     import keras  # noqa: F401
 
+    with contextlib.suppress(ImportError):  # JAX imports it when it compiles first; a fork would take 80 ms for it
+        import jaxlib.mlir.dialects.mhlo  # noqa: F401
+
 
 def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxEngine:
     import jax

@@ -125,10 +125,16 @@ def chosen(run: Run, programs: Sequence[Program]) -> dict[str, tuple[str, dict[s
     return found
 
 
-def typical_first(alike: Sequence[Model]) -> list[Model]:
-    """First the model whose batch size, if all models had it, would make as many batches as there are."""
+def typical_first(alike: Sequence[Model], rank: int = 0) -> list[Model]:
+    """First the model whose batch size, if all models had it, would make as many batches as there are.
+
+    ``rank``: of the batch sizes, the most typical one (0) comes first, or the next one (1), and so on.
+    """
     typical = len(alike) / sum(1 / model.batch_size for model in alike)
-    return sorted(alike, key=lambda model: abs(math.log(model.batch_size / typical)))
+    ordered = sorted(alike, key=lambda model: abs(math.log(model.batch_size / typical)))
+    sizes = list(dict.fromkeys(model.batch_size for model in ordered))
+    first = sizes[rank % len(sizes)]
+    return sorted(ordered, key=lambda model: model.batch_size != first)
 
 
 def tell(db: Database, run: Run, team: Team) -> None:

@@ -152,8 +152,12 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
     forms: dict[str, list[Model]] = {}
     for model in models:
         forms.setdefault(engine_choice.form_of(run, model), []).append(model)
-    # An engine trial takes the first model of a form.
-    forms = {form: engine_trials.typical_first(alike) for form, alike in forms.items()}
+    # An engine trial takes the first model of a form.  Forms may share a program, and trainers that try it at the same
+    # time should not all compile it for the same batch size: what one compiles, the others load.
+    forms = {
+        form: engine_trials.typical_first(alike, number % len(team.workers))
+        for number, (form, alike) in enumerate(forms.items())
+    }
     engines = {form: alike[0].engine for form, alike in forms.items() if alike[0].engine}
     answers: dict[Task, Answer] = {}
 
