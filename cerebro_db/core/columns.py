@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any
 
 from .distributions import FEW_VALUES, Distribution, chosen, rounded, six_digits
 from .errors import BadData, InvalidArgument
 from .features import CYCLES, TRANSFORMS, Category, Date, Feature, Number, Words
-from .records import dataclass
+from .records import dataclass, field
 
 INTEGERS = ("smallint", "integer", "bigint")
 REALS = ("real", "double precision", "numeric")

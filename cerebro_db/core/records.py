@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
+from dataclasses import field as field
 from typing import TYPE_CHECKING, Any
 
 FIELDS = "__dataclass_fields__"  # dataclasses.fields(), is_dataclass() and the dataclasses of subclasses read it

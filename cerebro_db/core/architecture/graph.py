@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any
 
-from ..records import dataclass
+from ..records import dataclass, field
 
 Json = dict[str, Any]
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import field
 from typing import Any, NoReturn
 
 from ..errors import InvalidSyntax
-from ..records import dataclass
+from ..records import dataclass, field
 
 LONGEST = 1 << 16  # characters; people write parameter strings by hand
 DEEPEST = 32  # levels of brackets

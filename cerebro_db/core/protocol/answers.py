@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, Optional
 
 from cerebro_db.core.errors import CerebroError, from_dict
 
-from ..records import dataclass
+from ..records import dataclass, field
 from . import codec
 
 Json = dict[str, Any]  # a JSON document: a configuration, a layout (docs/architecture.md describes both)

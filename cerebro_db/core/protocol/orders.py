@@ -6,13 +6,12 @@ from __future__ import annotations
 import abc
 import math
 import typing
-from dataclasses import field
 from enum import Enum
 from typing import Any, ClassVar, Generic, Optional, TypeVar
 
 from cerebro_db.core.errors import InvalidArgument
 
-from ..records import dataclass
+from ..records import dataclass, field
 from . import codec
 from .answers import (
     Described,

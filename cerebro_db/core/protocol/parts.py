@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 from typing import Any, Optional
 
 from cerebro_db.core.engines import MOST_THREADS
 from cerebro_db.core.errors import InvalidArgument
 
-from ..records import dataclass
+from ..records import dataclass, field
 from .answers import Json, MetricStates
 
 HANG_AFTER = 300  # seconds without an answer and without computing after which a trainer is ended, unless a run says

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import ClassVar, Union
 
 from ..events import HopKind
-from ..records import dataclass
+from ..records import dataclass, field
 from .ring import visit_order
 
 MOST_HOPS = 2**31 - 1  # of one model

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any, Protocol
 
 from ..metrics import Value
-from ..records import dataclass
+from ..records import dataclass, field
 from ..search.budget import Used
 from ..search.policy import Decision
 from ..search.request import Request

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import field
 from enum import Enum
 
 from ..events import Verdict
-from ..records import dataclass
+from ..records import dataclass, field
 from ..search.policy import Decision
 from .plan import Average, ModelPlan, Train, TrainReplica, Unit
 from .replay import point

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
 from ..events import Decider, Verdict
-from ..records import dataclass
+from ..records import dataclass, field
 
 ABOUT_THE_RUN = (Verdict.ADD, Verdict.EXTEND, Verdict.BUDGET, Verdict.REFUSE)  # a decision without a model
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 
-from ..records import dataclass
+from ..records import dataclass, field
 from .history import History
 from .proposing import Sampler
 from .space import Point, Space

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Any
 
 from ..events import Verdict
 from ..metrics import Value, number
-from ..records import dataclass
+from ..records import dataclass, field
 from .decision import Decision
 from .objective import PREFIXES, Objective
 

@@ -7,7 +7,6 @@ SQL in EXPRESSIONS.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any, Callable
 
 from cerebro_db.core import layout, packing
@@ -28,7 +27,7 @@ from cerebro_db.core.preparation import (
     Weight,
     Words,
 )
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 
 from ..database.access import Database
 from ..database.relations import Column, Relation

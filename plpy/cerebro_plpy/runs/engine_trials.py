@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 import psycopg2
@@ -14,7 +13,7 @@ from cerebro_db.core import protocol
 from cerebro_db.core.engines import DISPLAY_NAMES, SECOND_TRIAL_SECONDS
 from cerebro_db.core.errors import CerebroError, DiskFull, OutOfResources, TrainerFailed
 from cerebro_db.core.protocol import Described, EngineTried
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 
 from ..database.access import Database
 from ..sessions.failures import failure_of, session_was_lost

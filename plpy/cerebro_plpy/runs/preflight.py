@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Union
 
@@ -17,7 +16,7 @@ from cerebro_db.core.errors import CerebroError, RowsLost, TrainerFailed
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import STATE_SCHEMA
 from cerebro_db.core.protocol import Described
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.ring import ring_positions
 from cerebro_db.core.texts import counted
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import MetricStates
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan

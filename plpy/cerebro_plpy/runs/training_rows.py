@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import field
 from typing import Any
 
 import psycopg2
@@ -16,7 +15,7 @@ import psycopg2
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, WrongState
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import LONGEST, Name
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.texts import counted
 from cerebro_db.core.windows import Windows
 from cerebro_db.core.windows import wanted as wanted_windows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any, Callable, TypeVar
 
 from cerebro_db.core import protocol
@@ -12,7 +11,7 @@ from cerebro_db.core.errors import WrongState
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import Computation, MetricStates, StateRef
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica, Unit
 
 from ..platform.base import Platform

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Coroutine, Generator, Iterator
-from dataclasses import field
 from datetime import datetime
 from typing import Any, Optional
 
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.schedule import Unit
 
 from .session import Rows, Statement

@@ -6,7 +6,6 @@ import contextlib
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any, Optional, TypeVar
 
 import psycopg2
@@ -16,7 +15,7 @@ from cerebro_db.core.errors import RowsLost, TrainerFailed
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import STATE_SCHEMA, quote
 from cerebro_db.core.protocol import HANG_AFTER, Computation, Failure, Order, TrainerSettings, WorkerOpened
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 
 from .. import platform
 from ..database.access import Database
