@@ -43,6 +43,7 @@ class Started:
 
     pid: int  # process id of the trainer
     template: bool = True  # whether it is a fork of a template
+    home: str = ""  # the first folder of the order that it has got
 
 
 @dataclass(frozen=True)

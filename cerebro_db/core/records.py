@@ -35,10 +35,19 @@ class _Fields:
         self._cls, self._options, self._first = cls, options, first
 
     def __get__(self, instance: Any, owner: type) -> Any:
+        before = dict(vars(self._cls))
         delattr(self._cls, FIELDS)
         if self._first is not None:
             delattr(self._cls, "__init__")  # dataclasses would not replace it
-        dataclasses.dataclass(**self._options)(self._cls)
+        try:
+            dataclasses.dataclass(**self._options)(self._cls)
+        except BaseException:  # no memory, or no room on the stack: the next object will need the methods, too
+            for name in vars(self._cls).keys() - before.keys():
+                delattr(self._cls, name)
+            for name, value in before.items():
+                if vars(self._cls).get(name) is not value:
+                    setattr(self._cls, name, value)
+            raise
         return getattr(owner, FIELDS)
 
 

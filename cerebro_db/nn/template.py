@@ -78,14 +78,15 @@ def become_a_trainer(channel: socket.socket, told: int) -> None:
     order, streams = receive(channel)
     assert isinstance(order, StartTrainer)
     os.setsid()
-    send(channel, Started(os.getpid()))
+    home = order.folders[0]
+    send(channel, Started(os.getpid(), home=home))
     channel.close()
-    os.write(told, b"1")
+    with contextlib.suppress(BrokenPipeError):  # the template has ended, and this process is a trainer already
+        os.write(told, b"1")
     os.close(told)
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
-    home = order.folders[0]
     os.chdir(home)
     os.environ.update(HOME=home, TMPDIR=home)
     tempfile.tempdir = None

@@ -137,11 +137,19 @@ class Templates:
                     wanted.since = now
             elif isinstance(message, Started):
                 template.used = time.monotonic()
-                self._started(template.wanted.pop(0), message)
+                self._is_there(template, message)
             elif isinstance(message, NotStarted):
                 self.give_up(template, message.why)
 
         return receive_one
+
+    def _is_there(self, template: Template, started: Started) -> None:
+        """A fork is a trainer.  Forks before it may have ended after they had got an order."""
+        for place, wanted in enumerate(template.wanted):
+            if wanted.order.folders[0] == started.home:
+                del template.wanted[place]
+                self._started(wanted, started)
+                return
 
     def give_up(self, template: Template, why: str) -> None:
         """The trainers that it was asked for start in another way."""
@@ -149,6 +157,12 @@ class Templates:
             return
         self.failed[template.engine] = (time.monotonic(), why)
         self._selector.unregister(template.channel)
+        with contextlib.suppress(OSError, Gone):  # until there is no message
+            template.channel.shutdown(socket.SHUT_RD)  # a fork that has not told by now will not be a trainer
+            while True:
+                message, _ = receive(template.channel)
+                if isinstance(message, Started):
+                    self._is_there(template, message)
         template.channel.close()
         kill(template.pid)
         for wanted in template.wanted:

@@ -78,6 +78,26 @@ def test_a_subclass_that_is_no_dataclass_can_be_first() -> None:
     assert Child(4).number == 4
 
 
+def test_methods_that_could_not_be_made_are_made_later() -> None:
+    def first_object(cls: Any, depth: int) -> Any:
+        return first_object(cls, depth - 1) if depth else cls(1)
+
+    failed = 0
+    for depth in range(sys.getrecursionlimit()):
+        base, derived, _ = classes(deferred)
+        try:
+            first_object(derived, depth)
+        except RecursionError:
+            failed += 1
+            assert repr(derived(1)).endswith("Derived(number=1, items=[], name='a')")
+            assert derived(1) == derived(1) and derived(1).seen == 1 and base(1).items == []
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                derived(1).number = 2
+            if failed == 100:
+                break
+    assert failed
+
+
 def test_database_sessions_defer_and_nobody_else() -> None:
     program = "import sys; {0}; from cerebro_db.core import records; print(records.dataclass is records.deferred)"
     for before, told in (("pass", "False"), ("sys.modules['plpy'] = sys", "True")):

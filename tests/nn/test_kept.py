@@ -46,6 +46,7 @@ def run(name, function):
 
 run("pure", lambda fixed, carried: [2 * carried[0]])
 run("closes over a value", lambda fixed, carried: [carried[0] + other])
+run("calls what closes over a value", lambda fixed, carried: [jax.jit(lambda value: value + other)(carried[0])])
 run("has another form", lambda fixed, carried: (2 * carried[0],))
 run("prints", lambda fixed, carried: [jax.debug.print("", ordered=True) or carried[0]])
 """
@@ -149,6 +150,7 @@ def test_what_belongs_to_a_process_is_not_kept(tmp_path: Path) -> None:
     assert outputs[0] == [
         "pure [0.0, 4.0, 8.0] True 1",
         "closes over a value [0.0, 3.0, 6.0] True 1",
+        "calls what closes over a value [0.0, 3.0, 6.0] True 1",
         "has another form [0.0, 4.0, 8.0] True 1",
         "prints [0.0, 1.0, 2.0] True 1",
     ]

@@ -288,6 +288,20 @@ def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
     assert detail["engine"] == "tensorflow" and list(detail["refused"]) == ["jax"]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "firsts"),
+    [([32], [32, 32, 32]), ([32, 64, 128], [64, 32, 64]), ([16, 512], [16, 16, 16]), ([8, 16, 8], [8, 16, 8])],
+)
+def test_a_trial_takes_a_batch_size_near_the_typical_one(sizes: list[int], firsts: list[int]) -> None:
+    """The time of its batch stands for the batches of all models."""
+    from cerebro_plpy.runs import engine_trials
+
+    alike: list[Any] = [SimpleNamespace(batch_size=size) for size in sizes]
+    ordered = [engine_trials.typical_first(alike, rank) for rank in range(3)]
+    assert [first.batch_size for first, *_ in ordered] == firsts
+    assert all(sorted(map(id, one)) == sorted(map(id, alike)) for one in ordered)
+
+
 def test_a_trainer_that_crashes_refuses_nothing() -> None:
     from cerebro_plpy.runs import engine_trials
 

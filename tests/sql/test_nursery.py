@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ import psycopg2
 import pytest
 
 from cerebro_db.core import frames, protocol
-from cerebro_db.core.nursery import StartTrainer
+from cerebro_db.core.nursery import Started, StartTrainer, send
 from cerebro_db.core.protocol import Describe, StartEngine, TrainerSettings
 from cerebro_db.embedded import throw_away
 from cerebro_db.embedded.account import Account
@@ -218,27 +220,38 @@ def test_without_its_template_a_trainer_imports_the_framework_itself(server: Pat
     second.kill()
 
 
-@pytest.fixture
-def patient(server: Path) -> Iterator[Path]:
-    """A nursery in a fork of this process, whose patience is a second."""
+@contextlib.contextmanager
+def serving(server: Path, keep: float) -> Iterator[None]:
+    """A nursery in a fork of this process."""
     folder = server / "pgsql_tmp_cerebro" / f"{os.getpid()}-{born(os.getpid())}" / f"nursery-{nursery.version()}"
     folder.mkdir(parents=True)
-    host = process.Nursery(folder, os.getpid(), keep=2)
+    host = process.Nursery(folder, os.getpid(), keep=keep)
     host.listen()
     pid = os.fork()
     if pid == 0:
-        templates.FORKS_WITHIN = process.IDLE = process.ENDS_WITHIN = 1.0
         process.inherit_orphans()
         try:
             host.serve()
         finally:
             os._exit(0)
     host.listening.close()
-    yield server
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    with contextlib.suppress(ChildProcessError):
-        assert os.waitpid(pid, 0)[1] == 0
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ChildProcessError):
+            assert os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.fixture
+def patient(server: Path, monkeypatch: Any) -> Iterator[Path]:
+    """A nursery in a fork of this process, whose patience is a second."""
+    monkeypatch.setattr(templates, "FORKS_WITHIN", 1.0)
+    for name in ("IDLE", "ENDS_WITHIN"):
+        monkeypatch.setattr(process, name, 1.0)
+    with serving(server, keep=2):
+        yield server
 
 
 def test_a_template_that_hangs_is_replaced(patient: Path) -> None:
@@ -276,6 +289,64 @@ def test_the_next_trainer_ends_with_its_template(patient: Path) -> None:
     child.kill()
 
 
+DIES_ONCE = """
+import os, signal, sys
+sys.path.insert(0, {clone!r})
+from cerebro_db.nn import template
+
+lead = os.setsid
+
+def setsid():
+    try:
+        os.mkdir(os.environ["HOME"] + "/died")
+    except FileExistsError:
+        return lead()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+os.setsid = setsid
+template.main(sys.argv[1])
+"""
+
+
+def test_a_fork_that_dies_with_its_order_is_not_mistaken_for_the_next(server: Path, monkeypatch: Any) -> None:
+    program = server / "template.py"
+    program.write_text(DIES_ONCE.format(clone=str(CLONE)))
+    monkeypatch.setattr(templates, "PROGRAM", program)
+    monkeypatch.setattr(templates, "FORKS_WITHIN", 3.0)
+    with serving(server, keep=60):
+        template_and_next(server)
+        children = {name: started(server, name) for name in ("first", "second")}
+        for name, child in children.items():
+            assert answer(child, StartEngine(JAX, None)).pid == child.pid
+            assert os.readlink(f"/proc/{child.pid}/cwd") == str(server / name)
+            child.kill()
+
+
+def test_a_template_that_dies_does_not_take_along_a_trainer(monkeypatch: Any) -> None:
+    """The trainer has said that it is there, but the nursery has heard first that the template has ended."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    monkeypatch.setattr(templates, "kill", lambda pid: None)
+    there: dict[str, int] = {}
+    otherwise: list[str] = []
+    all_of_them = templates.Templates(
+        selectors.DefaultSelector(),
+        Path(),
+        60,
+        lambda wanted, told: there.update({wanted.order.engine: told.pid}),
+        lambda wanted: otherwise.append(wanted.order.engine),
+    )
+    session = templates.Session(ours, 1, "")
+    orders = [StartTrainer(name, [name], []) for name in ("first", "second")]
+    wanted = [templates.Wanted(session, order, [], 0.0) for order in orders]
+    one = all_of_them.living["jax"] = templates.Template("jax", 1, ours, 0, 0, ready=True, wanted=wanted)
+    all_of_them._selector.register(ours, selectors.EVENT_READ)
+    send(its, Started(77, home="second"))
+    all_of_them.give_up(one, "its process ended")
+    assert (there, otherwise) == ({"second": 77}, ["first"])
+    its.close()
+
+
 def template_and_next(server: Path) -> tuple[int, int]:
     """The process of a template, and the fork of it that will be the next trainer."""
     nursery.prepare("jax", no_cancel)
@@ -307,8 +378,8 @@ def is_template(pid: int, server: Path) -> bool:
 def test_what_nobody_uses_ends(patient: Path) -> None:
     nursery.prepare("jax", no_cancel)
     eventually(lambda: "ready" in nursery.report(no_cancel).templates.get("jax", ""), WITHIN, "it is ready")
-    socket = next(patient.glob("pgsql_tmp_cerebro/*/nursery-*")) / "socket"
-    eventually(lambda: not socket.exists(), 60, "the template ends, and then the nursery")
+    place = next(patient.glob("pgsql_tmp_cerebro/*/nursery-*")) / "socket"
+    eventually(lambda: not place.exists(), 60, "the template ends, and then the nursery")
     assert not [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_template(pid, patient)]
 
 
@@ -344,12 +415,12 @@ def test_only_the_servers_account_may_connect(server: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can try as another account")
     nursery.report(no_cancel)
-    socket = next(server.glob("pgsql_tmp_cerebro/*/nursery-*")) / "socket"
+    place = next(server.glob("pgsql_tmp_cerebro/*/nursery-*")) / "socket"
     script = (
         "import os, socket, sys; os.chdir(sys.argv[1]); os.setuid(65534)\n"
         "socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect('socket')"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(socket.parent)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script, str(place.parent)], capture_output=True, text=True)
     assert "PermissionError" in done.stderr
 
 

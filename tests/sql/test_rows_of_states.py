@@ -136,3 +136,18 @@ def test_a_warm_start_finds_the_state_in_any_order(flowers: Lab) -> None:
     warm = flowers.fit("train", "warmed", "mst", 1, warm_start=True)
     assert not any("weights alone" in line for line in flowers.told())
     assert flowers("SELECT DISTINCT initial FROM model WHERE run = %s", warm) == [("full",)]
+
+
+def test_rows_whose_starts_were_exchanged_are_noticed(flowers: Lab) -> None:
+    """All rows are rewritten in the order in which they were stored, so their bytes still have the checksum."""
+    number = flowers.fit("train", "exchanged", "mst", 1)
+    rearrange(flowers, number, "start", 50)
+    one = flowers.value("SELECT min(weights_offset) FROM hop WHERE run = %s", number) // 50 * 50 + 50
+    other = one + 50
+    flowers(
+        f"UPDATE {last_state(flowers, number, 2)}"
+        f" SET start = CASE start WHEN {one} THEN {other} WHEN {other} THEN {one} ELSE start END"
+    )
+    flowers("SELECT materialize(%s, 'exchanged_again')", number)
+    found, expected = flowers.weights("exchanged_again"), flowers.weights("exchanged")
+    assert found == {1: expected[1]}

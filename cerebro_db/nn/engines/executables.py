@@ -62,7 +62,20 @@ class Executables:
             self._described(jax.tree.map(jax.typeof, traced.out_info))
             == self._described(jax.tree.map(jax.typeof, carried))
             and not traced.jaxpr.effects
-            and not any(isinstance(value, jax.Array) for value in traced.jaxpr.consts)
+            and not self._holds_arrays(traced.jaxpr)
+        )
+
+    def _holds_arrays(self, traced: Any) -> bool:
+        """Whether a traced function, or one that it calls, has closed over an array."""
+        from jax.extend.core import ClosedJaxpr, Jaxpr
+
+        def is_function(value: Any) -> bool:
+            return isinstance(value, (ClosedJaxpr, Jaxpr))
+
+        return any(isinstance(value, self._jax.Array) for value in getattr(traced, "consts", ())) or any(
+            is_function(value) and self._holds_arrays(value)
+            for equation in traced.eqns
+            for value in self._jax.tree.leaves(equation.params, is_leaf=is_function)
         )
 
     def _loaded(self, path: Path, types: Any) -> Any:
@@ -114,5 +127,7 @@ def machine(jax: Any) -> list[Any]:
     import jaxlib
     from jax._src.lib import xla_client  # has no public name
 
-    topology = xla_client.get_topology_for_devices(jax.devices()[:1])
-    return [topology.fingerprint(), os.cpu_count(), jaxlib.__version__]
+    devices = jax.devices()[:1]
+    topology = xla_client.get_topology_for_devices(devices)
+    # On GPUs the client's version names CUDA's, which can change without jaxlib's.
+    return [topology.fingerprint(), os.cpu_count(), jaxlib.__version__, devices[0].client.platform_version]

@@ -127,12 +127,14 @@ def chosen(run: Run, programs: Sequence[Program]) -> dict[str, tuple[str, dict[s
 def typical_first(alike: Sequence[Model], rank: int = 0) -> list[Model]:
     """First the model whose batch size, if all models had it, would make as many batches as there are.
 
-    ``rank``: of the batch sizes, the most typical one (0) comes first, or the next one (1), and so on.
+    ``rank``: of the batch sizes, the most typical one (0) comes first, or the next one (1), and so on.  The time of a
+    trial's batch stands for all batches, so none comes first that is less than half or more than twice the typical one.
     """
     typical = len(alike) / sum(1 / model.batch_size for model in alike)
     ordered = sorted(alike, key=lambda model: abs(math.log(model.batch_size / typical)))
     sizes = list(dict.fromkeys(model.batch_size for model in ordered))
-    first = sizes[rank % len(sizes)]
+    near = [size for size in sizes if typical / 2 <= size <= typical * 2] or sizes[:1]
+    first = near[rank % len(near)]
     return sorted(ordered, key=lambda model: model.batch_size != first)
 
 
