@@ -358,12 +358,18 @@ def template_and_next(server: Path) -> tuple[int, int]:
 
     def told() -> dict[bool, int]:
         """Whether it leads a session of its own, which the template does -> its process id."""
-        with contextlib.suppress(ProcessLookupError):
-            return {os.getsid(pid) == pid: pid for pid in found()}
+        with contextlib.suppress(OSError):
+            pids = found()
+            if len({parent(pid) for pid in pids}) == 1:  # else there is a fork that forks the next trainer
+                return {os.getsid(pid) == pid: pid for pid in pids}
         return {}
 
     both = eventually(lambda: len(both := told()) == 2 and both, WITHIN, "a template and its fork")
     return both[True], both[False]
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def is_template(pid: int, server: Path) -> bool:
