@@ -78,6 +78,7 @@ WITH ending AS (
                 ELSE LEAST(count(*) FILTER (WHERE kind = 'model'), max(run_segments))
            END AS parallel,
            count(*) FILTER (WHERE kind = 'visit') AS hops_done,
+           COALESCE(sum(rows_done) FILTER (WHERE kind = 'visit'), 0) AS rows_visited,
            COALESCE(sum(rows_done) FILTER (WHERE kind = 'visit' AND at < start), 0) AS rows_before,
            min(at) FILTER (WHERE kind = 'visit' AND at >= start) AS began,
            count(DISTINCT segments) FILTER (WHERE kind = 'visit' AND at >= start) AS segments,
@@ -100,8 +101,10 @@ WITH ending AS (
 SELECT t.run,
        r.name,
        r.status,
+       -- A heartbeat counts the rows of visits under way, too, but there is one per second.
        CASE WHEN r.status = 'finished' THEN 100.0
-            ELSE COALESCE(round((100.0 * t.rows_done / NULLIF(t.rows_total, 0))::numeric, 1), 0.0)
+            ELSE COALESCE(round((100.0 * LEAST(GREATEST(t.rows_done, t.rows_visited), t.rows_total)
+                                 / NULLIF(t.rows_total, 0))::numeric, 1), 0.0)
        END::double precision AS percent,
        t.hops_done,
        t.hops_total,

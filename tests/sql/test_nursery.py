@@ -511,7 +511,7 @@ def answers(cluster: Cluster) -> bool:
 @pytest.mark.slow
 def test_where_the_postmaster_is_process_1_no_trainer_takes_the_server_down(own: tuple[Cluster, Lab]) -> None:
     """As in a container without an init.  PostgreSQL takes each process that it inherits for one of its own."""
-    if os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "true"]).returncode != 0:
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"]).returncode != 0:
         pytest.skip("no PID namespace can be made here")
     cluster, lab = own
     lab.close()
