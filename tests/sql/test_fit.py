@@ -187,6 +187,16 @@ def test_another_session_saw_it_go_on(board: Looked) -> None:
     assert any(row[3] and row[3] > 0 and row[4] is not None for row in running), "rows per second and an estimate"
 
 
+def test_visits_after_the_last_heartbeat_count(flowers: Lab, board: Looked) -> None:
+    """A heartbeat comes once per second, and a short run may end before the second one."""
+    with contextlib.closing(flowers.connect()) as connection:
+        run(connection, "BEGIN")
+        run(connection, "UPDATE heartbeat SET rows_done = 0 WHERE run = %s", board.run)
+        run(connection, "DELETE FROM event WHERE run = %s AND event = 'finished'", board.run)
+        ((status, percent),) = run(connection, "SELECT status, percent FROM run_progress WHERE run = %s", board.run)
+    assert status != "finished" and percent == 100.0
+
+
 def test_the_notices_tell_a_story(board: Looked) -> None:
     beginning, needs, *middle, end = board.notices
     assert beginning.startswith(f"NOTICE:  run {board.run}: 5 configurations x 3 segments x 3 epochs over 120 rows of ")
