@@ -100,6 +100,7 @@ def main(engine: str) -> None:
 
     trainer_main.die_with_the_parent()
     trainer_main.be_the_first_to_go()
+    gc.disable()  # hardly anything is garbage after importing, but the collector would take a fifth of its time
     try:
         import_engine(engine)
     except Exception as error:
@@ -109,8 +110,8 @@ def main(engine: str) -> None:
 
     from cerebro_db.nn import trainer  # noqa: F401  (each trainer needs it)
 
-    gc.collect()
     gc.freeze()  # so that the collector of a fork does not write to what it shares
+    gc.enable()
     send(channel, Ready())
     failed = 0
     while failed < MOST_FAILED:
