@@ -6,6 +6,7 @@ quotes is folded to lower case.  A name in quotes is taken literally.
 
 from __future__ import annotations
 
+import os
 import re
 
 from .errors import InvalidName
@@ -32,6 +33,14 @@ def literal(text: str) -> str:
         raise InvalidName("a text must not contain a zero byte")
     doubled = text.replace("'", "''")
     return f"'{doubled}'" if "\\" not in text else "E'" + doubled.replace("\\", "\\\\") + "'"
+
+
+def token(size: int = 6) -> str:
+    """So many random bytes as hexadecimal digits, for a name that nobody can guess.
+
+    As ``secrets.token_hex``, whose module takes a new session a millisecond.
+    """
+    return os.urandom(size).hex()
 
 
 def check(identifier: str) -> str:

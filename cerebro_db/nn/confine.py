@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import platform
 import resource
@@ -123,6 +124,7 @@ def is_closed(folder: str) -> bool:
     return False
 
 
+@functools.cache
 def readable() -> set[str]:
     """The folders of programs and libraries: the system's, this environment's, this project's and the GPU's."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

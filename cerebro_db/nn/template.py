@@ -13,6 +13,7 @@ import contextlib
 import gc
 import os
 import random
+import select
 import socket
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from cerebro_db.core.nursery import Gone, NotStarted, Ready, Started, StartTrain
 
 STDIN = 0
 ERROR = 1000  # characters of an error
+LETS_START = 0.1  # seconds in which a trainer that has begun needs the processor more than the next one
 MOST_FAILED = 3  # forks in a row that ended before they were wanted
 
 
@@ -108,14 +110,19 @@ def main(engine: str) -> None:
         return
     import numpy.random  # noqa: F401  (a fork would take 10 ms for it)
 
-    from cerebro_db.nn import trainer  # noqa: F401  (each trainer needs it)
+    from cerebro_db.nn import confine, trainer  # noqa: F401  (each trainer needs it)
 
+    confine.readable()
     gc.freeze()  # so that the collector of a fork does not write to what it shares
     gc.enable()
     send(channel, Ready())
     failed = 0
     while failed < MOST_FAILED:
-        failed = 0 if next_trainer(channel, nursery) else failed + 1
+        if next_trainer(channel, nursery):
+            failed = 0
+            select.select([channel], [], [], LETS_START)  # unless another trainer is wanted already
+        else:
+            failed += 1
 
 
 if __name__ == "__main__":

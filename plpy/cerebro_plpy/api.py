@@ -6,10 +6,9 @@ longer than most calls.
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import Any
-
-from .segment import scratch
 
 FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
@@ -87,8 +86,19 @@ def __getattr__(name: str) -> Any:
     """The function of that name.  Python calls this for a name that the module does not have yet."""
     if name not in MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function = globals()[name] = getattr(import_module(f".{MODULE_OF[name]}", __package__), name)
+    function = globals()[name] = getattr(imported(MODULE_OF[name]), name)
     return function
 
 
-scratch.remove_leftovers()  # once in each session: this module is imported by the first call of a function
+def imported(module: str) -> Any:
+    """A module of this package.  The garbage collector would take a tenth of the time, and find nothing."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(f".{module}", __package__)
+    finally:
+        if collects:
+            gc.enable()
+
+
+imported("segment.scratch").remove_leftovers()  # once in each session: its first call of a function imports this

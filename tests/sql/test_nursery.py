@@ -27,7 +27,7 @@ from cerebro_db.embedded.cluster import Cluster
 from cerebro_db.nn import nursery as process
 from cerebro_db.nn import processes, templates
 from cerebro_db.nn.processes import born
-from cerebro_plpy.segment import installation, nursery
+from cerebro_plpy.segment import installation, nursery, nursery_process
 from tests.conftest import GIVEN, NOT_OURS, TRAINER, connect
 from tests.nn import configurations as c
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, trainer_processes
@@ -58,9 +58,10 @@ def ending() -> Iterator[dict[int, str]]:
 def server(tmp_path: Path, monkeypatch: Any, ending: dict[int, str]) -> Iterator[Path]:
     """The data folder of a server that is not there; this process stands for its postmaster."""
     told = {"trainer_python": sys.executable, "keep_ready": 600}
-    for module in (nursery, installation):
+    for module in (nursery, nursery_process, installation):
         monkeypatch.setattr(module, "installation", lambda: told)
-    monkeypatch.setattr(nursery, "INSTALLATION", CLONE)
+    for module in (nursery, nursery_process):
+        monkeypatch.setattr(module, "INSTALLATION", CLONE)
     monkeypatch.setattr(nursery.os, "getppid", os.getpid)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -391,7 +392,7 @@ def test_what_nobody_uses_ends(patient: Path) -> None:
 
 def test_an_administrator_can_do_without_templates(server: Path, monkeypatch: Any) -> None:
     told = {"trainer_python": sys.executable, "keep_ready": 0}
-    for module in (nursery, installation):
+    for module in (nursery, nursery_process, installation):
         monkeypatch.setattr(module, "installation", lambda: told)
     nursery.prepare("jax", no_cancel)
     child = started(server)
@@ -402,8 +403,8 @@ def test_an_administrator_can_do_without_templates(server: Path, monkeypatch: An
 
 @pytest.mark.parametrize("value", [-1, "long", True, None, float("nan"), float("inf")])
 def test_an_unusable_time_is_the_default(monkeypatch: Any, value: Any) -> None:
-    monkeypatch.setattr(nursery, "installation", lambda: {"keep_ready": value})
-    assert float(nursery.keep_ready()) == nursery.KEEP_READY
+    monkeypatch.setattr(nursery_process, "installation", lambda: {"keep_ready": value})
+    assert float(nursery_process.keep_ready()) == nursery_process.KEEP_READY
 
 
 def test_an_upgraded_environment_has_a_nursery_of_its_own(server: Path, monkeypatch: Any) -> None:

@@ -7,8 +7,6 @@ required.
 
 from __future__ import annotations
 
-import difflib
-
 from ..records import dataclass
 
 
@@ -56,6 +54,8 @@ class Vocabulary:
 
     def closest(self, name: str) -> str:
         """A hint for an unknown name: the most similar name, or all names."""
+        import difflib  # only now: a new session takes a millisecond for it
+
         similar = difflib.get_close_matches(_normalized(name), self._by_name, n=1, cutoff=0.6)
         if similar:
             entry = self._by_name[similar[0]]

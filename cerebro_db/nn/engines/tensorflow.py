@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -34,6 +35,23 @@ def import_framework() -> None:
     os.environ["TF_ONEDNN_USE_SYSTEM_ALLOCATOR"] = "1"
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
+
+    fill_registries()
+
+
+@functools.cache
+def fill_registries() -> None:
+    """Have TensorFlow do what else it does at its first operation, which would take each fork 15 ms.
+
+    It opens no device and starts no thread.
+    """
+    with contextlib.suppress(Exception):  # nothing of this is public, and a later version may do without
+        from tensorflow.python.framework import kernels, op_def_registry
+        from tensorflow.python.util import pywrap_xla_ops
+
+        kernels.get_registered_kernels_for_op("NoOp")
+        pywrap_xla_ops.get_cpu_kernel_names()
+        op_def_registry.get("")  # the first operation that is not known makes a list of all that are
 
 
 def open(threads: int | None, deterministic: bool, compiled: str | None) -> TensorFlowEngine:
@@ -74,7 +92,7 @@ class TensorFlowEngine:
 
     def warm_up(self) -> None:
         tf = self._tf
-        one = tf.Variable(tf.zeros((1, 1)))
+        one = tf.Variable(tf.constant([[0.0]]))
         tf.nn.softmax(tf.nn.relu(tf.matmul(one, one)))
 
     def is_out_of_memory(self, error: BaseException) -> bool:

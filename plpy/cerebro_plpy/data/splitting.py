@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
-
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.names import quote, split_list
+from cerebro_db.core.names import quote, split_list, token
 
 from ..database import relations
 from ..database.access import Database
@@ -44,7 +42,7 @@ def train_test_split(
         db.patiently(f"CREATE TABLE {output.sql} AS SELECT {columns}, __split AS split FROM ({drawn}) drawn")
         return
     # One draw for both tables, so that without replacement no row is in both.
-    staged = f"pg_temp.cerebro_split_{secrets.token_hex(6)}"
+    staged = f"pg_temp.cerebro_split_{token()}"
     db.patiently(f"CREATE TEMPORARY TABLE {staged.partition('.')[2]} AS {drawn}")
     for ending, split in zip(ENDINGS, (1, 0)):
         name = output.suffixed(ending).sql

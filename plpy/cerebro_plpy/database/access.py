@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
+
+from cerebro_db.core.names import token
 
 from . import cancellation
 
@@ -62,7 +63,7 @@ class Database:
     def cursor(self, sql: str, types: Types | list[str] = (), *values: Any, drops: str | None = None) -> Cursor:
         """``drops``: a table, as SQL, that is dropped when the cursor is closed."""
         # The random name cannot be that of a cursor of the user's, nor of a function of ours that the query calls.
-        return Cursor(self, f"cerebro_{secrets.token_hex(6)}", sql, types, values, drops)
+        return Cursor(self, f"cerebro_{token()}", sql, types, values, drops)
 
     def savepoint(self) -> Any:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.engines import gpu_of_each_segment
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.names import Name, quote, token
 
 from ..database.access import Cursor, Database
 from .base import Platform, RowsToPack
@@ -97,7 +96,7 @@ class PostgreSQL(Platform):
             # What the table stores is sorted, so that large values stay where they are while rows are sorted.
             return db.cursor(f"{wanted.chosen} ({wanted.numbered} ORDER BY n) AS q", ("bigint",), seed)
         # Parallel workers compute and sort the values of a new table; PostgreSQL gives a cursor's query no workers.
-        copied = f"pg_temp.cerebro_rows_{secrets.token_hex(6)}"
+        copied = f"pg_temp.cerebro_rows_{token()}"
         ordered = f"{wanted.chosen} ({wanted.numbered}) AS q ORDER BY q.n"
         db.execute(f"CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {ordered}", ("bigint",), seed)
         return db.cursor(f"SELECT * FROM {copied}", drops=copied)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import secrets
 from typing import Any
 
 from cerebro_db import __version__
 from cerebro_db.core.events import Initial
+from cerebro_db.core.names import token
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.texts import counted
 
@@ -51,7 +51,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
             "dist_keys": [partition["key"] for partition in layout["partitions"]],
             "configurations": len(request.rows),
             "rows_per_epoch": sum(partition["rows"] for partition in layout["partitions"]),
-            "storage": f"run_{secrets.token_hex(6)}",
+            "storage": f"run_{token()}",
             "options": request.options,
             "layout": layout,
             "validation_layout": request.validation.layout if request.validation else None,

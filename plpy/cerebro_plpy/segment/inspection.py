@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 import socket
+import sys
 from pathlib import Path
 
 from cerebro_db import __version__
@@ -38,7 +38,7 @@ def facts() -> ServerFacts:
         error = str(problem)
     return ServerFacts(
         host=socket.gethostname(),
-        python=platform.python_version(),
+        python=sys.version.split()[0],
         psycopg2=psycopg2.__version__.split()[0],
         version=__version__,
         code=str(installation.INSTALLATION),

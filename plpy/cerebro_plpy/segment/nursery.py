@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import math
 import os
 import select
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from cerebro_db.core.errors import CerebroError, TrainerFailed
 from cerebro_db.core.nursery import (
@@ -37,14 +34,9 @@ from ..database.polling import LISTEN_EVERY, wait_for
 from .installation import INSTALLATION, cannot_start, installation
 from .scratch import data_folder, process_start
 
-KEEP_READY = 1800  # seconds without a trainer until templates end, unless install.json says otherwise
 ANSWERS_WITHIN = 30.0  # seconds; a nursery that takes longer hangs
 DIES_WITHIN = 2.0  # seconds that a session waits for the end of a trainer that it has killed
 ATTEMPTS = 3  # to connect: a nursery may be ending just now
-
-# Freed memory goes back to the system, at no cost in speed: blocks up to the threshold come from a heap that keeps some
-# of it, larger blocks from huge pages.  (C libraries other than glibc ignore this.)
-MALLOC = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456:glibc.malloc.hugetlb=1"
 
 
 class Child:
@@ -166,7 +158,9 @@ def connected(listen: Listen) -> socket.socket:
             with locked(folder / "lock", listen):
                 connection = greeted(folder, listen)
                 if connection is None:
-                    start(folder, listen)
+                    from . import nursery_process  # only now: what it imports takes a new session 2 ms
+
+                    nursery_process.start(folder, listen)
                     connection = greeted(folder, listen)
         if connection is not None:
             return connection
@@ -217,59 +211,7 @@ def locked(path: Path, listen: Listen) -> Iterator[None]:
         yield
 
 
-# -- the process ---------------------------------------------------------------------------------------------
-
-
-def start(folder: Path, listen: Listen) -> None:
-    """Start the nursery.  When this returns, it can be connected to."""
-    installed = installation()
-    environment = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        "GLIBC_TUNABLES": MALLOC,
-        "OPENBLAS_NUM_THREADS": "1",  # NumPy's own threads are never used, and would be there when a template forks
-    }
-    for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "XLA_FLAGS"):  # they say where the GPU's libraries are
-        if name in os.environ:
-            environment[name] = os.environ[name]
-    program = INSTALLATION / "cerebro_db" / "nn" / "nursery.py"
-    command = [installed["trainer_python"], "-I", "-B", str(program), str(folder), str(os.getppid()), keep_ready()]
-    try:
-        with open(folder / "log", "wb") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=os.getcwd(),
-                env=environment,
-                close_fds=True,
-                start_new_session=True,
-            )
-    except OSError as error:
-        raise cannot_start(command[0], error) from error
-    try:
-        status = waited_for(process, listen)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    if status != 0:
-        raise cannot_start(command[0], OSError(last_lines(folder / "log") or f"exit status {status}"))
-
-
-def waited_for(process: subprocess.Popen[Any], listen: Listen) -> int:
-    """The exit status of a process."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(LISTEN_EVERY)
-        listen()
-
-
-def keep_ready() -> str:
-    seconds = installation().get("keep_ready", KEEP_READY)
-    usable = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < math.inf
-    return str(seconds if usable else KEEP_READY)
+# -- the process (nursery_process.py starts it) --------------------------------------------------------------
 
 
 def version() -> str:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from cerebro_db.core.errors import CerebroError, CorruptState, RowsLost, WrongState
+from cerebro_db.core.names import token
 from cerebro_db.core.protocol import LoadRows
 
 from ..database.cancellation import Listen
 from ..platform import machine
-from .scratch import RESERVE, require_disk
+from .scratch import RESERVE, remove, require_disk
 
 COPIED_AT_ONCE = 4 << 20  # bytes
 READ_AGAIN = "They are read again at the next order that needs them. Leave the files of a running server alone."
@@ -64,7 +63,7 @@ class CachedRows:
             return True
 
     def drop(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove(self.folder)
 
     def _fits(self, size: int) -> bool:
         """Whether so many bytes more may be in memory.  The other segments of the host check at the same time."""
@@ -85,9 +84,9 @@ class CachedRows:
                         copy.write(piece)
                         self.listen()
         except BaseException:
-            shutil.rmtree(self.on_disk, ignore_errors=True)
+            remove(self.on_disk)
             raise
-        shutil.rmtree(self.folder)
+        remove(self.folder)
         self.folder = self.on_disk
 
 
@@ -102,7 +101,7 @@ class RowCache:
         """Take one variable of one buffer; ``most`` as for CachedRows."""
         rows = self._rows.get(handle)
         if rows is None:
-            name = f"data-{secrets.token_hex(4)}"
+            name = f"data-{token(4)}"
             rows = self._rows[handle] = CachedRows(name, self._memory, self._disk, most, self._listen)
         rows.add(variable, payload)
 

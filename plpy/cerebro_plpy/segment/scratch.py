@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
 
 from cerebro_db.core.errors import MAKE_ROOM, DiskFull, OutOfResources
@@ -50,7 +49,7 @@ def scratch_folders() -> tuple[Path, Path]:
                 bases.insert(0, in_memory)
     folders = [base / owner for base in bases]
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
         folder.mkdir(mode=0o700)
     return folders[0], folders[-1]
 
@@ -66,7 +65,15 @@ def remove_leftovers() -> None:
             for leftover in base.iterdir() if is_ours(base) else ():
                 pid, _, start = leftover.name.partition("-")
                 if pid.isdigit() and has_ended(int(pid), start):
-                    shutil.rmtree(leftover, ignore_errors=True)
+                    remove(leftover)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all that is in it, as far as that is possible."""
+    if folder.exists():
+        import shutil  # only now: importing it takes a new session 2 ms
+
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_ours(folder: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from io import FileIO
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, StateLost, WrongState
+from cerebro_db.core.names import token
 from cerebro_db.core.protocol import STATE_ROW, Origin, OutgoingState, StateRef
 
 from ..database import cancellation
@@ -118,7 +118,7 @@ class ReceivedStates:
             raise InvalidArgument(f"this session has received {MOST_STATES:,} states, and no order has used them")
 
     def _new_path(self) -> Path:
-        return self._folder / f"state.in.{secrets.token_hex(4)}"
+        return self._folder / f"state.in.{token(4)}"
 
     def _open_file(self, name: str) -> None:
         self._close()
@@ -152,7 +152,7 @@ class OutgoingStates:
         self.visit += 1
         self._drop_visits([visit for visit in self._paths if visit < self.visit - 1])
         user = self._user()
-        paths = [self._folder / file_name(user, secrets.token_hex(16)) for _ in range(members)]
+        paths = [self._folder / file_name(user, token(16)) for _ in range(members)]
         self._paths[self.visit] = list(paths)
         return paths
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -52,7 +51,7 @@ from ..platform import machine
 from . import compiled, filling, inspection, memory
 from .prediction import Prediction
 from .row_cache import RowCache
-from .scratch import data_folder, place_of, require_disk, scratch_folders
+from .scratch import data_folder, place_of, remove, require_disk, scratch_folders
 from .states import CurrentUser, OutgoingStates, ReceivedStates
 from .trainer import TrainerProcess
 
@@ -195,7 +194,7 @@ class Segment:
         self.rows.clear()
         self.received.clear()
         for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
 
     # -- rows and states ---------------------------------------------------------------------------
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Callable
 
-from cerebro_db.core.names import quote
+from cerebro_db.core.names import quote, token
 
 from .. import platform
 from ..database.access import Database
@@ -71,7 +70,7 @@ def _size_of(db: Database, table: Relation) -> int:
 def _predict_here(db: Database, mine: Segment, model: Model, order: PredictionOrder, source: Source) -> str:
     here = platform.of(db)
     (chunks,) = source.shares(db, here.distribution_keys(db, 1), source.count())
-    table = f"pg_temp.{quote('cerebro_predict_' + secrets.token_hex(6))}"
+    table = f"pg_temp.{quote('cerebro_predict_' + token())}"
     with trainers.predicting(db, mine, model, order) as prediction:
         for statement in staging.create(table, here):
             db.execute(statement)

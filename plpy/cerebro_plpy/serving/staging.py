@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from typing import TYPE_CHECKING
 
-from cerebro_db.core.names import STATE_SCHEMA, quote
+from cerebro_db.core.names import STATE_SCHEMA, quote, token
 
 from ..platform import Platform
 
@@ -18,7 +17,7 @@ COLUMNS = "(__dist_key__ integer, rows bigint, ids text[], answers cerebro._pred
 
 
 def new_name() -> str:
-    return f"{STATE_SCHEMA}.{quote(f'predict_{int(time.time()):08x}_{secrets.token_hex(6)}')}"
+    return f"{STATE_SCHEMA}.{quote(f'predict_{int(time.time()):08x}_{token()}')}"
 
 
 def create(table: str, here: Platform) -> list[str]:

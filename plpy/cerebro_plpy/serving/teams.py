@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ import psycopg2
 from cerebro_db.core import protocol
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.metrics import Means, merged_means, of_means
+from cerebro_db.core.names import token
 from cerebro_db.core.parameters import params
 from cerebro_db.core.protocol import EvaluatedModel, Exchange, MergeMetrics, MetricsMerged, ModelState, StateRef
 
@@ -106,7 +106,7 @@ def _evaluated(
     handles: dict[int, str],
 ) -> list[EvaluatedModel]:
     """The result of each part.  ``handles`` gets the names of the rows of each session."""
-    name = secrets.token_hex(8)
+    name = token(8)
 
     async def steps(worker: Worker) -> EvaluatedModel:
         handles[worker.segment], _ = await team.read(worker, data, parts[worker.segment])
@@ -130,7 +130,7 @@ def predict(
     in_transaction: bool,
 ) -> None:
     """Session i runs ``statements[i]``, which calls cerebro._predict; a transaction that is open is committed."""
-    name = secrets.token_hex(8)
+    name = token(8)
 
     async def steps(worker: Worker) -> None:
         await send_weights(db, team, worker, model, name)

@@ -6,13 +6,13 @@ The orders of serving/ to segments and trainers are here and in teams.py.
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.names import token
 from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef, TrainerSettings
 from cerebro_db.core.records import dataclass
 
@@ -96,7 +96,7 @@ def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
 @contextlib.contextmanager
 def predicting(db: Database, mine: Segment, model: Model, order: PredictionOrder) -> Iterator[Prediction]:
     """Within it, cerebro._predict works in the caller's session."""
-    name, start = model.version(db) or secrets.token_hex(8), 0
+    name, start = model.version(db) or token(8), 0
     begin = order.begin(name)
     if not mine.holds(begin):
         for piece in model.weights(db):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from collections.abc import Sequence
 from typing import Any, Optional, TypeVar
@@ -13,7 +12,7 @@ import psycopg2
 from cerebro_db.core import protocol
 from cerebro_db.core.errors import RowsLost, TrainerFailed
 from cerebro_db.core.layout import DataSet
-from cerebro_db.core.names import STATE_SCHEMA, quote
+from cerebro_db.core.names import STATE_SCHEMA, quote, token
 from cerebro_db.core.protocol import HANG_AFTER, Computation, Failure, Order, TrainerSettings, WorkerOpened
 from cerebro_db.core.records import dataclass, field
 
@@ -257,7 +256,7 @@ class Team:
             worker.cached.pop(stale, None)
         columns = [in_format(quote(name)) for name in data.variables]
         calls = ", ".join(f"cerebro._data_in(%s, %s, {column})" for column in columns)
-        temporary = f"{STATE_SCHEMA}.{quote('part_' + secrets.token_hex(6))}"
+        temporary = f"{STATE_SCHEMA}.{quote('part_' + token())}"
         before, table, key, after = self.platform.bring_rows(
             in_format(data.table), columns, int(partition["key"]), worker.dist_key, temporary
         )
