@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg2
 
+from cerebro_db.core.engines import AUTO
 from cerebro_db.core.errors import CerebroError, ConfigurationFailed, CorruptState
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.deciding import SPENT
@@ -14,7 +15,7 @@ from cerebro_db.core.scheduling.schedule import Schedule, Status
 
 from ..database import locks
 from ..database.access import Database
-from ..sessions import kept_teams
+from ..sessions import kept_teams, warm_up
 from ..sessions.failures import CANCELLED, first_line
 from ..sessions.session import Session
 from ..sessions.team import Team
@@ -46,6 +47,8 @@ def carry_out(
             search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
             search.begin()
             engine_choice.choose(run, log)
+            if run.options["engine"] == AUTO:
+                warm_up.everywhere(db, run.options["start_with"][0])
             team = call.enter_context(kept_teams.team_for(db, run.dist_keys, run.options, attention, own=recorder.own))
         except BaseException as error:
             record_end(recorder, log, error)

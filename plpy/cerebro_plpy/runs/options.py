@@ -20,6 +20,7 @@ from ..database.access import Database
 from ..database.cancellation import Listen, listener
 from ..platform import machine
 from ..segment import installation, nursery
+from ..sessions import warm_up
 from .log import RunLog
 from .place import IN_SESSION, in_own_session
 from .run import AVERAGING
@@ -52,10 +53,13 @@ def choose_options(
         given = options.check({**recorded, **own}, module)
     gpus = platform.require_gpus(db, use_gpus, keys, module)
     deterministic = given.get("deterministic", False)
+    engines = choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy), module)
+    if engines["engine"] != AUTO:
+        warm_up.everywhere(db, engines["engine"])  # the rest of what is done before training takes 0.2 s
     in_session = in_own_session(db, given.get("execution"), tables, given.get("stop_when"), module)
     at_once = 1 if in_session else len(keys)  # trainers
     return {
-        **choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy), module),
+        **engines,
         "deterministic": deterministic,
         "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // at_once)),
         "execution": given.get("execution"),
