@@ -333,12 +333,13 @@ def test_an_engine_that_is_not_known(flowers: Lab) -> None:
 def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> None:
     """The Python of the tests without their packages stands for an environment without any engine."""
     from cerebro_plpy.runs import options
-    from cerebro_plpy.segment import installation, nursery
+    from cerebro_plpy.segment import installation, nursery, nursery_process
 
     bare = sys._base_executable  # type: ignore[attr-defined]
-    for module in (installation, nursery):
+    for module in (installation, nursery, nursery_process):
         monkeypatch.setattr(module, "installation", lambda: {"trainer_python": bare})
-    monkeypatch.setattr(nursery, "INSTALLATION", Path(__file__).parents[2])
+    for module in (nursery, nursery_process):
+        monkeypatch.setattr(module, "INSTALLATION", Path(__file__).parents[2])
     monkeypatch.chdir(tmp_path)
     listen = lambda: None  # noqa: E731
     assert nursery.report(listen).engines == []
