@@ -126,3 +126,10 @@ def test_a_registered_function_of_the_same_name_is_not_the_same(tmp_path: Path, 
         with trainer(tmp_path / str(factor), kept) as one:
             losses.append(made(one, configuration, c.DIGITS, [registered(factor)])[1])
     assert losses[1] > 1.5 * losses[0]
+
+
+def test_tensorflow_still_has_the_registries_that_a_template_fills() -> None:
+    """Nothing of them is public.  Without them a trainer's first operations take longer, and nobody would notice."""
+    from cerebro_db.nn.engines.tensorflow import fill_registries
+
+    fill_registries()

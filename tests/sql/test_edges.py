@@ -242,3 +242,14 @@ def test_an_administrator_says_whose_run_it_means(server: str) -> None:
         mallory.log_in()  # its run is interrupted
         admin("SELECT cerebro.forget(%s, %s)", number, mallory.name)
         assert root("SELECT owner::text FROM cerebro.run WHERE run = %s", number) == [bob.name]
+
+
+# -- what a session shares with its other functions --------------------------------------------------------------
+
+
+def test_a_first_call_leaves_the_garbage_collector_as_it_was(flowers: Lab, server: str) -> None:
+    for turn, is_on in (("enable", True), ("disable", False)):
+        with contextlib.closing(connect(server)) as session:
+            run(session, f"DO $$ import gc; gc.{turn}() $$ LANGUAGE plpython3u")
+            run(session, "SELECT cerebro.convert_array_to_bytea(ARRAY[1.0::real])")
+            run(session, f"DO $$ import gc; assert gc.isenabled() is {is_on} $$ LANGUAGE plpython3u")

@@ -418,6 +418,18 @@ def test_an_upgraded_environment_has_a_nursery_of_its_own(server: Path, monkeypa
     assert nursery.version() != before
 
 
+def test_forks_collect_garbage_though_their_template_did_not() -> None:
+    script = (
+        f"import gc, os, sys; sys.path.insert(0, {str(CLONE)!r}); from cerebro_db.nn import template\n"
+        "def fork(*_):\n print(gc.isenabled(), gc.get_freeze_count() > 10_000, flush=True)\n os._exit(0)\n"
+        "template.next_trainer = fork; template.main('jax')"
+    )
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, its:
+        done = subprocess.run([sys.executable, "-I", "-c", script], stdin=its, capture_output=True, text=True)
+    assert done.stdout == "True True\n", done.stderr
+
+
 def test_only_the_servers_account_may_connect(server: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can try as another account")
@@ -481,6 +493,20 @@ def own() -> Iterator[tuple[Cluster, Lab]]:
     finally:
         lab.close()
         throw_away.remove(cluster)
+
+
+def test_an_engine_is_imported_while_the_call_that_needs_it_is_checked(own: tuple[Cluster, Lab]) -> None:
+    cluster, lab = own
+    for folder in cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*"):
+        for pid in nurseries(folder):
+            os.kill(pid, signal.SIGTERM)
+    with pytest.raises(psycopg2.Error, match="val_loss"):
+        lab.fit("train", "refused", "mst", 1, options={"engine": "jax", "objective": "val_loss"})
+    (templates_there,) = [
+        children(pid) for folder in cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*") for pid in nurseries(folder)
+    ]
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in templates_there]
+    assert any(b"jax" in command for command in commands)
 
 
 @pytest.mark.slow

@@ -36,7 +36,8 @@ def import_framework() -> None:
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
 
-    fill_registries()
+    with contextlib.suppress(Exception):  # nothing of this is public, and a later version may do without
+        fill_registries()
 
 
 @functools.cache
@@ -45,13 +46,12 @@ def fill_registries() -> None:
 
     It opens no device and starts no thread.
     """
-    with contextlib.suppress(Exception):  # nothing of this is public, and a later version may do without
-        from tensorflow.python.framework import kernels, op_def_registry
-        from tensorflow.python.util import pywrap_xla_ops
+    from tensorflow.python.framework import kernels, op_def_registry
+    from tensorflow.python.util import pywrap_xla_ops
 
-        kernels.get_registered_kernels_for_op("NoOp")
-        pywrap_xla_ops.get_cpu_kernel_names()
-        op_def_registry.get("")  # the first operation that is not known makes a list of all that are
+    kernels.get_registered_kernels_for_op("NoOp")
+    pywrap_xla_ops.get_cpu_kernel_names()
+    op_def_registry.get("")  # the first operation that is not known makes a list of all that are
 
 
 def open(threads: int | None, deterministic: bool, compiled: str | None) -> TensorFlowEngine:
