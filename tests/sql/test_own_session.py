@@ -65,7 +65,8 @@ def test_one_transaction_packs_trains_evaluates_and_predicts(flowers: Lab) -> No
             mine, "SELECT validation_loss_final, (SELECT loss FROM fresh_judged), (SELECT count(*) FROM fresh_said)"
                   " FROM fresh_out_info WHERE mst_key = 1")  # fmt: skip
         assert loss == pytest.approx(judged, abs=1e-6) and said == 30
-        assert flowers("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [(0,)], "committed too early"
+        if not flowers.greenplum:  # there a session that reads this log can lose its rows (docs/greenplum.md)
+            assert flowers("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [(0,)], "committed too early"
         assert flowers("SELECT to_regclass('fresh')") == [(None,)]
         inside = weights(mine, "fresh_out")
         run(mine, "COMMIT")

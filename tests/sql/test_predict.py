@@ -434,7 +434,8 @@ def test_a_row_that_cannot_be_used(place: Lab, value: str, says: str, many: bool
         assert not place(
             "SELECT 1 FROM pg_class WHERE relnamespace = 'cerebro_state'::regnamespace AND relname LIKE 'predict%%'"
         )
-        if place.home is not None and not many and value != "NULL":  # The failed prediction must end its trainer.
+        if place.home is not None and not many and value != "NULL" and not place.greenplum:
+            # The failed prediction must end its trainer. (On Greenplum, worker sessions predict these rows.)
             assert own not in [parent for _, parent in trainer_processes(place.home)]
     finally:
         place("DROP TABLE odd")
