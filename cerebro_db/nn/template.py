@@ -26,7 +26,8 @@ from cerebro_db.core.nursery import Gone, NotStarted, Ready, Started, StartTrain
 
 STDIN = 0
 ERROR = 1000  # characters of an error
-LETS_START = 0.1  # seconds in which a trainer that has begun needs the processor more than the next one
+FEW = 2  # processors
+LETS_START = 0.1  # seconds in which a trainer that has begun needs few processors more than the next one
 MOST_FAILED = 3  # forks in a row that ended before they were wanted
 
 
@@ -120,7 +121,8 @@ def main(engine: str) -> None:
     while failed < MOST_FAILED:
         if next_trainer(channel, nursery):
             failed = 0
-            select.select([channel], [], [], LETS_START)  # unless another trainer is wanted already
+            if len(os.sched_getaffinity(0)) <= FEW:
+                select.select([channel], [], [], LETS_START)  # unless another trainer is wanted already
         else:
             failed += 1
 

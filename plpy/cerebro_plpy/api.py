@@ -93,8 +93,8 @@ def __getattr__(name: str) -> Any:
 def imported(module: str) -> Any:
     """A module of this package.  The garbage collector would take a tenth of the time, and find nothing."""
     collects = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         return import_module(f".{module}", __package__)
     finally:
         if collects:

@@ -7,8 +7,8 @@ return api.warm_up(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.warm_up(text) IS
 'Has every server import a framework now, so that the next call starts its trainers in an instant, and returns at
-once. Packing a table does the same. Frameworks that nobody uses are dropped after half an hour, or after the seconds
-that keep_ready in install.json says.
+once. Packing a table does the same, and so does a call that trains, on PostgreSQL. Frameworks that nobody uses are
+dropped after half an hour, or after the seconds that keep_ready in install.json says.
 
 - engine: tensorflow, jax or torch. NULL: tensorflow.';
 

@@ -426,7 +426,7 @@ def test_forks_collect_garbage_though_their_template_did_not() -> None:
     )
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, its:
-        done = subprocess.run([sys.executable, "-I", "-c", script], stdin=its, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-I", "-c", script], stdin=its.fileno(), capture_output=True, text=True)
     assert done.stdout == "True True\n", done.stderr
 
 
@@ -497,16 +497,31 @@ def own() -> Iterator[tuple[Cluster, Lab]]:
 
 def test_an_engine_is_imported_while_the_call_that_needs_it_is_checked(own: tuple[Cluster, Lab]) -> None:
     cluster, lab = own
-    for folder in cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*"):
-        for pid in nurseries(folder):
-            os.kill(pid, signal.SIGTERM)
+
+    def there() -> list[int]:
+        return [pid for folder in cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*") for pid in nurseries(folder)]
+
+    def imports_jax() -> bool:
+        with contextlib.suppress(OSError):  # processes come and go
+            return any(b"jax" in Path(f"/proc/{one}/cmdline").read_bytes() for pid in there() for one in children(pid))
+        return False
+
+    for pid in there():
+        os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not there(), 60, "the nursery ends")
     with pytest.raises(psycopg2.Error, match="val_loss"):
         lab.fit("train", "refused", "mst", 1, options={"engine": "jax", "objective": "val_loss"})
-    (templates_there,) = [
-        children(pid) for folder in cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*") for pid in nurseries(folder)
-    ]
-    commands = [Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in templates_there]
-    assert any(b"jax" in command for command in commands)
+    eventually(imports_jax, 30, "JAX is imported")
+    # A nursery that hangs is not waited for.
+    (pid,) = there()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        with pytest.raises(psycopg2.Error, match="val_loss"):
+            lab.fit("train", "refused", "mst", 1, options={"objective": "val_loss"})
+        assert time.monotonic() - began < nursery.ANSWERS_WITHIN
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.slow

@@ -369,3 +369,10 @@ def test_a_fit_refuses_what_only_a_search_can_do(flowers: Lab, option: Any, more
     with pytest.raises(psycopg2.Error) as raised:
         flowers.fit("train", "refused", "filled", 2, options={"search": option}, **more)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "auto"])
+def test_a_budget_that_is_spent_before_the_first_proposal(flowers: Lab, engine: str) -> None:
+    spent = {"budget": {"seconds": 0.000001}, "engine": engine}
+    with pytest.raises(psycopg2.Error, match="the search proposed no configuration"):
+        search(flowers, "none_made", method="random", configurations=2, options=spent)

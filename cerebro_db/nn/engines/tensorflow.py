@@ -36,7 +36,7 @@ def import_framework() -> None:
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
 
-    with contextlib.suppress(Exception):  # nothing of this is public, and a later version may do without
+    with contextlib.suppress(Exception):  # nothing of this is public, and a later version may not have it
         fill_registries()
 
 

@@ -35,7 +35,8 @@ def choose(run: Run, log: RunLog) -> None:
         recall(run, log, fresh)
         settle_convolutions(run, [model for model in fresh if not model.engine])
     first = first_tried(run)
-    start_with(run.options, Counter(model.engine or first for model in run.models.values()))
+    # A search may have no models yet.
+    start_with(run.options, Counter(model.engine or first for model in run.models.values()) or Counter([first]))
 
 
 def start_with(options: dict[str, Any], engines: Counter[str]) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.engines import AUTO
 from cerebro_db.core.errors import CerebroError, ConfigurationFailed, CorruptState
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.deciding import SPENT
@@ -47,8 +46,7 @@ def carry_out(
             search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
             search.begin()
             engine_choice.choose(run, log)
-            if run.options["engine"] == AUTO:
-                warm_up.everywhere(db, run.options["start_with"][0])
+            warm_up.ahead(db, (run.options.get("start_with") or [run.options["engine"]])[0])
             team = call.enter_context(kept_teams.team_for(db, run.dist_keys, run.options, attention, own=recorder.own))
         except BaseException as error:
             record_end(recorder, log, error)

@@ -55,7 +55,7 @@ def choose_options(
     deterministic = given.get("deterministic", False)
     engines = choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy), module)
     if engines["engine"] != AUTO:
-        warm_up.everywhere(db, engines["engine"])  # the rest of what is done before training takes 0.2 s
+        warm_up.ahead(db, engines["engine"])  # the rest of what is done before training takes 0.2 s
     in_session = in_own_session(db, given.get("execution"), tables, given.get("stop_when"), module)
     at_once = 1 if in_session else len(keys)  # trainers
     return {

@@ -35,6 +35,7 @@ from .installation import INSTALLATION, cannot_start, installation
 from .scratch import data_folder, process_start
 
 ANSWERS_WITHIN = 30.0  # seconds; a nursery that takes longer hangs
+PREPARES_WITHIN = 2.0  # seconds that are spent on preparing
 DIES_WITHIN = 2.0  # seconds that a session waits for the end of a trainer that it has killed
 ATTEMPTS = 3  # to connect: a nursery may be ending just now
 
@@ -124,10 +125,20 @@ class Child:
 
 
 def prepare(engine: str, listen: Listen) -> None:
-    """Have the nursery import an engine, for a trainer that will be wanted soon.  Nobody waits for it."""
+    """Have the nursery import an engine, for a trainer that will be wanted soon.
+
+    Nobody waits for that, and nobody is told if it cannot be done: whoever starts a trainer will be told.
+    """
+    until = time.monotonic() + PREPARES_WITHIN
+
+    def hurry() -> None:
+        listen()
+        if time.monotonic() > until:
+            raise TrainerFailed("the process that starts trainers does not answer")
+
     with (
-        contextlib.suppress(CerebroError, Gone, OSError, KeyError),
-        contextlib.closing(connected(listen)) as connection,
+        contextlib.suppress(CerebroError, Gone, OSError, KeyError, TypeError, AttributeError),
+        contextlib.closing(connected(hurry)) as connection,
     ):
         send(connection, Prepare(engine))
 

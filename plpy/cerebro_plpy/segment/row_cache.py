@@ -86,7 +86,9 @@ class CachedRows:
         except BaseException:
             remove(self.on_disk)
             raise
-        remove(self.folder)
+        import shutil  # only now: a new session takes 2 ms for it, and most move nothing
+
+        shutil.rmtree(self.folder)
         self.folder = self.on_disk
 
 

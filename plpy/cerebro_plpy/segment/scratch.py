@@ -70,10 +70,11 @@ def remove_leftovers() -> None:
 
 def remove(folder: Path) -> None:
     """Remove a folder with all that is in it, as far as that is possible."""
-    if folder.exists():
-        import shutil  # only now: importing it takes a new session 2 ms
+    with contextlib.suppress(OSError, ImportError):  # also when no descriptor is free to import with
+        if folder.exists():
+            import shutil  # only now: importing it takes a new session 2 ms
 
-        shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_ours(folder: Path) -> bool:

@@ -24,6 +24,16 @@ def warm_up_here(db: Database, engine: str) -> None:
     nursery.prepare(engine, listener(db.plpy))
 
 
+def ahead(db: Database, engine: str) -> None:
+    """Have an engine imported for a call that is going to train.
+
+    Not on Greenplum: that would be a query to all segments, in a process of each that has no other use.
+    """
+    if not platform.of(db).on_every_server:
+        require_engine(engine)
+        nursery.prepare(engine, listener(db.plpy))
+
+
 def everywhere(db: Database, engine: str = DEFAULT) -> None:
     """Have every server of segments import an engine, for trainers that will be wanted soon.  Nobody waits for it."""
     require_engine(engine)
