@@ -59,7 +59,18 @@ from cerebro_plpy.database.access import Database
 from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.platform import machine
 from cerebro_plpy.runs import engine_trials
-from cerebro_plpy.segment import current, functions, installation, memory, nursery, scratch, states, trainer, worker
+from cerebro_plpy.segment import (
+    current,
+    functions,
+    installation,
+    memory,
+    nursery,
+    nursery_process,
+    scratch,
+    states,
+    trainer,
+    worker,
+)
 from cerebro_plpy.segment.scratch import RESERVE
 from cerebro_plpy.segment.states import LOOK_EVERY
 from cerebro_plpy.segment.worker import Segment
@@ -207,9 +218,10 @@ def segment(tmp_path: Path, nursery_folder: Path, monkeypatch: Any) -> Iterator[
     monkeypatch.setattr(custom_functions, "fetched", lambda db, name, version: None)
     monkeypatch.setattr(memory, "limit_of_trainers", lambda db: None)
     python = {"trainer_python": sys.executable, "confine": False}
-    for module in (trainer, nursery, installation):
+    for module in (trainer, nursery, nursery_process, installation):
         monkeypatch.setattr(module, "installation", lambda: python)
-    monkeypatch.setattr(nursery, "INSTALLATION", Path(__file__).parents[2])
+    for module in (nursery, nursery_process):
+        monkeypatch.setattr(module, "INSTALLATION", Path(__file__).parents[2])
     monkeypatch.chdir(nursery_folder)
     monkeypatch.setattr(current, "_segment", None)
     yield Worker(Plpy())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +31,13 @@ def cannot_start(python: str, error: Exception) -> TrainerFailed:
         detail=str(error),
         hint="SELECT * FROM cerebro.doctor() says what is missing; make install TRAINER_PYTHON=… sets it.",
     )
+
+
+def last_lines(log: Path, bytes_at_most: int = 2000, lines: int = 6) -> str | None:
+    """The end of a log."""
+    with contextlib.suppress(OSError):
+        with open(log, "rb") as file:
+            file.seek(max(0, os.path.getsize(log) - bytes_at_most))
+            found = file.read().decode("utf-8", "replace").strip().splitlines()
+        return "\n".join(found[-lines:]) or None
+    return None

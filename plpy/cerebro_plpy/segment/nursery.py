@@ -31,7 +31,7 @@ from cerebro_db.core.nursery import (
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
-from .installation import INSTALLATION, cannot_start, installation
+from .installation import INSTALLATION, cannot_start, installation, last_lines
 from .scratch import data_folder, process_start
 
 ANSWERS_WITHIN = 30.0  # seconds; a nursery that takes longer hangs
@@ -238,13 +238,3 @@ def version() -> str:
         with contextlib.suppress(OSError):
             digest.update(f"{path} {path.stat().st_mtime_ns} {path.stat().st_ino}\n".encode())
     return digest.hexdigest()[:12]
-
-
-def last_lines(log: Path, bytes_at_most: int = 2000, lines: int = 6) -> str | None:
-    """The end of a log."""
-    with contextlib.suppress(OSError):
-        with open(log, "rb") as file:
-            file.seek(max(0, os.path.getsize(log) - bytes_at_most))
-            found = file.read().decode("utf-8", "replace").strip().splitlines()
-        return "\n".join(found[-lines:]) or None
-    return None

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY
-from .installation import INSTALLATION, cannot_start, installation
-from .nursery import last_lines
+from .installation import INSTALLATION, cannot_start, installation, last_lines
 
 KEEP_READY = 1800  # seconds without a trainer until templates end, unless install.json says otherwise
 

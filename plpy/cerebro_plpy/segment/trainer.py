@@ -37,7 +37,7 @@ from cerebro_db.core.protocol import (
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
 from . import nursery
-from .installation import installation
+from .installation import installation, last_lines
 
 A = TypeVar("A")
 
@@ -211,7 +211,7 @@ class TrainerProcess:
         return TrainerFailed(f"the trainer died {how}", detail=self._last_words())
 
     def _last_words(self) -> str | None:
-        return nursery.last_lines(self.log)
+        return last_lines(self.log)
 
     # -- the pipes ---------------------------------------------------------------------------------
 
