@@ -71,6 +71,7 @@ help:
 	@echo 'make up         install what is missing and start the database; then: .venv/bin/cerebro psql'
 	@echo 'make env-dev    install what is missing for tests and linters'
 	@echo 'make test       run the linters and all tests on throw-away databases: JOBS=2 PYTEST=tests/core'
+	@echo '                with GPU=1 these four install builds for NVIDIA GPUs (docs/gpus.md)'
 	@echo 'make lint       run ruff, mypy and import-linter'
 	@echo 'make reference  write docs/reference: options, views, functions and the protocol'
 	@echo 'make graph      print which folder imports which; fail on a circle or an import upwards'
@@ -81,10 +82,10 @@ help:
 	@echo 'make clean      remove build/'
 
 env:
-	@docker/install.sh
+	@docker/install.sh $(if $(GPU),--gpu)
 
 env-dev:
-	@docker/install.sh --dev
+	@docker/install.sh --dev $(if $(GPU),--gpu)
 
 up: env
 	@.venv/bin/cerebro up

@@ -2,9 +2,10 @@
 # Installs what cerebro_db needs on Debian or Ubuntu: missing system packages and the pinned Python environment.
 # The demo, the tests and the image use it. It is quick when nothing is missing.
 #
-#   docker/install.sh [--dev] [--no-link]
+#   docker/install.sh [--dev] [--gpu] [--no-link]
 #
 # --dev      also installs what the tests and linters need
+# --gpu      installs builds of TensorFlow and JAX for NVIDIA GPUs, now and whenever this environment is brought up to date
 # --no-link  makes no link .venv in the clone (for an image)
 # Environment: CEREBRO_HOME (the folder of the environment), PG_CONFIG or GPHOME (a server that is there already),
 # CEREBRO_PYTHON (an interpreter), and CEREBRO_TENSORFLOW (another build of TensorFlow, for example tensorflow==2.21.0)
@@ -17,9 +18,11 @@ die() { say "$*"; exit 1; }
 
 sets=(requirements.txt)
 link=yes
+gpu=no
 for argument; do
   case $argument in
     --dev) sets+=(requirements-dev.txt) ;;
+    --gpu) gpu=yes ;;
     --no-link) link=no ;;
     *) die "unknown argument $argument" ;;
   esac
@@ -132,20 +135,36 @@ if [[ $(cat "$venv/.python" 2>/dev/null) != "$version" ]] || ! "$venv/bin/python
   printf '%s\n' "$version" >"$venv/.python"
 fi
 
+[[ $gpu == no ]] || touch "$venv/.gpu"
+if [[ -e $venv/.gpu ]]; then
+  [[ $(uname -m) == x86_64 ]] || die "the pinned builds for GPUs are for x86-64: remove $venv/.gpu to go on without them"
+  other=$(<"$clone/requirements-gpu.txt")
+else
+  other=${CEREBRO_TENSORFLOW:-}
+  if [[ -z $other && ! -e $venv/.requirements.txt && -e /dev/nvidia0 ]]; then
+    say "this machine has a GPU, which the usual builds of TensorFlow and JAX do not use: see docs/gpus.md"
+  fi
+fi
+
 for set in "${sets[@]}"; do
-  stamp=$(cd "$clone" && { cat "$set"; echo "${CEREBRO_TENSORFLOW:-}"; } | sha256sum | cut -d' ' -f1)
+  wanted=$(<"$clone/$set")
+  if [[ -n $other && $set == requirements.txt ]]; then
+    wanted=$(grep -v '^tensorflow-cpu==' <<<"$wanted"; echo "$other")
+  fi
+  stamp=$(sha256sum <<<"$wanted" | cut -d' ' -f1)
   [[ $(cat "$venv/.$set" 2>/dev/null) == "$stamp" ]] && continue
   say "installing the packages of $set (once; TensorFlow is large)"
-  wanted=$(mktemp)
-  if [[ -n ${CEREBRO_TENSORFLOW:-} ]]; then
-    grep -v '^tensorflow-cpu==' "$clone/$set" >"$wanted"
-    [[ $set != requirements.txt ]] || printf '%s\n' "$CEREBRO_TENSORFLOW" >>"$wanted"
-  else
-    cp "$clone/$set" "$wanted"
+  rm -f "$venv/.$set"
+  if [[ $set == requirements.txt ]]; then
+    # Two builds of TensorFlow have files of the same names, so the one that goes must go first.
+    for build in tensorflow tensorflow_cpu; do
+      ! compgen -G "$venv/lib/python3*/site-packages/$build-*.dist-info" >/dev/null ||
+        grep -q "^${build//_/-}==" <<<"$wanted" ||
+        "$venv/bin/python" -m pip uninstall --quiet --yes "$build" >&2 || die "pip could not remove $build (see above)"
+    done
   fi
-  "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check -r "$wanted" >&2 ||
+  "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check -r <(echo "$wanted") >&2 ||
     die "pip could not install $set (see above)"
-  rm -f "$wanted"
   printf '%s\n' "$stamp" >"$venv/.$set"
 done
 

@@ -35,6 +35,7 @@ class StartTrainer:
     engine: str  # tensorflow, jax or torch
     folders: list[str]  # the scratch folders of the session; the first one is the trainer's home
     confined: list[str]  # a folder that has to be closed to it, then those in which it may write; none: it is free
+    gpu: bool = False  # whether it may use what a GPU's driver needs
 
 
 @dataclass(frozen=True)

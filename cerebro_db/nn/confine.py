@@ -2,9 +2,10 @@
 
 A model is data and passes an allow-list, so confinement is a second line of defence, for a hole in a framework.  The
 trainer runs as the server's own account.  Confined, it gets no new privileges, opens no sockets (the server's own
-socket lets that account in), touches no other process, writes files only in its own folders, reads files only where
-programs and libraries are, and changes no file's mode or times.  The server's session also reads and writes the scratch
-folders, so there the trainer can make plain files and folders only, and no link that would lead the session elsewhere.
+socket lets that account in; with a GPU some are allowed that lead nowhere), touches no other process, writes files only
+in its own folders, reads files only where programs and libraries are, and changes no file's mode or times.  The
+server's session also reads and writes the scratch folders, so there the trainer can make plain files and folders only,
+and no link that would lead the session elsewhere.
 
 Confinement lasts for the process and its children, and cannot be taken back.  The kernel confines one thread, and the
 threads that this thread starts later; so the process must have no other thread.
@@ -31,11 +32,11 @@ SECCOMP_MODE_FILTER = 2
 LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def confine(*own: str, closed: str | None = None) -> list[str]:
+def confine(*own: str, closed: str | None = None, gpu: bool = False) -> list[str]:
     """Give up what a trainer does not need, and say in words what was achieved.
 
     ``own``: folders to write files in.  ``closed``: a folder, the database's data folder, that shows whether reading is
-    confined.
+    confined.  ``gpu``: whether the trainer needs what a GPU's driver needs.
     """
     if number_of_threads() > 1:
         raise RuntimeError("a process with several threads cannot be confined: its other threads would stay free")
@@ -46,7 +47,7 @@ def confine(*own: str, closed: str | None = None) -> list[str]:
     if LIBC is None or LIBC.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))) != 0:
         return achieved
     achieved.append("no new privileges")
-    for step in (lambda: only_these_files(own, closed), without_system_calls):
+    for step in (lambda: only_these_files(own, closed, gpu), lambda: without_system_calls(gpu)):
         with contextlib.suppress(OSError, AttributeError):
             achieved += step()
     return achieved
@@ -77,7 +78,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 GPU = ("nvidia", "kfd", "dri", "infiniband")  # how the names of their devices begin
 
 
-def only_these_files(own: Sequence[str], closed: str | None) -> list[str]:
+def only_these_files(own: Sequence[str], closed: str | None, gpu: bool) -> list[str]:
     libc = LIBC
     assert libc is not None
     version = libc.syscall(CREATE_RULESET, None, 0, VERSION)
@@ -98,7 +99,7 @@ def only_these_files(own: Sequence[str], closed: str | None) -> list[str]:
     try:
         for path in readable():
             allow(rules, path, READ & handled)
-        for path in devices():
+        for path in devices(gpu):
             allow(rules, path, (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled)
         # CUDA names its threads there; the kernel also checks that the entries are of this process.
         allow(rules, f"/proc/{os.getpid()}/task", (READ | WRITE_FILE) & handled)
@@ -134,9 +135,9 @@ def readable() -> set[str]:
     return {path for path in found if path and os.path.isabs(path) and os.path.realpath(path) != "/"}
 
 
-def devices() -> list[str]:
+def devices(gpu: bool) -> list[str]:
     with contextlib.suppress(OSError):
-        return [f"/dev/{name}" for name in os.listdir("/dev") if name in DEVICES or name.startswith(GPU)]
+        return [f"/dev/{name}" for name in os.listdir("/dev") if name in DEVICES or gpu and name.startswith(GPU)]
     return []
 
 
@@ -160,15 +161,16 @@ def allow(rules: int, path: str, rights: int) -> None:
 # -- system calls: seccomp ---------------------------------------------------------------------------------
 
 
-def without_system_calls() -> list[str]:
+def without_system_calls(gpu: bool) -> list[str]:
     machine = platform.machine()
     if machine not in system_calls.ARCHITECTURES or sys.maxsize < 1 << 32:
         return []
     libc = LIBC
     assert libc is not None
-    program = system_calls.compiled_filter(machine)
+    program = system_calls.compiled_filter(machine, gpu)
     lines = ctypes.create_string_buffer(program, len(program))
     attributes = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(lines))
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, attributes, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
-    return ["no network or other sockets", "no hand on other processes", "no attributes of files"]
+    sockets = "no network, and no connection by other sockets" if gpu else "no network or other sockets"
+    return [sockets, "no hand on other processes", "no attributes of files"]

@@ -210,7 +210,8 @@ class Nursery:
     def _start_interpreter(self, wanted: Wanted) -> None:
         """A new Python that imports the framework itself."""
         home = wanted.order.folders[0]
-        command = [sys.executable, "-I", "-B", str(HERE / "trainer_main.py"), *wanted.order.confined]
+        gpu = ["--gpu"] if wanted.order.gpu else []
+        command = [sys.executable, "-I", "-B", str(HERE / "trainer_main.py"), *gpu, *wanted.order.confined]
         try:
             pid = spawned(command, wanted.streams, {"HOME": home, "TMPDIR": home}, home)
         except OSError as error:

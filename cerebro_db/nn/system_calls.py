@@ -79,32 +79,61 @@ OF_SORTS: dict[str, tuple[int, int, int]] = {"setpriority": (141, 140, 0), "iopr
 CLONE, CLONE3, FCNTL = (56, 220), (435, 435), (72, 25)
 # fmt: on
 
+# CUDA cannot start without a Unix socket that it listens on, for processes that would share the GPU's memory with it.
+# With a GPU these calls are allowed, and still lead to no other process: nothing can be connected or accepted, and
+# there are no datagrams, which need no connection. Landlock lets no such socket have a name among the files.
+SOCKETS_ON_GPU = (
+    "socket",
+    "socketpair",
+    "bind",
+    "listen",
+    "setsockopt",
+    "getsockopt",
+    "getsockname",
+    "getpeername",
+    "sendto",
+    "recvfrom",
+    "sendmsg",
+    "recvmsg",
+    "shutdown",
+)
+UNIX, STREAM, SEQUENCED = 1, 1, 5  # a family of sockets, and types of them
+TYPE = 0xF  # the bits of a type that are not flags
+
 # New namespaces, with rights of their own in them; children of the trainer's parent.
 CLONE_REFUSED = 0x7E020000 | 0x8000
 # They have signals sent (SETOWN, SETSIG, SETOWN_EX, NOTIFY), or keep others from opening a file (SETLEASE).
 FCNTL_REFUSED = (8, 10, 15, 1024, 1026)
 
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000  # the latter with an errno in its low half
-EPERM, ENOSYS = 1, 38
-LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # of classic BPF, on 32-bit words
+EPERM, ENOSYS, ECONNREFUSED = 1, 38, 111
+LOAD, EQUAL, AT_LEAST, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06  # of classic BPF, on 32-bit words
 NUMBER, ARCHITECTURE, FIRST, SECOND = 0, 4, 16, 24  # where they are in what the filter looks at
 
 Line = tuple[int, int, int, int]  # code, lines to skip if true, if false, constant
-PERMIT, FORBID, MISSING = (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE | EPERM), (RETURN, 0, 0, REFUSE | ENOSYS)
+PERMIT, FORBID, MISSING, NOBODY = (
+    (RETURN, 0, 0, ALLOW),
+    *((RETURN, 0, 0, REFUSE | error) for error in (EPERM, ENOSYS, ECONNREFUSED)),
+)
 
 
-def refused(machine: str) -> dict[str, int]:
+def refused(machine: str, gpu: bool = False) -> dict[str, int]:
     """The calls that are refused whatever their arguments, with their numbers on this machine."""
     pairs = {name: pair for family in REFUSED.values() for name, pair in family.items()}
-    return {name: pair[PLACES[machine]] for name, pair in pairs.items() if pair[PLACES[machine]] >= 0}
+    allowed = SOCKETS_ON_GPU if gpu else ()
+    return {
+        name: pair[PLACES[machine]]
+        for name, pair in pairs.items()
+        if pair[PLACES[machine]] >= 0 and name not in allowed
+    }
 
 
-def compiled_filter(machine: str) -> bytes:
+def compiled_filter(machine: str, gpu: bool) -> bytes:
     """The filter for this process, in the kernel's form."""
-    return b"".join(struct.pack("=HBBI", *line) for line in seccomp_filter(machine, os.getpid()))
+    return b"".join(struct.pack("=HBBI", *line) for line in seccomp_filter(machine, os.getpid(), gpu))
 
 
-def seccomp_filter(machine: str, me: int) -> list[Line]:
+def seccomp_filter(machine: str, me: int, gpu: bool = False) -> list[Line]:
     place = PLACES[machine]
     lines: list[Line] = [
         (LOAD, 0, 0, ARCHITECTURE),
@@ -114,7 +143,13 @@ def seccomp_filter(machine: str, me: int) -> list[Line]:
         (AT_LEAST, 0, 1, NEWEST + 1),  # those of x86-64 with 32-bit pointers are among them
         MISSING,
     ]
-    for number in refused(machine).values():
+    sockets = REFUSED["sockets"]
+    if gpu:
+        lines += for_call(sockets["connect"][place], [NOBODY])  # what is optional is then done without
+        kinds = [(LOAD, 0, 0, SECOND), (AND, 0, 0, TYPE), *unless((STREAM, SEQUENCED))]
+        for name in ("socket", "socketpair"):
+            lines += for_call(sockets[name][place], [(LOAD, 0, 0, FIRST), (EQUAL, 1, 0, UNIX), FORBID, *kinds])
+    for number in refused(machine, gpu).values():
         lines += [(EQUAL, 0, 1, number), FORBID]
     for *numbers, zero in OF_ITSELF.values():
         allowed = (me, 0) if zero else (me,)

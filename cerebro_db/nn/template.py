@@ -93,7 +93,7 @@ def become_a_trainer(channel: socket.socket, told: int) -> None:
     os.chdir(home)
     os.environ.update(HOME=home, TMPDIR=home)
     tempfile.tempdir = None
-    trainer_main.main(order.confined)
+    trainer_main.main(order.confined, order.gpu)
 
 
 def main(engine: str) -> None:

@@ -46,7 +46,7 @@ from cerebro_db.core.protocol import (
     TryEngine,
     Wake,
 )
-from cerebro_db.nn import evaluations, metric_states, predictions, suggestions, training, trials
+from cerebro_db.nn import cuda, evaluations, metric_states, predictions, suggestions, training, trials
 from cerebro_db.nn.clocks import Pace
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.explain import as_error
@@ -109,9 +109,10 @@ class Trainer:
             raise WrongState("this trainer has started its engine already")
         settings = order.settings
         self._gpu = settings.gpu is not None
-        os.environ.update(
-            CUDA_VISIBLE_DEVICES="-1" if settings.gpu is None else str(settings.gpu),
-        )
+        os.environ.update(CUDA_VISIBLE_DEVICES="-1" if settings.gpu is None else str(settings.gpu))
+        if self._gpu and order.compiled is not None:
+            # What the driver compiles for a GPU that is newer than the framework; it takes minutes.
+            os.environ["CUDA_CACHE_PATH"] = os.path.join(order.compiled, "cuda")
         if settings.threads is not None:
             os.environ.update(OMP_NUM_THREADS=str(settings.threads), OPENBLAS_NUM_THREADS=str(settings.threads))
         if settings.memory_limit_mb and settings.gpu is None:
@@ -128,7 +129,10 @@ class Trainer:
         )
         self._opened = Programs(engine)
         versions = {"python": platform.python_version(), "numpy": np.__version__, **engine.versions()}
-        return EngineStarted(versions, engine.devices(), os.getpid(), self._confinement)
+        devices, no_gpu = engine.devices(), None
+        if self._gpu and all(device.startswith("CPU") for device in devices):
+            no_gpu = cuda.problem() or "CUDA works, so this build of the framework does not use it"
+        return EngineStarted(versions, devices, os.getpid(), self._confinement, no_gpu)
 
     def warm_up(self) -> None:
         """Use the engine for the first time, while the session prepares its next order."""

@@ -1,11 +1,12 @@
 """The trainer process: reads orders from standard input, obeys them one by one, and ends at end-of-file.
 
-    python -I …/cerebro_db/nn/trainer_main.py [CLOSED FOLDER…]
+    python -I …/cerebro_db/nn/trainer_main.py [[--gpu] CLOSED FOLDER…]
 
 Usually it is a fork of a template instead (template.py), which has imported the framework already.  With arguments the
 process is confined (see confine.py): it may write files only in the FOLDERs, and looks whether the folder CLOSED is
-closed to it.  Replies go out on what was standard output; anything that a library prints goes to standard error.  The
-order that starts the engine says which processors and which GPU the framework may use, so no device is open before it.
+closed to it; --gpu allows what a GPU's driver needs.  Replies go out on what was standard output; anything that a
+library prints goes to standard error.  The order that starts the engine says which processors and which GPU the
+framework may use, so no device is open before it.
 """
 
 from __future__ import annotations
@@ -84,10 +85,10 @@ def rest(seconds: float, folders: Sequence[str]) -> None:
     os._exit(0)
 
 
-def run(confined: Sequence[str]) -> None:
-    """Obey orders until end-of-file.  ``confined``: the arguments of the program."""
+def run(confined: Sequence[str], gpu: bool) -> None:
+    """Obey orders until end-of-file.  ``confined``: the folders among the arguments of the program."""
     answers = private_stdout()
-    confinement = confine(*confined[1:], closed=confined[0]) if confined else []
+    confinement = confine(*confined[1:], closed=confined[0], gpu=gpu) if confined else []
     from cerebro_db.nn.trainer import Trainer  # only now: numpy starts threads when it is imported
 
     def report(progress: protocol.Progress) -> None:
@@ -114,10 +115,10 @@ def run(confined: Sequence[str]) -> None:
                 rest(order.seconds, order.folders or [])
 
 
-def main(confined: Sequence[str]) -> None:
+def main(confined: Sequence[str], gpu: bool) -> None:
     """Run, and end without a framework's own shutdown: it takes up to a second and has nothing to save."""
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        run(confined)
+        run(confined, gpu)
     sys.stderr.flush()
     os._exit(0)
 
@@ -125,4 +126,5 @@ def main(confined: Sequence[str]) -> None:
 if __name__ == "__main__":
     die_with_the_parent()
     be_the_first_to_go()
-    main(sys.argv[1:])
+    gpu = sys.argv[1:2] == ["--gpu"]
+    main(sys.argv[2 if gpu else 1 :], gpu)

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.bench import growth, hops, meter, mixed, other_work, report, search, tabular, trainers
+from cerebro_plpy.platform.machine import described_gpus
+from tests.bench import gpu, growth, hops, meter, mixed, other_work, report, search, tabular, trainers
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
@@ -36,6 +37,7 @@ CONTENDERS_OF = {
     "W5": other_work.BOUNDED,
     "trainers": trainers.CONTENDERS,
     **{work.name: hops.CONTENDERS for work in WORKS["hops"]},
+    **{work.name: gpu.CONTENDERS for work in WORKS["gpu"]},
     **{work.name: search.CONTENDERS for work in WORKS["search"]},
 }
 
@@ -81,13 +83,14 @@ def staged(work: Work, database: Database) -> Iterator[Stage]:
 def machine() -> dict[str, Any]:
     """The facts about this machine that the figures depend on."""
     processors = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    packages = ("keras", "tensorflow-cpu", "jax", "numpy")
+    packages = ("keras", "tensorflow-cpu", "jax", "torch", "numpy")
     return {
         "processor": processors[0] if processors else platform.machine(),
         "processors": len(os.sched_getaffinity(0)),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "gpus": [gpu.model for gpu in described_gpus()],
         **{name: version for name in packages if (version := installed(name))},
     }
 

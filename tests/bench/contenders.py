@@ -30,7 +30,7 @@ LONGEST = 3600  # seconds
 OUTPUT = "bench_output"
 
 
-def ours(name: str, madlib: bool = False, **options: Any) -> Contender:
+def ours(name: str, madlib: bool = False, gpus: bool = False, **options: Any) -> Contender:
     """The first call of a new session, and a second call in the same session.  ``madlib``: through its function.
 
     If the server keeps something for later sessions, another session makes the very first call before these.
@@ -48,12 +48,12 @@ def ours(name: str, madlib: bool = False, **options: Any) -> Contender:
             stage.settle()
             with contextlib.closing(database.lab.connect()) as session:
                 for call in calls:
-                    yield _fit(stage, session, call, None if madlib else options)
+                    yield _fit(stage, session, call, None if madlib else options, gpus)
 
     return contend
 
 
-def _fit(stage: Stage, session: Any, name: str, options: Json | None) -> Measured:
+def _fit(stage: Stage, session: Any, name: str, options: Json | None, gpus: bool) -> Measured:
     """``options``: None for a call of MADlib's function, which takes none."""
     database = stage.database
     with stage.meter() as meter:
@@ -62,7 +62,7 @@ def _fit(stage: Stage, session: Any, name: str, options: Json | None) -> Measure
             if options is None:
                 run = database.fit_as_madlib(stage.work, session, OUTPUT)
             else:
-                run = database.fit(stage.work, session, OUTPUT, {"seed": 1, **options})
+                run = database.fit(stage.work, session, OUTPUT, {"seed": 1, **options}, use_gpus=gpus)
         except psycopg2.Error as error:
             if options and options.get("engine") and "engine" in str(error):
                 raise Skipped(f"without {name}: {str(error).splitlines()[0]}") from None
@@ -87,8 +87,8 @@ def _fit(stage: Stage, session: Any, name: str, options: Json | None) -> Measure
 # --- rivals ----------------------------------------------------------------------------------------------
 
 
-def script(name: str, module: str, *arguments: str, needs: str | None = None) -> Contender:
-    """A rival that runs as a script in processes of its own."""
+def script(name: str, module: str, *arguments: str, needs: str | None = None, **settings: str) -> Contender:
+    """A rival that runs as a script in processes of its own.  ``settings``: of their environment."""
 
     def contend(stage: Stage) -> Iterator[Measured]:
         python = python_with(needs) if needs else sys.executable
@@ -100,7 +100,7 @@ def script(name: str, module: str, *arguments: str, needs: str | None = None) ->
         scratch.mkdir()
         with stage.meter(scratch) as meter:
             began = time.time()
-            call([python, "-m", f"tests.bench.rivals.{module}", str(stage.folder), *arguments])
+            call([python, "-m", f"tests.bench.rivals.{module}", str(stage.folder), *arguments], **settings)
         found = json.loads(result.read_text())
         yield Measured(name, meter.taken, found.pop("ready") - began, found.pop("results"), found)
 
@@ -126,8 +126,8 @@ def python_with(package: str) -> str | None:
     return None
 
 
-def call(command: list[str]) -> None:
-    path = {**os.environ, "PYTHONPATH": f"{CLONE}:{CLONE / 'plpy'}"}
+def call(command: list[str], **settings: str) -> None:
+    path = {**os.environ, "PYTHONPATH": f"{CLONE}:{CLONE / 'plpy'}", **settings}
     done = subprocess.run(command, cwd=CLONE, env=path, capture_output=True, text=True, timeout=LONGEST)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command[1:])} failed:\n{done.stderr[-3000:]}")

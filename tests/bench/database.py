@@ -116,12 +116,12 @@ class Database:
 
     # -- fitting --------------------------------------------------------------------------------------
 
-    def fit(self, work: Work, session: Any, output: str, options: Json) -> int:
+    def fit(self, work: Work, session: Any, output: str, options: Json, **more: Any) -> int:
         """Call the fit as a user would."""
         name = work.name.lower()
         return self.lab.fit(
             f"{name}_packed", output, f"{name}_mst", work.epochs, on=session,
-            validation_table=f"{name}_packed_validation", options=options,
+            validation_table=f"{name}_packed_validation", options=options, **more,
         )  # fmt: skip
 
     def fit_as_madlib(self, work: Work, session: Any, output: str) -> int:

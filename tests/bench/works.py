@@ -79,6 +79,21 @@ def digits(rows: int) -> Rows:
     return Rows(x[order].reshape(-1, 28, 28, 1).astype("int16"), y[order].astype("int32"))
 
 
+def moved_digits(rows: int) -> Rows:
+    """As many images as wanted: those of MNIST, each moved by up to three pixels and with noise."""
+    chance = np.random.default_rng(2)
+    few = digits(5000)
+    # The rows to validate with come last, and are of other images than those to train with.
+    apart = len(few.y) * 9 // 10
+    chosen = np.where(np.arange(rows) < rows * 9 // 10, chance.integers(0, apart, rows), 0)
+    chosen[rows * 9 // 10 :] = chance.integers(apart, len(few.y), rows - rows * 9 // 10)
+    padded = np.pad(few.x[chosen], ((0, 0), (3, 3), (3, 3), (0, 0)))
+    down, right = chance.integers(0, 7, (2, rows, 1, 1))
+    moved = padded[np.arange(rows)[:, None, None], np.arange(28)[:, None] + down, np.arange(28) + right]
+    noise = chance.integers(-20, 21, moved.shape, dtype="int16")
+    return Rows(np.clip(moved + noise, 0, 255).astype("int16"), few.y[chosen])
+
+
 def small_digits(rows: int) -> Rows:
     """The 8 x 8 digits of scikit-learn, in random order."""
     from sklearn.datasets import load_digits
@@ -323,10 +338,57 @@ TRAINERS = W1.but(
     segments=4,
 )
 
+# Works for GPUs: larger ones of the kinds of W1 and W2.
+G1 = Work(
+    name="G1",
+    about="400,000 rows x 128 features, MLP 128-1024-512-2, 8 configurations (2 learning rates x 2 L2 x batch 512,"
+    " 2048), 5 epochs, one segment",
+    table=lambda rows: clicks(rows, features=128),
+    rows=400_000,
+    validation_rows=40_000,
+    classes=2,
+    architectures=tuple(mlp(128, (1024, 512), 2, l2) for l2 in (1e-4, 1e-5)),
+    configurations=grid(range(2), (1e-3, 3e-4), (512, 2048)),
+    epochs=5,
+    segments=1,
+)
+G2 = Work(
+    name="G2",
+    about="45,000 images of 28 x 28 pixels (4,500 of them to validate), a CNN with 32, 64 and 128 filters, 4"
+    " configurations (2 learning rates x batch 128, 512), 5 epochs, one segment",
+    table=moved_digits,
+    rows=40_500,
+    validation_rows=4_500,
+    classes=10,
+    architectures=(cnn((32, 64, 128), 256),),
+    configurations=grid(range(1), (1e-3, 3e-4), (128, 512)),
+    epochs=5,
+    segments=1,
+    scale=255.0,
+)
+SHARED = ("ours-gpu", "ours-jax-gpu", "ours-torch-gpu")
+GPU = tuple(
+    work
+    for one in (G1, G2)
+    for work in (
+        one,
+        *(
+            one.but(
+                name=f"{one.name}_{segments}",
+                about=one.about.replace("one segment", f"{segments} segments that share the GPU"),
+                segments=segments,
+                contenders=SHARED,
+            )
+            for segments in (2, 4)
+        ),
+    )
+)
+
 ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, PREDICT, SINGLES, TRAINERS)
 WORKS = {
     **{work.name: [work] for work in ONE_EACH},
     "W4": [W4, W4_ONE],
+    "gpu": list(GPU),
     "growth": list(GROWTH),
     "hops": list(HOPS),
     "search": [*SEARCHES, SEARCH_ROWS],

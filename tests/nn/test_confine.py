@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.nn import system_calls
+from cerebro_db.nn import confine, system_calls
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -156,6 +157,87 @@ def test_sockets(answers: dict[str, Any]) -> None:
         assert answers[attempt] == "PermissionError", attempt
 
 
+ON_GPU = r"""
+import ctypes, errno, json, os, platform, socket, struct, sys
+from cerebro_db.nn import system_calls
+from cerebro_db.nn.confine import confine
+
+scratch, outside = sys.argv[1:]
+served = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+served.bind(outside + "/served")
+served.listen()
+libc = ctypes.CDLL(None, use_errno=True)
+answers = {"achieved": confine(scratch, closed=outside, gpu=True)}
+
+def attempt(name, act):
+    try:
+        answers[name] = act() or "done"
+    except OSError as error:
+        answers[name] = errno.errorcode[error.errno]
+
+def listens():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        one.bind(f"\0cuda-uvmfd-test-{os.getpid()}")
+        one.listen(16)
+        attempt("accept", one.accept)
+
+def unix(kind):
+    return socket.socket(socket.AF_UNIX, kind)
+
+def pair():
+    one, other = socket.socketpair()
+    one.sendall(b"x")
+    assert other.recv(1) == b"x"
+
+def sends_without_connecting(kind):
+    with unix(kind) as one:
+        one.sendto(b"x", outside + "/served")
+
+attempt("listen", listens)
+attempt("socket pair", pair)
+attempt("tcp", lambda: socket.socket(socket.AF_INET))
+attempt("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
+attempt("datagrams", lambda: unix(socket.SOCK_DGRAM))
+attempt("pair of datagrams", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+attempt("connect", lambda: unix(socket.SOCK_STREAM).connect(outside + "/served"))
+attempt("connect to nobody", lambda: unix(socket.SOCK_STREAM).connect("/run/none"))
+attempt("send to a stream", lambda: sends_without_connecting(socket.SOCK_STREAM))
+attempt("send to a sequence", lambda: sends_without_connecting(socket.SOCK_SEQPACKET))
+attempt("name in a file", lambda: unix(socket.SOCK_STREAM).bind(scratch + "/socket"))
+served.settimeout(0)
+answers["calls"] = {}
+for name, number in system_calls.refused(platform.machine(), gpu=True).items():
+    ctypes.set_errno(0)
+    libc.syscall(*(ctypes.c_long(one) for one in (number, -1, -1, -1, -1, -1, -1)))
+    answers["calls"][name] = errno.errorcode[ctypes.get_errno()]
+print(json.dumps(answers))
+"""
+
+
+def test_with_a_gpu_there_are_sockets_that_lead_nowhere(tmp_path: Path) -> None:
+    for name in ("scratch", "outside"):
+        (tmp_path / name).mkdir()
+    answers = json.loads(run_python(ON_GPU, str(tmp_path / "scratch"), str(tmp_path / "outside")))
+    has(answers, "no network, and no connection by other sockets")
+    has(answers, "writes files in its own folders only")
+    assert answers["listen"] == answers["socket pair"] == "done"
+    for attempt in ("tcp", "netlink", "datagrams", "pair of datagrams", "accept"):
+        assert answers[attempt] == "EPERM", attempt
+    assert answers["connect"] == answers["connect to nobody"] == answers["calls"].pop("connect") == "ECONNREFUSED"
+    assert answers["send to a stream"] == "ENOTSUP" and answers["send to a sequence"] == "ENOTCONN"
+    assert answers["name in a file"] == "EACCES"
+    assert {name: found for name, found in answers["calls"].items() if found != "EPERM"} == {}
+    refused = set(system_calls.refused(platform.machine()))
+    assert refused - set(answers["calls"]) == {*system_calls.SOCKETS_ON_GPU, "connect"}
+
+
+def test_devices_of_gpus_are_for_those_who_use_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", lambda path: ["null", "nvidia0", "nvidiactl", "nvidia-uvm", "sda"])
+    assert confine.devices(gpu=False) == ["/dev/null"]
+    assert confine.devices(gpu=True) == ["/dev/null", "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"]
+
+
 def test_every_refused_system_call(answers: dict[str, Any]) -> None:
     has(answers, "no network or other sockets")
     assert {name: found for name, found in answers["calls"].items() if found != "EPERM"} == {}
@@ -270,9 +352,9 @@ print(os.waitpid(child, 0)[1])
     assert run_python(tried).splitlines() == ["27000000.0 no new privileges", "0"]
 
 
-def run_python(source: str) -> str:
+def run_python(source: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-u", "-c", source],
+        [sys.executable, "-u", "-c", source, *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

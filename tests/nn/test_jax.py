@@ -6,6 +6,7 @@ import hashlib
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import safetensors.numpy
 
 from cerebro_db.core.protocol import Describe, Predicted, PredictedOutput, RehearseFusion
+from cerebro_db.nn.engines import jax as jax_engine
 
 from . import configurations as c
 from .other_engine import OtherEngine, engines_of, in_turns, visits
@@ -29,6 +31,16 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 class TestJax(OtherEngine):
     engine, module = "jax", "jaxlib"
+
+
+def test_switches_that_a_compiler_does_not_have_are_left_out() -> None:
+    """XLA ends the process when it is given an unknown one, and compiles for GPUs at levels of 2 and above only."""
+    older, newer = (SimpleNamespace(__version_info__=version) for version in ((0, 11, 0), (0, 11, 1)))
+    for effort in (jax_engine.HASTE, jax_engine.CARE):
+        found = [jax_engine.switches(jax, effort, gpu=False) for jax in (older, newer)]
+        assert found[0].pop("xla_cpu_use_fusion_emitters") == (effort == jax_engine.CARE)
+        assert found[0] == found[1] == {"xla_backend_optimization_level": effort}
+        assert jax_engine.switches(older, effort, gpu=True) == {}
 
 
 @pytest.mark.parametrize("name", CASES)

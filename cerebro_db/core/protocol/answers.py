@@ -61,6 +61,7 @@ class EngineStarted:
     devices: list[str]  # names of the devices that the framework sees
     pid: int  # process id of the trainer
     confinement: list[str]  # what the kernel keeps the trainer from, in words
+    no_gpu: Optional[str] = None  # why the framework has no GPU, if it should use one
 
 
 @dataclass(frozen=True)

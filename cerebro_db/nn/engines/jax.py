@@ -32,11 +32,20 @@ Taken = tuple[Values, Values]  # values that stay the same from batch to batch (
 # initial values, a visit's last batch) is compiled fast, and the loops are compiled well. Building a 64-16-10 MLP takes
 # 0.3 instead of 1.3 s. A step of a 64-128-64-2 MLP compiles in 0.15 s (fast) or 0.7 s (well), and then runs in 175 or
 # 35 µs (of CPU; batches of 32).
-HASTE = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-CARE = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": True}  # 3 gains nothing over 1
+HASTE, CARE = 0, 1  # 3 gains nothing over 1
 
 # On a CPU only the smallest steps gain by fusing eight models: 7 to 9 µs per model become 2 to 4, but 37 become 72.
 SMALL_STEP = 25e-6  # seconds
+
+
+def switches(jax: Any, effort: int, gpu: bool) -> dict[str, Any]:
+    """XLA's switches for this effort."""
+    if gpu:
+        return {}
+    chosen: dict[str, Any] = {"xla_backend_optimization_level": effort}
+    if jax.__version_info__ < (0, 11, 1):  # later there is no such switch, and an unknown one ends the process
+        chosen["xla_cpu_use_fusion_emitters"] = effort != HASTE
+    return chosen
 
 
 def import_framework() -> None:
@@ -50,8 +59,10 @@ def import_framework() -> None:
 def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxEngine:
     import jax
 
-    flags = [os.environ.get("XLA_FLAGS", ""), *(f"--{name}={str(value).lower()}" for name, value in HASTE.items())]
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
+    hasty = switches(jax, HASTE, gpu)
+    flags = [os.environ.get("XLA_FLAGS", ""), *(f"--{name}={str(value).lower()}" for name, value in hasty.items())]
+    if not gpu:
         jax.config.update("jax_platforms", "cpu")  # JAX reads the variable of the environment when it is imported
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # several trainers may share a GPU
     if threads is None and deterministic:
@@ -204,9 +215,8 @@ class JaxProgram(KerasProgram):
             fixed, carried, order = own
             columns = [jax.ShapeDtypeStruct((rows, *column.shape[1:]), column.dtype) for column in dataset.columns]
             arguments = fixed, carried, columns, order, np.int32(0), np.int32(1)
-            self._executables[key] = self._kept.executable(
-                [*self._name, *key], visit, arguments, HASTE if last else CARE
-            )
+            chosen = switches(jax, HASTE if last else CARE, jax.default_backend() != "cpu")
+            self._executables[key] = self._kept.executable([*self._name, *key], visit, arguments, chosen)
         return self._executables[key]
 
     def _rows_at_once(self, what: str, dataset: Dataset, batch_size: int, members: int) -> int:

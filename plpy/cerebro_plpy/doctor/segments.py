@@ -9,7 +9,7 @@ import psycopg2
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DISPLAY_NAMES
-from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.errors import CerebroError, Unsupported
 from cerebro_db.core.protocol import Inspected, ServerFacts
 from cerebro_db.core.texts import counted
 
@@ -29,6 +29,10 @@ def trainers(examined: Examined) -> Iterator[Row]:
     gpus = examined.platform.gpus_of_segments(examined.db, keys)
     try:
         answers = _inspected(examined, keys, use_gpus=any(gpu is not None for gpu in gpus))
+        without = {segment: answer for segment, answer in answers.items() if isinstance(answer, Unsupported)}
+        if without:  # they can train on processors
+            on_processors = _inspected(examined, keys, use_gpus=False)
+            answers.update((segment, on_processors[segment]) for segment in without)
     except psycopg2.Error as error:
         yield Row("segments", "trainers", PROBLEM, first_line(error), error.diag.message_hint)
         return
@@ -39,7 +43,7 @@ def trainers(examined: Examined) -> Iterator[Row]:
             yield Row(place, "trainer", PROBLEM, with_detail(answer), answer.hint or "Its log says why.")
         else:
             sound[place] = answer
-            yield from _segment(place, answer, gpus[segment])
+            yield from _segment(place, answer, without.get(segment))
     if sound:
         yield from _agreement(examined, sound)
         yield from _memory(sound)
@@ -64,7 +68,7 @@ def _inspected(examined: Examined, keys: list[int], *, use_gpus: bool) -> dict[i
         team.close()
 
 
-def _segment(place: str, answer: Inspected, gpu: int | None) -> Iterator[Row]:
+def _segment(place: str, answer: Inspected, no_gpu: CerebroError | None) -> Iterator[Row]:
     versions = answer.trainer.versions
     software = f"Keras {versions['keras']} on {DISPLAY_NAMES[versions['engine']]} {versions['engine_version']}"
     found = f"{software}, numpy {versions['numpy']}, Python {versions['python']}"
@@ -76,13 +80,10 @@ def _segment(place: str, answer: Inspected, gpu: int | None) -> Iterator[Row]:
         yield Row(place, "trainer", OK, f"{found}; ready after {answer.seconds:.1f} s")
     devices = answer.trainer.devices
     found = f"{', '.join(devices)}; {counted(answer.threads or 0, 'thread')}"
-    if gpu is not None and not any(device.startswith("GPU") for device in devices):
-        advice = (
-            "TensorFlow finds no GPU: its build does not match the driver, or confinement denies something it needs."
-        )
-        yield Row(place, "devices", WARNING, found, advice)
-    else:
+    if no_gpu is None:
         yield Row(place, "devices", OK, found)
+    else:
+        yield Row(place, "devices", WARNING, f"{found}; {with_detail(no_gpu)}", no_gpu.hint)
     achieved = answer.trainer.confinement
     if achieved:
         yield Row(place, "confinement", OK, ", ".join(achieved))

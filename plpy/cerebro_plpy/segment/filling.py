@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from cerebro_db.core.engines import ENGINES
-from cerebro_db.core.errors import CerebroError, InvalidArgument
+from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
+from cerebro_db.core.errors import CerebroError, InvalidArgument, Unsupported
 from cerebro_db.core.protocol import (
     Average,
     Begin,
@@ -15,6 +15,7 @@ from cerebro_db.core.protocol import (
     Computation,
     CustomFunction,
     Describe,
+    EngineStarted,
     Evaluate,
     Group,
     Json,
@@ -110,6 +111,18 @@ def limited(db: Database, settings: TrainerSettings) -> TrainerSettings:
             hint=f"The machine has {there} of them. Without the setting gpu, trainers use processors.",
         )
     return replace(settings, memory_limit_mb=memory.limit_of_trainers(db))
+
+
+def require_gpu(settings: TrainerSettings, started: EngineStarted) -> None:
+    """Refuse to compute for hours on a processor what should be on a GPU, with no limit of memory."""
+    if started.no_gpu is not None:
+        framework = DISPLAY_NAMES[settings.engine]
+        raise Unsupported(
+            f"{framework} {started.versions.get('engine_version', '')} finds no GPU, though this machine has one",
+            detail=started.no_gpu,
+            hint=f"Install a build of {framework} for GPUs into the trainer's environment (docker/install.sh --gpu), or"
+            " call with use_gpus => false. docs/gpus.md says what else may be missing.",
+        )
 
 
 def require_sound(order: Order[Any]) -> None:

@@ -36,7 +36,7 @@ from cerebro_db.core.protocol import (
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
-from . import nursery
+from . import filling, nursery
 from .installation import installation, last_lines
 
 A = TypeVar("A")
@@ -63,7 +63,8 @@ class TrainerProcess:
         confined = [os.getcwd(), *(str(folder) for folder in (*folders, compiled) if folder is not None)]
         # An administrator can do without confinement, should a driver need more.
         confined = confined if installation().get("confine", True) else []
-        start = StartTrainer(settings.engine, [str(folder) for folder in folders], confined)
+        gpu = settings.gpu is not None
+        start = StartTrainer(settings.engine, [str(folder) for folder in folders], confined, gpu)
         self._child = nursery.Child(start, self.log, listen)
         self._runs = False  # whether it has been seen to run
         self._decoder = frames.Decoder()
@@ -124,8 +125,14 @@ class TrainerProcess:
         """What the trainer said when its engine was ready; waits until it is."""
         if self._engine is None:
             with self._killed_unless_answered():
-                self._engine = self._answer(self._start)
-        assert self._engine is not None
+                try:
+                    engine = self._answer(self._start)
+                    assert engine is not None
+                    filling.require_gpu(self._start.settings, engine)
+                except CerebroError:
+                    self.kill()  # without an engine it can obey no order
+                    raise
+                self._engine = engine
         return self._engine
 
     def _answer(self, order: Order[A], seconds: float | None = None) -> A | None:

@@ -1,14 +1,15 @@
 """(b2) The bare loop on JAX: a jitted scan over an epoch's batches around Keras' own step, compiled once for each
-architecture and batch size; the data in memory, one thread for each process. Convolutions are not scanned: within a
-loop XLA has no fast ones on a CPU, so a jitted step is called from Python.
+architecture and batch size; the data in memory, one thread for each process. With --gpu: on the GPU. On a CPU
+convolutions are not scanned: within a loop XLA has no fast ones there, so a jitted step is called from Python.
 
-What is compiled is kept in a folder that the processes share, and the next call finds. What runs once or twice (initial
-values, an epoch's last batch, validation) is compiled in a hurry, which takes less time than it costs.
+What is compiled is kept in a folder that the processes share, and the next call finds. On a CPU, what runs once or
+twice (initial values, an epoch's last batch, validation) is compiled in a hurry, which takes less time than it costs.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,15 +18,8 @@ import numpy as np
 from tests.bench.rivals.common import Json, Result, Task, from_queue, model_of, task
 
 
-def prepare(given: Task) -> Callable[[Json], Result]:
-    os.environ.update(
-        KERAS_BACKEND="jax",
-        JAX_PLATFORMS="cpu",
-        XLA_FLAGS="--xla_cpu_multi_thread_eigen=false"
-        " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
-        NPROC="1",
-        PJRT_NPROC="1",
-    )
+def prepare(given: Task, **settings: str) -> Callable[[Json], Result]:
+    os.environ.update(KERAS_BACKEND="jax", **settings)
     import jax
     import keras  # noqa: F401
 
@@ -55,16 +49,30 @@ def prepare(given: Task) -> Callable[[Json], Result]:
 WELL = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": True}  # what runs for every batch
 
 
+ON_PROCESSORS = {
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"
+    " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+    "NPROC": "1",
+    "PJRT_NPROC": "1",
+}
+
+
+def prepare_on_processors(given: Task) -> Callable[[Json], Result]:
+    return prepare(given, **ON_PROCESSORS)
+
+
 class Loop:
     def __init__(self, model: Any, batch: int) -> None:
         import jax
 
         self.model, self.batch = model, batch
-        self.scanned = not any("Conv" in type(layer).__name__ for layer in model.layers)
+        on_gpu = jax.default_backend() != "cpu"
+        self.scanned = on_gpu or not any("Conv" in type(layer).__name__ for layer in model.layers)
         row = [np.zeros((1, *shape[1:]), "float32") for shape in (model.input_shape, model.output_shape)]
         model._symbolic_build(data_batch=row)  # the metrics have their variables only when a batch was seen
         self._metrics = [np.asarray(variable.value) for variable in model.metrics_variables]
-        self._all = self._compiled(self._over_batches if self.scanned else self._batch, WELL)
+        self._all = self._compiled(self._over_batches if self.scanned else self._batch, None if on_gpu else WELL)
         self._rest = self._compiled(self._batch, None)
         self._test = jax.jit(lambda state, x, y: model.test_step(state, (x, y))[1][2])
 
@@ -108,4 +116,4 @@ class Loop:
 
 
 if __name__ == "__main__":
-    from_queue(task(), prepare)
+    from_queue(task(), prepare if "--gpu" in sys.argv else prepare_on_processors)

@@ -1,0 +1,26 @@
+"""Says why CUDA does not start, in the words of the driver."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+LIBRARY = "libcuda.so.1"
+MEMORY = "/dev/nvidia-uvm"  # made by the first program of root's that uses CUDA after a start of the machine
+
+
+def problem() -> str | None:
+    """None if CUDA has started and has a device."""
+    if not os.path.exists(MEMORY):
+        return f"there is no {MEMORY}: as root, run nvidia-modprobe -u -c=0"
+    try:
+        driver = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        return f"the driver's library cannot be loaded: {error}"
+    if status := driver.cuInit(0):
+        name = ctypes.c_char_p()
+        driver.cuGetErrorName(status, ctypes.byref(name))
+        return f"cuInit: {(name.value or b'unknown error').decode()} ({status})"
+    count = ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return None if count.value else "CUDA has no device"
