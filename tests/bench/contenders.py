@@ -93,7 +93,7 @@ def script(name: str, module: str, *arguments: str, needs: str | None = None, **
     def contend(stage: Stage) -> Iterator[Measured]:
         python = python_with(needs) if needs else sys.executable
         if python is None:
-            raise Skipped(f"without {name}: {needs} is not installed; make bench does that")
+            raise Skipped(f"without {name}: {needs} is not installed")
         result, scratch = stage.folder / "result.json", stage.folder / "scratch"
         result.unlink(missing_ok=True)
         shutil.rmtree(scratch, ignore_errors=True)

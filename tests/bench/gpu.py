@@ -35,7 +35,7 @@ _CONTENDERS = {
     "ours-jax-cpu": ours("ours, jax, processors only", engine="jax"),
     "keras-gpu": script("(a) Keras", "keras_queue", **VISIBLE),
     "keras-jax-gpu": script("(a) Keras on JAX", "keras_queue", **VISIBLE, KERAS_BACKEND="jax"),
-    "keras-torch-gpu": script("(a) Keras on PyTorch", "keras_queue", **VISIBLE, KERAS_BACKEND="torch"),
+    "keras-torch-gpu": script("(a) Keras on PyTorch", "keras_queue", needs="torch", **VISIBLE, KERAS_BACKEND="torch"),
     "loop-gpu": script("(b2) bare loop", "graph_loop", "--shared", **VISIBLE),
     "loop-jax-gpu": script("(b2) bare loop, JAX", "scan_loop", "--gpu", **VISIBLE),
 }

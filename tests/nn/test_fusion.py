@@ -151,3 +151,30 @@ def test_tensorflow_trains_one_at_a_time(tmp_path: Path) -> None:
 def test_a_model_that_convolves_trains_alone_on_a_cpu(trainer: Trainer) -> None:
     convolving = c.configuration(c.cnn(), CATEGORICAL)
     assert trainer(Describe(convolving, c.DIGITS)).fusion_keys == [None]
+
+
+def test_a_gpu_gets_rows_that_it_has_no_room_for_slab_by_slab(tmp_path: Path) -> None:
+    """As on a GPU, which is pretended: alone, fused (each member in an order of its own), and evaluated."""
+    width, rows = 4096, 20123  # two slabs from disk; the last slab and its last batch are short
+    chance = np.random.default_rng(5)
+    x, labels = chance.integers(0, 255, (rows, width), "uint8"), chance.integers(0, 2, rows)
+    layout = {"inputs": [c.column("x", [width], "uint8", 255.0)], "outputs": [c.target("y", [2])]}
+    model = c.sequential(c.input_layer([width]), c.layer("Dense", "out", units=2, activation="softmax"))
+    members = [
+        Member(c.configuration(model, CATEGORICAL, learning_rate=rate, batch_size=200), 1, place, StateRef.seed())
+        for place, rate in enumerate((0.001, 0.002))
+    ]
+    found = []
+    for name, gpu in (("processor", None), ("gpu", 0)):
+        trainer = Trainer(tmp_path / name, engine="jax", gpu=gpu, deterministic=False)
+        trainer.data("wide", layout, x=x, y=c.one_hot(labels, 2))
+        visits = copies(trainer, fused(trainer, members, "wide") + alone(trainer, members, "wide"), "kept")
+        evaluated = trainer.evaluate(members[0].configuration, "wide", full(visits[2]))
+        trainer.close()
+        found.append((visits, evaluated))
+    (mine, my_loss), (its, its_loss) = found
+    for one, other in zip(mine, its):
+        require_close(one, other)
+    for together, single in zip(its[:2], its[2:]):
+        require_close(together, single)
+    assert my_loss.loss == pytest.approx(its_loss.loss, rel=1e-4)

@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 
 from cerebro_db.core.protocol import Describe, Predicted, PredictedOutput, RehearseFusion
-from cerebro_db.nn.engines import jax as jax_engine
+from cerebro_db.nn.engines import xla
 
 from . import configurations as c
 from .other_engine import OtherEngine, engines_of, in_turns, visits
@@ -36,11 +36,11 @@ class TestJax(OtherEngine):
 def test_switches_that_a_compiler_does_not_have_are_left_out() -> None:
     """XLA ends the process when it is given an unknown one, and compiles for GPUs at levels of 2 and above only."""
     older, newer = (SimpleNamespace(__version_info__=version) for version in ((0, 11, 0), (0, 11, 1)))
-    for effort in (jax_engine.HASTE, jax_engine.CARE):
-        found = [jax_engine.switches(jax, effort, gpu=False) for jax in (older, newer)]
-        assert found[0].pop("xla_cpu_use_fusion_emitters") == (effort == jax_engine.CARE)
+    for effort in (xla.HASTE, xla.CARE):
+        found = [xla.switches(jax, effort, gpu=False) for jax in (older, newer)]
+        assert found[0].pop("xla_cpu_use_fusion_emitters") == (effort == xla.CARE)
         assert found[0] == found[1] == {"xla_backend_optimization_level": effort}
-        assert jax_engine.switches(older, effort, gpu=True) == {}
+        assert xla.switches(older, effort, gpu=True) == {}
 
 
 @pytest.mark.parametrize("name", CASES)

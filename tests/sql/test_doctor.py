@@ -95,7 +95,7 @@ def test_what_is_wrong_is_told_with_what_to_do(cluster: Any, db: Any) -> None:
 
 def test_it_can_be_cancelled(db: Any) -> None:
     with db.cursor() as cursor, pytest.raises(psycopg2.errors.QueryCanceled):
-        cursor.execute("SET statement_timeout = '700ms'; SELECT count(*) FROM cerebro.doctor(1)")
+        cursor.execute("SET statement_timeout = '100ms'; SELECT count(*) FROM cerebro.doctor(1)")
 
 
 def test_a_framework_is_imported_before_somebody_needs_it(db: Any) -> None:

@@ -128,6 +128,9 @@ def machine(jax: Any) -> list[Any]:
     from jax._src.lib import xla_client  # has no public name
 
     devices = jax.devices()[:1]
-    topology = xla_client.get_topology_for_devices(devices)
+    try:
+        kind = xla_client.get_topology_for_devices(devices).fingerprint()
+    except (jax.errors.JaxRuntimeError, NotImplementedError):  # not every plug-in for a device knows it
+        kind = devices[0].device_kind
     # On GPUs the client's version names CUDA's, which can change without jaxlib's.
-    return [topology.fingerprint(), os.cpu_count(), jaxlib.__version__, devices[0].client.platform_version]
+    return [kind, os.cpu_count(), jaxlib.__version__, devices[0].client.platform_version]

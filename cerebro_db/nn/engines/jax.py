@@ -11,6 +11,7 @@ import functools
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from cerebro_db.nn.engines.base import without_tensorflow
 from cerebro_db.nn.engines.executables import Executables, machine
 from cerebro_db.nn.engines.kept import Kept
 from cerebro_db.nn.engines.program import KerasProgram
+from cerebro_db.nn.engines.xla import CARE, HASTE, switches
 from cerebro_db.nn.models import custom_functions
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.rows.data import Dataset, Slab, most_batches
@@ -28,24 +30,11 @@ from cerebro_db.nn.rows.data import Dataset, Slab, most_batches
 Values = list[list[Any]]
 Taken = tuple[Values, Values]  # values that stay the same from batch to batch (numbers), values that each batch changes
 
-# Compiling takes XLA longer than a first model selection takes to train. So code that runs once or twice (Keras'
-# initial values, a visit's last batch) is compiled fast, and the loops are compiled well. Building a 64-16-10 MLP takes
-# 0.3 instead of 1.3 s. A step of a 64-128-64-2 MLP compiles in 0.15 s (fast) or 0.7 s (well), and then runs in 175 or
-# 35 µs (of CPU; batches of 32).
-HASTE, CARE = 0, 1  # 3 gains nothing over 1
+# The part of a GPU's memory that the rows of one packed table may take. It has models, too, and other trainers.
+ROWS_ON_GPU = 1 / 8
 
 # On a CPU only the smallest steps gain by fusing eight models: 7 to 9 µs per model become 2 to 4, but 37 become 72.
 SMALL_STEP = 25e-6  # seconds
-
-
-def switches(jax: Any, effort: int, gpu: bool) -> dict[str, Any]:
-    """XLA's switches for this effort."""
-    if gpu:
-        return {}
-    chosen: dict[str, Any] = {"xla_backend_optimization_level": effort}
-    if jax.__version_info__ < (0, 11, 1):  # later there is no such switch, and an unknown one ends the process
-        chosen["xla_cpu_use_fusion_emitters"] = effort != HASTE
-    return chosen
 
 
 def import_framework() -> None:
@@ -79,12 +68,12 @@ def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxE
         # The number of threads is compiled into a program, but is no part of the name under which JAX keeps it.
         jax_cache.keep_in(jax, os.path.join(compiled, f"jax-{threads or 'all'}"))
     settings = [threads, deterministic, os.environ["XLA_FLAGS"]]
-    return JaxEngine(jax, None if compiled is None else Path(compiled) / "jax", settings)
+    return JaxEngine(jax, None if compiled is None else Path(compiled) / "jax", settings, gpu)
 
 
 class JaxEngine:
-    def __init__(self, jax: Any, folder: Path | None, settings: list[Any]) -> None:
-        self._jax = jax
+    def __init__(self, jax: Any, folder: Path | None, settings: list[Any], gpu: bool) -> None:
+        self._jax, self._gpu = jax, gpu
         self._folder, self._settings = folder, settings
 
     @functools.cached_property
@@ -103,7 +92,7 @@ class JaxEngine:
 
     def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0) -> JaxProgram:
         with without_tensorflow():
-            return JaxProgram(self._jax, self._kept, configuration, layout, seed)
+            return JaxProgram(self._jax, self._kept, configuration, layout, seed, self._gpu)
 
     def warm_up(self) -> None:
         """Listing the devices has initialised JAX."""
@@ -120,9 +109,10 @@ class JaxProgram(KerasProgram):
         configuration: dict[str, Any],
         layout: dict[str, Any] | None,
         seed: int | None,
+        gpu: bool,
     ) -> None:
         super().__init__(configuration, layout, seed)
-        self.jax, self._kept = jax, kept
+        self.jax, self._kept, self._gpu = jax, kept, gpu
         key = program_key(configuration, layout)
         self._name = [key, custom_functions.sources(key)]
         # Within a loop XLA has no fast convolutions on a CPU: 19 instead of 0.6 ms for the gradient of 16 × 32
@@ -175,6 +165,11 @@ class JaxProgram(KerasProgram):
         rows = self._rows_at_once(what, dataset, batch_size, members)
         if rows == dataset.rows:
             columns, order, first = self._columns(dataset), self._row_numbers(rows, slab.order), 0
+        elif members:
+            assert slab.order is not None  # a line for each member
+            each = [replace(slab, order=line).gathered(dataset.columns) for line in slab.order]
+            columns = [np.stack(column) for column in zip(*(_filled_up(gathered, rows) for gathered in each))]
+            order, first = self._row_numbers(rows), slab.start
         else:
             columns = _filled_up(slab.gathered(dataset.columns), rows)
             order, first = self._row_numbers(rows), slab.start
@@ -205,15 +200,21 @@ class JaxProgram(KerasProgram):
 
     def _executable(self, what: str, dataset: Dataset, size: int, batch_size: int, members: int) -> Any:
         last, rows = size != batch_size, self._rows_at_once(what, dataset, batch_size, members)
-        key = what, size, last, rows, members  # the number of batches is an argument
+        shared = rows == dataset.rows or not members  # else fused members have rows of their own
+        key = what, size, last, rows, members, shared  # the number of batches is an argument
         if key not in self._executables:
             jax, visit = self.jax, functools.partial(self._batches, what, size)
-            own = *map(_values, self.fixed_and_carried(what)), jax.ShapeDtypeStruct((rows,), np.int32)
-            if members:
-                visit = jax.vmap(visit, in_axes=(0, 0, None, 0, None, None))
-                own = jax.tree.map(lambda value: jax.ShapeDtypeStruct((members, *value.shape), value.dtype), own)
-            fixed, carried, order = own
+            fixed, carried = map(_values, self.fixed_and_carried(what))
+            order = jax.ShapeDtypeStruct((rows,), np.int32)
             columns = [jax.ShapeDtypeStruct((rows, *column.shape[1:]), column.dtype) for column in dataset.columns]
+            if members:
+                visit = jax.vmap(visit, in_axes=(0, 0, None, 0, None, None) if shared else (0, 0, 0, None, None, None))
+
+                def many(values: Any) -> Any:
+                    return jax.tree.map(lambda one: jax.ShapeDtypeStruct((members, *one.shape), one.dtype), values)
+
+                fixed, carried = many(fixed), many(carried)
+                order, columns = (many(order), columns) if shared else (order, many(columns))
             arguments = fixed, carried, columns, order, np.int32(0), np.int32(1)
             chosen = switches(jax, HASTE if last else CARE, jax.default_backend() != "cpu")
             self._executables[key] = self._kept.executable([*self._name, *key], visit, arguments, chosen)
@@ -221,11 +222,16 @@ class JaxProgram(KerasProgram):
 
     def _rows_at_once(self, what: str, dataset: Dataset, batch_size: int, members: int) -> int:
         """The number of rows that a compiled call is given: all rows, of which it picks those of each batch; or a slab,
-        where picking would read from all over a disk.  (Fused members have different orders, so a slab does not help.)
+        where picking would read from all over a disk, and where a GPU has no room for all rows.
+
+        On a CPU fused members, which have different orders, pick from all rows.
         """
-        if dataset.from_disk and what == "train" and not members:
-            return min(dataset.rows, batch_size * most_batches(dataset, batch_size))
-        return dataset.rows
+        by_slabs = self._too_many(dataset) if self._gpu else dataset.from_disk and what == "train" and not members
+        return min(dataset.rows, batch_size * most_batches(dataset, batch_size)) if by_slabs else dataset.rows
+
+    def _too_many(self, dataset: Dataset) -> bool:
+        memory = self.jax.devices()[0].memory_stats() or {}
+        return dataset.from_disk or dataset.bytes > ROWS_ON_GPU * memory.get("bytes_limit", math.inf)
 
     def _columns(self, dataset: Dataset) -> list[Any]:
         if dataset.on_device is None:  # on a CPU the mapped memory itself is used
