@@ -82,10 +82,10 @@ help:
 	@echo 'make clean      remove build/'
 
 env:
-	@docker/install.sh $(if $(GPU),--gpu)
+	@docker/install.sh $(if $(filter 1 yes true,$(GPU)),--gpu)
 
 env-dev:
-	@docker/install.sh --dev $(if $(GPU),--gpu)
+	@docker/install.sh --dev $(if $(filter 1 yes true,$(GPU)),--gpu)
 
 up: env
 	@.venv/bin/cerebro up

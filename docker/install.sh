@@ -135,15 +135,14 @@ if [[ $(cat "$venv/.python" 2>/dev/null) != "$version" ]] || ! "$venv/bin/python
   printf '%s\n' "$version" >"$venv/.python"
 fi
 
-[[ $gpu == no ]] || touch "$venv/.gpu"
-if [[ -e $venv/.gpu ]]; then
-  [[ $(uname -m) == x86_64 ]] || die "the pinned builds for GPUs are for x86-64: remove $venv/.gpu to go on without them"
+other=${CEREBRO_TENSORFLOW:-}
+if [[ $gpu == yes || -e $home/.gpu ]]; then # the folder of the environment may be made anew
+  [[ -z $other ]] || die "CEREBRO_TENSORFLOW and the builds for GPUs exclude each other: unset it, or remove $home/.gpu"
+  [[ $(uname -m) == x86_64 ]] || die "the pinned builds for GPUs are for x86-64 only (docs/gpus.md)"
+  touch "$home/.gpu"
   other=$(<"$clone/requirements-gpu.txt")
-else
-  other=${CEREBRO_TENSORFLOW:-}
-  if [[ -z $other && ! -e $venv/.requirements.txt && -e /dev/nvidia0 ]]; then
-    say "this machine has a GPU, which the usual builds of TensorFlow and JAX do not use: see docs/gpus.md"
-  fi
+elif [[ -z $other && ! -e $venv/.requirements.txt && -e /dev/nvidia0 ]]; then
+  say "this machine has a GPU, which the usual builds of TensorFlow and JAX do not use: see docs/gpus.md"
 fi
 
 for set in "${sets[@]}"; do

@@ -81,6 +81,12 @@ class Unsupported(CerebroError):
     sqlstate = "0A000"
 
 
+class GpuMissing(CerebroError):
+    """The framework of a trainer finds no GPU.  No model is to blame, and the whole call fails."""
+
+    sqlstate = "0A000"
+
+
 class WrongState(CerebroError):
     """The object exists, but its state does not allow the operation."""
 

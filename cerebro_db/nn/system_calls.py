@@ -76,27 +76,13 @@ OF_ITSELF: dict[str, tuple[int, int, bool]] = {
 }
 # These say by their first argument of what sort the second is: a process, a group of processes, or all of a user's.
 OF_SORTS: dict[str, tuple[int, int, int]] = {"setpriority": (141, 140, 0), "ioprio_set": (251, 30, 1)}
-CLONE, CLONE3, FCNTL = (56, 220), (435, 435), (72, 25)
+CLONE, CLONE3, FCNTL, IOCTL = (56, 220), (435, 435), (72, 25), (16, 29)
 # fmt: on
 
 # CUDA cannot start without a Unix socket that it listens on, for processes that would share the GPU's memory with it.
-# With a GPU these calls are allowed, and still lead to no other process: nothing can be connected or accepted, and
-# there are no datagrams, which need no connection. Landlock lets no such socket have a name among the files.
-SOCKETS_ON_GPU = (
-    "socket",
-    "socketpair",
-    "bind",
-    "listen",
-    "setsockopt",
-    "getsockopt",
-    "getsockname",
-    "getpeername",
-    "sendto",
-    "recvfrom",
-    "sendmsg",
-    "recvmsg",
-    "shutdown",
-)
+# With a GPU these calls are allowed, and still lead to no other process: nothing can be connected, accepted, sent or
+# received. (Where there is Landlock, such a socket can have no name among the files.)
+SOCKETS_ON_GPU = ("socket", "bind", "listen", "setsockopt", "getsockopt", "getsockname")
 UNIX, STREAM, SEQUENCED = 1, 1, 5  # a family of sockets, and types of them
 TYPE = 0xF  # the bits of a type that are not flags
 
@@ -104,6 +90,7 @@ TYPE = 0xF  # the bits of a type that are not flags
 CLONE_REFUSED = 0x7E020000 | 0x8000
 # They have signals sent (SETOWN, SETSIG, SETOWN_EX, NOTIFY), or keep others from opening a file (SETLEASE).
 FCNTL_REFUSED = (8, 10, 15, 1024, 1026)
+IOCTL_REFUSED = (0x8900, 0x89FF)  # the first and the last of those of sockets, which can have signals sent as well
 
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000  # the latter with an errno in its low half
 EPERM, ENOSYS, ECONNREFUSED = 1, 38, 111
@@ -147,8 +134,7 @@ def seccomp_filter(machine: str, me: int, gpu: bool = False) -> list[Line]:
     if gpu:
         lines += for_call(sockets["connect"][place], [NOBODY])  # what is optional is then done without
         kinds = [(LOAD, 0, 0, SECOND), (AND, 0, 0, TYPE), *unless((STREAM, SEQUENCED))]
-        for name in ("socket", "socketpair"):
-            lines += for_call(sockets[name][place], [(LOAD, 0, 0, FIRST), (EQUAL, 1, 0, UNIX), FORBID, *kinds])
+        lines += for_call(sockets["socket"][place], [(LOAD, 0, 0, FIRST), (EQUAL, 1, 0, UNIX), FORBID, *kinds])
     for number in refused(machine, gpu).values():
         lines += [(EQUAL, 0, 1, number), FORBID]
     for *numbers, zero in OF_ITSELF.values():
@@ -161,6 +147,9 @@ def seccomp_filter(machine: str, me: int, gpu: bool = False) -> list[Line]:
         )
     commands = [line for command in FCNTL_REFUSED for line in ((EQUAL, 0, 1, command), FORBID)]
     lines += for_call(FCNTL[place], [(LOAD, 0, 0, SECOND), *commands, PERMIT])
+    first, last = IOCTL_REFUSED
+    of_sockets = [(AT_LEAST, 0, 2, first), (AT_LEAST, 1, 0, last + 1), FORBID]
+    lines += for_call(IOCTL[place], [(LOAD, 0, 0, SECOND), *of_sockets, PERMIT])
     lines += for_call(CLONE[place], [(LOAD, 0, 0, FIRST), (ANY_BIT, 0, 1, CLONE_REFUSED), FORBID, PERMIT])
     # Its flags are in memory, where a filter cannot look. The C library uses clone() if there is no clone3().
     lines += for_call(CLONE3[place], [MISSING])

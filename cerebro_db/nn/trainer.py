@@ -113,6 +113,7 @@ class Trainer:
         if self._gpu and order.compiled is not None:
             # What the driver compiles for a GPU that is newer than the framework; it takes minutes.
             os.environ["CUDA_CACHE_PATH"] = os.path.join(order.compiled, "cuda")
+            os.environ["CUDA_CACHE_MAXSIZE"] = str(256 << 20)  # half of what all users' compiled programs may take
         if settings.threads is not None:
             os.environ.update(OMP_NUM_THREADS=str(settings.threads), OPENBLAS_NUM_THREADS=str(settings.threads))
         if settings.memory_limit_mb and settings.gpu is None:

@@ -83,6 +83,7 @@ attempt("signal the parent by descriptor", lambda: signal.pidfd_send_signal(pidf
 attempt("have signals sent", lambda: fcntl.fcntl(pipe, fcntl.F_SETOWN, parent))
 attempt("have signals sent to an owner", call("fcntl", pipe, 15, ctypes.create_string_buffer(8)))
 attempt("choose the signal", lambda: fcntl.fcntl(pipe, 10, signal.SIGKILL))
+attempt("have signals sent by ioctl", lambda: fcntl.ioctl(pipe, 0x8901, b"\1\0\0\0"))
 attempt("lease a file", lambda: fcntl.fcntl(os.open(scratch + "/own", os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_RDLCK))
 attempt("limits of the parent", lambda: resource.prlimit(parent, resource.RLIMIT_NOFILE))
 attempt("priority of the parent", lambda: os.setpriority(os.PRIO_PROCESS, parent, 5))
@@ -158,7 +159,7 @@ def test_sockets(answers: dict[str, Any]) -> None:
 
 
 ON_GPU = r"""
-import ctypes, errno, json, os, platform, socket, struct, sys
+import ctypes, errno, fcntl, json, os, platform, socket, struct, sys
 from cerebro_db.nn import system_calls
 from cerebro_db.nn.confine import confine
 
@@ -185,17 +186,16 @@ def listens():
 def unix(kind):
     return socket.socket(socket.AF_UNIX, kind)
 
-def pair():
-    one, other = socket.socketpair()
-    one.sendall(b"x")
-    assert other.recv(1) == b"x"
-
 def sends_without_connecting(kind):
     with unix(kind) as one:
         one.sendto(b"x", outside + "/served")
 
 attempt("listen", listens)
-attempt("socket pair", pair)
+attempt("socket pair", socket.socketpair)
+attempt("messages", lambda: unix(socket.SOCK_STREAM).sendmsg([b"x"]))
+attempt("have signals sent", lambda: fcntl.ioctl(unix(socket.SOCK_STREAM), 0x8901, struct.pack("i", os.getppid())))
+attempt("interfaces", lambda: fcntl.ioctl(unix(socket.SOCK_STREAM), 0x8912, bytes(16)))
+attempt("another ioctl", lambda: fcntl.ioctl(unix(socket.SOCK_STREAM), 0x5421, struct.pack("i", 1)) and None)
 attempt("tcp", lambda: socket.socket(socket.AF_INET))
 attempt("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
 attempt("datagrams", lambda: unix(socket.SOCK_DGRAM))
@@ -221,11 +221,22 @@ def test_with_a_gpu_there_are_sockets_that_lead_nowhere(tmp_path: Path) -> None:
     answers = json.loads(run_python(ON_GPU, str(tmp_path / "scratch"), str(tmp_path / "outside")))
     has(answers, "no network, and no connection by other sockets")
     has(answers, "writes files in its own folders only")
-    assert answers["listen"] == answers["socket pair"] == "done"
-    for attempt in ("tcp", "netlink", "datagrams", "pair of datagrams", "accept"):
+    assert answers["listen"] == answers["another ioctl"] == "done"
+    for attempt in (
+        "tcp",
+        "netlink",
+        "datagrams",
+        "socket pair",
+        "pair of datagrams",
+        "accept",
+        "messages",
+        "send to a stream",
+        "send to a sequence",
+        "have signals sent",
+        "interfaces",
+    ):
         assert answers[attempt] == "EPERM", attempt
     assert answers["connect"] == answers["connect to nobody"] == answers["calls"].pop("connect") == "ECONNREFUSED"
-    assert answers["send to a stream"] == "ENOTSUP" and answers["send to a sequence"] == "ENOTCONN"
     assert answers["name in a file"] == "EACCES"
     assert {name: found for name, found in answers["calls"].items() if found != "EPERM"} == {}
     refused = set(system_calls.refused(platform.machine()))
@@ -233,7 +244,7 @@ def test_with_a_gpu_there_are_sockets_that_lead_nowhere(tmp_path: Path) -> None:
 
 
 def test_devices_of_gpus_are_for_those_who_use_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "listdir", lambda path: ["null", "nvidia0", "nvidiactl", "nvidia-uvm", "sda"])
+    monkeypatch.setattr(os, "listdir", lambda path: ["null", "nvidia0", "nvidiactl", "nvidia-uvm", "infiniband", "sda"])
     assert confine.devices(gpu=False) == ["/dev/null"]
     assert confine.devices(gpu=True) == ["/dev/null", "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"]
 
@@ -258,6 +269,7 @@ def test_the_numbers_are_those_of_the_kernels_headers() -> None:
         }
         others: dict[str, tuple[int, ...]] = {**system_calls.OF_ITSELF, **system_calls.OF_SORTS}
         others |= {"clone": system_calls.CLONE, "clone3": system_calls.CLONE3, "fcntl": system_calls.FCNTL}
+        others |= {"ioctl": system_calls.IOCTL}
         ours = {**system_calls.refused(machine), **{name: pair[place] for name, pair in others.items()}}
         assert {name: number for name, number in ours.items() if numbers.get(name, number) != number} == {}
         missing = {name for family in system_calls.REFUSED.values() for name in family} - set(ours)
@@ -273,6 +285,7 @@ def test_other_processes(answers: dict[str, Any]) -> None:
         "have signals sent",
         "have signals sent to an owner",
         "choose the signal",
+        "have signals sent by ioctl",
         "lease a file",
         "limits of the parent",
         "priority of the parent",

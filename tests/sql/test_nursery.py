@@ -90,12 +90,11 @@ def children(pid: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def started(server: Path, name: str = "scratch", *, confined: bool = False) -> nursery.Child:
+def started(server: Path, name: str = "scratch", *, confined: bool = False, gpu: bool = False) -> nursery.Child:
     folder = server / name
     folder.mkdir(exist_ok=True)
-    return nursery.Child(
-        StartTrainer("jax", [str(folder)], [str(server), str(folder)] if confined else []), folder / "log", no_cancel
-    )
+    order = StartTrainer("jax", [str(folder)], [str(server), str(folder)] if confined else [], gpu)
+    return nursery.Child(order, folder / "log", no_cancel)
 
 
 def answer(child: nursery.Child, order: Any) -> Any:
@@ -131,6 +130,27 @@ def test_a_trainer_is_a_fork_that_knows_nothing_of_others(server: Path) -> None:
         first.kill()
         second.kill()
     assert not first.alive and not born(first.pid)
+
+
+@pytest.mark.parametrize("keep_ready", [600, 0])
+def test_a_trainer_with_a_gpu_is_confined_in_another_way(server: Path, monkeypatch: Any, keep_ready: int) -> None:
+    """A fork of a template, and an interpreter of its own."""
+    for module in (nursery, nursery_process, installation):
+        monkeypatch.setattr(
+            module, "installation", lambda: {"trainer_python": sys.executable, "keep_ready": keep_ready}
+        )
+    found = []
+    for gpu in (False, True):
+        child = started(server, confined=True, gpu=gpu)
+        try:
+            found.append(answer(child, StartEngine(JAX, None)).confinement)
+            assert child._started is not None and child._started.template == (keep_ready > 0)
+        finally:
+            child.kill()
+    if "no network or other sockets" not in found[0]:
+        pytest.skip("this kernel has no filter for system calls")
+    assert "no network, and no connection by other sockets" in found[1]
+    assert len(found[0]) == len(found[1])
 
 
 def linear() -> c.Json:

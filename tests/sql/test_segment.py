@@ -24,10 +24,10 @@ from cerebro_db.core.errors import (
     ConfigurationFailed,
     CorruptState,
     DiskFull,
+    GpuMissing,
     InvalidArgument,
     OutOfResources,
     TrainerFailed,
-    Unsupported,
     WrongState,
 )
 from cerebro_db.core.protocol import (
@@ -141,6 +141,8 @@ def test_what_passes_is_not_remembered_against_an_engine() -> None:
     answers = {"jax": DiskFull("no room"), "torch": TrainerFailed("died"), "tensorflow": ConfigurationFailed("never")}
     program.add("kind", [SimpleNamespace(earlier=None)], answers)  # type: ignore[list-item]
     assert program.crashes == {"jax": "no room", "torch": "died"} and program.refusals == {"tensorflow": "never"}
+    program.add("other", [SimpleNamespace(earlier=None)], {"jax": GpuMissing("none")})  # type: ignore[list-item]
+    assert program.crashes["jax"] == "none" and "jax" not in program.refusals, "its builds for GPUs may come later"
 
 
 # -- orders, with a real trainer -------------------------------------------------------------------------
@@ -397,7 +399,7 @@ def test_a_trainer_on_a_pretended_gpu(segment: Worker, monkeypatch: Any, engine:
     monkeypatch.setattr(memory, "limit_of_trainers", lambda db: 1)  # megabyte
     for _ in range(2):
         segment.open(engine=engine, gpu=1)
-        with pytest.raises(Unsupported, match="finds no GPU, though this machine has one") as refused:
+        with pytest.raises(GpuMissing, match="finds no GPU, though this machine has one") as refused:
             segment.rows("r")
         assert "docker/install.sh --gpu" in (refused.value.hint or "") and refused.value.detail
     monkeypatch.setattr(filling, "require_gpu", lambda settings, started: None)

@@ -9,7 +9,7 @@ import psycopg2
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DISPLAY_NAMES
-from cerebro_db.core.errors import CerebroError, Unsupported
+from cerebro_db.core.errors import CerebroError, GpuMissing
 from cerebro_db.core.protocol import Inspected, ServerFacts
 from cerebro_db.core.texts import counted
 
@@ -29,7 +29,7 @@ def trainers(examined: Examined) -> Iterator[Row]:
     gpus = examined.platform.gpus_of_segments(examined.db, keys)
     try:
         answers = _inspected(examined, keys, use_gpus=any(gpu is not None for gpu in gpus))
-        without = {segment: answer for segment, answer in answers.items() if isinstance(answer, Unsupported)}
+        without = {segment: answer for segment, answer in answers.items() if isinstance(answer, GpuMissing)}
         if without:  # they can train on processors
             on_processors = _inspected(examined, keys, use_gpus=False)
             answers.update((segment, on_processors[segment]) for segment in without)
@@ -62,6 +62,8 @@ def _inspected(examined: Examined, keys: list[int], *, use_gpus: bool) -> dict[i
                 return await team.order(worker, protocol.Inspect())
             except Refused as refused:
                 return refused.error
+            except GpuMissing as missing:
+                return missing
 
         return team.run_all({worker.segment: inspect(worker) for worker in team.workers})
     finally:

@@ -11,7 +11,7 @@ import psycopg2
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DISPLAY_NAMES, SECOND_TRIAL_SECONDS
-from cerebro_db.core.errors import CerebroError, DiskFull, OutOfResources, TrainerFailed
+from cerebro_db.core.errors import CerebroError, DiskFull, GpuMissing, OutOfResources, TrainerFailed
 from cerebro_db.core.protocol import Described, EngineTried
 from cerebro_db.core.records import dataclass, field
 
@@ -21,7 +21,7 @@ from ..sessions.team import Team
 from .engine_choice import start_with, weighed
 from .run import Figures, Model, Run
 
-PASSING = (TrainerFailed, OutOfResources, DiskFull)  # errors that say little about a model
+PASSING = (TrainerFailed, OutOfResources, DiskFull, GpuMissing)  # errors that say little about a model
 
 
 @dataclass

@@ -12,7 +12,7 @@ import psycopg2
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import AUTO
-from cerebro_db.core.errors import CerebroError, RowsLost, TrainerFailed
+from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import STATE_SCHEMA
 from cerebro_db.core.protocol import Described
@@ -162,13 +162,17 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
 
     async def look_at(worker: Worker, tasks: list[Task]) -> dict[Task, Answer]:
         found: dict[Task, Answer] = {}
-        with contextlib.suppress(Refused):  # if a trainer dies here, the visits will deal with it
+        with contextlib.suppress(Refused, GpuMissing):  # if a trainer dies here, the visits will deal with it
             await team.read(worker, run.source, worker.segment)  # while the framework is imported
         for form, engine in tasks:
             try:
                 found[form, engine] = await describe(worker, form, engine)
             except Refused as refused:
                 found[form, engine] = refused.error
+            except GpuMissing as missing:
+                if form in engines:
+                    raise
+                found[form, engine] = missing  # another engine may find it
         return found
 
     async def describe(worker: Worker, form: str, engine: str) -> Described:

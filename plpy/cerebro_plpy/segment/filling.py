@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
-from cerebro_db.core.errors import CerebroError, InvalidArgument, Unsupported
+from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES, OPTIONAL_PACKAGES
+from cerebro_db.core.errors import CerebroError, GpuMissing, InvalidArgument
 from cerebro_db.core.protocol import (
     Average,
     Begin,
@@ -117,11 +117,12 @@ def require_gpu(settings: TrainerSettings, started: EngineStarted) -> None:
     """Refuse to compute for hours on a processor what should be on a GPU, with no limit of memory."""
     if started.no_gpu is not None:
         framework = DISPLAY_NAMES[settings.engine]
-        raise Unsupported(
+        how = "" if settings.engine in OPTIONAL_PACKAGES else " (docker/install.sh --gpu)"
+        raise GpuMissing(
             f"{framework} {started.versions.get('engine_version', '')} finds no GPU, though this machine has one",
             detail=started.no_gpu,
-            hint=f"Install a build of {framework} for GPUs into the trainer's environment (docker/install.sh --gpu), or"
-            " call with use_gpus => false. docs/gpus.md says what else may be missing.",
+            hint=f"Install a build of {framework} for GPUs into the trainer's environment{how}, or call with"
+            " use_gpus => false. docs/gpus.md says what else may be missing.",
         )
 
 

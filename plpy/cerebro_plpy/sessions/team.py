@@ -10,7 +10,7 @@ from typing import Any, Optional, TypeVar
 import psycopg2
 
 from cerebro_db.core import protocol
-from cerebro_db.core.errors import RowsLost, TrainerFailed
+from cerebro_db.core.errors import GpuMissing, RowsLost, TrainerFailed
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import STATE_SCHEMA, quote, token
 from cerebro_db.core.protocol import HANG_AFTER, Computation, Failure, Order, TrainerSettings, WorkerOpened
@@ -214,7 +214,7 @@ class Team:
     async def order(
         self, worker: Worker, order: Order[A], *, before: Sequence[Statement] = (), low_priority: bool = False
     ) -> A:
-        """Give an order to a segment and its trainer; returns the answer, or raises Refused.
+        """Give an order to a segment and its trainer; returns the answer, or raises Refused or GpuMissing.
 
         The statements ``before`` travel in the same message.
         """
@@ -227,6 +227,8 @@ class Team:
             if isinstance(error, RowsLost):
                 worker.cached.clear()
                 worker.verified.clear()
+            if isinstance(error, GpuMissing):
+                raise error
             raise Refused(error)
         return answer
 

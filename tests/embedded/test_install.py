@@ -1,0 +1,112 @@
+"""docker/install.sh: which builds of TensorFlow and JAX it has pip install.  Nothing is installed: pip is pretended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+PYTHON = """#!/bin/bash
+# Writes down what pip is asked for.
+shift 2
+case $1 in
+  uninstall) echo "uninstall ${*: -1}" >>"$CEREBRO_HOME/asked" ;;
+  install) [[ ${*: -2:1} != -r ]] || { echo install; cat "${*: -1}"; } >>"$CEREBRO_HOME/asked" ;;
+esac
+"""
+
+pytestmark = pytest.mark.skipif(
+    not list(Path("/usr/share/postgresql").glob("*/extension/plpython3u.control")),
+    reason="without Debian's PostgreSQL, install.sh would install it",
+)
+
+
+class Home:
+    """The folder of an environment that is there already."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.venv = folder, folder / "venv"
+        self.packages = self.venv / "lib" / "python3.11" / "site-packages"
+        self.packages.mkdir(parents=True)
+        (self.venv / "bin").mkdir()
+        (self.venv / "bin" / "python").write_text(PYTHON)
+        (self.venv / "bin" / "python").chmod(0o755)
+        (self.venv / ".python").write_text(f"{sys.version}\n")
+
+    def install(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "CEREBRO_HOME": str(self.folder), "CEREBRO_PYTHON": sys.executable, **settings}
+        return subprocess.run(
+            [str(CLONE / "docker" / "install.sh"), "--no-link", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+
+    def asked(self) -> list[str]:
+        """What pip was asked for since the last call."""
+        log = self.folder / "asked"
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return lines
+
+    def has(self, build: str) -> None:
+        for other in self.packages.glob("tensorflow*"):
+            other.rmdir()
+        (self.packages / f"{build}-2.21.0.dist-info").mkdir()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def builds(asked: list[str]) -> list[str]:
+    return [line.partition("==")[0] for line in asked if line.startswith(("tensorflow", "jax-cuda", "uninstall"))]
+
+
+def test_builds_for_gpus_take_the_place_of_the_usual_one_and_stay(home: Home) -> None:
+    done = home.install()
+    assert done.returncode == 0, done.stderr
+    assert builds(home.asked()) == ["tensorflow-cpu"]
+    home.has("tensorflow_cpu")
+    assert home.install().returncode == 0 and home.asked() == [], "nothing is missing"
+
+    done = home.install("--gpu")
+    assert done.returncode == 0, done.stderr
+    asked = home.asked()
+    assert builds(asked) == ["uninstall tensorflow_cpu", "jax-cuda12-pjrt", "jax-cuda12-plugin", "tensorflow"]
+    assert sum(line.startswith("nvidia-") for line in asked) > 10 and "jax==0.10.2" in asked
+    home.has("tensorflow")
+    assert home.install().returncode == 0 and home.asked() == [], "later calls need no --gpu"
+    (home.venv / ".requirements.txt").unlink()
+    assert home.install().returncode == 0
+    assert builds(home.asked()) == ["jax-cuda12-pjrt", "jax-cuda12-plugin", "tensorflow"]
+
+    (home.folder / ".gpu").unlink()
+    assert home.install().returncode == 0
+    assert builds(home.asked()) == ["uninstall tensorflow", "tensorflow-cpu"]
+
+
+def test_another_build_of_tensorflow(home: Home) -> None:
+    home.has("tensorflow_cpu")
+    assert home.install(CEREBRO_TENSORFLOW="tensorflow==2.21.0").returncode == 0
+    assert builds(home.asked()) == ["uninstall tensorflow_cpu", "tensorflow"]
+    done = home.install("--gpu", CEREBRO_TENSORFLOW="tensorflow==2.21.0")
+    assert done.returncode == 1 and "exclude each other" in done.stderr
+    assert home.asked() == [] and not (home.folder / ".gpu").exists()
+
+
+def test_a_processor_without_builds_for_gpus(home: Home) -> None:
+    tools = home.folder / "tools"
+    tools.mkdir()
+    (tools / "uname").write_text("#!/bin/sh\necho aarch64\n")
+    (tools / "uname").chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    done = home.install("--gpu", PATH=path)
+    assert done.returncode == 1 and "x86-64" in done.stderr and home.asked() == []
+    assert home.install(PATH=path).returncode == 0, "without the argument all is as before"
+    assert builds(home.asked()) == ["tensorflow-cpu"]
