@@ -135,16 +135,15 @@ def test_a_trainer_is_a_fork_that_knows_nothing_of_others(server: Path) -> None:
 @pytest.mark.parametrize("keep_ready", [600, 0])
 def test_a_trainer_with_a_gpu_is_confined_in_another_way(server: Path, monkeypatch: Any, keep_ready: int) -> None:
     """A fork of a template, and an interpreter of its own."""
+    told = {"trainer_python": sys.executable, "keep_ready": keep_ready}
     for module in (nursery, nursery_process, installation):
-        monkeypatch.setattr(
-            module, "installation", lambda: {"trainer_python": sys.executable, "keep_ready": keep_ready}
-        )
+        monkeypatch.setattr(module, "installation", lambda: told)
     found = []
     for gpu in (False, True):
         child = started(server, confined=True, gpu=gpu)
         try:
             found.append(answer(child, StartEngine(JAX, None)).confinement)
-            assert child._started is not None and child._started.template == (keep_ready > 0)
+            assert child.pid and child._started is not None and child._started.template == (keep_ready > 0)
         finally:
             child.kill()
     if "no network or other sockets" not in found[0]:
