@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -352,6 +353,26 @@ def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> No
     monkeypatch.setattr(nursery, "report", lambda listen: Report(["tensorflow", "jax", "torch"], 0))
     assert options.choose_engine("auto", False, listen)["among"] == ["tensorflow", "jax"]
     assert options.choose_engine("torch", True, listen) == {"engine": "torch"}
+
+
+@pytest.mark.parametrize("missing", ["jax", "keras"])
+def test_a_trainer_says_what_is_not_installed(missing: str) -> None:
+    """Predictions always use TensorFlow, so nobody has asked before whether it is there."""
+    tried = f"""
+import sys
+sys.modules["{missing}"] = None
+from cerebro_db.nn.engines.base import import_engine
+try:
+    import_engine("jax")
+except Exception as error:
+    print(type(error).__name__, error, getattr(error, "hint", ""))
+"""
+    told = subprocess.run([sys.executable, "-c", tried], capture_output=True, text=True, check=True).stdout
+    if missing == "jax":
+        assert told.startswith("Unsupported JAX is not installed in the trainers' environment Install the package jax")
+        assert sys.executable in told
+    else:
+        assert told.startswith("ModuleNotFoundError") and "keras" in told
 
 
 def test_building_counts_as_well() -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cerebro_db.core.engines import ENGINES
+from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
 from cerebro_db.core.errors import ConfigurationFailed, Unsupported
 from cerebro_db.core.protocol import MetricStates
 from cerebro_db.nn.rows.data import Dataset, Slab
@@ -140,7 +140,15 @@ def import_engine(name: str) -> Any:
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]
     os.environ.update(KERAS_BACKEND=name, TF_CPP_MIN_LOG_LEVEL="3")
     module = importlib.import_module(f"cerebro_db.nn.engines.{name}")
-    module.import_framework()
+    try:
+        module.import_framework()
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != ENGINES[name]:
+            raise
+        raise Unsupported(
+            f"{DISPLAY_NAMES[name]} is not installed in the trainers' environment",
+            hint=f"Install the package {ENGINES[name]} into the environment of {sys.executable}, on every host.",
+        ) from error
     return module
 
 
