@@ -227,9 +227,7 @@ class Team:
             if isinstance(error, RowsLost):
                 worker.cached.clear()
                 worker.verified.clear()
-            if isinstance(error, GpuMissing):
-                raise error
-            raise Refused(error)
+            raise error if isinstance(error, GpuMissing) else Refused(error)
         return answer
 
     async def order_and_share(self, worker: Worker, order: Computation[A], *, before: Sequence[Statement] = ()) -> A:
