@@ -1,4 +1,4 @@
-"""Says why CUDA does not start, in the words of the driver."""
+"""Finds out from the driver why CUDA does not start."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ctypes
 import os
 
 LIBRARY = "libcuda.so.1"
-MEMORY = "/dev/nvidia-uvm"  # made by the first program of root's that uses CUDA after a start of the machine
+MEMORY = "/dev/nvidia-uvm"  # missing after a start of the machine until root has used CUDA
 
 
 def problem() -> str | None:
-    """None if CUDA has started and has a device."""
+    """The reason in words; None if CUDA has started and has a device."""
     if not os.path.exists(MEMORY):
         return f"there is no {MEMORY}: as root, run nvidia-modprobe -u -c=0"
     try:

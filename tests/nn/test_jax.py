@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +44,22 @@ def test_switches_that_a_compiler_does_not_have_are_left_out() -> None:
         assert found[0].pop("xla_cpu_use_fusion_emitters") == (effort == xla.CARE)
         assert found[0] == found[1] == {"xla_backend_optimization_level": effort}
         assert xla.switches(older, effort, gpu=True) == {}
+
+
+@pytest.mark.parametrize("error", ["NotImplementedError", "jax.errors.JaxRuntimeError"])
+def test_a_device_without_a_topology_is_named_by_its_kind(error: str) -> None:
+    tried = f"""
+import jax
+from jax._src.lib import xla_client
+from cerebro_db.nn.engines.executables import machine
+known = machine(jax)
+def unknown(devices):
+    raise {error}("no topology")
+xla_client.get_topology_for_devices = unknown
+found = machine(jax)
+assert found[0] == jax.devices()[0].device_kind != known[0] and found[1:] == known[1:]
+"""
+    subprocess.run([sys.executable, "-c", tried], check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
 @pytest.mark.parametrize("name", CASES)

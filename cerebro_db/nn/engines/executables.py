@@ -130,7 +130,7 @@ def machine(jax: Any) -> list[Any]:
     devices = jax.devices()[:1]
     try:
         kind = xla_client.get_topology_for_devices(devices).fingerprint()
-    except (jax.errors.JaxRuntimeError, NotImplementedError):  # not every plug-in for a device knows it
+    except (jax.errors.JaxRuntimeError, NotImplementedError):  # a device's plug-in need not offer a topology
         kind = devices[0].device_kind
     # On GPUs the client's version names CUDA's, which can change without jaxlib's.
     return [kind, os.cpu_count(), jaxlib.__version__, devices[0].client.platform_version]

@@ -226,12 +226,15 @@ class JaxProgram(KerasProgram):
 
         On a CPU fused members, which have different orders, pick from all rows.
         """
-        by_slabs = self._too_many(dataset) if self._gpu else dataset.from_disk and what == "train" and not members
+        too_many = dataset.from_disk or dataset.bytes > self._room
+        by_slabs = too_many if self._gpu else dataset.from_disk and what == "train" and not members
         return min(dataset.rows, batch_size * most_batches(dataset, batch_size)) if by_slabs else dataset.rows
 
-    def _too_many(self, dataset: Dataset) -> bool:
+    @functools.cached_property
+    def _room(self) -> float:
+        """The bytes that the rows of a packed table may take on the GPU; without limit on a CPU."""
         memory = self.jax.devices()[0].memory_stats() or {}
-        return dataset.from_disk or dataset.bytes > ROWS_ON_GPU * memory.get("bytes_limit", math.inf)
+        return ROWS_ON_GPU * memory.get("bytes_limit", math.inf)
 
     def _columns(self, dataset: Dataset) -> list[Any]:
         if dataset.on_device is None:  # on a CPU the mapped memory itself is used

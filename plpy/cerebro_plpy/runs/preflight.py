@@ -162,7 +162,8 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
 
     async def look_at(worker: Worker, tasks: list[Task]) -> dict[Task, Answer]:
         found: dict[Task, Answer] = {}
-        with contextlib.suppress(Refused, GpuMissing):  # if a trainer dies here, the visits will deal with it
+        # If a trainer dies here, the visits will deal with it. A missing GPU is met again below.
+        with contextlib.suppress(Refused, GpuMissing):
             await team.read(worker, run.source, worker.segment)  # while the framework is imported
         for form, engine in tasks:
             try:

@@ -127,7 +127,7 @@ class Child:
 def prepare(engine: str, listen: Listen) -> None:
     """Have the nursery import an engine, for a trainer that will be wanted soon.
 
-    Nobody waits for that, and nobody is told if it cannot be done: whoever starts a trainer will be told.
+    Returns without waiting for the import, and reports no error: the call that starts the trainer reports it.
     """
     until = time.monotonic() + PREPARES_WITHIN
 
