@@ -162,7 +162,7 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
 
     async def look_at(worker: Worker, tasks: list[Task]) -> dict[Task, Answer]:
         found: dict[Task, Answer] = {}
-        # If a trainer dies here, the visits will deal with it. A missing GPU is met again below.
+        # If a trainer dies here, the visits will deal with it. A missing GPU is met again, here or by a visit.
         with contextlib.suppress(Refused, GpuMissing):
             await team.read(worker, run.source, worker.segment)  # while the framework is imported
         for form, engine in tasks:
