@@ -64,7 +64,7 @@ known-server:
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test chaos bench lint graph reference ci
+.PHONY: help env env-dev up demo test chaos bench bench-page lint reference ci
 
 help:
 	@echo 'make demo       install what is missing, start a private database, and train 16 configurations in it'
@@ -74,9 +74,9 @@ help:
 	@echo '                with GPU=1 these four install builds for NVIDIA GPUs (docs/gpus.md)'
 	@echo 'make lint       run ruff, mypy and import-linter'
 	@echo 'make reference  write docs/reference: options, views, functions and the protocol'
-	@echo 'make graph      print which folder imports which; fail on a circle or an import upwards'
 	@echo 'make chaos      kill, cancel and stop many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last results)'
 	@echo 'make bench      compare the speed with other tools: WORKS=W1,W2 CONTENDERS=ours,keras REPEATS=3'
+	@echo 'make bench-page write the tables of docs/benchmarks.md from RESULTS=build/bench/….json'
 	@echo 'make install    install the extension into the PostgreSQL or Greenplum of PG_CONFIG=…'
 	@echo 'make uninstall  remove it from there'
 	@echo 'make clean      remove build/'
@@ -100,9 +100,6 @@ lint: env-dev
 reference: env-dev
 	@$(RUN)/python -m tests.reference
 	@$(RUN)/python -m cerebro_db.core.protocol >docs/reference/protocol.md
-
-graph: env-dev
-	@$(RUN)/python -m tests.graph
 
 # The tests run even if a linter finds something; both must succeed. Tests mostly wait for trainers to start, so two
 # processes take little more than half the time. Each process has its own server.
@@ -130,5 +127,9 @@ bench: env-dev
 	@$(MAKE) --no-print-directory $(RIVALS)/.installed || echo 'bench: continues without Ray and Optuna' >&2
 	@$(RUN)/python -m tests.bench --repeats $(REPEATS) $(if $(WORKS),--works $(WORKS)) \
 	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(BENCH)
+
+# RESULTS: the files that make bench has written at one commit. Without it the pages are written from docs/benchmarks.json.
+bench-page: env-dev
+	@$(RUN)/python -m tests.bench.page $(RESULTS)
 
 ci: test

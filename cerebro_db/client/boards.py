@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -218,5 +217,5 @@ def _column(what: tuple[str, int] | None, marks: Marks) -> Text:
     return Text(marks.letter(model), style=f"bold reverse {marks.colour(model)}")
 
 
-def heading(title: str) -> Text:
-    return Text.from_markup(f"\n[bold]{escape(title)}[/]")
+def heading(title: str) -> RenderableType:
+    return Group(Text(), Text(title, style="bold"))

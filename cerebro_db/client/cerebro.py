@@ -284,7 +284,7 @@ class Cerebro(Steering):
         given = (model_table, test_table, output_table, use_gpus, *([] if mst_key is None else [mst_key]))
         self.rows(f"SELECT cerebro.madlib_keras_evaluate({', '.join(['%s'] * len(given))})", given)
         names = ("loss", "metric", "metrics_type", "loss_type")
-        rows = self.rows(f"SELECT {', '.join(names)} FROM {Name.parse(output_table).sql}")
+        rows = self.rows(f"SELECT {', '.join(names)} FROM {Name.parse(output_table).quoted}")
         return dict(zip(names, rows[0]))
 
     # --- within ------------------------------------------------------------------------------------

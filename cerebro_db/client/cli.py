@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import psycopg2
 import typer
 
-from ..embedded import commands as cluster_commands
 from ..embedded.errors import ClusterError
+from . import cluster_commands, doctor, steering_commands
 from . import commands as run_commands
-from . import doctor, steering_commands
+from .terminal import fail
 
 app = typer.Typer(
     help="Deep-learning model selection inside PostgreSQL.",
@@ -29,9 +27,9 @@ def main() -> None:
     try:
         app()
     except ClusterError as error:
-        sys.exit(f"cerebro: {error}")
+        fail(str(error))
     except psycopg2.OperationalError as error:
-        sys.exit(f"cerebro: {str(error).strip().splitlines()[0]}")
+        fail(str(error).strip().splitlines()[0])
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ from datetime import datetime, timezone
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from . import boards, drawing
 from .cerebro import Cerebro, connect
 from .errors import ClientError
 from .show import show as show_run
+from .terminal import Terminal, fail, lines, named
 from .watch import TOP
 from .watch import watch as watch_run
 
@@ -43,12 +42,7 @@ def at(dsn: str | None) -> Iterator[Cerebro]:
         with connect(dsn) as cerebro:
             yield cerebro
     except ClientError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"cerebro: {error}", markup=False)
-        raise typer.Exit(1) from None
-
-
-def terminal() -> Console:
-    return Console(highlight=False)
+        fail(error.message, error.hint)
 
 
 def _chosen(cerebro: Cerebro, run: int | None) -> int:
@@ -62,7 +56,7 @@ def _chosen(cerebro: Cerebro, run: int | None) -> int:
 
 def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How many runs to list.")] = 30) -> None:
     """List your runs, the latest first."""
-    console = terminal()
+    console = Terminal()
     with at(dsn) as cerebro:
         known = cerebro.runs()
         if not known:
@@ -81,14 +75,14 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
         for run in shown:
             until = datetime.now(timezone.utc) if run.status == "running" else run.ended_at
             took = max(0.0, (until - run.started_at).total_seconds()) if until and run.started_at else None
-            cells = (str(run.run), boards.state(run.status), Text(run.name or ""), Text(run.model_table))
+            cells = (str(run.run), boards.state(run.status), named(run.name), named(run.model_table))
             counts = (str(run.configurations or "search"), str(run.segments), str(run.epochs))[-len(sizes) :]
             created = f"{run.created_at.astimezone():%m-%d %H:%M}"
-            table.add_row(*cells, *counts, created, drawing.seconds(took), *([Text(run.owner)] if several else []))
+            table.add_row(*cells, *counts, created, drawing.seconds(took), *([named(run.owner)] if several else []))
         console.print(table)
         for run in shown:
             if run.status == "finished" and run.message:
-                console.print(Text(f"run {run.run}: {run.message}"), soft_wrap=True)
+                console.print(lines(f"run {run.run}: {run.message}"), soft_wrap=True)
         if len(known) > limit:
             console.print(f"… and {len(known) - limit} more: cerebro runs --limit {len(known)}", style="dim")
 
@@ -99,12 +93,12 @@ def watch(
     top: Annotated[int, typer.Option(min=1, help="How many models of the leaderboard to show.")] = TOP,
 ) -> None:
     """Watch a run until it ends. Ctrl-C stops watching, not the run."""
-    console = terminal()
+    console = Terminal()
     with at(dsn) as cerebro:
         _follow(cerebro, _chosen(cerebro, run), console, top)
 
 
-def _follow(cerebro: Cerebro, number: int, console: Console, top: int) -> None:
+def _follow(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:
     try:
         progress = watch_run(cerebro, number, console, top)
     except KeyboardInterrupt:
@@ -115,7 +109,7 @@ def _follow(cerebro: Cerebro, number: int, console: Console, top: int) -> None:
         cerebro.status_within(number, TABLES_WITHIN)  # a submitted run makes its model tables now
         message = cerebro.run(number).message
     if message or progress.status != "finished":
-        console.print(Text(message or ""), soft_wrap=True)
+        console.print(lines(message or ""), soft_wrap=True)
     console.print(f"Details: cerebro show {number}")
     if message or progress.status != "finished":
         raise typer.Exit(1)
@@ -124,7 +118,7 @@ def _follow(cerebro: Cerebro, number: int, console: Console, top: int) -> None:
 def show(run: RunNumber = None, dsn: Dsn = None) -> None:
     """Show a run: leaderboard with learning curves, time by activity, and a time line of the segments."""
     with at(dsn) as cerebro:
-        show_run(cerebro, _chosen(cerebro, run), terminal())
+        show_run(cerebro, _chosen(cerebro, run), Terminal())
 
 
 def cancel(
@@ -135,7 +129,7 @@ def cancel(
     ] = None,
 ) -> None:
     """Cancel a run that is under way. Its committed hops stay."""
-    console = terminal()
+    console = Terminal()
     with at(dsn) as cerebro:
         if not cerebro.cancel(cerebro.run(run, owner)):
             console.print(f"Run {run} is not under way: it is {cerebro.run(run, owner).status}.")
@@ -159,4 +153,4 @@ def resume(
 ) -> None:
     """Continue a run that has ended, and watch it. Ctrl-C stops watching, not the run."""
     with at(dsn) as cerebro:
-        _follow(cerebro, cerebro.resume(run, epochs, retry_failed).run, terminal(), TOP)
+        _follow(cerebro, cerebro.resume(run, epochs, retry_failed).run, Terminal(), TOP)

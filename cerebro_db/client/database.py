@@ -7,6 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from cerebro_db.core.texts import harmless
+
 from .connections import engine_of
 from .errors import translated
 
@@ -28,7 +30,9 @@ class Database:
             with driver.cursor() as cursor:
                 cursor.execute(statement, values)
                 for notice in driver.notices:
-                    log.log(logging.WARNING if notice.startswith("WARNING") else logging.INFO, "%s", notice.strip())
+                    # Without a handler, Python writes warnings to the terminal.
+                    level = logging.WARNING if notice.startswith("WARNING") else logging.INFO
+                    log.log(level, "%s", harmless(notice.strip(), lines=True))
                 return cursor.fetchall() if cursor.description else []
 
     def objects(self, query: Any) -> list[Any]:

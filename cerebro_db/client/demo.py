@@ -9,7 +9,6 @@ import contextlib
 import io
 import json
 import shlex
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -17,17 +16,17 @@ from typing import Annotated, Any
 import psycopg2
 import typer
 from rich.columns import Columns
-from rich.console import Console
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
-
-from cerebro_db.embedded.commands import command
 
 from . import boards, drawing
 from . import demo_statements as statements
 from .cerebro import Cerebro
+from .cluster_commands import command
 from .connections import default_dsn, without_password
 from .errors import CannotConnect, ClientError, MissingPackage, of_driver, translated
+from .terminal import Terminal, fail, lines
 from .watch import watch
 
 SCHEMA = "cerebro_demo"
@@ -44,7 +43,7 @@ EPOCHS = 7
 class Session:
     """A connection that shows its statements as psql would."""
 
-    def __init__(self, dsn: str, console: Console) -> None:
+    def __init__(self, dsn: str, console: Terminal) -> None:
         with translated():
             self.connection = psycopg2.connect(dsn, connect_timeout=10)
         self.connection.autocommit = True
@@ -53,8 +52,9 @@ class Session:
 
     def show(self, statement: str) -> None:
         # Later lines are not indented to the prompt, so that they can be copied and fit the terminal.
-        text = Text(self.prompt, style="dim").append(statement, style="bold not dim")
-        self.console.print(text, soft_wrap=True)
+        first, *others = statement.splitlines()
+        begin = Text(self.prompt, style="dim").append(first, style="bold not dim")
+        self.console.print(Group(begin, *(Text(line, style="bold") for line in others)), soft_wrap=True)
 
     def run(self, statement: str, shown: str | None = None) -> list[tuple[Any, ...]]:
         """Shows a statement, or a shorter text in its place, runs it, and shows its notices."""
@@ -67,7 +67,7 @@ class Session:
             self.connection.notices.clear()
             cursor.execute(statement, values)
             for notice in self.connection.notices:
-                self.console.print(Text(notice.strip(), style="dim"), soft_wrap=True)
+                self.console.print(lines(notice.strip(), style="dim"), soft_wrap=True)
             return cursor.fetchall() if cursor.description else []
 
 
@@ -211,17 +211,18 @@ def predict(session: Session, mst_key: int) -> None:
     chosen = [*known[: room - len(mistakes)], *mistakes]
     session.console.print()
     session.console.print(Columns([_digit(*row[1:]) for row in chosen], padding=(0, 2)))
-    session.console.print(f"\n{len(rows) - wrong} of {len(rows)} validation images are classified correctly.")
+    session.console.print()
+    session.console.print(f"{len(rows) - wrong} of {len(rows)} validation images are classified correctly.")
 
 
-def _digit(image: list[list[int]], digit: int, said: str, probability: float) -> Text:
+def _digit(image: list[list[int]], digit: int, said: str, probability: float) -> RenderableType:
     right = said == str(digit)
-    text = Text("\n".join(drawing.image(image, 16)) + "\n", style="" if right else "red", no_wrap=True)
+    drawn = [Text(line, style="" if right else "red", no_wrap=True) for line in drawing.image(image, 16)]
     label = f"{said}, {100 * probability:.1f} %" if right else f"{said}, not {digit}"
-    return text.append(label.center(16), style="bold green" if right else "bold red")
+    return Group(*drawn, Text(label.center(16), style="bold green" if right else "bold red", no_wrap=True))
 
 
-def where_next(console: Console, run: int, dsn: str | None) -> None:
+def where_next(console: Terminal, run: int, dsn: str | None) -> None:
     cerebro = command()
     if dsn:
         # On its own line, because the table would cut it off.
@@ -241,11 +242,12 @@ def where_next(console: Console, run: int, dsn: str | None) -> None:
     console.print(table)
 
 
-def demo(dsn: str | None, epochs: int, console: Console) -> int:
+def demo(dsn: str | None, epochs: int, console: Terminal) -> int:
     """Runs all steps and returns the run's number."""
 
     def step(title: str) -> None:
-        console.print(Text(f"\n{title}", style="bold cyan"))
+        console.print()
+        console.print(Text(title, style="bold cyan"))
 
     session = Session(dsn or default_dsn(), console)
     step("1. A table of images")
@@ -282,11 +284,11 @@ def main(
 ) -> None:
     """Train sixteen Keras configurations inside PostgreSQL and watch the run."""
     try:
-        demo(dsn, epochs, Console(highlight=False))
+        demo(dsn, epochs, Terminal())
     except ClientError as error:
-        sys.exit(f"cerebro: {error}")
+        fail(error.message, error.hint)
     except KeyboardInterrupt:
-        sys.exit("Stopped. If a run was under way, it was cancelled.")
+        fail("Stopped. If a run was under way, it was cancelled.")
 
 
 if __name__ == "__main__":

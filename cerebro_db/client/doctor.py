@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from cerebro_db.core.texts import counted
 
 from .commands import Dsn, at
+from .terminal import Terminal, lines, named
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -28,7 +29,7 @@ def doctor(
     ] = None,
 ) -> None:
     """Check the installation, roles, worker logins and trainers. The exit status is 1 if there is a problem."""
-    console = Console(highlight=False)
+    console = Terminal()
     with at(dsn) as cerebro, console.status("Starting a trainer on every segment …"):
         found = cerebro.rows("SELECT * FROM cerebro.doctor(%s)", (segments,))
     console.print(table(found))
@@ -50,9 +51,10 @@ def table(found: list[tuple[str, str, str, str, str | None]]) -> RenderableType:
     shown.add_column("found", overflow="fold", ratio=1)
     before = None
     for place, check, status, text, advice in found:
-        cell = Text(text)
+        told = [lines(text)]
         if advice and status != "ok":
-            cell.append(f"\n→ {advice}", style="italic")
-        shown.add_row(Text(status, style=COLOURS.get(status, "")), Text("" if place == before else place), check, cell)
+            told.append(lines(f"→ {advice}", style="italic"))
+        where = "" if place == before else named(place)
+        shown.add_row(Text(status, style=COLOURS.get(status, "")), where, check, Group(*told))
         before = place
     return shown

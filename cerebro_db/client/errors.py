@@ -9,12 +9,15 @@ from typing import Any
 import psycopg2
 import sqlalchemy.exc
 
+from cerebro_db.core.texts import harmless
+
 
 class ClientError(Exception):
     """The base class of the client's errors. ``hint`` says what to do, or is None."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message if hint is None else f"{message}\nHINT: {hint}")
+        # A traceback writes the text to the terminal. The attributes keep what the server said.
+        super().__init__(harmless(message if hint is None else f"{message}\nHINT: {hint}", lines=True))
         self.message = message
         self.hint = hint
 

@@ -23,7 +23,7 @@ def load(database: Database, model_table: str, mst_key: int) -> Any:
         weights_table, summary_table = table.suffixed("_weights"), table.suffixed("_summary")
     except CerebroError as error:
         raise NoSuchModel(error.message, error.hint) from error
-    if database.rows("SELECT to_regclass(%s) IS NULL", (table.sql,))[0][0]:
+    if database.rows("SELECT to_regclass(%s) IS NULL", (table.quoted,))[0][0]:
         raise NoSuchModel(
             f"There is no table {table}.",
             "Give its schema too, or a run's number. SELECT cerebro.materialize(run, table) makes a run's table again.",
@@ -41,7 +41,7 @@ def load(database: Database, model_table: str, mst_key: int) -> Any:
     if weights is None:  # too large for one value: the weights are in chunks in a table of their own
         chunks = f"SELECT payload FROM {_escaped(weights_table)} WHERE mst_key = %s ORDER BY start"
         pieces = [payload for (payload,) in database.rows(chunks, (mst_key,))]
-    layout = database.rows(f"SELECT layout FROM {summary_table.sql}")
+    layout = database.rows(f"SELECT layout FROM {summary_table.quoted}")
     shapes = [entry["shape"] for entry in layout[0][0]["inputs"]] if layout and layout[0][0] else None
     return build(architecture, pieces, shapes)
 
@@ -77,7 +77,7 @@ def _split(payload: bytes, like: list[np.ndarray]) -> list[np.ndarray]:
 
 def _escaped(table: Name) -> str:
     """The name in a statement with parameters, in which psycopg2 wants % doubled."""
-    return table.sql.replace("%", "%%")
+    return table.quoted.replace("%", "%%")
 
 
 def _keras() -> Any:

@@ -5,8 +5,6 @@
 
 A view has no primary key, but SQLAlchemy needs one: each class declares columns that identify a row. The owner is
 among them, because a monitor sees the runs of all owners.
-
-Longer than 350 lines because it has a class for each view.
 """
 
 from __future__ import annotations
@@ -100,8 +98,8 @@ class RunPlan(View):
     configurations: Mapped[int] = mapped_column(Integer)
     rows_per_epoch: Mapped[int]
     storage: Mapped[str]
-    options: Mapped[dict[str, Any]] = mapped_column(JSONB)
-    layout: Mapped[dict[str, Any]] = mapped_column(JSONB)
+    options: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+    layout: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     validation_layout: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     source_summary: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     version: Mapped[str]

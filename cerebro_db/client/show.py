@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.text import Text
 
 from . import boards, drawing
 from .cerebro import Cerebro
 from .orm import Run, RunProgress
+from .terminal import Terminal
 from .watch import percent, title
 
 NEXT = {
@@ -18,7 +18,7 @@ NEXT = {
 }
 
 
-def show(cerebro: Cerebro, number: int, console: Console) -> None:
+def show(cerebro: Cerebro, number: int, console: Terminal) -> None:
     run, progress = cerebro.run(number), cerebro.progress(number)
     width = console.width
     summary(run, progress, console)
@@ -34,7 +34,7 @@ def show(cerebro: Cerebro, number: int, console: Console) -> None:
     console.print(boards.gantt(cerebro.timeline(number), run.segments, width))
 
 
-def summary(run: Run, progress: RunProgress, console: Console) -> None:
+def summary(run: Run, progress: RunProgress, console: Terminal) -> None:
     console.print(title(run, progress))
     facts = {
         "description": run.description,

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from .cerebro import Cerebro
-from .commands import Dsn, WhichRun, at, terminal
+from .commands import Dsn, WhichRun, at
+from .terminal import Terminal
 
 Key = Annotated[int | None, typer.Argument(metavar="[KEY]", help="The configuration's mst_key.", show_default=False)]
 Model = Annotated[
@@ -122,9 +123,9 @@ def _ask(action: str, run: int, dsn: str | None, owner: str | None, ask: Callabl
         request = ask(cerebro)
         status = cerebro.run(run, owner).status
         if status in ("created", "running"):
-            terminal().print(f"Request {request}: {WAITS[action]}")
+            Terminal().print(f"Request {request}: {WAITS[action]}")
         else:
-            terminal().print(f"Request {request}: run {run} is {status}. It takes effect with: cerebro resume {run}")
+            Terminal().print(f"Request {request}: run {run} is {status}. It takes effect with: cerebro resume {run}")
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, Any]:

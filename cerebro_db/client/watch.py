@@ -8,9 +8,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.text import Text
 
 from cerebro_db.core.texts import counted
@@ -18,6 +17,7 @@ from cerebro_db.core.texts import counted
 from . import boards, drawing
 from .cerebro import Cerebro
 from .orm import LOSSES, Decision, LeaderboardEntry, Request, Run, RunProgress, SegmentNow
+from .terminal import Terminal, named
 
 EVERY = 0.5  # seconds between two queries
 LINE_EVERY = 5.0  # seconds between two lines of text
@@ -38,7 +38,7 @@ class Snapshot:
     requests: list[Request]
 
 
-def watch(cerebro: Cerebro, run: int, console: Console, top: int = TOP) -> RunProgress:
+def watch(cerebro: Cerebro, run: int, console: Terminal, top: int = TOP) -> RunProgress:
     """Follows a run on the console until it ends. Returns its last progress."""
     return _live(cerebro, run, console, top) if console.is_terminal else _lines(cerebro, run, console)
 
@@ -49,7 +49,7 @@ def snapshot(cerebro: Cerebro, run: Run, progress: RunProgress) -> Snapshot:
     return Snapshot(run, progress, cerebro.leaderboard(run), segments, decisions, requests)
 
 
-def _live(cerebro: Cerebro, number: int, console: Console, top: int) -> RunProgress:
+def _live(cerebro: Cerebro, number: int, console: Terminal, top: int) -> RunProgress:
     run = cerebro.run(number)
     # Without auto_refresh: a refresh between two queries would draw the same picture again.
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -58,7 +58,7 @@ def _live(cerebro: Cerebro, number: int, console: Console, top: int) -> RunProgr
     return progress
 
 
-def _lines(cerebro: Cerebro, number: int, console: Console) -> RunProgress:
+def _lines(cerebro: Cerebro, number: int, console: Terminal) -> RunProgress:
     printed, told = 0.0, 0
     for progress in cerebro.follow(number, EVERY):
         now = time.monotonic()
@@ -115,11 +115,11 @@ def picture(seen: Snapshot, width: int, top: int) -> RenderableType:
 
 
 def title(run: Run, progress: RunProgress) -> Text:
-    named = f" {run.name}" if run.name else ""
+    name = f" {named(run.name)}" if run.name else ""
     # The configurations of a search come while it goes on.
     tried = counted(run.configurations, "configuration") if run.configurations else "search"
     shape = f"{tried} × {counted(run.segments, 'segment')} × {counted(run.epochs, 'epoch')}"
-    text = Text.from_markup(f"[bold]run {run.run}{escape(named)}[/]  {shape}  ")
+    text = Text(f"run {run.run}{name}", style="bold").append(f"  {shape}  ", style="not bold")
     return text.append_text(boards.state(progress.status))
 
 

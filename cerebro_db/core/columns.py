@@ -10,12 +10,7 @@ from .distributions import FEW_VALUES, Distribution, chosen, rounded, six_digits
 from .errors import BadData, InvalidArgument
 from .features import CYCLES, TRANSFORMS, Category, Date, Feature, Number, Words
 from .records import dataclass, field
-
-INTEGERS = ("smallint", "integer", "bigint")
-REALS = ("real", "double precision", "numeric")
-DATES = ("date", "timestamp without time zone", "timestamp with time zone")
-OTHER_NUMBERS = {"money": "money", "interval": "interval"}
-LABELS = ("uuid", "inet", "cidr", "macaddr", "macaddr8", "oid", "pg_lsn")
+from .sql_types import DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, SqlType
 
 MOST_VALUES = 1000  # of a category; further values share hash buckets
 BUCKETS = 256
@@ -40,7 +35,7 @@ def family_of(type: str, category: str, element: str | None) -> str | None:
         return "number"
     if type in DATES:
         return "date"
-    if type == "time without time zone":
+    if type == TIME:
         return "time"
     if type in OTHER_NUMBERS:
         return OTHER_NUMBERS[type]
@@ -267,7 +262,7 @@ def _number(found: Found, wish: Wish) -> Number:
     one = chosen(found.numbers, wish.arguments.get("transform"))
     fill = rounded(found.numbers.quantile(0.5), found.numbers.moments().deviation)
     return Number(
-        found.family, found.type, one.transform, one.mean, one.deviation, fill, missing, not_finite,
+        found.family, SqlType(found.type), one.transform, one.mean, one.deviation, fill, missing, not_finite,
         one.unit, one.knots, one.scores,
     )  # fmt: skip
 
@@ -275,13 +270,12 @@ def _number(found: Found, wish: Wish) -> Number:
 def _date(found: Found, wish: Wish) -> Date:
     moments = found.numbers.moments()
     if found.family == "time":
-        return Date(found.family, found.type, ("day",), 0.0, 0.0, found.nulls > 0)
+        return Date(found.family, SqlType(found.type), ("day",), 0.0, 0.0, found.nulls > 0)
     usual = [one for one in CYCLES if one != "day" or found.with_time]
     deviation = six_digits(moments.deviation)
     mean = rounded(moments.mean, moments.deviation) if deviation else 0.0
-    return Date(
-        found.family, found.type, tuple(wish.arguments.get("cycles", usual)), mean, deviation, found.nulls > 0
-    )  # fmt: skip
+    cycles = tuple(dict.fromkeys(wish.arguments.get("cycles", usual)))
+    return Date(found.family, SqlType(found.type), cycles, mean, deviation, found.nulls > 0)
 
 
 def _category(found: Found, wish: Wish) -> Category:
@@ -291,10 +285,11 @@ def _category(found: Found, wish: Wish) -> Category:
     groups = max(found.groups, len(counted))
     buckets = wish.arguments.get("buckets", BUCKETS if groups > most else 0)
     values = [value for value, rows in counted if rows >= least or found.family == "boolean"][:most]
-    rest = [value for value, _ in counted if value not in set(values)]
+    listed = set(values)
+    rest = [value for value, _ in counted if value not in listed]
     # Hashed values need not be listed.  Without buckets, the rare values that are not listed are unknown.
     return Category(
-        found.family, found.type, tuple(values), () if buckets else tuple(rest), buckets,
+        found.family, SqlType(found.type), tuple(values), () if buckets else tuple(rest), buckets,
         wish.arguments.get("unknown", "notice"),
     )  # fmt: skip
 
@@ -311,7 +306,7 @@ def _words(found: Found, wish: Wish) -> Words:
     twice = 8 * math.ceil(2 * found.words / 8)  # the words of nearly all rows
     length = wish.arguments.get("length", max(8, min(64, twice)))
     ids = wish.arguments.get("ids", max(1000, min(10_000, found.filled // 10)))
-    return Words(found.family, found.type, length, ids)
+    return Words(found.family, SqlType(found.type), length, ids)
 
 
 def inputs_of(decided: Sequence[tuple[str, Feature]]) -> list[tuple[str, list[tuple[str, Feature]]]]:

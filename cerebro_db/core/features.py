@@ -12,24 +12,28 @@ The SQL of each is in cerebro_plpy/data/features.py.  How the parameters are fou
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from typing import Any, ClassVar, Union
 
+from . import sql_types
+from .documents import Fields
 from .records import dataclass
+from .sql_types import SqlType
 
 Json = dict[str, Any]
 
 TRANSFORMS = ("standard", "log", "quantile")
 CYCLES = ("year", "month", "week", "day")
 FARTHEST = 100.0  # deviations; a number that is farther away counts as this far
+LEAST = 1e-305  # of what numbers are divided by
+MOST_LENGTH, MOST_IDS, MOST_BUCKETS = 10_000, 1_000_000, 1_000_000
+MOST_KNOTS = 1000
 
 
 @dataclass(frozen=True)
 class Number:
     prepared_as: ClassVar[str] = "number"
-    family: str  # of the column's type, see columns.py
-    type: str  # as users know it
+    family: str  # of the column's type, see sql_types.py
+    type: SqlType
     transform: str
     mean: float  # of the transformed values
     deviation: float
@@ -44,26 +48,35 @@ class Number:
     def names(self) -> list[str]:
         return ["value", *(["missing"] if self.missing else [])]
 
-    def check(self) -> None:
-        _require(self.transform in TRANSFORMS, f"'transform' must be one of {', '.join(TRANSFORMS)}")
-        _require(self.not_finite in ("error", "null"), "'not_finite' must be 'error' or 'null'")
-        numbers = (self.mean, self.deviation, self.fill, self.unit, *self.knots, *self.scores)
-        _require(
-            all(type(one) in (int, float) and math.isfinite(one) for one in numbers), "a parameter is not a number"
+    @classmethod
+    def read(cls, fields: Fields) -> Number:
+        found = cls(
+            *sql_types.read_family(fields),
+            transform=fields.choice("transform", TRANSFORMS),
+            mean=fields.number("mean"),
+            deviation=fields.number("deviation", LEAST),
+            fill=fields.number("fill"),
+            missing=fields.flag("missing"),
+            not_finite=fields.choice("not_finite", ("error", "null")),
+            unit=fields.number("unit", LEAST, 1e200),  # multiplied by 1e100
+            knots=fields.numbers("knots", MOST_KNOTS),
+            scores=fields.numbers("scores", MOST_KNOTS, -1e6, 1e6),
         )
-        _require(self.deviation > 0 and self.unit > 0, "'deviation' and 'unit' must be positive")
-        rising = all(low < high for low, high in zip(self.knots, self.knots[1:]))
-        _require(
-            rising and len(self.knots) == len(self.scores), "'knots' must ascend, with one entry of 'scores' for each"
-        )
-        _require(self.transform != "quantile" or len(self.knots) > 1, "'knots' are missing")
+        knots = found.knots
+        if not all(low < high for low, high in zip(knots, knots[1:])) or len(knots) != len(found.scores):
+            raise fields.wrong("must ascend, with one entry of 'scores' for each", "knots")
+        if found.transform == "quantile" and len(knots) < 2:
+            raise fields.wrong("must have two items at least", "knots")
+        if any(high - low < LEAST for low, high in zip(knots, knots[1:])):
+            raise fields.wrong("must not be that close together", "knots")
+        return found
 
 
 @dataclass(frozen=True)
 class Date:
     prepared_as: ClassVar[str] = "date"
     family: str
-    type: str
+    type: SqlType
     cycles: tuple[str, ...]
     mean: float  # days since 1970-01-01
     deviation: float  # 0: the days themselves are left out
@@ -74,20 +87,27 @@ class Date:
         pairs = [f"{cycle} {part}" for cycle in self.cycles for part in ("sine", "cosine")]
         return [*pairs, *(["days"] if self.deviation else []), *(["missing"] if self.missing else [])]
 
-    def check(self) -> None:
-        _require(set(self.cycles) <= set(CYCLES), f"'cycles' must be some of {', '.join(CYCLES)}")
-        numbers = (self.mean, self.deviation)
-        _require(
-            all(type(one) in (int, float) and math.isfinite(one) for one in numbers), "a parameter is not a number"
+    @classmethod
+    def read(cls, fields: Fields) -> Date:
+        found = cls(
+            *sql_types.read_family(fields),
+            cycles=fields.texts("cycles", len(CYCLES)),
+            mean=fields.number("mean"),
+            deviation=fields.number("deviation", 0.0),
+            missing=fields.flag("missing"),
         )
-        _require(self.deviation >= 0 and bool(self.names), "'deviation' must not be negative")
+        if not set(found.cycles) <= set(CYCLES):
+            raise fields.wrong(f"must be some of {', '.join(CYCLES)}", "cycles")
+        if 0 < found.deviation < LEAST or not found.names:
+            raise fields.wrong("must be larger", "deviation")
+        return found
 
 
 @dataclass(frozen=True)
 class Category:
     prepared_as: ClassVar[str] = "category"
     family: str
-    type: str
+    type: SqlType
     values: tuple[str, ...]  # they get the codes 1, 2, …
     rare: tuple[str, ...]  # they share the next code
     buckets: int  # all other values share so many codes; 0: they are unknown
@@ -111,19 +131,25 @@ class Category:
     def first_bucket(self) -> int:
         return self.size - self.buckets
 
-    def check(self) -> None:
-        known = (*self.values, *self.rare)
-        _require(all(isinstance(value, str) for value in known), "'values' and 'rare' must be texts")
-        _require(len(set(known)) == len(known), "a value is listed twice")
-        _require(type(self.buckets) is int and self.buckets >= 0, "'buckets' must not be negative")
-        _require(self.unknown in ("notice", "error"), "'unknown' must be 'notice' or 'error'")
+    @classmethod
+    def read(cls, fields: Fields) -> Category:
+        found = cls(
+            *sql_types.read_family(fields),
+            values=fields.texts("values"),
+            rare=fields.texts("rare"),
+            buckets=fields.whole("buckets", 0, MOST_BUCKETS),
+            unknown=fields.choice("unknown", ("notice", "error")),
+        )
+        if not set(found.values).isdisjoint(found.rare):
+            raise fields.wrong("must not have a value that is in 'values'", "rare")
+        return found
 
 
 @dataclass(frozen=True)
 class Words:
     prepared_as: ClassVar[str] = "words"
     family: str
-    type: str
+    type: SqlType
     length: int  # ids per row
     ids: int  # different ids, 0 included
 
@@ -131,9 +157,13 @@ class Words:
     def names(self) -> list[str]:
         return [f"word {place}" for place in range(1, self.length + 1)]
 
-    def check(self) -> None:
-        _require(type(self.length) is int and 1 <= self.length <= 10_000, "'length' must be from 1 to 10000")
-        _require(type(self.ids) is int and 2 <= self.ids <= 1_000_000, "'ids' must be from 2 to 1000000")
+    @classmethod
+    def read(cls, fields: Fields) -> Words:
+        return cls(
+            *sql_types.read_family(fields),
+            length=fields.whole("length", 1, MOST_LENGTH),
+            ids=fields.whole("ids", 2, MOST_IDS),
+        )
 
 
 Feature = Union[Number, Date, Category, Words]
@@ -142,22 +172,11 @@ FEATURES: dict[str, Any] = {kind.prepared_as: kind for kind in (Number, Date, Ca
 
 def to_json(feature: Feature) -> Json:
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(feature).items()}
-    return {"prepared_as": feature.prepared_as, **fields}
+    return {"prepared_as": feature.prepared_as, **fields, "type": feature.type.name}
 
 
-def from_json(document: Any) -> Feature:
-    """ValueError or TypeError if the document describes no feature."""
-    _require(isinstance(document, dict) and document.get("prepared_as") in FEATURES, "a feature has no 'prepared_as'")
-    kind = FEATURES[document["prepared_as"]]
-    given = {name: value for name, value in document.items() if name != "prepared_as"}
-    known = {field.name for field in dataclasses.fields(kind)}
-    _require(set(given) == known, f"{kind.prepared_as} takes {sorted(known)}, not {sorted(given)}")
-    feature: Feature = kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
-    _require(isinstance(feature.family, str) and isinstance(feature.type, str), "'family' and 'type' must be texts")
-    feature.check()
+def read(fields: Fields) -> Feature:
+    """The feature that a document describes; BadData if it describes none."""
+    feature: Feature = FEATURES[fields.choice("prepared_as", FEATURES)].read(fields)
+    fields.done()
     return feature
-
-
-def _require(holds: bool, why: str) -> None:
-    if not holds:
-        raise ValueError(why)

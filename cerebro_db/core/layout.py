@@ -5,19 +5,28 @@ docs/architecture.md shows the JSON.  Trainers get the part of it that ``Variabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from itertools import accumulate
 from typing import Any
 
-from . import preparation
-from .errors import BadData
-from .packing import ITEM_BYTES, elements
-from .preparation import PACK_AGAIN, Fold, Preparation
+from . import documents, preparation
+from .documents import Fields
+from .packing import LARGEST_BYTES, elements
+from .preparation import MOST_COLUMNS, MOST_FOLDS, PACK_AGAIN, Fold, Preparation
 from .records import dataclass
+from .sql_types import SqlType
 from .windows import Windows
 
 Json = dict[str, Any]
+Settled = Callable[[SqlType], SqlType]
+
+MOST_DIMENSIONS = 8  # PostgreSQL's arrays have six at most, and windows add one
+MOST_PARTITIONS = 100_000
+INPUT: tuple[str | None, ...] = (None,)  # what the preparations of each part of a layout are for
+OUTPUT: tuple[str | None, ...] = ("class", "encoded", "real")
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -61,24 +70,26 @@ class Variable:
         return {**self.for_trainer(), **columns, "preparation": self.preparation.to_json()}
 
     @classmethod
-    def from_json(cls, document: Any, where: str) -> Variable:
-        _require(isinstance(document, dict) and isinstance(document.get("name"), str), where, "has no name")
-        where = f"{where} '{document['name']}'"
-        _require("preparation" in document, where, "has no preparation")
-        _require(document.get("dtype") in ITEM_BYTES, where, f"has a dtype that is not one of {', '.join(ITEM_BYTES)}")
-        shape = document.get("shape")
-        _require(isinstance(shape, list) and all(_count(size) and size > 0 for size in shape), where, "has no shape")
-        columns = document.get("columns", [document["name"]])
-        _require(
-            isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns),
-            where,
-            "does not name its columns",
-        )
-        prepared = preparation.from_json(document["preparation"], where)
-        found = cls(document["name"], document["dtype"], tuple(shape), tuple(columns), prepared)
+    def read(cls, fields: Fields, purpose: Sequence[str | None], windows: int | None) -> Variable:
+        """The variable that a document describes.  ``windows``: the rows of a window, if it is an input of windows."""
+        name = fields.identifier("name")
+        fields.where += f" '{name}'"
+        prepared = preparation.read(fields.object("preparation", f"{fields.where}: preparation"), purpose)
+        shape = fields.wholes("shape", 1, MOST_DIMENSIONS, 1)
+        columns = fields.identifiers("columns", 1, MOST_COLUMNS) if fields.has("columns") else (name,)
+        found = cls(name, fields.choice("dtype", prepared.dtypes), shape, columns, prepared)
+        of_row = shape[1:] if windows is not None and shape[0] == windows else shape if windows is None else ()
+        if not of_row or not prepared.fits(of_row, len(columns)) or 4 * found.elements > LARGEST_BYTES:
+            raise fields.wrong(f"cannot be {list(shape)}, by the preparation and the number of columns", "shape")
         for key, value in found.for_trainer().items():
-            _require(document.get(key) == value, where, f"should have {key} {value!r}, by its preparation")
+            if fields.value(key) != value:
+                raise fields.wrong(f"should be {value!r}, by its preparation", key)
+        fields.done()
         return found
+
+    def settled(self, settled: Settled) -> Variable:
+        """The variable with other names for the types in its document."""
+        return replace(self, preparation=self.preparation.settled(settled))
 
 
 @dataclass(frozen=True)
@@ -98,15 +109,21 @@ class Partition:
         return {**document, **({"folds": list(folds)} if folds else {})}
 
     @classmethod
-    def from_json(cls, document: Any, where: str) -> Partition:
-        *names, _ = cls.__dataclass_fields__
-        _require(isinstance(document, dict) and set(names) <= set(document), where, f"needs {', '.join(names)}")
-        numbers = [document[name] for name in names[:-1]]
-        _require(all(map(_count, numbers)) and isinstance(document["sha256"], str), where, "has a wrong value")
-        folds = document.get("folds", [])
-        _require(isinstance(folds, list) and all(map(_count, folds)), where, "has a wrong number of rows of a fold")
-        _require(not folds or sum(folds) == document["rows"], where, "has folds with another number of rows")
-        return cls(**{name: document[name] for name in names}, folds=tuple(folds))
+    def read(cls, fields: Fields) -> Partition:
+        found = cls(
+            key=fields.whole("key", -(2**31), 2**31 - 1),
+            rows=fields.whole("rows"),
+            buffers=fields.whole("buffers"),
+            bytes=fields.whole("bytes"),
+            sha256=fields.text("sha256", 64),
+            folds=fields.wholes("folds", 2, MOST_FOLDS) if fields.has("folds") else (),
+        )
+        fields.done()
+        if not _SHA256.fullmatch(found.sha256):
+            raise fields.wrong("must be a checksum of 64 hexadecimal digits", "sha256")
+        if found.folds and sum(found.folds) != found.rows:
+            raise fields.wrong(f"must add up to the {found.rows} rows", "folds")
+        return found
 
 
 @dataclass(frozen=True)
@@ -137,28 +154,56 @@ class Layout:
             **({"fold": self.fold.to_json()} if self.fold else {}),
         }
 
+    def settled(self, settled: Settled) -> Layout:
+        """The layout with other names for the types in it: ``settled`` gives the new name of each."""
+        return replace(
+            self,
+            inputs=tuple(one.settled(settled) for one in self.inputs),
+            outputs=tuple(one.settled(settled) for one in self.outputs),
+        )
+
     @classmethod
     def from_json(cls, document: Any, where: str = "the layout") -> Layout:
         """BadData, beginning with ``where``, if the document is not a layout."""
-        _require(isinstance(document, dict) and _count(document.get("rows")), where, "has no number of rows")
+        fields = Fields(document, where, PACK_AGAIN)
+        windows = Windows.from_json(fields.value("sequence"), f"{where}: sequence") if fields.has("sequence") else None
+        length = None if windows is None else windows.length
 
-        def listed(key: str) -> Sequence[Any]:
-            found = document.get(key)
-            _require(isinstance(found, list), where, f"has no list of {key}")
-            return found
+        def one(name: str) -> Variable | None:
+            return Variable.read(fields.object(name), (name,), None) if fields.has(name) else None
 
         found = cls(
-            tuple(Variable.from_json(one, f"{where}: input") for one in listed("inputs")),
-            tuple(Variable.from_json(one, f"{where}: output") for one in listed("outputs")),
-            document["rows"],
-            tuple(Partition.from_json(one, f"{where}: partition {n}") for n, one in enumerate(listed("partitions"))),
-            Windows.from_json(document["sequence"], f"{where}: sequence") if "sequence" in document else None,
-            Variable.from_json(document["weight"], f"{where}: weight") if "weight" in document else None,
-            Variable.from_json(document["fold"], f"{where}: fold") if "fold" in document else None,
+            tuple(Variable.read(one, INPUT, length) for one in fields.objects("inputs", 1, MOST_COLUMNS)),
+            tuple(Variable.read(one, OUTPUT, None) for one in fields.objects("outputs", 1, MOST_COLUMNS)),
+            fields.whole("rows"),
+            tuple(map(Partition.read, fields.objects("partitions", 0, MOST_PARTITIONS))),
+            windows,
+            one("weight"),
+            one("fold"),
         )
-        counts = {len(partition.folds) for partition in found.partitions}
-        _require(counts <= {found.folds}, where, "does not have the rows of each fold in each partition")
+        fields.done()
+        found._require_agreement(fields)
         return found
+
+    @classmethod
+    def parse(cls, text: Any, where: str) -> Layout:
+        """The layout in a JSON text; BadData, beginning with ``where``, if it has none."""
+        return cls.from_json(documents.decoded(text, where, PACK_AGAIN), where)
+
+    def _require_agreement(self, fields: Fields) -> None:
+        """An error if the parts of the layout contradict each other."""
+        if {len(partition.folds) for partition in self.partitions} - {self.folds}:
+            raise fields.wrong("must have the rows of each fold", "partitions")
+        if self.partitions and sum(partition.rows for partition in self.partitions) != self.rows:
+            raise fields.wrong(f"must add up to the {self.rows} rows", "partitions")
+        if len({partition.key for partition in self.partitions}) < len(self.partitions):
+            raise fields.wrong("must have different keys", "partitions")
+        names = [variable.name for variable in (*self.inputs, *self.outputs, self.weight, self.fold) if variable]
+        if len(set(names)) < len(names):
+            raise fields.wrong("has two variables of one name")
+        columns = [column for variable in self.inputs for column in variable.columns]
+        if len(set(columns)) < len(columns):
+            raise fields.wrong("has two inputs made of one column")
 
 
 @dataclass(frozen=True)
@@ -209,12 +254,3 @@ class DataSet:
     @property
     def _fold(self) -> list[Json]:
         return [self.layout["fold"]] if "fold" in self.layout else []
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _require(holds: Any, where: str, why: str) -> None:
-    if not holds:
-        raise BadData(f"{where} {why}.", hint=PACK_AGAIN)

@@ -19,6 +19,8 @@ MIN, MAX = "min", "max"  # whether small or large values of a metric are better
 # confusion matrix of 512 classes, or the thresholds of 300 AUCs.
 MOST_NUMBERS = 1 << 18
 
+MOST_ON_RECORD = 20_000  # numbers of all metrics of one row of the log, which the view cerebro.metric shows one by one
+
 SMALLEST, LARGEST = 1e-100, 1e100  # other numbers than 0 that the log takes; its views compute with them
 
 
@@ -48,8 +50,18 @@ def first(metrics: Mapping[str, Value]) -> tuple[str | None, float | None]:
 
 
 def to_json(metrics: Mapping[str, Value]) -> str:
-    """All metrics as they are, but JSON has no NaN: null stands for a number that is not finite."""
-    return json.dumps({name: _recordable(value) for name, value in metrics.items()})
+    """All metrics as they are, but JSON has no NaN: null stands for a number that is not finite.
+
+    A list that is too long for the log is recorded by its mean.
+    """
+    longest = MOST_ON_RECORD // max(1, sum(isinstance(value, list) for value in metrics.values()))
+    return json.dumps(
+        {name: number(value) if _length(value) > longest else _recordable(value) for name, value in metrics.items()}
+    )
+
+
+def _length(value: Value) -> int:
+    return sum(map(_length, value)) if isinstance(value, list) else 1
 
 
 def _recordable(value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""SQL identifiers: parsing, checking and quoting; and texts as constants.  No other module does these by itself.
+"""Names of tables and columns as users write them.  No other module parses them.
 
 Users write table names as in SQL: ``iris``, ``my_schema.iris``, ``"My Table"``, ``s."My Table"``.  A name without
 quotes is folded to lower case.  A name in quotes is taken literally.
@@ -8,31 +8,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 
 from .errors import InvalidName
 from .records import dataclass
+from .sql import LONGEST as LONGEST
+from .sql import Sql, check, identifier, quoted, sql
+from .sql import storable as storable
 
+MOST_COLUMNS = 1600  # PostgreSQL's limit for a table
 STATE_SCHEMA = "cerebro_state"  # for tables that are not the user's: states, and rows on their way
-LONGEST = 63  # bytes; PostgreSQL truncates longer identifiers silently, so two names could mean the same table
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))\s*', re.UNICODE)
-
-
-def quote(identifier: str) -> str:
-    """The identifier as SQL text, with quotes that are safe for any content."""
-    check(identifier)
-    return '"' + identifier.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """The text as an SQL constant, whatever ``standard_conforming_strings`` says.
-
-    Values are parameters of statements.  This is for expressions that are part of several statements.
-    """
-    if "\0" in text:
-        raise InvalidName("a text must not contain a zero byte")
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'" if "\\" not in text else "E'" + doubled.replace("\\", "\\\\") + "'"
 
 
 def token(size: int = 6) -> str:
@@ -41,21 +28,6 @@ def token(size: int = 6) -> str:
     As ``secrets.token_hex``, whose module takes a new session a millisecond.
     """
     return os.urandom(size).hex()
-
-
-def check(identifier: str) -> str:
-    """The identifier, if PostgreSQL can store it."""
-    if not identifier:
-        raise InvalidName("an identifier must not be empty")
-    if "\0" in identifier:
-        raise InvalidName("an identifier must not contain a zero byte")
-    size = len(identifier.encode("utf-8", "surrogatepass"))
-    if size > LONGEST:
-        raise InvalidName(
-            f'"{identifier}" has {size} bytes; the limit for an identifier is {LONGEST}',
-            hint="Choose a shorter name. The names of companion tables add endings such as _summary to it.",
-        )
-    return identifier
 
 
 @dataclass(frozen=True)
@@ -84,14 +56,20 @@ class Name:
         return Name(self.schema, check(self.table + ending))
 
     @property
-    def sql(self) -> str:
-        return quote(self.table) if self.schema is None else f"{quote(self.schema)}.{quote(self.table)}"
+    def sql(self) -> Sql:
+        table = identifier(self.table)
+        return table if self.schema is None else sql("{schema}.{table}", schema=identifier(self.schema), table=table)
+
+    @property
+    def quoted(self) -> str:
+        """The name with quotes, as a text that ``Name.parse`` and ``to_regclass`` read."""
+        return quoted(self.table) if self.schema is None else f"{quoted(self.schema)}.{quoted(self.table)}"
 
     def __str__(self) -> str:
         """The name as a person would write it: in quotes only where SQL needs them."""
 
         def written(part: str) -> str:
-            return part if re.fullmatch(r"[a-z_][a-z0-9_$]*", part) else quote(part)
+            return part if re.fullmatch(r"[a-z_][a-z0-9_$]*", part) else quoted(part)
 
         return written(self.table) if self.schema is None else f"{written(self.schema)}.{written(self.table)}"
 
@@ -121,8 +99,8 @@ def split_identifier(text: str, argument: str = "name") -> list[str]:
         match = _PART.match(text, position)
         if match is None:
             raise _not_an_identifier(text, argument)
-        quoted, plain = match.groups()
-        parts.append(check(quoted.replace('""', '"') if quoted is not None else plain.lower()))
+        inner, plain = match.groups()
+        parts.append(check(inner.replace('""', '"') if inner is not None else plain.lower()))
         position = match.end()
         if position == len(text):
             return parts
@@ -142,24 +120,26 @@ def split_list(text: str | None, argument: str) -> list[str]:
     """The column names in a comma-separated list: ``a, "B c"`` -> ``['a', 'B c']``."""
     if text is None or not text.strip():
         raise InvalidName(f"{argument} must not be NULL or empty")
-    names = []
+    names: list[str] = []
     for piece in _split_outside_quotes(text, ","):
+        if len(names) == MOST_COLUMNS:
+            raise InvalidName(f"{argument} lists more than {MOST_COLUMNS} columns, and a table cannot have more")
         parts = split_identifier(piece, argument)
         if len(parts) != 1:
             raise InvalidName(f"{argument}: {piece.strip()!r} must be a plain column name, without a table")
         names.append(parts[0])
-    repeated = {name for name in names if names.count(name) > 1}
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
     if repeated:
-        raise InvalidName(f"{argument}: column {sorted(repeated)[0]!r} is listed twice")
+        raise InvalidName(f"{argument}: column {repeated[0]!r} is listed twice")
     return names
 
 
 def _split_outside_quotes(text: str, separator: str) -> list[str]:
-    pieces, start, quoted = [], 0, False
+    pieces, start, within = [], 0, False
     for position, character in enumerate(text):
         if character == '"':
-            quoted = not quoted
-        elif character == separator and not quoted:
+            within = not within
+        elif character == separator and not within:
             pieces.append(text[start:position])
             start = position + 1
     pieces.append(text[start:])

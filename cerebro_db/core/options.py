@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from .architecture.precision import PRECISIONS
+from .documents import shown
 from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, MOST_THREADS
 from .errors import CerebroError, InvalidArgument, Unsupported
 from .metrics import MAX, MIN
@@ -65,8 +65,8 @@ class Option:
 
     def _refused(self, value: Any, module: str, hint: str) -> CerebroError:
         if self.name == "engine" and isinstance(value, str):
-            return Unsupported(f"{module} error: there is no engine '{value}'.", hint=ENGINE_HINT)
-        return InvalidArgument(f"{module} error: option '{self.name}' cannot be {json.dumps(value)}.", hint=hint)
+            return Unsupported(f"{module} error: there is no engine '{value[:80]}'.", hint=ENGINE_HINT)
+        return InvalidArgument(f"{module} error: option '{self.name}' cannot be {shown(value)}.", hint=hint)
 
     def _without(self) -> str:
         return f"; without it: {self.unset}" if self.unset else ""
@@ -284,7 +284,7 @@ def check(given: object, module: str = MODULE) -> dict[str, Any]:
     for name, value in given.items():
         if name not in OPTIONS:
             raise InvalidArgument(
-                f"{module} error: there is no option '{name}'.", hint=f"The options are: {', '.join(OPTIONS)}."
+                f"{module} error: there is no option '{name[:80]}'.", hint=f"The options are: {', '.join(OPTIONS)}."
             )
         OPTIONS[name].check(value, module)
     if given.get("fuse") and given.get("deterministic"):

@@ -17,27 +17,29 @@ Packing, validation packing, evaluation and prediction all apply this document. 
 | fold       | folds           | the fold of a row, from 1 on                                                     |
 
 The features of numbers, categories and words are documents of features.py, one for each column.  A new kind is a class
-in this module and its SQL expression in cerebro_plpy/data/preparation.py.
+in this module, whose ``read`` checks each parameter, and its SQL expression in cerebro_plpy/data/preparation.py.
 """
 
 from __future__ import annotations
 
 import abc
-import dataclasses
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from . import features
-from .errors import BadData
+from . import features, sql_types
+from .documents import Fields
 from .features import Category, Date, Feature, Number
 from .features import Words as WordsFeature
-from .packing import INTEGERS, ArrayEncoder, ClassEncoder, Encoder, float32
+from .packing import INTEGERS, ITEM_BYTES, MOST_CLASSES, ArrayEncoder, ClassEncoder, Encoder, float32
 from .records import dataclass
+from .sql_types import SqlType
 
 Json = dict[str, Any]
 
 MOST_FOLDS = 100
+MOST_COLUMNS = 1600  # PostgreSQL's limit of a table
+LEAST_DIVISOR, LARGEST_DIVISOR = 1e-37, 3.5e38  # float32 numbers whose reciprocals are float32, too
 PACK_AGAIN = "Pack the table again with training_preprocessor_dl() or validation_preprocessor_dl()."
 
 
@@ -72,25 +74,30 @@ class Preparation(abc.ABC):
         return ArrayEncoder(shape, dtype, self.factor(dtype))
 
     @property
-    def label_type(self) -> str | None:
+    def label_type(self) -> SqlType | None:
         """The SQL type in which column values are compared, if they are labels; None for numbers."""
         return None
 
-    def check(self) -> None:  # noqa: B027  (most kinds have nothing to check)
-        """Raises ValueError if a parameter makes no sense."""
+    @property
+    def dtypes(self) -> Sequence[str]:
+        """The types that packed values can have."""
+        return (self.dtype(False),)
+
+    def fits(self, shape: tuple[int, ...], columns: int) -> bool:
+        """Whether so many columns can become values of this shape."""
+        return columns == 1 or shape == (columns,)
+
+    def settled(self, settled: Callable[[SqlType], SqlType]) -> Preparation:
+        """The preparation with other names for its types."""
+        return self
 
     def to_json(self) -> Json:
         return {"kind": self.kind, **{name: _plain(value) for name, value in vars(self).items()}}
 
     @classmethod
-    def of(cls, given: Json) -> Preparation:
-        """ValueError or TypeError if these are no parameters of the kind."""
-        fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # subclasses are dataclasses
-        if set(given) != fields:
-            raise ValueError(f"it takes {sorted(fields)}, not {sorted(given)}")
-        found = cls(**{name: _frozen(value) for name, value in given.items()})
-        found.check()
-        return found
+    def read(cls, fields: Fields) -> Preparation:
+        """The preparation with the parameters of a document; BadData if one of them is wrong."""
+        return cls()
 
 
 KINDS: dict[str, type[Preparation]] = {}
@@ -111,6 +118,10 @@ class AsIs(Preparation):
     def dtype(self, integers: bool) -> str:
         return INTEGERS[0] if integers else "float32"
 
+    @property
+    def dtypes(self) -> Sequence[str]:
+        return tuple(ITEM_BYTES)
+
 
 @known
 @dataclass(frozen=True)
@@ -124,9 +135,9 @@ class Divided(AsIs):
     def scale(self, dtype: str) -> float:
         return 1.0 if dtype == "float32" else self.by
 
-    def check(self) -> None:
-        if type(self.by) not in (int, float) or not 0 < self.by < math.inf:
-            raise ValueError("'by' must be a positive number")
+    @classmethod
+    def read(cls, fields: Fields) -> Divided:
+        return cls(fields.number("by", LEAST_DIVISOR, LARGEST_DIVISOR))
 
 
 @known
@@ -134,7 +145,7 @@ class Divided(AsIs):
 class OneHot(Preparation):
     kind = "one_hot"
     target = "class"
-    type: str  # the column's SQL type
+    type: SqlType  # of the column
     # As text, in the type's order, NULL (None) first if it is a label; classes declared beyond them have no label yet.
     labels: tuple[str | None, ...] = ()
 
@@ -145,15 +156,23 @@ class OneHot(Preparation):
         return ClassEncoder(spellings, shape[0])
 
     @property
-    def label_type(self) -> str | None:
+    def label_type(self) -> SqlType | None:
         return self.type
 
-    def check(self) -> None:
-        if not isinstance(self.type, str) or not self.type:
-            raise ValueError("'type' must be the name of a type")
-        texts = self.labels[1:] if self.null_is_a_class else self.labels
-        if not all(isinstance(label, str) for label in texts) or len(set(texts)) < len(texts):
-            raise ValueError("'labels' must be different texts")
+    def fits(self, shape: tuple[int, ...], columns: int) -> bool:
+        return columns == 1 and len(shape) == 1 and len(self.labels) <= shape[0] <= MOST_CLASSES
+
+    def settled(self, settled: Callable[[SqlType], SqlType]) -> OneHot:
+        return replace(self, type=settled(self.type))
+
+    def to_json(self) -> Json:
+        return {"kind": self.kind, "type": self.type.name, "labels": list(self.labels)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> OneHot:
+        labels = fields.list("labels", 0, MOST_CLASSES)
+        first: tuple[str | None, ...] = (None,) if labels and labels[0] is None else ()
+        return cls(sql_types.read(fields), (*first, *fields.texts("labels", MOST_CLASSES, skipped=len(first))))
 
     @property
     def null_is_a_class(self) -> bool:
@@ -168,6 +187,9 @@ class Encoded(Preparation):
 
     def dtype(self, integers: bool) -> str:
         return "int16"
+
+    def fits(self, shape: tuple[int, ...], columns: int) -> bool:
+        return columns == 1
 
 
 @known
@@ -187,11 +209,9 @@ class Measured(Real):
     mean: float
     deviation: float
 
-    def check(self) -> None:
-        if not all(type(one) in (int, float) and math.isfinite(one) for one in (self.mean, self.deviation)):
-            raise ValueError("'mean' and 'deviation' must be numbers")
-        if self.deviation <= 0:
-            raise ValueError("'deviation' must be positive")
+    @classmethod
+    def read(cls, fields: Fields) -> Measured:
+        return cls(fields.number("mean"), fields.number("deviation", features.LEAST))
 
 
 @known
@@ -207,11 +227,15 @@ class Weight(Preparation):
     def dtype(self, integers: bool) -> str:
         return "float32"
 
-    def check(self) -> None:
-        if len(self.labels) != len(self.factors) or not all(isinstance(label, str) for label in self.labels):
-            raise ValueError("'labels' must be texts, each with one of 'factors'")
-        if not all(type(one) in (int, float) and 0 <= one < math.inf for one in self.factors):
-            raise ValueError("'factors' must be numbers of at least 0")
+    def fits(self, shape: tuple[int, ...], columns: int) -> bool:
+        return shape == (1,) and columns <= 2
+
+    @classmethod
+    def read(cls, fields: Fields) -> Weight:
+        found = cls(fields.texts("labels"), fields.numbers("factors", low=0.0, high=LARGEST_DIVISOR))
+        if len(found.labels) != len(found.factors):
+            raise fields.wrong("must have one number for each of 'labels'", "factors")
+        return found
 
 
 @known
@@ -226,9 +250,12 @@ class Fold(Preparation):
     def dtype(self, integers: bool) -> str:
         return INTEGERS[0]  # one byte
 
-    def check(self) -> None:
-        if type(self.folds) is not int or not 2 <= self.folds <= MOST_FOLDS:
-            raise ValueError(f"'folds' must be a whole number from 2 to {MOST_FOLDS}")
+    def fits(self, shape: tuple[int, ...], columns: int) -> bool:
+        return shape == (1,)
+
+    @classmethod
+    def read(cls, fields: Fields) -> Fold:
+        return cls(fields.whole("folds", 2, MOST_FOLDS))
 
 
 @dataclass(frozen=True)
@@ -246,19 +273,20 @@ class ByColumn(Preparation):
     def width(self) -> int:
         return sum(len(feature.names) for feature in self.prepared)
 
-    def check(self) -> None:
-        if not self.prepared or not all(isinstance(feature, self.kinds) for feature in self.prepared):
-            raise ValueError(f"its features must be {' or '.join(kind.prepared_as for kind in self.kinds)}")
+    def fits(self, shape: tuple[int, ...], columns: int) -> bool:
+        return shape == (self.width,) and columns == len(self.prepared)
+
+    def settled(self, settled: Callable[[SqlType], SqlType]) -> ByColumn:
+        return replace(self, prepared=tuple(replace(one, type=settled(one.type)) for one in self.prepared))
 
     def to_json(self) -> Json:
         return {"kind": self.kind, "features": [features.to_json(feature) for feature in self.prepared]}
 
     @classmethod
-    def of(cls, given: Json) -> Preparation:
-        if set(given) != {"features"} or not isinstance(given["features"], list):
-            raise ValueError(f"it takes a list of features, not {sorted(given)}")
-        found = cls(tuple(map(features.from_json, given["features"])))
-        found.check()
+    def read(cls, fields: Fields) -> ByColumn:
+        found = cls(tuple(map(features.read, fields.objects("features", 1, MOST_COLUMNS))))
+        if not all(isinstance(feature, cls.kinds) for feature in found.prepared):
+            raise fields.wrong(f"must be {' or '.join(kind.prepared_as for kind in cls.kinds)}", "features")
         return found
 
 
@@ -297,34 +325,24 @@ class Words(ByColumn):
     def dtype(self, integers: bool) -> str:
         return "int32"
 
-    def check(self) -> None:
-        super().check()
-        if len(self.prepared) != 1:
-            raise ValueError("words take exactly one column")
+    def fits(self, shape: tuple[int, ...], columns: int) -> bool:
+        return super().fits(shape, columns) and columns == 1
 
 
 def divided_by(constant: float) -> Preparation:
     return AsIs() if constant == 1.0 else Divided(constant)
 
 
-def from_json(document: Any, where: str) -> Preparation:
-    """The preparation that a document describes; BadData, naming ``where``, if it describes none."""
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise _damaged(where, f"the kind {kind!r} is not one of {', '.join(KINDS)}")
-    try:
-        return KINDS[kind].of({name: value for name, value in document.items() if name != "kind"})
-    except (TypeError, ValueError) as error:
-        raise _damaged(where, f"{kind}: {error}") from None
+def read(fields: Fields, allowed: Sequence[str | None]) -> Preparation:
+    """The preparation that a document describes; BadData if it describes none.
 
-
-def _damaged(where: str, why: str) -> BadData:
-    return BadData(f"{where} has a preparation that cannot be used: {why}.", hint=PACK_AGAIN)
+    ``allowed``: what it may be for, as ``Preparation.target`` says.
+    """
+    kinds = [name for name, kind in KINDS.items() if kind.target in allowed]
+    found = KINDS[fields.choice("kind", kinds)].read(fields)
+    fields.done()
+    return found
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

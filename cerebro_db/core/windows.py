@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import BadData, InvalidArgument
-from .preparation import PACK_AGAIN
+from .documents import shown
+from .errors import BadData, InvalidArgument, InvalidName
+from .names import check
+from .preparation import MOST_COLUMNS, PACK_AGAIN
 from .records import dataclass
 
 Json = dict[str, Any]
@@ -48,11 +50,11 @@ def wanted(document: Any, where: str) -> Windows:
     known = ("by", "order", "length", "step", "target")
     for name in document:
         if name not in known:
-            raise InvalidArgument(f"{where} has no entry {name!r}.", hint=f"It has {', '.join(known)}.")
+            raise InvalidArgument(f"{where} has no entry {shown(name)}.", hint=f"It has {', '.join(known)}.")
     length = _count(document.get("length"), "length", 2, where)
     target = document.get("target", TARGETS[0])
     if target not in TARGETS:
-        raise InvalidArgument(f"{where}: target cannot be {target!r}.", hint=f"It is {' or '.join(TARGETS)}.")
+        raise InvalidArgument(f"{where}: target cannot be {shown(target)}.", hint=f"It is {' or '.join(TARGETS)}.")
     order = _names(document.get("order"), "order", where)
     if not order:
         raise InvalidArgument(f"{where} does not say the order of the rows.", hint=EXAMPLE)
@@ -70,12 +72,19 @@ def _names(value: Any, entry: str, where: str) -> tuple[str, ...]:
     listed = [] if value is None else value if isinstance(value, list) else [value]
     if not all(isinstance(name, str) and name for name in listed) or len(set(listed)) < len(listed):
         raise InvalidArgument(f"{where}: {entry} must be a column or a list of different columns.", hint=EXAMPLE)
+    if len(listed) > MOST_COLUMNS:
+        raise InvalidArgument(f"{where}: {entry} has more than {MOST_COLUMNS} columns.", hint=EXAMPLE)
+    try:
+        for name in listed:
+            check(name)
+    except InvalidName as error:
+        raise InvalidArgument(f"{where}: {entry}: {error.message}.", hint=EXAMPLE) from None
     return tuple(listed)
 
 
 def _count(value: Any, entry: str, least: int, where: str) -> int:
     if type(value) is not int or not least <= value <= LONGEST:
         raise InvalidArgument(
-            f"{where}: {entry} cannot be {value!r}.", hint=f"It must be an integer from {least} to {LONGEST}."
+            f"{where}: {entry} cannot be {shown(value)}.", hint=f"It must be an integer from {least} to {LONGEST}."
         )
     return value

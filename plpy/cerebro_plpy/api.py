@@ -12,7 +12,6 @@ from typing import Any
 
 FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
-    "data.convert": ("array_to_bytes", "bytes_to_array"),
     "data.madlib_tables": ("convert_madlib_table",),
     "data.pack": ("pack",),
     "data.packing": (

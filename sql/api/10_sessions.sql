@@ -1,96 +1,88 @@
 -- Worker sessions: how the server logs in to itself as one of its users, and what such a session calls on its segment.
 -- docs/security.md describes the rights of each login.
 
-CREATE OR REPLACE FUNCTION cerebro._enrol(owner name, verifier text) RETURNS name
+CREATE OR REPLACE FUNCTION cerebro._drop_worker_roles() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
+DECLARE
+    ended record;
+BEGIN
+    FOR ended IN
+        SELECT w.rolname AS name,
+               EXISTS (SELECT FROM pg_shdepend d WHERE d.refclassid = 'pg_authid'::regclass AND d.refobjid = w.oid)
+                   AS has_dependents,
+               (SELECT string_agg(DISTINCT quote_ident(g.rolname), ', ')
+                  FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid WHERE m.member = w.oid) AS groups
+          FROM pg_roles w
+         WHERE w.rolname ~ '^cerebro_w_[0-9]+_[0-9a-f]+$' AND w.rolvaliduntil < clock_timestamp()
+               AND NOT EXISTS (SELECT FROM pg_stat_get_activity(NULL) a WHERE a.usesysid = w.oid)
+         ORDER BY random()  -- a role that cannot be dropped must not always be the first
+    LOOP
+        BEGIN
+            IF NOT ended.has_dependents THEN
+                EXECUTE format('DROP ROLE %I', ended.name);
+            ELSIF ended.groups IS NOT NULL THEN
+                -- The role owns objects or has privileges in some database. It keeps those, and nothing else.
+                EXECUTE format('REVOKE %s FROM %I', ended.groups, ended.name);
+            END IF;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                EXIT;  -- Another login drops the role, or somebody grants something to it. The next login tries again.
+            WHEN OTHERS THEN
+                NULL;  -- Another login has just dropped the role.
+        END;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION cerebro._drop_worker_roles() IS
+'Drops the worker roles whose sessions have ended. A worker role that owns objects, or has privileges of its own, '
+'loses its memberships instead.';
+
+CREATE OR REPLACE FUNCTION cerebro._enrol(owner oid, verifier text) RETURNS name
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     known  record;
     worker name;
-    other  record;
 BEGIN
     IF COALESCE(verifier !~ '^SCRAM-SHA-256[$]', true) THEN
         RAISE EXCEPTION 'this is no SCRAM verifier' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    -- One login of a user at a time, from any database: two sessions that make or alter a role at once would fail. Nobody
-    -- but the user and administrators can lock this row.
-    SELECT oid, rolcanlogin AND COALESCE(rolvaliduntil > clock_timestamp(), true) AS may_log_in
-      INTO known FROM pg_authid WHERE rolname = owner FOR UPDATE;
+    PERFORM cerebro._drop_worker_roles();
+    SELECT rolname, rolcanlogin AND COALESCE(rolvaliduntil > clock_timestamp(), true) AS may_log_in
+      INTO known FROM pg_roles WHERE oid = owner;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'role "%" does not exist', owner USING ERRCODE = 'undefined_object';
-    END IF;
-    worker := 'cerebro_w_' || known.oid;
-    -- A login whose end is not committed yet has this lock (cerebro._close_login).
-    PERFORM FROM pg_authid WHERE rolname = worker FOR UPDATE;
-    IF NOT FOUND THEN
-        EXECUTE format('CREATE ROLE %I', worker);
-    END IF;
-    IF NOT known.may_log_in THEN
-        EXECUTE format('ALTER ROLE %I NOLOGIN PASSWORD NULL', worker);
+        RAISE EXCEPTION 'there is no role with the OID %', owner USING ERRCODE = 'undefined_object';
+    ELSIF NOT known.may_log_in THEN
         RETURN NULL;
     END IF;
-    -- Whatever attributes, settings and memberships a role of this name had before, it now has exactly these.
-    EXECUTE format('ALTER ROLE %I LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS'
-                   ' CONNECTION LIMIT -1 VALID UNTIL %L PASSWORD %L',
-                   worker, clock_timestamp() + interval '30 seconds', verifier);
-    FOR other IN SELECT d.datname AS database
-                   FROM pg_db_role_setting s
-                   JOIN pg_roles w ON w.oid = s.setrole
-                   LEFT JOIN pg_database d ON d.oid = s.setdatabase
-                  WHERE w.rolname = worker
-                    -- On Greenplum the role sets itself to begin as its user (sessions/logins.py).
-                    AND NOT (s.setdatabase = 0 AND s.setconfig = ARRAY['role=' || owner])
-    LOOP
-        EXECUTE format('ALTER ROLE %I%s RESET ALL', worker,
-                       COALESCE(' IN DATABASE ' || quote_ident(other.database), ''));
-    END LOOP;
-    FOR other IN SELECT wanted.role AS wanted, held.role AS held
-                   FROM unnest(ARRAY[owner, 'cerebro_worker']) AS wanted (role)
-                   FULL JOIN (SELECT g.rolname FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
-                                JOIN pg_roles w ON w.oid = m.member WHERE w.rolname = worker) AS held (role)
-                     ON held.role = wanted.role
-    LOOP
-        IF other.wanted IS NULL THEN
-            EXECUTE format('REVOKE %I FROM %I', other.held, worker);
-        ELSIF other.held IS NULL THEN
-            EXECUTE format('GRANT %I TO %I', other.wanted, worker);
-        END IF;
-    END LOOP;
-    -- A member of the worker role could act as its user: a role that created the worker role beforehand, for instance.
-    FOR other IN SELECT b.rolname AS borrower, g.rolname AS grantor
-                   FROM pg_auth_members m JOIN pg_roles w ON w.oid = m.roleid JOIN pg_roles b ON b.oid = m.member
-                   JOIN pg_roles g ON g.oid = m.grantor WHERE w.rolname = worker
-    LOOP
-        EXECUTE format('REVOKE %I FROM %I%s CASCADE', worker, other.borrower,
-                       CASE WHEN current_setting('server_version_num')::integer >= 160000
-                            THEN ' GRANTED BY ' || quote_ident(other.grantor) ELSE '' END);
-    END LOOP;
-    IF EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles w ON w.oid = m.roleid WHERE w.rolname = worker) THEN
-        RAISE EXCEPTION 'role "%" is granted to other roles, which could act as "%"', worker, owner
-            USING ERRCODE = 'insufficient_privilege', HINT = format('A superuser can say: DROP ROLE %I;', worker);
+    -- A role that exists already is never used: somebody may act as it, or own something of it. The verifier contains
+    -- random bytes.
+    worker := format('cerebro_w_%s_%s', owner, left(encode(sha256(verifier::bytea), 'hex'), 12));
+    EXECUTE format('CREATE ROLE %I LOGIN PASSWORD %L VALID UNTIL %L IN ROLE %I, cerebro_worker',
+                   worker, verifier, clock_timestamp() + interval '30 seconds', known.rolname);
+    -- The user may have been renamed meanwhile, and another role may have the name.
+    IF NOT EXISTS (SELECT FROM pg_auth_members WHERE roleid = owner AND member = worker::regrole) THEN
+        RAISE EXCEPTION 'the role "%" has been renamed', known.rolname USING ERRCODE = 'undefined_object';
     END IF;
     RETURN worker;
 END
 $$;
-COMMENT ON FUNCTION cerebro._enrol(name, text) IS
-'Creates or repairs the worker role of a user, gives it a password, and makes the password valid for 30 seconds. '
-'NULL: the user may not log in itself, and its worker role may not either from now on. The server calls this through '
-'the login cerebro_enrol.';
+COMMENT ON FUNCTION cerebro._enrol(oid, text) IS
+'Creates the worker role of one session of a user, with a password that is valid for 30 seconds, and drops the worker '
+'roles of sessions that have ended. Returns the name of the role. NULL: the user may not log in. The server calls this '
+'through the login cerebro_enrol.';
 
-CREATE OR REPLACE FUNCTION cerebro._close_login(owner name) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro._close_login(worker name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    worker name := 'cerebro_w_' || (SELECT oid FROM pg_roles WHERE rolname = owner);
 BEGIN
-    PERFORM FROM pg_authid WHERE rolname = worker FOR UPDATE;
-    IF FOUND THEN
-        -- Not NOLOGIN: then the sessions of the role could start no parallel workers, nor processes on the segments of
-        -- Greenplum.
-        EXECUTE format('ALTER ROLE %I VALID UNTIL %L', worker, 'epoch');
+    IF COALESCE(worker !~ '^cerebro_w_[0-9]+_[0-9a-f]+$', true) THEN
+        RAISE EXCEPTION '"%" is no worker role', worker USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    -- Not NOLOGIN: then the session could start no parallel workers, nor processes on the segments of Greenplum.
+    EXECUTE format('ALTER ROLE %I PASSWORD NULL VALID UNTIL %L', worker, 'epoch');
 END
 $$;
 COMMENT ON FUNCTION cerebro._close_login(name) IS
-'Ends the validity of the password of a user''s worker role. Sessions of the role go on.';
+'Ends the validity of the password of a worker role for good. The session of the role goes on.';
 
 CREATE OR REPLACE FUNCTION cerebro._setup_logins() RETURNS void
 LANGUAGE plpython3u AS $py$
@@ -115,7 +107,7 @@ CREATE OR REPLACE FUNCTION cerebro._dismiss_waiting() RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid))
       FROM pg_stat_activity a
-     WHERE a.usename ~ '^cerebro_w_[0-9]+$' AND a.application_name = 'cerebro_db waiting' AND a.state = 'idle'
+     WHERE a.usename ~ '^cerebro_w_[0-9]+_[0-9a-f]+$' AND a.application_name = 'cerebro_db waiting' AND a.state = 'idle'
 $$;
 COMMENT ON FUNCTION cerebro._dismiss_waiting() IS
 'Ends the idle worker sessions that all users keep for their next call, and returns their number. Called when '

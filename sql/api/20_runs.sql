@@ -1,34 +1,43 @@
 -- The views on runs.  People and BI tools read them: columns are plain scalars where possible, and each has a comment.
 --
--- For all views of runs: users see their own runs, members of cerebro_monitor see all runs. A view reads its tables with
--- the rights of the extension's owner, so row-level security does not apply and the view filters by owner itself.
--- security_barrier makes that filter run before the conditions of a query, whose functions could otherwise see rows of
+-- For all views of runs: users see their own runs, members of cerebro_monitor see all runs, but no values of rows
+-- (tests/sql/monitor_columns.txt says of each column why it has none). A view reads its tables with the rights of the
+-- extension's owner, so row-level security does not apply; all rows come from the views of 15_visible_rows.sql.
+-- security_barrier makes their filter run before the conditions of a query, whose functions could otherwise see rows of
 -- other users.
 -- A view over all runs must not take time in proportion to the square of their number. The planner knows little of joins
--- by several columns and would run an aggregated subquery again for each row. So rows of several tables are gathered by
--- UNION ALL and aggregated once. Other tables are joined to that by LEFT JOIN, because the planner may begin an inner join
--- with the other table; num_nonnulls(), which says nothing to the planner, then leaves out what the other table lacks.
--- Figures of one run or model that a query may leave out may be scalar subqueries, of few rows: Greenplum reads the whole
--- table for each. What needs a figure of all rows (the latest moment, the engine) gets it from a window over the gathered
--- rows. A condition on the run reaches every table, but not through GROUPING SETS. tests/sql/test_many_runs.py counts the
--- rows that each view reads.
+-- by several columns and would run an aggregated subquery again for each row. So:
+-- * Rows of several tables are gathered by UNION ALL and aggregated once.
+-- * Whole tables are joined to that by LEFT JOIN, because the planner may begin an inner join with the other table;
+--   num_nonnulls(), which says nothing to the planner, then leaves out what the other table lacks. Joins are by the number
+--   of the owner: of names the planner knows nothing.
+-- * Of what a condition chooses (events of one sort, answered requests) the planner may expect one row where there are
+--   100,000. Such rows are gathered, too, or joined by FULL JOIN, which is never a loop over the rows of both sides.
+-- * What needs a figure of all rows (the latest moment, the engine) gets it from a window over the gathered rows.
+-- * A condition on the run reaches every table, but not through GROUPING SETS, nor through a FULL JOIN of a FULL JOIN.
+-- tests/sql/test_many_runs.py counts the rows that each view reads.
 -- The tables have the number of the owner (10_runs.sql), and the views show the name, which a query can compare with a text.
 -- CREATE OR REPLACE VIEW can add columns only at the end.
 
 CREATE OR REPLACE VIEW cerebro.run_plan WITH (security_barrier) AS
-SELECT r.run, pg_get_userbyid(r.owner) AS owner, r.name, r.description, r.created_at, r.source_table, r.validation_table,
+SELECT run, pg_get_userbyid(owner) AS owner, r.name, r.description, r.created_at, r.source_table, r.validation_table,
        r.model_table, r.selection_table, r.arch_table,
        -- cerebro.resume(run, epochs => N) extends a run; cerebro.run keeps the number that was asked for first.
-       COALESCE((SELECT max((e.detail ->> 'epochs')::integer)
-                   FROM cerebro.event e
-                  WHERE e.run = r.run AND e.owner = r.owner AND e.event = 'extended'), r.epochs) AS epochs,
+       COALESCE(extended.epochs, r.epochs) AS epochs,
        r.evaluate_every, r.seed, r.segments, r.dist_keys, r.configurations, r.rows_per_epoch, r.storage,
-       r.options, r.layout, r.validation_layout,
-       -- The summary contains class values, which are data: a monitor does not see them.
-       CASE WHEN r.owner = (SELECT quote_ident(current_user)::regrole) THEN r.source_summary END AS source_summary, r.version
-  FROM cerebro.run r
- WHERE r.owner = (SELECT quote_ident(current_user)::regrole)
-    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+       -- These contain what rows contain, or may: a monitor does not see them.
+       CASE WHEN own.is THEN r.options END AS options,
+       CASE WHEN own.is THEN r.layout END AS layout,
+       CASE WHEN own.is THEN r.validation_layout END AS validation_layout,
+       CASE WHEN own.is THEN r.source_summary END AS source_summary,
+       r.version
+  FROM cerebro._visible_run r
+  FULL JOIN (SELECT run, owner, max((detail ->> 'epochs')::integer) AS epochs
+               FROM cerebro._visible_event
+              WHERE event = 'extended'
+              GROUP BY run, owner) extended USING (run, owner)
+ CROSS JOIN LATERAL (SELECT owner = (SELECT quote_ident(current_user)::regrole) AS is) own
+ WHERE num_nonnulls(r.seed) = 1;
 COMMENT ON VIEW cerebro.run_plan IS
 'What each run was asked to do, including later extensions.';
 COMMENT ON COLUMN cerebro.run_plan.run IS 'Number of the run.';
@@ -56,83 +65,128 @@ COMMENT ON COLUMN cerebro.run_plan.configurations IS
 COMMENT ON COLUMN cerebro.run_plan.rows_per_epoch IS 'Number of rows of the packed table, which is one epoch.';
 COMMENT ON COLUMN cerebro.run_plan.storage IS
 'Prefix of the names of the run''s state tables in the schema cerebro_state.';
-COMMENT ON COLUMN cerebro.run_plan.options IS 'Options of the run after defaults were filled in (JSON).';
+COMMENT ON COLUMN cerebro.run_plan.options IS
+'Options of the run after defaults were filled in (JSON). Visible to the owner only, because the query of stop_when may '
+'contain values.';
 COMMENT ON COLUMN cerebro.run_plan.layout IS
-'Columns and partitions of the packed table when the run was created (JSON).';
+'Columns and partitions of the packed table when the run was created (JSON). Visible to the owner only, because it '
+'contains class labels, categories, means and deviations.';
 COMMENT ON COLUMN cerebro.run_plan.validation_layout IS
-'The same for the validation table (JSON); NULL: no validation table.';
+'The same for the validation table (JSON), visible to the owner only; NULL: no validation table.';
 COMMENT ON COLUMN cerebro.run_plan.source_summary IS
 'Row of the packed table''s summary (JSON). Visible to the owner only, because it contains class values.';
 COMMENT ON COLUMN cerebro.run_plan.version IS 'Version of cerebro_db that created the run.';
 
-CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
+CREATE OR REPLACE VIEW cerebro._plan AS
+SELECT run, owner, max(seed) AS seed, max(name) AS name, max(source_table) AS source_table,
+       max(validation_table) AS validation_table, max(model_table) AS model_table, max(segments) AS segments,
+       COALESCE(max(extended), max(epochs)) AS epochs, max(objective) AS objective, max(direction) AS direction,
+       max(keep) AS keep
+  FROM (SELECT run, owner, seed, name, source_table, validation_table, model_table, segments, epochs,
+               options ->> 'objective' AS objective, options ->> 'direction' AS direction, options ->> 'keep' AS keep,
+               NULL::integer AS extended
+          FROM cerebro._visible_run
+         UNION ALL
+        SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (detail ->> 'epochs')::integer
+          FROM cerebro._visible_event
+         WHERE event = 'extended') fact
+ GROUP BY run, owner
+HAVING max(seed) IS NOT NULL;  -- users can write rows about runs that do not exist
+COMMENT ON VIEW cerebro._plan IS
+'What the other views need to know of the runs that the current user may see, with the numbers of the owners. Users cannot '
+'read it.';
+
+CREATE OR REPLACE VIEW cerebro._runs AS
 WITH told AS (
-    SELECT run, owner,
-           max(event_id) FILTER (WHERE model IS NULL
-                                 AND event IN ('created', 'started', 'finished', 'failed', 'cancelled')) AS last,
-           max(event_id) FILTER (WHERE model IS NULL AND event = 'started') AS started,
-           max(event_id) FILTER (WHERE event IN ('materialized', 'not materialized')) AS made,
-           min(at) FILTER (WHERE model IS NULL AND event = 'started') AS started_at,
-           max(at) FILTER (WHERE model IS NULL AND event IN ('finished', 'failed', 'cancelled')) AS ended_at,
-           bool_or(model IS NULL AND event = 'submitted') AS submitted
-      FROM cerebro.event
+    -- Of the latest event of each sort its words, in an array: the greatest array is that of the latest event, because the
+    -- number comes first in it.
+    SELECT run, owner, max(name) AS name, max(description) AS description, max(source_table) AS source_table,
+           max(model_table) AS model_table, max(configurations) AS configurations, max(segments) AS segments,
+           COALESCE(max(extended), max(epochs)) AS epochs, max(created_at) AS created_at,
+           max(words) FILTER (WHERE event IN ('created', 'started', 'finished', 'failed', 'cancelled')) AS last,
+           max(words) FILTER (WHERE event = 'started') AS started,
+           max(words) FILTER (WHERE event IN ('materialized', 'not materialized')) AS made,
+           min(at) FILTER (WHERE event = 'started') AS started_at,
+           max(at) FILTER (WHERE event IN ('finished', 'failed', 'cancelled')) AS ended_at,
+           bool_or(event = 'submitted') AS submitted
+      FROM (SELECT run, owner, name, description, source_table, model_table, configurations, segments, epochs, created_at,
+                   NULL::text AS event, NULL::timestamptz AS at, NULL::integer AS extended, NULL::text[] AS words
+              FROM cerebro._visible_run
+             UNION ALL
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                   event, at, CASE event WHEN 'extended' THEN (detail ->> 'epochs')::integer END,
+                   ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'pid', detail ->> 'backend_start',
+                         detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason'] COLLATE "C"
+              FROM cerebro._visible_event
+             WHERE model IS NULL) fact
      GROUP BY run, owner
+    HAVING max(epochs) IS NOT NULL AND count(event) > 0  -- users can write rows about runs that do not exist
+), known AS (
+    SELECT t.*, t.last[2] AS word, COALESCE(t.made[1], '') > t.last[1] AS was_made_last,
+           -- Before a session drives a run, the one that created it.
+           COALESCE(t.started, t.last) AS driver,
+           t.owner = (SELECT quote_ident(current_user)::regrole) AS own
+      FROM told t
+     WHERE t.last IS NOT NULL
 )
-SELECT r.run,
-       r.owner,
-       r.name,
-       CASE WHEN last.event NOT IN ('created', 'started') THEN last.event
+SELECT k.run,
+       k.owner,
+       k.name,
+       CASE WHEN k.word NOT IN ('created', 'started') THEN k.word
             WHEN driver.pid IS NULL THEN 'interrupted'
-            WHEN last.event = 'created' THEN 'created'
+            WHEN k.word = 'created' THEN 'created'
             ELSE 'running'
        END AS status,
-       r.source_table,
-       r.model_table,
-       r.configurations,
-       r.segments,
-       r.epochs,
-       r.created_at,
-       told.started_at,
-       CASE WHEN last.event <> 'started' THEN told.ended_at END AS ended_at,
-       CASE WHEN made.event = 'not materialized' AND made.event_id > last.event_id
-            THEN 'its model tables were not made: ' || (made.detail ->> 'message')
-                 || '; SELECT cerebro.materialize(' || r.run || ', ''another_name'') makes them'
+       k.source_table,
+       k.model_table,
+       k.configurations,
+       k.segments,
+       k.epochs,
+       k.created_at,
+       k.started_at,
+       CASE WHEN k.word <> 'started' THEN k.ended_at END AS ended_at,
+       -- The texts of errors may contain what rows contain: a monitor sees no more than the class of the error.
+       CASE WHEN k.made[2] = 'not materialized' AND k.was_made_last
+            THEN 'its model tables were not made' || COALESCE(CASE WHEN k.own THEN ': ' || k.made[5] END, '')
+                 || '; SELECT cerebro.materialize(' || k.run || ', ''another_name'') makes them'
             -- The event 'materialized' is committed together with the tables, so it is missing if they are: the session
             -- ended before it had made them, or its caller has rolled back.
-            WHEN last.event = 'finished' AND COALESCE(made.event_id, 0) < last.event_id AND NOT holder.is_making
-            THEN 'its models are in no table; SELECT cerebro.materialize(' || r.run || ', '
-                 || quote_literal(r.model_table) || ') makes it'
-            ELSE last.detail ->> 'message'
+            WHEN k.word = 'finished' AND NOT k.was_made_last AND NOT holder.is_making
+            THEN 'its models are in no table; SELECT cerebro.materialize(' || k.run || ', '
+                 || quote_literal(k.model_table) || ') makes it'
+            WHEN k.own THEN k.last[5]
+            WHEN k.last[5] IS NOT NULL
+            THEN concat('only its owner sees the message', ' (SQLSTATE ' || k.last[6] || ')')
        END AS message,
-       (last.detail ->> 'pid')::integer AS driver_pid,
-       r.description,
+       k.last[3]::integer AS driver_pid,
+       k.description,
        -- Whether a run has ended is decided here and nowhere else. A submitted run that has finished still makes its
        -- model tables, in the session that drove it; if that session is gone, nobody will make them.
-       CASE last.event
+       CASE k.word
             WHEN 'created' THEN driver.pid IS NULL
             WHEN 'started' THEN driver.pid IS NULL
-            WHEN 'finished' THEN NOT (told.submitted AND holder.is_making
-                                      AND started.event_id > COALESCE(made.event_id, 0))
+            WHEN 'finished' THEN NOT (k.submitted AND holder.is_making AND COALESCE(k.started[1], '') > COALESCE(k.made[1], ''))
             ELSE true
        END AS ended,
-       CASE last.event WHEN 'finished' THEN last.detail ->> 'reason' END AS reason
-  FROM cerebro.run_plan r
-  JOIN told ON told.run = r.run AND pg_get_userbyid(told.owner) = r.owner
-  JOIN cerebro.event last ON last.run = told.run AND last.owner = told.owner AND last.event_id = told.last
-  LEFT JOIN cerebro.event started
-         ON started.run = told.run AND started.owner = told.owner AND started.event_id = told.started
-  LEFT JOIN cerebro.event made ON made.run = told.run AND made.owner = told.owner AND made.event_id = told.made
-  -- Before a session drives a run, the one that created it.
+       CASE k.word WHEN 'finished' THEN k.last[7] END AS reason
+  FROM known k
   LEFT JOIN cerebro._sessions() driver
-         ON driver.pid = (COALESCE(started.detail, last.detail) ->> 'pid')::integer
-        AND driver.backend_start = (COALESCE(started.detail, last.detail) ->> 'backend_start')::timestamptz
+         ON driver.pid = k.driver[3]::integer AND driver.backend_start = k.driver[4]::timestamptz
  -- Whether the driver is still in the transaction that makes the model tables (locks.of_models).
  CROSS JOIN LATERAL (
-    SELECT COALESCE((driver.pid, hashtextextended('cerebro_db models of run ' || r.run, 0))
+    SELECT COALESCE((driver.pid, hashtextextended('cerebro_db models of run ' || k.run, 0))
                     IN (SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint
                           FROM pg_catalog.pg_locks l
                          WHERE l.locktype = 'advisory'), false) AS is_making
  ) holder;
+COMMENT ON VIEW cerebro._runs IS
+'The runs that the current user may see and their status, with the numbers of the owners. The other views read it; users '
+'cannot.';
+
+CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
+SELECT run, pg_get_userbyid(owner) AS owner, name, status, source_table, model_table, configurations, segments, epochs,
+       created_at, started_at, ended_at, message, driver_pid, description, ended, reason
+  FROM cerebro._runs;
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
 COMMENT ON COLUMN cerebro.runs.run IS 'Number of the run.';
@@ -150,8 +204,9 @@ COMMENT ON COLUMN cerebro.runs.created_at IS 'When the run was created.';
 COMMENT ON COLUMN cerebro.runs.started_at IS 'When a session first began to drive the run.';
 COMMENT ON COLUMN cerebro.runs.ended_at IS
 'When the run finished, failed or was cancelled; NULL while it runs and when it was interrupted.';
-COMMENT ON COLUMN cerebro.runs.message IS 
-'Why the run failed or was cancelled. Of a finished run: that its models are in no table, why, and what makes it.';
+COMMENT ON COLUMN cerebro.runs.message IS
+'Why the run failed or was cancelled; others than the owner see the SQLSTATE only, because the message may contain values. '
+'Of a finished run: that its models are in no table, why (for the owner), and what makes it.';
 COMMENT ON COLUMN cerebro.runs.driver_pid IS
 'Process id of the session that drives the run; when interrupted, of the session that drove it last.';
 COMMENT ON COLUMN cerebro.runs.description IS 'Description that the user gave the run.';

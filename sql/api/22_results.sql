@@ -9,11 +9,11 @@ WITH unit AS (
            (h.seconds ->> 'train')::double precision AS seconds, h.finished_at,
            NULL::bigint AS validated, NULL::double precision AS validation_loss,
            NULL::double precision AS validation_metric
-      FROM cerebro.hop h
+      FROM cerebro._visible_hop h
      UNION ALL
     -- The metric of all parts is recorded with the part that was evaluated last.
     SELECT e.run, e.owner, e.model, e.epoch, NULL, NULL, NULL, NULL, NULL, NULL, e.rows, e.loss * e.rows, e.metric
-      FROM cerebro.evaluation e
+      FROM cerebro._visible_evaluation e
      WHERE e.dataset = 'validation'
 ), epoch AS (
     SELECT run, owner, model, epoch,
@@ -30,26 +30,22 @@ SELECT t.run, t.owner, m.mst_key, t.epoch,
        t.training_loss, t.training_metric,
        -- Validation rows keep the order of their table, so some parts are no sample of the whole: there is no figure until
        -- all parts are evaluated.
-       CASE WHEN t.validated >= COALESCE(m.fold_rows, (r.validation_layout ->> 'rows')::bigint) THEN t.validation_loss END
-           AS validation_loss,
-       CASE WHEN t.validated >= COALESCE(m.fold_rows, (r.validation_layout ->> 'rows')::bigint) THEN t.validation_metric END
-           AS validation_metric,
+       CASE WHEN t.validated >= COALESCE(m.fold_rows, r.validation_rows) THEN t.validation_loss END AS validation_loss,
+       CASE WHEN t.validated >= COALESCE(m.fold_rows, r.validation_rows) THEN t.validation_metric END AS validation_metric,
        t.metric_name,
        LEAST(t.trained, 1e18)::bigint AS rows, t.seconds AS training_seconds, t.finished_at AS trained_at,
        t.model, t.visits >= COALESCE(cardinality(m.visits), r.segments) AS complete, m.fold
   FROM epoch t
-  LEFT JOIN cerebro.run r ON r.run = t.run AND r.owner = t.owner
-  LEFT JOIN cerebro.model m ON m.run = t.run AND m.owner = t.owner AND m.model = t.model
+  LEFT JOIN cerebro._visible_run r ON r.run = t.run AND r.owner = t.owner
+  LEFT JOIN cerebro._visible_model m ON m.run = t.run AND m.owner = t.owner AND m.model = t.model
  WHERE num_nonnulls(r.run, m.run) = 2;
 COMMENT ON VIEW cerebro._learning_curve IS
-'The learning curves of all users, with the numbers of the owners. The other views read it; users cannot.';
+'The learning curves that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
 
 CREATE OR REPLACE VIEW cerebro.learning_curve WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, mst_key, epoch, training_loss, training_metric, validation_loss,
        validation_metric, metric_name, rows, training_seconds, trained_at, model, fold
-  FROM cerebro._learning_curve
- WHERE owner = (SELECT quote_ident(current_user)::regrole)
-    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+  FROM cerebro._learning_curve;
 COMMENT ON VIEW cerebro.learning_curve IS
 'Loss and metric of each model after each epoch.';
 COMMENT ON COLUMN cerebro.learning_curve.run IS 'Number of the run.';
@@ -76,7 +72,7 @@ COMMENT ON COLUMN cerebro.learning_curve.model IS 'Number of the model within th
 COMMENT ON COLUMN cerebro.learning_curve.fold IS
 'Fold on which the model is evaluated; it is trained on all other folds. NULL: the model is trained on all rows.';
 
-CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
+CREATE OR REPLACE VIEW cerebro._leaderboard AS
 WITH fact AS (
     SELECT run, owner, model, mst_key, cardinality(visits) AS visits, parent, NULL::integer AS hops,
            NULL::double precision[] AS trained, NULL::double precision[] AS validated,
@@ -85,11 +81,11 @@ WITH fact AS (
            NULL::double precision[] AS kept,
            NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS parameters, NULL::text AS engine,
            NULL::text AS metric_name, NULL::integer AS rung, fold
-      FROM cerebro.model
+      FROM cerebro._visible_model
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL
-      FROM cerebro.hop
+      FROM cerebro._visible_hop
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, ARRAY[epoch, training_loss, training_metric],
            CASE WHEN validation_loss IS NOT NULL THEN ARRAY[epoch, validation_loss, validation_metric] END,
@@ -103,7 +99,7 @@ WITH fact AS (
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            ARRAY[epoch, value], ARRAY[value, epoch], ARRAY[value, -epoch], CASE WHEN kept THEN ARRAY[epoch, value] END,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM cerebro.objective
+      FROM cerebro._visible_objective
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN event <> 'built'
@@ -111,7 +107,7 @@ WITH fact AS (
            NULL,
            CASE WHEN event = 'built' THEN (detail ->> 'parameters')::bigint END,
            CASE WHEN event = 'built' THEN detail ->> 'engine' END, NULL, NULL, NULL
-      FROM cerebro.event
+      FROM cerebro._visible_event
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -121,7 +117,7 @@ WITH fact AS (
            -- Policies with rungs give such reasons.
            CASE WHEN decision <> 'go on'
                 THEN substring(reason FROM '^(?:waits at|passes) rung ([0-9]{1,9})')::integer END, NULL
-      FROM cerebro.decision
+      FROM cerebro._visible_decision
      WHERE model IS NOT NULL
        AND (decision IN ('stop', 'go on') OR decision = 'continue' AND reason LIKE 'passes rung %')
 ), model AS (
@@ -142,28 +138,27 @@ WITH fact AS (
 ), told AS (
     SELECT m.run, m.owner, m.model, m.mst_key, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
            m.parameters, m.engine, m.metric_name, m.rung, m.fold, m.has_failed,
-           c.model_id, c.compile_params, c.fit_params, c.chosen,
+           c.model_id, a.name AS model_name, c.compile_params, c.fit_params, c.chosen,
            r.epochs, r.segments, r.source_table, r.model_table, r.name AS run_name,
-           r.options ->> 'objective' AS asked,
-           COALESCE(r.options ->> 'objective', CASE WHEN r.validation_table IS NULL THEN 'loss' ELSE 'val_loss' END)
-               AS objective,
-           CASE WHEN r.options ->> 'direction' = 'max' THEN -1 ELSE 1 END AS sign,
-           CASE WHEN r.options ->> 'objective' IS NULL
+           m.owner = (SELECT quote_ident(current_user)::regrole) AS own,
+           r.objective AS asked,
+           COALESCE(r.objective, CASE WHEN r.validation_table IS NULL THEN 'loss' ELSE 'val_loss' END) AS objective,
+           CASE WHEN r.direction = 'max' THEN -1 ELSE 1 END AS sign,
+           CASE WHEN r.objective IS NULL
                 THEN CASE WHEN r.validation_table IS NULL THEN m.trained[2] ELSE m.validated[2] END
-                WHEN r.options ->> 'keep' = 'best' THEN m.kept[2]
+                WHEN r.keep = 'best' THEN m.kept[2]
                 ELSE m.latest[2]
            END AS objective_value,
-           CASE WHEN r.options ->> 'objective' IS NULL
+           CASE WHEN r.objective IS NULL
                 THEN CASE WHEN r.validation_table IS NULL THEN m.least_trained ELSE m.least_validated END
-                WHEN r.options ->> 'direction' = 'max' THEN ARRAY[m.most[1], -m.most[2]]
+                WHEN r.direction = 'max' THEN ARRAY[m.most[1], -m.most[2]]
                 ELSE m.least
            END AS best
       FROM model m
-      LEFT JOIN cerebro.run r ON r.run = m.run AND r.owner = m.owner
-      LEFT JOIN cerebro.configuration c ON c.run = m.run AND c.owner = m.owner AND c.mst_key = m.mst_key
+      LEFT JOIN cerebro._plan r ON r.run = m.run AND r.owner = m.owner
+      LEFT JOIN cerebro._visible_configuration c ON c.run = m.run AND c.owner = m.owner AND c.mst_key = m.mst_key
+      LEFT JOIN cerebro._visible_architecture a ON a.run = c.run AND a.owner = c.owner AND a.model_id = c.model_id
      WHERE num_nonnulls(r.run, c.run) = 2
-       AND (m.owner = (SELECT quote_ident(current_user)::regrole)
-            OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE')))
 ), folded AS (
     -- Of each configuration, the figures of the folds. A copy of a model is none of them: it goes on from a state.
     SELECT told.*,
@@ -199,18 +194,12 @@ SELECT t.run,
                              END NULLS LAST) AS rank,
        t.mst_key,
        t.model_id,
-       (SELECT a.name
-          FROM cerebro.architecture a
-         WHERE a.run = t.run AND a.owner = t.owner AND a.model_id = t.model_id) AS model_name,
+       t.model_name,
        t.compile_params,
        t.fit_params,
        CASE WHEN t.has_failed THEN 'failed'
             WHEN t.stop IS NOT NULL THEN 'stopped'
-            WHEN t.hops >= COALESCE((SELECT max((e.detail ->> 'epochs')::integer)
-                                       FROM cerebro.event e
-                                      WHERE e.run = t.run AND e.owner = t.owner AND e.event = 'extended'),
-                                    t.epochs)::bigint * COALESCE(t.visits, t.segments)
-            THEN 'finished'
+            WHEN t.hops >= t.epochs::bigint * COALESCE(t.visits, t.segments) THEN 'finished'
             WHEN t.hops > 0 THEN 'training'
             ELSE 'waiting'
        END AS status,
@@ -221,11 +210,14 @@ SELECT t.run,
        t.validation_metric,
        t.metric_name,
        t.parameters,
-       CASE WHEN t.has_failed THEN t.trouble[3] ELSE t.stop[3] END AS reason,
+       -- Texts of errors, and of the query stop_when, may contain what rows contain: a monitor does not see them.
+       CASE WHEN t.has_failed THEN CASE WHEN t.own THEN t.trouble[3] END
+            WHEN t.own OR t.stop[4] <> 'rule' THEN t.stop[3]
+       END AS reason,
        t.source_table,
        t.model_table,
        t.run_name,
-       pg_get_userbyid(t.owner) AS owner,
+       t.owner,
        t.engine,
        t.model,
        t.objective,
@@ -239,6 +231,15 @@ SELECT t.run,
        t.fold,
        t.spread_of_folds AS spread
   FROM figured t;
+COMMENT ON VIEW cerebro._leaderboard IS
+'The models that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
+
+CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
+SELECT run, rank, mst_key, model_id, model_name, compile_params, fit_params, status, epochs_done, training_loss,
+       training_metric, validation_loss, validation_metric, metric_name, parameters, reason, source_table, model_table,
+       run_name, pg_get_userbyid(owner) AS owner, engine, model, objective, objective_value, best_epoch, best_value, parent,
+       stopped_by, rung, chosen, fold, spread
+  FROM cerebro._leaderboard;
 COMMENT ON VIEW cerebro.leaderboard IS
 'The models of each run with their latest losses and metrics. Rank 1 is the best model.';
 COMMENT ON COLUMN cerebro.leaderboard.run IS 'Number of the run.';
@@ -354,18 +355,18 @@ COMMENT ON COLUMN cerebro.cross_validation.owner IS 'The user who owns the run.'
 CREATE OR REPLACE VIEW cerebro.metric WITH (security_barrier) AS
 WITH figures AS (
     (SELECT DISTINCT ON (run, owner, model, epoch) run, owner, model, epoch, 'training'::text AS dataset, metrics
-       FROM cerebro.hop
+       FROM cerebro._visible_hop
       ORDER BY run, owner, model, epoch, hop DESC)
      UNION ALL
     (SELECT DISTINCT ON (run, owner, model, epoch, dataset) run, owner, model, epoch,
             CASE dataset WHEN 'training' THEN 'training, after' ELSE dataset END, metrics
-       FROM cerebro.evaluation
+       FROM cerebro._visible_evaluation
       WHERE metrics <> '{}'  -- they are with the part that was evaluated last, and are those of all parts
       ORDER BY run, owner, model, epoch, dataset, part)
 ), numbers AS NOT MATERIALIZED (
-    -- Users may write rows of their own: what is no number here becomes NULL.
+    -- What is no number here becomes NULL.
     SELECT f.run, f.owner, f.model, f.epoch, f.dataset, named.metric, jsonb_typeof(named.value) = 'array' AS listed,
-           single.place - 1 AS place,
+           COALESCE(single.label, (single.place - 1)::text) AS label,
            CASE WHEN jsonb_typeof(single.value) = 'number'
                 THEN CASE WHEN abs((single.value #>> '{}')::numeric) < 1e-290 THEN 0.0
                           WHEN abs((single.value #>> '{}')::numeric) < 1e290
@@ -373,20 +374,32 @@ WITH figures AS (
                      END
            END AS value
       FROM figures f
-     CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(f.metrics) WHEN 'object' THEN f.metrics ELSE '{}' END)
-           AS named (metric, value)
-     CROSS JOIN LATERAL jsonb_array_elements(CASE jsonb_typeof(named.value)
-                                                  WHEN 'array' THEN named.value
-                                                  ELSE jsonb_build_array(named.value)
-                                             END) WITH ORDINALITY AS single (value, place)
+      LEFT JOIN cerebro._visible_run r ON r.run = f.run AND r.owner = f.owner
+     CROSS JOIN LATERAL jsonb_each(f.metrics) AS named (metric, value)
+     CROSS JOIN LATERAL ROWS FROM (
+               jsonb_array_elements(CASE jsonb_typeof(named.value)
+                                         WHEN 'array' THEN named.value
+                                         ELSE jsonb_build_array(named.value)
+                                    END),
+               -- The labels of the classes. Monitors see no class values.
+               jsonb_array_elements_text(
+                   CASE WHEN named.metric ~ '^(f1|fbeta)_score' AND jsonb_typeof(named.value) = 'array'
+                             AND f.owner = (SELECT quote_ident(current_user)::regrole)
+                        THEN CASE WHEN r.layout #> '{outputs,1}' IS NULL
+                                       AND jsonb_typeof(r.layout #> '{outputs,0,preparation,labels}') = 'array'
+                                  THEN r.layout #> '{outputs,0,preparation,labels}'
+                             END
+                   END)
+           ) WITH ORDINALITY AS single (value, label, place)
+     WHERE single.value IS NOT NULL  -- there may be more labels
 ), told AS (
     -- The mean of a list, and besides each number of it.
-    SELECT run, owner, model, epoch, dataset, metric, NULL::bigint AS place,
+    SELECT run, owner, model, epoch, dataset, metric, NULL AS label,
            CASE WHEN count(value) = count(*) THEN avg(value) END AS value
       FROM numbers
      GROUP BY run, owner, model, epoch, dataset, metric
      UNION ALL
-    SELECT run, owner, model, epoch, dataset, metric, place, value FROM numbers WHERE listed
+    SELECT run, owner, model, epoch, dataset, metric, label, value FROM numbers WHERE listed
      UNION ALL
     SELECT run, owner, model, epoch, 'training', 'loss', NULL, training_loss FROM cerebro._learning_curve
      UNION ALL
@@ -394,30 +407,22 @@ WITH figures AS (
       FROM cerebro._learning_curve
      WHERE validation_loss IS NOT NULL
      UNION ALL
-    SELECT e.run, e.owner, e.model, e.epoch, 'training, after', 'loss', NULL, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0)
-      FROM cerebro.evaluation e
-      JOIN cerebro.run r ON r.run = e.run AND r.owner = e.owner
-     WHERE e.dataset = 'training'
-     GROUP BY e.run, e.owner, e.model, e.epoch, r.layout
-    HAVING sum(e.rows) >= (r.layout ->> 'rows')::bigint  -- all parts
+    SELECT e.run, e.owner, e.model, e.epoch, 'training, after', 'loss', NULL, e.loss
+      FROM (SELECT run, owner, model, epoch, sum(loss * rows) / NULLIF(sum(rows), 0) AS loss, sum(rows) AS rows
+              FROM cerebro._visible_evaluation
+             WHERE dataset = 'training'
+             GROUP BY run, owner, model, epoch) e
+      LEFT JOIN cerebro._visible_run r ON r.run = e.run AND r.owner = e.owner
+     WHERE CASE WHEN e.rows >= r.rows_per_epoch THEN true END  -- all parts
 )
 SELECT t.run, t.model, m.mst_key, t.epoch, t.dataset,
-       CASE WHEN t.place IS NULL THEN t.metric
-            ELSE format('%s[%s]', t.metric,
-                        -- Monitors see no class values.
-                        COALESCE(CASE WHEN t.metric ~ '^(f1|fbeta)_score'
-                                           AND t.owner = (SELECT quote_ident(current_user)::regrole)
-                                           AND r.layout #> '{outputs,1}' IS NULL
-                                      THEN r.layout #>> ARRAY['outputs', '0', 'preparation', 'labels', t.place::text]
-                                 END, t.place::text))
-       END AS metric,
+       CASE WHEN t.label IS NULL THEN t.metric ELSE format('%s[%s]', t.metric, t.label) END AS metric,
        t.value,
        pg_get_userbyid(t.owner) AS owner
   FROM told t
-  JOIN cerebro.model m USING (run, owner, model)
-  JOIN cerebro.run r USING (run, owner)
- WHERE t.owner = (SELECT quote_ident(current_user)::regrole)
-    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+  LEFT JOIN cerebro._visible_model m ON m.run = t.run AND m.owner = t.owner AND m.model = t.model
+  LEFT JOIN cerebro._visible_run r ON r.run = t.run AND r.owner = t.owner
+ WHERE num_nonnulls(m.run, r.run) = 2;
 COMMENT ON VIEW cerebro.metric IS
 'The loss and all metrics of each model after each epoch, one row each.';
 COMMENT ON COLUMN cerebro.metric.run IS 'Number of the run.';

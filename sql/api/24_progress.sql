@@ -7,11 +7,11 @@ WITH ending AS (
            decision_id > COALESCE(max(went_on) OVER (PARTITION BY run, owner, model), 0) AS holds
       FROM (SELECT run, owner, model, true AS known, cardinality(visits) AS visits, NULL::integer AS epoch,
                    NULL::bigint AS hop, NULL::bigint AS decision_id, NULL::bigint AS went_on
-              FROM cerebro.model
+              FROM cerebro._visible_model
              UNION ALL
             SELECT run, owner, model, NULL, NULL, epoch, (detail ->> 'hop')::bigint,
                    CASE decision WHEN 'stop' THEN decision_id END, CASE decision WHEN 'go on' THEN decision_id END
-              FROM cerebro.decision
+              FROM cerebro._visible_decision
              WHERE decision IN ('stop', 'go on') AND model IS NOT NULL) u
 ), ended AS (
     SELECT run, owner, model, max(visits) AS visits,
@@ -25,32 +25,33 @@ WITH ending AS (
            NULL::double precision AS reading, NULL::integer AS mst_key, NULL::text AS status, NULL::bigint AS rank,
            NULL::double precision AS loss, NULL::double precision AS metric, NULL::text AS objective,
            NULL::double precision AS value
-      FROM cerebro.run_plan
+      FROM cerebro._plan
      UNION ALL
     -- A run of a day has 86,400 of these.
-    SELECT l.run, pg_get_userbyid(l.owner), 'beat', h.at, h.rows_done, h.rows_total, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT run, owner, 'beat', h.at, h.rows_done, h.rows_total, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM (SELECT run, owner, max(at) AS at FROM cerebro.heartbeat GROUP BY run, owner) l
-      LEFT JOIN cerebro.heartbeat h ON h.run = l.run AND h.owner = l.owner AND h.at >= l.at - interval '30 seconds'
+      FROM (SELECT run, owner, max(at) AS at FROM cerebro._visible_heartbeat GROUP BY run, owner) l
+      FULL JOIN cerebro._visible_heartbeat h USING (run, owner)
+     WHERE CASE WHEN h.at >= l.at - interval '30 seconds' THEN true END
      UNION ALL
-    SELECT run, pg_get_userbyid(owner), 'start', at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT run, owner, 'start', at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL
-      FROM cerebro.event
+      FROM cerebro._visible_event
      WHERE model IS NULL AND event = 'started'
      UNION ALL
-    SELECT run, pg_get_userbyid(owner), 'visit', started_at, rows, NULL, segment, epoch, NULL, NULL,
+    SELECT run, owner, 'visit', started_at, rows, NULL, segment, epoch, NULL, NULL,
            COALESCE((seconds ->> 'build')::double precision, 0), COALESCE((seconds ->> 'data')::double precision, 0),
            NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM cerebro.hop
+      FROM cerebro._visible_hop
      UNION ALL
-    SELECT run, pg_get_userbyid(owner), 'model', NULL, NULL, NULL, NULL, epoch, visits, hop, NULL, NULL, NULL, NULL, NULL,
+    SELECT run, owner, 'model', NULL, NULL, NULL, NULL, epoch, visits, hop, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL
       FROM ended
      UNION ALL
     SELECT run, owner, 'rank', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, mst_key, status, rank,
            COALESCE(validation_loss, training_loss), COALESCE(validation_metric, training_metric), objective,
            objective_value
-      FROM cerebro.leaderboard
+      FROM cerebro._leaderboard
 ), timed AS (
     SELECT f.*,
            max(at) FILTER (WHERE kind = 'start') OVER of_run AS start,
@@ -94,7 +95,6 @@ WITH ending AS (
            min(objective) AS objective,
            min(value) FILTER (WHERE rank = 1) AS best_value
       FROM timed
-     WHERE owner = current_user OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'))
      GROUP BY run, owner, seen_at
     HAVING bool_or(kind = 'run')  -- users can write rows about runs that do not exist
 )
@@ -128,12 +128,12 @@ SELECT t.run,
        t.best_loss,
        t.best_metric,
        t.seen_at,
-       r.owner,
+       pg_get_userbyid(t.owner) AS owner,
        r.message,
        t.objective,
        t.best_value
   FROM told t
-  LEFT JOIN cerebro.runs r ON r.run = t.run AND r.owner = t.owner
+  LEFT JOIN cerebro._runs r ON r.run = t.run AND r.owner = t.owner
  WHERE num_nonnulls(r.run) = 1;
 COMMENT ON VIEW cerebro.run_progress IS
 'How far each run is, how fast it trains, and when it will end. Updated about once per second while a run is '

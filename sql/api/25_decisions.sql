@@ -2,19 +2,21 @@
 -- for views.
 
 CREATE OR REPLACE VIEW cerebro.decisions WITH (security_barrier) AS
-SELECT d.run, d.decision_id, d.at, d.decision, d.model, m.mst_key, d.epoch, d.policy AS decided_by, d.reason,
-       -- Users may write rows of their own: whatever has no number is left out.
-       (SELECT string_agg(new.told ->> 'model', ', ' ORDER BY new.place)
-          FROM jsonb_array_elements(CASE jsonb_typeof(d.detail -> 'added')
-                                         WHEN 'array' THEN d.detail -> 'added'
-                                         ELSE '[]'
-                                    END) WITH ORDINALITY AS new (told, place)) AS added,
+SELECT d.run, d.decision_id, d.at, d.decision, d.model, m.mst_key, d.epoch, d.policy AS decided_by,
+       -- Texts of errors, and of the query stop_when, may contain what rows contain: a monitor does not see them. Whoever
+       -- has made a request sees why it was refused.
+       CASE WHEN d.owner = (SELECT quote_ident(current_user)::regrole) OR r.by = current_user
+                 OR (d.decision <> 'refuse' AND d.policy <> 'rule')
+            THEN d.reason
+       END AS reason,
+       -- Users may write rows of their own: whatever is no number of a model is left out.
+       NULLIF(btrim(jsonb_path_query_array(
+                        d.detail, '$.added[*].model ? (@.type() == "number" && @ > 0 && @ <= 2147483647)')::text, '[]'), '')
+           AS added,
        d.request AS request_id, r.by AS requested_by, pg_get_userbyid(d.owner) AS owner
-  FROM cerebro.decision d
-  LEFT JOIN cerebro.model m ON m.run = d.run AND m.owner = d.owner AND m.model = d.model
-  LEFT JOIN cerebro.request r ON r.run = d.run AND r.owner = d.owner AND r.request_id = d.request
- WHERE d.owner = (SELECT quote_ident(current_user)::regrole)
-    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+  FROM cerebro._visible_decision d
+  LEFT JOIN cerebro._visible_model m ON m.run = d.run AND m.owner = d.owner AND m.model = d.model
+  LEFT JOIN cerebro._visible_request r ON r.run = d.run AND r.owner = d.owner AND r.request_id = d.request;
 COMMENT ON VIEW cerebro.decisions IS
 'Each decision about a run or one of its models: what was decided, when, by whom, why, and which models it added.';
 COMMENT ON COLUMN cerebro.decisions.run IS 'Number of the run.';
@@ -32,7 +34,9 @@ COMMENT ON COLUMN cerebro.decisions.epoch IS
 'Number of epochs that the model had completed; NULL: the decision concerns the whole run.';
 COMMENT ON COLUMN cerebro.decisions.decided_by IS
 'The name of the search policy, or rule (the option stop_when), request (a person) or budget (the budget was spent).';
-COMMENT ON COLUMN cerebro.decisions.reason IS 'Why it was decided.';
+COMMENT ON COLUMN cerebro.decisions.reason IS
+'Why it was decided. Of a rule (the option stop_when) visible to the owner only, and of a refusal to the owner and to '
+'whoever made the request, because such texts may contain values.';
 COMMENT ON COLUMN cerebro.decisions.added IS 'Numbers of the models that the decision added; NULL: none.';
 COMMENT ON COLUMN cerebro.decisions.request_id IS
 'The request that the decision answers, as in cerebro.requests; NULL: none.';
@@ -50,21 +54,26 @@ SELECT r.run, r.request_id, r.at, r.by,
             WHEN 'budget' THEN r.detail::text
        END AS parameters,
        r.reason,
-       CASE WHEN d.decision IS NULL THEN 'waiting' WHEN d.decision = 'refuse' THEN 'refused' ELSE 'done' END AS status,
-       d.at AS answered_at,
-       CASE WHEN d.decision = 'refuse' THEN d.reason END AS refusal,
-       d.decision_id, pg_get_userbyid(r.owner) AS owner
-  FROM cerebro.request r
-  LEFT JOIN cerebro.model m
+       CASE WHEN r.decision IS NULL THEN 'waiting' WHEN r.decision = 'refuse' THEN 'refused' ELSE 'done' END AS status,
+       r.answered_at,
+       CASE WHEN r.decision = 'refuse'
+                 -- As in cerebro.decisions.
+                 AND (r.owner = (SELECT quote_ident(current_user)::regrole) OR r.by = current_user)
+            THEN r.answer
+       END AS refusal,
+       r.decision_id, pg_get_userbyid(r.owner) AS owner
+  FROM (SELECT run, owner, request_id, r.at, r.by, r.action, r.reason, r.detail,
+               d.decision_id, d.decision, d.at AS answered_at, d.reason AS answer
+          FROM cerebro._visible_request r
+          FULL JOIN (SELECT DISTINCT ON (run, owner, request) run, owner, request AS request_id, decision_id, decision, at,
+                            reason
+                       FROM cerebro._visible_decision
+                      WHERE request IS NOT NULL
+                      ORDER BY run, owner, request, decision_id) d USING (run, owner, request_id)
+         WHERE num_nonnulls(r.action) = 1) r
+  LEFT JOIN cerebro._visible_model m
          ON m.run = r.run AND m.owner = r.owner
-        AND m.model = COALESCE(r.detail ->> 'model', r.detail #>> '{new,parent}')::integer
-  LEFT JOIN (SELECT DISTINCT ON (run, owner, request) run, owner, request, decision_id, decision, at, reason
-               FROM cerebro.decision
-              WHERE request IS NOT NULL
-              ORDER BY run, owner, request, decision_id) d
-         ON d.run = r.run AND d.owner = r.owner AND d.request = r.request_id
- WHERE r.owner = (SELECT quote_ident(current_user)::regrole)
-    OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'));
+        AND m.model = COALESCE(r.detail ->> 'model', r.detail #>> '{new,parent}')::integer;
 COMMENT ON VIEW cerebro.requests IS
 'Each request that a user made with cerebro.stop_model, go_on, clone_model, add_configuration, extend or set_budget, and '
 'its result.';
@@ -83,7 +92,8 @@ COMMENT ON COLUMN cerebro.requests.status IS
 'waiting, done or refused. A request about a model in training waits for the end of its epoch. Requests about a run '
 'that no session drives wait for cerebro.resume(run).';
 COMMENT ON COLUMN cerebro.requests.answered_at IS 'When it was done or refused; NULL while it waits.';
-COMMENT ON COLUMN cerebro.requests.refusal IS 'Why it was refused; NULL if it was not.';
+COMMENT ON COLUMN cerebro.requests.refusal IS
+'Why it was refused, for the owner and for whoever made the request; NULL if it was not.';
 COMMENT ON COLUMN cerebro.requests.decision_id IS
 'The decision that answers it, as in cerebro.decisions; NULL while it waits.';
 COMMENT ON COLUMN cerebro.requests.owner IS 'The user who owns the run.';

@@ -1,7 +1,7 @@
 -- The views on what segments do.  The head of 20_runs.sql says which rules hold for views.
 
-CREATE OR REPLACE VIEW cerebro.hop_timeline WITH (security_barrier) AS
-SELECT u.run, pg_get_userbyid(u.owner) AS owner, u.segment, u.activity, u.mst_key, u.epoch, u.hop, u.dataset, u.part,
+CREATE OR REPLACE VIEW cerebro._hop_timeline AS
+SELECT u.run, u.owner, u.segment, u.activity, u.mst_key, u.epoch, u.hop, u.dataset, u.part,
        u.started_at, u.finished_at, u.seconds, u.rows, u.loss, u.metric,
        u.seconds_reading, u.seconds_state_in, u.seconds_training, u.seconds_state_out, u.seconds_building,
        u.seconds_behind, u.worker_pid, u.trainer_pid, u.engine, u.model
@@ -21,27 +21,34 @@ SELECT u.run, pg_get_userbyid(u.owner) AS owner, u.segment, u.activity, u.mst_ke
                        h.segment, h.epoch, h.hop, NULL AS dataset, NULL::integer AS part,
                        h.started_at, h.finished_at, h.rows, h.loss, h.metric, h.seconds AS stages,
                        h.worker_pid, h.trainer_pid, NULL::integer AS mst_key, NULL AS engine
-                  FROM cerebro.hop h
+                  FROM cerebro._visible_hop h
                  UNION ALL
                 SELECT e.run, e.owner, e.model, 'evaluate', e.segment, e.epoch, NULL, e.dataset,
                        e.part, e.started_at, e.finished_at, e.rows, e.loss, e.metric,
                        e.seconds, e.worker_pid, NULL, NULL, NULL
-                  FROM cerebro.evaluation e
+                  FROM cerebro._visible_evaluation e
                  UNION ALL
                 SELECT m.run, m.owner, m.model, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, m.mst_key, NULL
-                  FROM cerebro.model m
+                  FROM cerebro._visible_model m
                  UNION ALL
                 SELECT b.run, b.owner, b.model, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, NULL, b.detail ->> 'engine'
-                  FROM cerebro.event b
+                  FROM cerebro._visible_event b
                  WHERE b.model IS NOT NULL AND b.event = 'built') t) u
  WHERE u.activity IS NOT NULL
-       AND u.mst_key IS NOT NULL  -- users can write rows about models that do not exist
-       AND (u.owner = (SELECT quote_ident(current_user)::regrole)
-            OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE')));
+       AND u.mst_key IS NOT NULL;  -- users can write rows about models that do not exist
+COMMENT ON VIEW cerebro._hop_timeline IS
+'What the current user may see of what segments did, with the numbers of the owners. The other views read it; users '
+'cannot.';
+
+CREATE OR REPLACE VIEW cerebro.hop_timeline WITH (security_barrier) AS
+SELECT run, pg_get_userbyid(owner) AS owner, segment, activity, mst_key, epoch, hop, dataset, part, started_at,
+       finished_at, seconds, rows, loss, metric, seconds_reading, seconds_state_in, seconds_training, seconds_state_out,
+       seconds_building, seconds_behind, worker_pid, trainer_pid, engine, model
+  FROM cerebro._hop_timeline;
 COMMENT ON VIEW cerebro.hop_timeline IS
 'What each segment did and when: one row per committed visit or evaluation, with its duration in parts. The visits '
 'of a fusion group begin together; the parts of the group''s duration are divided equally among them.';
@@ -81,10 +88,10 @@ CREATE OR REPLACE VIEW cerebro.segments_now WITH (security_barrier) AS
 WITH visit AS (
     SELECT run, owner, model, hop, segment, max(started_at) AS started_at, max(finished_at) AS finished_at
       FROM (SELECT run, owner, model, hop, segment, started_at, NULL::timestamptz AS finished_at
-              FROM cerebro.attempt
+              FROM cerebro._visible_attempt
              UNION ALL
             SELECT run, owner, model, hop, segment, NULL, finished_at
-              FROM cerebro.hop) u
+              FROM cerebro._visible_hop) u
      GROUP BY run, owner, model, hop, segment
     HAVING max(started_at) IS NOT NULL
 ), latest AS (
@@ -99,14 +106,12 @@ SELECT l.run, l.segment, m.mst_key,
             THEN extract(epoch FROM COALESCE(l.finished_at, clock_timestamp()) - l.started_at)::double precision
        END AS seconds,
        l.finished_at IS NOT NULL AS done,
-       r.owner,
+       pg_get_userbyid(l.owner) AS owner,
        l.model
   FROM latest l
-  LEFT JOIN cerebro.runs r ON r.run = l.run AND r.owner = pg_get_userbyid(l.owner)
-  LEFT JOIN cerebro.model m ON m.run = l.run AND m.owner = l.owner AND m.model = l.model
- WHERE num_nonnulls(r.run, m.run) = 2
-       AND (l.owner = (SELECT quote_ident(current_user)::regrole)
-            OR (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE')));
+  LEFT JOIN cerebro._runs r ON r.run = l.run AND r.owner = l.owner
+  LEFT JOIN cerebro._visible_model m ON m.run = l.run AND m.owner = l.owner AND m.model = l.model
+ WHERE num_nonnulls(r.run, m.run) = 2;
 COMMENT ON VIEW cerebro.segments_now IS
 'The latest visit that each segment of each run has started. If several models train in one order, together or one '
 'after the other, the first of them stands for all.';
@@ -132,20 +137,27 @@ WITH spent AS (
            sum(seconds_state_in) AS state_in,
            sum(seconds_state_out) AS state_out,
            min(started_at) AS first_unit,
-           max(finished_at) AS last_unit
-      FROM cerebro.hop_timeline
+           max(finished_at) AS last_unit,
+           min(begun) AS begun,
+           max(segments) AS segments
+      FROM (SELECT run, owner, activity, seconds, seconds_behind, seconds_training, seconds_reading, seconds_building,
+                   seconds_state_in, seconds_state_out, started_at, finished_at, NULL::timestamptz AS begun,
+                   NULL::integer AS segments
+              FROM cerebro._hop_timeline
+             UNION ALL
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, at, NULL
+              FROM cerebro._visible_event
+             WHERE model IS NULL AND event = 'started'
+             UNION ALL
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, segments
+              FROM cerebro._visible_run) fact
      GROUP BY run, owner
+    HAVING count(activity) > 0 AND max(segments) > 0
 ), whole AS (
-    SELECT s.*, r.segments,
-           extract(epoch FROM s.last_unit - s.first_unit)::double precision * r.segments AS available,
-           GREATEST(extract(epoch FROM s.first_unit
-                                       - (SELECT min(e.at)
-                                            FROM cerebro.event e
-                                           WHERE e.run = r.run AND e.owner = r.owner
-                                                 AND e.model IS NULL AND e.event = 'started'))::double precision, 0)
-               * r.segments AS starting
+    SELECT s.*,
+           extract(epoch FROM s.last_unit - s.first_unit)::double precision * s.segments AS available,
+           GREATEST(extract(epoch FROM s.first_unit - s.begun)::double precision, 0) * s.segments AS starting
       FROM spent s
-      JOIN cerebro.run r ON r.run = s.run AND pg_get_userbyid(r.owner) = s.owner
 ), parts AS (
     SELECT w.run, w.owner, w.available + w.starting AS total, part.*
       FROM whole w
@@ -161,7 +173,7 @@ WITH spent AS (
            (8, 'waiting',         w.available - w.busy),
            (9, 'starting',        w.starting)) AS part (place, activity, seconds)
 )
-SELECT run, place, activity, seconds, seconds / NULLIF(total, 0) AS share, owner
+SELECT run, place, activity, seconds, seconds / NULLIF(total, 0) AS share, pg_get_userbyid(owner) AS owner
   FROM parts;
 COMMENT ON VIEW cerebro.run_time IS
 'How the segments of a run spent their time: one row per activity, summed over all segments.';

@@ -64,35 +64,82 @@ one.
 - independent_varname: NULL if cerebro.pack has packed the training table. The inputs are then the columns that have the
   names of the training columns, and are prepared as these were.';
 
--- MADlib's functions for the bytes of packed tables.
+-- MADlib's functions for the bytes of packed tables. They copy bytes, because PL/Python would make an object of each number
+-- and hear no cancel meanwhile.
 CREATE OR REPLACE FUNCTION cerebro.convert_array_to_bytea(var real[]) RETURNS bytea
-LANGUAGE plpython3u IMMUTABLE AS $py$
-@cerebro@
-return api.array_to_bytes(plpy, *args, "f")
-$py$;
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN cerebro._element_bytes(var, 'convert_array_to_bytea');
+END
+$$;
 COMMENT ON FUNCTION cerebro.convert_array_to_bytea(real[]) IS
 'Converts an array to bytes: little-endian float32 values in C order.';
 
 CREATE OR REPLACE FUNCTION cerebro.convert_array_to_bytea(var smallint[]) RETURNS bytea
-LANGUAGE plpython3u IMMUTABLE AS $py$
-@cerebro@
-return api.array_to_bytes(plpy, *args, "h")
-$py$;
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN cerebro._element_bytes(var, 'convert_array_to_bytea');
+END
+$$;
 COMMENT ON FUNCTION cerebro.convert_array_to_bytea(smallint[]) IS
 'Converts an array to bytes: little-endian int16 values in C order.';
 
+-- Where the elements begin is in the second word of the array, which counts four bytes more; it is 0 for an array without
+-- a map of NULLs, whose header is three words, then the size and the lower bound of each dimension.
+CREATE OR REPLACE FUNCTION cerebro._element_bytes(elements anyarray, function text) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    bytes bytea := cerebro._array_bytes(elements);
+    start integer := 0;
+BEGIN
+    FOR place IN REVERSE 7..4 LOOP
+        start := 256 * start + pg_catalog.get_byte(bytes, place);
+    END LOOP;
+    IF start = 0 THEN
+        RETURN pg_catalog.substring(bytes, 13 + 8 * COALESCE(pg_catalog.array_ndims(elements), 0));
+    END IF;
+    IF EXISTS (SELECT FROM pg_catalog.unnest(elements) AS u (e) WHERE e IS NULL) THEN
+        RAISE EXCEPTION '%: an element is NULL.', function
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'coalesce() or array_remove() can help.';
+    END IF;
+    RETURN pg_catalog.substring(bytes, start - 3);
+END
+$$;
+COMMENT ON FUNCTION cerebro._element_bytes(anyarray, text) IS
+'The bytes of an array''s elements, in the byte order of the machine. function: what an error names.';
+
 CREATE OR REPLACE FUNCTION cerebro.convert_bytea_to_real_array(var bytea) RETURNS real[]
-LANGUAGE plpython3u IMMUTABLE AS $py$
-@cerebro@
-return api.bytes_to_array(plpy, *args, "f")
-$py$;
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    PERFORM cerebro._require_whole(var, 4);
+    RETURN cerebro._reals(var);
+END
+$$;
 COMMENT ON FUNCTION cerebro.convert_bytea_to_real_array(bytea) IS
 'Converts little-endian float32 values to an array with one dimension.';
 
 CREATE OR REPLACE FUNCTION cerebro.convert_bytea_to_smallint_array(var bytea) RETURNS smallint[]
-LANGUAGE plpython3u IMMUTABLE AS $py$
-@cerebro@
-return api.bytes_to_array(plpy, *args, "h")
-$py$;
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    PERFORM cerebro._require_whole(var, 2);
+    RETURN cerebro._smallints(var);
+END
+$$;
 COMMENT ON FUNCTION cerebro.convert_bytea_to_smallint_array(bytea) IS
 'Converts little-endian int16 values to an array with one dimension.';
+
+CREATE OR REPLACE FUNCTION cerebro._require_whole(bytes bytea, size integer) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF COALESCE(size < 1, true) THEN
+        RAISE EXCEPTION 'size must be at least 1, not %', size USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF pg_catalog.octet_length(bytes) % size <> 0 THEN
+        RAISE EXCEPTION 'convert_bytea: % bytes are not a whole number of values of % bytes.',
+                        pg_catalog.octet_length(bytes), size
+            USING ERRCODE = 'data_exception', HINT = 'Convert the bytes of one variable of one buffer.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION cerebro._require_whole(bytea, integer) IS
+'Raises an error unless the bytes are a whole number of values of this size.';

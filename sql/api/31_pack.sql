@@ -100,7 +100,8 @@ LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
     -- Otherwise the variables would have the collation of the column: words would end elsewhere with "C", and
     -- nondeterministic collations can neither replace nor match.
-    lowered text COLLATE "default" := pg_catalog.lower(value COLLATE "default");
+    -- Of no text more than this is read, because the functions below hear no cancel.
+    lowered text COLLATE "default" := pg_catalog.lower(pg_catalog.left(value, 1000000) COLLATE "default");
     spaced text COLLATE "default" := lowered;
     word text COLLATE "default";
     codes integer[] := '{}';
@@ -132,4 +133,4 @@ END
 $$;
 COMMENT ON FUNCTION cerebro._word_ids(text, integer, integer) IS
 'The ids of a text''s first words, each from 1 to ids - 1 by a hash, and then 0 up to length. Words are in lower case and end
-at spaces and punctuation.';
+at spaces and punctuation. The first 1,000,000 characters of a text are read.';

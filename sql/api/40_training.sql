@@ -181,7 +181,8 @@ END
 $$;
 COMMENT ON FUNCTION cerebro.forget(bigint, name) IS
 'Deletes the log and the model states of a run. The run cannot be resumed or extended any more. Its model tables stay.
-Users can forget their own runs, members of cerebro_admin any run.
+Users can forget their own runs, members of cerebro_admin any run. If somebody has made other objects of a state table,
+for instance a view, the table stays without its rows, and a warning names the objects and their owners.
 
 - owner: as in cerebro.cancel.';
 

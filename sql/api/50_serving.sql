@@ -25,6 +25,11 @@ COMMENT ON FUNCTION cerebro._bytes_array(bytea) IS
 'The reverse of _array_bytes for real[]. The server does not check the bytes, so no role may call this function '
 'directly.';
 
+CREATE OR REPLACE FUNCTION cerebro._bytes_smallints(bytea) RETURNS smallint[]
+LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
+COMMENT ON FUNCTION cerebro._bytes_smallints(bytea) IS
+'As _bytes_array, for smallint[].';
+
 CREATE OR REPLACE FUNCTION cerebro._reals(numbers bytea) RETURNS real[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $sql$
 SELECT CASE WHEN octet_length($1) % 4 = 0 THEN
@@ -34,6 +39,16 @@ SELECT CASE WHEN octet_length($1) % 4 = 0 THEN
 $sql$;
 COMMENT ON FUNCTION cerebro._reals(bytea) IS
 'Converts numbers of four bytes each (float32, in the byte order of the machine) to an array.';
+
+CREATE OR REPLACE FUNCTION cerebro._smallints(numbers bytea) RETURNS smallint[]
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $sql$
+SELECT CASE WHEN octet_length($1) % 2 = 0 THEN
+       cerebro._bytes_smallints(
+           substring(cerebro._array_bytes(array_fill(0::smallint, ARRAY[octet_length($1) / 2])) FOR 20) || $1)
+       END
+$sql$;
+COMMENT ON FUNCTION cerebro._smallints(bytea) IS
+'As _reals, for numbers of two bytes each.';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_keras_evaluate(
     model_table  text,

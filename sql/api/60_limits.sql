@@ -147,12 +147,50 @@ COMMENT ON FUNCTION cerebro._forget_own(bigint, name) IS
 'Deletes the log and the model states of a run whose owner has recorded that it is to be forgotten. Called by '
 'cerebro.forget().';
 
+-- Anybody who may use the schema can make things that depend on a table in it: a function's argument may have the type of
+-- its rows. As DROP TABLE does, this leaves out what goes with the table: its indexes, rules, policies, triggers.
+CREATE OR REPLACE FUNCTION cerebro._dependants(state_table oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE gone (classid, objid) AS (
+        SELECT 'pg_class'::regclass::oid, $1
+         UNION
+        SELECT d.classid, d.objid
+          FROM gone g JOIN pg_depend d ON d.refclassid = g.classid AND d.refobjid = g.objid
+         WHERE d.deptype IN ('a', 'i', 'P', 'S')
+    ), kept AS (
+        SELECT DISTINCT d.classid, d.objid
+          FROM gone g JOIN pg_depend d ON d.refclassid = g.classid AND d.refobjid = g.objid
+         WHERE d.deptype = 'n' AND NOT EXISTS (SELECT FROM gone o WHERE o.classid = d.classid AND o.objid = d.objid)
+    )
+    SELECT left(string_agg(DISTINCT regexp_replace(
+               CASE WHEN w.oid IS NULL THEN pg_describe_object(k.classid, k.objid, 0)
+                    ELSE pg_describe_object('pg_class'::regclass, w.ev_class, 0) END
+               || COALESCE(' of ' || quote_ident(pg_get_userbyid(COALESCE(r.relowner, f.proowner, t.typowner))), ''),
+               '[[:cntrl:]]', '?', 'g'), ', '), 2000)
+      FROM kept k
+      LEFT JOIN pg_rewrite w ON k.classid = 'pg_rewrite'::regclass AND w.oid = k.objid
+      LEFT JOIN pg_constraint c ON k.classid = 'pg_constraint'::regclass AND c.oid = k.objid
+      LEFT JOIN pg_policy p ON k.classid = 'pg_policy'::regclass AND p.oid = k.objid
+      LEFT JOIN pg_attrdef a ON k.classid = 'pg_attrdef'::regclass AND a.oid = k.objid
+      LEFT JOIN pg_class r ON r.oid = COALESCE(w.ev_class, c.conrelid, p.polrelid, a.adrelid,
+                                               CASE WHEN k.classid = 'pg_class'::regclass THEN k.objid END)
+      LEFT JOIN pg_proc f ON k.classid = 'pg_proc'::regclass AND f.oid = k.objid
+      LEFT JOIN pg_type t ON k.classid = 'pg_type'::regclass AND t.oid = k.objid
+$$;
+COMMENT ON FUNCTION cerebro._dependants(oid) IS
+'The objects that keep a state table from being dropped, in words; NULL: none. For cerebro._forget().';
+
 CREATE OR REPLACE FUNCTION cerebro._forget(forgotten bigint, whose name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    stored      text;
-    state_table name;
-    named       text;
+    until    constant timestamptz := clock_timestamp()
+                                     + COALESCE(NULLIF(current_setting('lock_timeout')::interval, '0'), '1 minute');
+    stored   text;
+    states   oid[];
+    state    record;
+    holder   record;
+    kept     text;
+    named    text;
 BEGIN
     -- A user can write any text into the column storage. So a table is dropped only if it belongs to the owner of the
     -- run and has the name of a state table.
@@ -161,14 +199,50 @@ BEGIN
      WHERE run = forgotten AND pg_get_userbyid(owner) = whose AND storage ~ '^run_[0-9a-f]{12}$';
     -- The catalogs have a query of their own, because joined with a table, Greenplum would read them in another process,
     -- and with the fault that docs/greenplum.md describes.
-    FOR state_table IN
-        SELECT c.relname
+    states := ARRAY(
+        SELECT c.oid
           FROM pg_class c
           JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
          WHERE c.relkind IN ('r', 'p') AND pg_get_userbyid(c.relowner) = whose
            AND c.relname ~ ('^' || stored || '_[0-9]+_([01]|best|replica_[0-9]+)$')
+         ORDER BY c.oid);
+    -- Whoever uses a state is waited for here, because an error of DROP could not name the session.
     LOOP
-        EXECUTE format('DROP TABLE cerebro_state.%I', state_table);
+        PERFORM pg_stat_clear_snapshot();
+        SELECT l.pid, a.usename::text AS role, l.relation::regclass AS held INTO holder
+          FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+         WHERE l.relation = ANY (states) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+           AND (l.pid IS NULL OR a.pid IS NOT NULL) -- else it is a process of a segment of Greenplum
+         LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        IF clock_timestamp() > until THEN
+            RAISE EXCEPTION 'cerebro.forget: a state of run % is in use: % holds a lock on %', forgotten,
+                  COALESCE(format('session %s of role %s', holder.pid,
+                                  regexp_replace(quote_ident(holder.role), '[[:cntrl:]]', '?', 'g')), 'a prepared transaction'),
+                  holder.held
+            USING ERRCODE = 'lock_not_available', HINT = 'Try again when its transaction has ended. The setting '
+                  'lock_timeout says how long to wait; without it, a minute.';
+        END IF;
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+    FOR state IN
+        SELECT s.oid::regclass AS name, cerebro._dependants(s.oid) AS dependants,
+               c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.confrelid = s.oid
+                                                                             AND k.conrelid <> s.oid) AS can_be_emptied
+          FROM unnest(states) AS s (oid) JOIN pg_class c ON c.oid = s.oid
+    LOOP
+        IF state.dependants IS NULL THEN
+            EXECUTE format('DROP TABLE %s', state.name);
+            CONTINUE;
+        END IF;
+        -- Nobody's objects are dropped unasked. The table stays, without its rows. None of its triggers may run here.
+        IF state.can_be_emptied THEN
+            EXECUTE format('ALTER TABLE ONLY %s DISABLE TRIGGER ALL', state.name);
+            EXECUTE format('TRUNCATE ONLY %s', state.name);
+        END IF;
+        kept := concat_ws('; ', kept, format('%s%s (%s)', state.name, CASE WHEN NOT state.can_be_emptied THEN ' with its rows' END,
+                                             state.dependants));
     END LOOP;
     FOREACH named IN ARRAY ARRAY['request', 'heartbeat', 'decision', 'objective', 'attempt', 'evaluation', 'hop', 'event',
                                  'model', 'configuration', 'architecture', 'run']
@@ -176,6 +250,12 @@ BEGIN
         EXECUTE format('DELETE FROM cerebro.%I WHERE run = $1 AND pg_get_userbyid(owner) = $2', named)
           USING forgotten, whose;
     END LOOP;
+    IF kept IS NOT NULL THEN
+        RAISE WARNING 'cerebro.forget: run % is forgotten, but tables of its states stay, because other objects depend on them: %',
+              forgotten, left(kept, 4000)
+        USING HINT = format('%I can drop each of them with the objects that depend on it: DROP TABLE … CASCADE. Tables'
+                            ' without the words "with its rows" are empty.', whose);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION cerebro._forget(bigint, name) IS

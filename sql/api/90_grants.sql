@@ -31,10 +31,11 @@ GRANT INSERT (role, max_running_runs, max_segments, max_state_bytes, max_run_sec
    ON cerebro.role_limit TO cerebro_admin;
 
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA cerebro TO cerebro_user;
-REVOKE ALL ON FUNCTION cerebro._enrol(name, text), cerebro._close_login(name), cerebro._setup_logins(),
-                       cerebro._bytes_array(bytea)
+REVOKE ALL ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name), cerebro._drop_worker_roles(),
+                       cerebro._setup_logins(), cerebro._bytes_array(bytea), cerebro._bytes_smallints(bytea),
+                       cerebro._dependants(oid)
   FROM cerebro_user;
-GRANT EXECUTE ON FUNCTION cerebro._enrol(name, text), cerebro._close_login(name) TO cerebro_enrol;
+GRANT EXECUTE ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name) TO cerebro_enrol;
 GRANT EXECUTE ON FUNCTION cerebro._sessions() TO cerebro_monitor;
 REVOKE ALL ON FUNCTION cerebro.load_custom_function(text, text, text, text), cerebro.delete_custom_function(text),
                        cerebro.delete_custom_function(text, text), cerebro._forget(bigint, name),

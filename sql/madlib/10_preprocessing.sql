@@ -57,13 +57,8 @@ LANGUAGE sql IMMUTABLE AS $$
 SELECT cerebro.convert_bytea_to_smallint_array($1)
 $$;
 
--- Where the elements begin is in the second word of the array, which counts four bytes more; it is 0 for an array without
--- a map of NULLs, whose header is three words, then the size and the lower bound of each dimension.
 CREATE OR REPLACE FUNCTION @extschema@.array_to_bytea(anyarray) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
-DECLARE
-    bytes bytea := cerebro._array_bytes($1);
-    start integer := 0;
 BEGIN
     IF pg_catalog.pg_typeof($1)::pg_catalog.text NOT IN
        ('smallint[]', 'integer[]', 'bigint[]', 'real[]', 'double precision[]') THEN
@@ -71,15 +66,7 @@ BEGIN
             USING ERRCODE = 'datatype_mismatch',
                   HINT = 'Cast it to smallint[], integer[], bigint[], real[] or double precision[].';
     END IF;
-    IF EXISTS (SELECT FROM pg_catalog.unnest($1) AS u (e) WHERE e IS NULL) THEN
-        RAISE EXCEPTION 'array_to_bytea error: an element is NULL.'
-            USING ERRCODE = 'null_value_not_allowed', HINT = 'array_remove() or coalesce() can help.';
-    END IF;
-    FOR place IN REVERSE 7..4 LOOP
-        start := 256 * start + pg_catalog.get_byte(bytes, place);
-    END LOOP;
-    RETURN pg_catalog.substring(
-        bytes, CASE start WHEN 0 THEN 13 + 8 * coalesce(pg_catalog.array_ndims($1), 0) ELSE start - 3 END);
+    RETURN cerebro._element_bytes($1, 'array_to_bytea error');
 END
 $$;
 

@@ -69,7 +69,8 @@ BEGIN
       FROM pg_catalog.pg_auth_members a
       JOIN pg_catalog.pg_roles g ON g.oid = a.roleid
       JOIN pg_catalog.pg_roles m ON m.oid = a.member
-     WHERE (g.rolname = 'cerebro_worker' AND m.rolname <> 'cerebro_enrol' AND m.rolname !~ '^cerebro_w_[0-9]+$')
+     WHERE (g.rolname = 'cerebro_worker' AND m.rolname <> 'cerebro_enrol'
+            AND m.rolname !~ '^cerebro_w_[0-9]+_[0-9a-f]+$')
         OR g.rolname = 'cerebro_enrol';
     IF FOUND THEN
         RAISE EXCEPTION 'the role "%" exists already and "%" is a member of it', known.role, known.member

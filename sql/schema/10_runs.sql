@@ -9,9 +9,13 @@
 --   the number of a role, which a dump contains as its name. So it follows when a role is renamed, a new role of an old
 --   name inherits nothing, and a restored database has the owners that it had.
 -- * Users can write any row about their own runs, and the views compute with the rows of all users. The CHECK
---   constraints refuse whatever would make such a computation fail (text that is not a number, numbers that overflow
---   or vanish, moments before the calendar, values too long for a row): without them, one user's row could end the
---   queries of a monitor with an error.
+--   constraints refuse whatever would make such a computation fail or take long (text that is not a number, numbers that
+--   overflow or vanish, moments before the calendar, JSON of another shape, values and lists that are too long): without
+--   them, one user's row could end the queries of a monitor. tests/sql/test_hostile_rows.py tries hostile values of
+--   each column's type in every column, and what the views take out of the JSON in every JSON column.
+-- * The bounds leave room for whatever the server itself writes. The length of a JSON is that of its text, because 1e9999
+--   is short as it is given, and long as it is shown.
+-- * Whatever views show of a column must be in bounds of its own; what only the owner sees may be as large as its use needs.
 -- * Constraints named ..._is_known list the words of an enum in cerebro_db/core/events.py. A test compares them.
 
 -- CACHE 1: the numbers of runs, events, decisions and requests then are in the order of the inserts. Greenplum's default
@@ -43,17 +47,24 @@ CREATE TABLE cerebro.run (
     options           jsonb       NOT NULL,
     layout            jsonb       NOT NULL,
     validation_layout jsonb,
+    validation_rows   bigint,     -- of the validation table; NULL: there is none, or rows have folds
     source_summary    jsonb       NOT NULL,
     version           text        NOT NULL,
-    CHECK (epochs > 0 AND evaluate_every >= 0 AND segments > 0 AND configurations BETWEEN 0 AND 1000000),
-    CHECK (COALESCE((validation_layout ->> 'rows')::bigint, 0) >= 0),
+    CHECK (epochs > 0 AND evaluate_every >= 0 AND segments BETWEEN 1 AND 10000 AND configurations BETWEEN 0 AND 1000000),
+    CHECK (cardinality(dist_keys) = segments AND array_ndims(dist_keys) = 1 AND array_position(dist_keys, NULL) IS NULL),
+    CHECK (rows_per_epoch BETWEEN 0 AND 1e12::bigint AND validation_rows BETWEEN 0 AND 1e12::bigint),
     CHECK (created_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
-    CHECK (COALESCE(octet_length(name), 0) <= 1e6 AND COALESCE(octet_length(description), 0) <= 1e6
-           AND octet_length(source_table) <= 1e6 AND COALESCE(octet_length(validation_table), 0) <= 1e6
-           AND octet_length(model_table) <= 1e6 AND octet_length(selection_table) <= 1e6
-           AND octet_length(arch_table) <= 1e6 AND octet_length(storage) <= 1e6 AND octet_length(version) <= 1e6
-           AND octet_length(options::text) <= 1e6 AND octet_length(layout::text) <= 2e8
-           AND COALESCE(octet_length(validation_layout::text), 0) <= 2e8),
+    CHECK (octet_length(name) <= 1e4),
+    CHECK (octet_length(description) <= 1e5),
+    CHECK (octet_length(source_table) <= 1000 AND octet_length(model_table) <= 1000 AND octet_length(selection_table) <= 1000
+           AND octet_length(arch_table) <= 1000),
+    CHECK (octet_length(validation_table) <= 1000),
+    CHECK (octet_length(storage) <= 100 AND octet_length(version) <= 100),
+    CHECK (jsonb_typeof(options) = 'object' AND octet_length(options::text) <= 1e6),
+    CHECK (octet_length(options ->> 'objective') <= 1000),
+    CHECK (jsonb_typeof(layout) = 'object' AND octet_length(layout::text) <= 2e8),
+    CHECK (jsonb_typeof(validation_layout) = 'object' AND octet_length(validation_layout::text) <= 2e8),
+    CHECK (jsonb_typeof(source_summary) = 'object' AND octet_length(source_summary::text) <= 2e8),
     PRIMARY KEY (run, owner)
 );
 COMMENT ON TABLE cerebro.run IS
@@ -63,9 +74,9 @@ CREATE TABLE cerebro.architecture (
     run          bigint  NOT NULL,
     owner        regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model_id     integer NOT NULL,
-    name         text    CHECK (octet_length(name) <= 1e6),
-    given        json    NOT NULL,
-    architecture json    NOT NULL,
+    name         text    CHECK (octet_length(name) <= 1e4),
+    given        json    NOT NULL CHECK (octet_length(given::text) <= 1e8),
+    architecture json    NOT NULL CHECK (octet_length(architecture::text) <= 2e8),
     PRIMARY KEY (run, owner, model_id)
 );
 COMMENT ON TABLE cerebro.architecture IS
@@ -82,8 +93,9 @@ CREATE TABLE cerebro.configuration (
     compile        jsonb   NOT NULL,
     fit            jsonb   NOT NULL,
     chosen         jsonb,  -- the point of the search space; NULL: a row of the model selection table
-    CHECK (octet_length(compile_params) <= 1e8 AND octet_length(fit_params) <= 1e8
-           AND octet_length(compile::text) <= 1e8 AND COALESCE(octet_length(chosen::text), 0) <= 1e7),
+    CHECK (octet_length(compile_params) <= 3e5 AND octet_length(fit_params) <= 3e5),
+    CHECK (octet_length(compile::text) <= 1e7 AND octet_length(fit::text) <= 1e7),
+    CHECK (jsonb_typeof(chosen) = 'object' AND octet_length(chosen::text) <= 1e7),
     PRIMARY KEY (run, owner, mst_key)
 );
 COMMENT ON TABLE cerebro.configuration IS
@@ -105,7 +117,8 @@ CREATE TABLE cerebro.model (
     fold           integer CHECK (fold > 0),  -- trained on the rows of all other folds; NULL: on all rows
     fold_rows      bigint  CHECK (fold_rows BETWEEN 0 AND 1e12::bigint),  -- rows of this fold, for validation
     CONSTRAINT initial_is_known CHECK (initial IN ('random', 'weights', 'full')),
-    CHECK (cardinality(visits) > 0),
+    CHECK (cardinality(visits) BETWEEN 1 AND 20000 AND array_ndims(visits) = 1),
+    CHECK (octet_length(initial_sha256) <= 100),
     CHECK ((parent IS NULL) = (parent_hop IS NULL)),
     CHECK ((fold IS NULL) = (fold_rows IS NULL)),
     PRIMARY KEY (run, owner, model)

@@ -13,7 +13,8 @@ CREATE TABLE cerebro.event (
         'materialized', 'not materialized', 'built', 'fused', 'not fused', 'unit failed', 'model failed',
         'model revived', 'forgotten')),
     CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
-    CHECK (octet_length(detail::text) <= 1e7),
+    CHECK (jsonb_typeof(detail) = 'object' AND octet_length(detail::text) <= 1e6),
+    CHECK (octet_length(detail ->> 'message') <= 1e5 AND octet_length(detail ->> 'reason') <= 1e5),
     CHECK (COALESCE((detail ->> 'pid')::integer, 1) > 0),
     -- ISO 8601 with a time zone, as JSON has timestamps: any session can parse it, whatever its DateStyle.
     CHECK (detail ->> 'backend_start'
@@ -21,6 +22,8 @@ CREATE TABLE cerebro.event (
            AND isfinite((detail ->> 'backend_start')::timestamptz)),
     CHECK (COALESCE((detail ->> 'epochs')::integer, 1) > 0),
     CHECK (COALESCE((detail ->> 'parameters')::bigint, 0) >= 0),
+    CHECK (octet_length(detail ->> 'engine') <= 100),
+    CHECK (detail ->> 'sqlstate' ~ '^[0-9A-Z]{5}$'),
     PRIMARY KEY (run, owner, event_id)
 );
 -- The views look up the events of one model, and whether a run was extended.
@@ -39,7 +42,7 @@ CREATE TABLE cerebro.attempt (
     worker_pid integer     NOT NULL DEFAULT pg_backend_pid(),
     CHECK (hop > 0 AND started_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00')
 );
-CREATE INDEX attempt_run ON cerebro.attempt (run);
+CREATE INDEX attempt_run ON cerebro.attempt (run, owner);
 COMMENT ON TABLE cerebro.attempt IS
 'Every attempt at a visit, committed before the visit starts.';
 
@@ -68,6 +71,7 @@ CREATE TABLE cerebro.hop (
     weights_bytes  bigint           NOT NULL,
     seconds        jsonb            NOT NULL,
     CHECK (hop > 0),
+    CHECK (octet_length(state_sha256) <= 100),
     CONSTRAINT kind_is_known CHECK (kind IN ('train', 'train replica', 'average')),
     PRIMARY KEY (run, owner, model, hop)
 );
@@ -132,7 +136,11 @@ CREATE TABLE cerebro.decision (
     CHECK (epoch >= 0 AND at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
     CHECK ((model IS NULL) = (epoch IS NULL)),
     CHECK (COALESCE((detail ->> 'hop')::integer, 0) >= 0),
-    CHECK (COALESCE(octet_length(reason), 0) <= 1e7 AND octet_length(detail::text) <= 1e8),
+    CHECK (octet_length(reason) <= 1e5),
+    CHECK (octet_length(policy) <= 1000),
+    CHECK (jsonb_typeof(detail) = 'object' AND octet_length(detail::text) <= 1e8),
+    -- As many as a grid has points.
+    CHECK (jsonb_array_length(CASE jsonb_typeof(detail -> 'added') WHEN 'array' THEN detail -> 'added' END) <= 1e5),
     PRIMARY KEY (run, owner, decision_id)
 );
 CREATE INDEX decision_of_model ON cerebro.decision (run, owner, model) WHERE model IS NOT NULL;
@@ -152,7 +160,12 @@ CREATE TABLE cerebro.request (
     detail     jsonb       NOT NULL DEFAULT '{}',
     CONSTRAINT action_is_known CHECK (action IN ('stop', 'go on', 'add', 'extend', 'budget')),
     CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
-    CHECK (COALESCE(octet_length(reason), 0) <= 1e6 AND octet_length(detail::text) <= 1e8),
+    CHECK (octet_length(reason) <= 1e5),
+    -- An architecture is shown to nobody.
+    CHECK (jsonb_typeof(detail) = 'object' AND octet_length(detail::text) <= 1e8),
+    CHECK (action <> 'budget' OR octet_length(detail::text) <= 1e4),
+    CHECK (octet_length(detail #>> '{new,configuration,compile_params}') <= 3e5
+           AND octet_length(detail #>> '{new,configuration,fit_params}') <= 3e5),
     CHECK (COALESCE((detail ->> 'model')::integer, 1) > 0 AND COALESCE((detail #>> '{new,parent}')::integer, 1) > 0
            AND COALESCE((detail ->> 'epochs')::integer, 1) > 0),
     PRIMARY KEY (run, owner, request_id)
@@ -163,10 +176,10 @@ COMMENT ON TABLE cerebro.request IS
 
 -- The views add up durations, losses and rows, and divide them: the bounds keep the results in range, however many rows
 -- there are. cerebro_db/core/metrics.py keeps what trainers measure within the same bounds.
+-- In the strict mode of a path an array is no list of its elements. What a path finds makes a row wrong.
 DO $computable$
 DECLARE
     named text;
-    stage text;
 BEGIN
     FOREACH named IN ARRAY ARRAY['hop', 'evaluation']
     LOOP
@@ -176,18 +189,23 @@ BEGIN
                 ADD CHECK (started_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
                 ADD CHECK (finished_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
                 ADD CHECK (rows BETWEEN 0 AND 1e12::bigint),
+                ADD CHECK (epoch > 0 AND segment >= 0),
+                ADD CHECK (octet_length(metric_name) <= 2000),
                 ADD CHECK (octet_length(metric_states) < 4000000),
                 ADD CHECK (loss = 0 OR abs(loss) BETWEEN 1e-100 AND 1e100 OR loss IN ('NaN', 'Infinity', '-Infinity')),
                 ADD CHECK (metric = 0 OR abs(metric) BETWEEN 1e-100 AND 1e100
-                           OR metric IN ('NaN', 'Infinity', '-Infinity'))
+                           OR metric IN ('NaN', 'Infinity', '-Infinity')),
+                -- One number for each stage.
+                ADD CHECK (jsonb_typeof(seconds) = 'object' AND octet_length(seconds::text) <= 10000
+                           AND NOT jsonb_path_exists(seconds, 'strict $.* ? (@.type() != "number" || @ > 1e12 || @ < -1e12
+                                                               || (@ != 0 && @ > -1e-100 && @ < 1e-100))')),
+                -- A number, null, or a list of them for each metric (cerebro_db/core/metrics.py: MOST_ON_RECORD).
+                ADD CHECK (jsonb_typeof(metrics) = 'object' AND octet_length(metrics::text) <= 4e6
+                           AND NOT jsonb_path_exists(metrics, 'strict $.* ? (@.type() != "number" && @.type() != "null"
+                                                               && @.type() != "array")')
+                           AND jsonb_array_length(jsonb_path_query_array(metrics, 'strict $.*')) <= 10000
+                           AND jsonb_array_length(jsonb_path_query_array(metrics, 'lax $.*[*]')) <= 30000)
             $sql$, named);
-        FOREACH stage IN ARRAY ARRAY['data', 'build', 'load', 'train', 'evaluate', 'save', 'behind']
-        LOOP
-            EXECUTE format(
-                'ALTER TABLE cerebro.%1$I ADD CHECK ((seconds ->> %2$L)::double precision = 0'
-                ' OR abs((seconds ->> %2$L)::double precision) BETWEEN 1e-100 AND 1e12)',
-                named, stage);
-        END LOOP;
     END LOOP;
 END
 $computable$;
@@ -201,7 +219,7 @@ CREATE TABLE cerebro.heartbeat (
     CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
     CHECK (rows_done BETWEEN 0 AND 1e18::bigint AND rows_total BETWEEN 0 AND 1e18::bigint)
 );
-CREATE INDEX heartbeat_run ON cerebro.heartbeat (run, at);
+CREATE INDEX heartbeat_run ON cerebro.heartbeat (run, owner, at);
 COMMENT ON TABLE cerebro.heartbeat IS
 'How many rows a run has trained on so far, including visits that are not committed yet. About one row per second '
 'while the run is driven.';

@@ -5,11 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import importlib.metadata
 import json
-import os
-import platform
-import re
 import signal
 import sys
 import tempfile
@@ -18,15 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from cerebro_plpy.platform.machine import described_gpus
-from tests.bench import gpu, growth, hops, meter, mixed, other_work, report, search, tabular, trainers
+from tests.bench import gpu, growth, hops, meter, mixed, other_work, report, results, search, tabular, trainers
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import WORKS, Work
 
 TABLES = "tables"  # has data sets in place of a work
-GROWING = {work.name for work in WORKS["growth"]}
+REDUCING = ("rows", "configurations", "epochs")  # the options that make works smaller
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
@@ -80,27 +75,6 @@ def staged(work: Work, database: Database) -> Iterator[Stage]:
         yield Stage(work, database, Path(folder))
 
 
-def machine() -> dict[str, Any]:
-    """The facts about this machine that the figures depend on."""
-    processors = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    packages = ("keras", "tensorflow-cpu", "jax", "torch", "numpy")
-    return {
-        "processor": processors[0] if processors else platform.machine(),
-        "processors": len(os.sched_getaffinity(0)),
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "gpus": [gpu.model for gpu in described_gpus()],
-        **{name: version for name in packages if (version := installed(name))},
-    }
-
-
-def installed(package: str) -> str | None:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package)
-    return None
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = read(arguments)
     # Any of these signals must also end the servers. The shell lets a background job ignore SIGINT.
@@ -110,28 +84,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked.results.mkdir(parents=True, exist_ok=True)
     path = asked.results / time.strftime("%Y%m%d-%H%M%S.jsonl")
     with open(path, "w") as record, database() as served:
-        print(json.dumps({"machine": machine()}), file=record, flush=True)
+        reduced = {name: value for name in REDUCING if (value := getattr(asked, name))}
+        found = results.begun(served.lab.value("SHOW server_version"), reduced)
+        print(json.dumps(found), file=record, flush=True)
         growing: growth.Figures = []
         for work in asked.works:
             known = CONTENDERS_OF.get(work.name, CONTENDERS)
             named = asked.contenders or work.contenders or known
             with staged(work, served) as stage:
                 repeats = compare(stage, [known[name] for name in named if name in known], asked.repeats, record)
+            found["works"][work.name] = results.of_work(work, repeats)
+            results.write(found, path.with_suffix(".json"))  # after each work, because later ones may take hours
             print(f"\n## {work.name}: {work.about}\n")
-            tables = [*report.about(repeats), hops.table(repeats), search.table(repeats), trainers.table(repeats)]
-            tables.append(mixed.table(repeats))
+            tables = [*report.about(repeats), hops.table(repeats), trainers.table(repeats)]
+            tables += [mixed.table(repeats), search.table(search.figures(repeats))]
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:
                 search.draw(work, repeats, path.with_name(f"{path.stem}-{work.name}.png"))
-            if work.name in GROWING:
+            if work.name in results.GROWING:
                 growing.append((work, repeats))
         if asked.tables:
-            print(f"\n## {TABLES}: cerebro.train beside scikit-learn, on rows that are held out\n")
-            print(tabular.compared(served, asked.repeats, asked.contenders, record, say), flush=True)
+            print(f"\n## {TABLES}: cerebro.train compared with scikit-learn, on rows that are held out\n")
+            lines = tabular.compared(served, asked.repeats, asked.contenders, record, say)
+            print(tabular.table(lines), flush=True)
+            found["works"][TABLES] = results.rounded({"scores": lines})
+            results.write(found, path.with_suffix(".json"))
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
             growth.draw(growing, path.with_suffix(".png"))
-    say(f"every measurement is in {path}")
+    say(f"the results are in {path.with_suffix('.json')}, and every measurement is in {path}")
 
 
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -145,7 +126,7 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="of each work, to try something out")
     parser.add_argument("--configurations", type=int, help="the first so many of each work")
     parser.add_argument("--epochs", type=int)
-    parser.add_argument("--results", type=Path, default=Path("build/bench"), help="a folder for JSON lines")
+    parser.add_argument("--results", type=Path, default=Path("build/bench"), help="a folder")
     asked = parser.parse_args(arguments)
     smaller: dict[str, Any] = {}
     if asked.rows:

@@ -17,7 +17,6 @@ from typing import Any
 import psycopg2
 
 from tests.bench.stage import Contender, Measured, Skipped, Stage
-from tests.bench.strawman import strawman
 from tests.sql.lab import Json
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -150,6 +149,5 @@ RIVALS = {
     "optuna": script("(d) Optuna", "optuna_processes", needs="optuna"),
     "task-parallel": script("(e) task-parallel", "modes", "--task-parallel"),
     "averaging": script("(e) model averaging", "modes", "--averaging"),
-    "strawman": strawman,
 }
 CONTENDERS: dict[str, Contender] = {**OURS, **RIVALS}

@@ -86,10 +86,9 @@ def table(repeats: report.Repeats) -> str:
         row = [name, *(report.spread([hop[what] for hop in mine]) for what in ("cpu", "wall"))]
         row += [report.spread([hop[kind] for hop in mine]) if kind in mine[0] else "" for kind in KINDS]
         pairs = [(hop, other) for hop, other in zip(mine, bare)] if name != "without hops" else []
-        row += [
-            report.spread([hop[what] / other[what] for hop, other in pairs]) if pairs else ""
-            for what in ("cpu", "wall")
-        ]
+        for what in ("cpu", "wall"):  # The kernel counts the CPU of very short work as 0.
+            ratios = [hop[what] / other[what] for hop, other in pairs if other[what] > 0]
+            row.append(report.spread(ratios) if ratios else "")
         rows.append(row)
     head = ["a visit with its hop", "CPU ms", "wall ms", *(f"CPU ms: {kind}" for kind in KINDS.values())]
     return report.table([*head, "CPU / without hops", "wall / without hops"], rows) if rows else ""

@@ -90,27 +90,28 @@ def overview(repeats: Repeats) -> str:
     return table(head, rows)
 
 
+def times(repeats: Repeats, ours: str, other: str) -> dict[str, list[float]]:
+    """What a contender takes divided by what ours takes, in each repeat that has both: wall, without start, CPU."""
+    pairs = [
+        (mine, its)
+        for repeat in repeats
+        for mine in repeat
+        for its in repeat
+        if mine.contender == ours and its.contender == other
+    ]
+    if not pairs:
+        return {}
+    return {
+        "wall": [its.taken.wall / mine.taken.wall for mine, its in pairs],
+        "without start": [(its.taken.wall - its.start) / (mine.taken.wall - mine.start) for mine, its in pairs],
+        "CPU": [its.taken.cpu / mine.taken.cpu for mine, its in pairs],
+    }
+
+
 def ratios(repeats: Repeats, ours: str) -> str:
     """A table of each rival's time divided by ours in the same repeat."""
-    rows = []
-    for name in contenders(repeats):
-        pairs = [
-            (mine, other)
-            for repeat in repeats
-            for mine in repeat
-            for other in repeat
-            if mine.contender == ours and other.contender == name
-        ]
-        if name == ours or not pairs:
-            continue
-        rows.append(
-            [
-                name,
-                spread([other.taken.wall / mine.taken.wall for mine, other in pairs]),
-                spread([(other.taken.wall - other.start) / (mine.taken.wall - mine.start) for mine, other in pairs]),
-                spread([other.taken.cpu / mine.taken.cpu for mine, other in pairs]),
-            ]
-        )
+    compared = {name: times(repeats, ours, name) for name in contenders(repeats) if name != ours}
+    rows = [[name, *map(spread, found.values())] for name, found in compared.items() if found]
     return table([f"… times {ours}", "wall", "wall without start", "CPU"], rows) if rows else ""
 
 

@@ -137,10 +137,10 @@ def curves(measured: Sequence[Measured]) -> dict[str, Curve]:
     return {one.contender: one.more["curve"] for one in measured if one.more.get("curve")}
 
 
-def busy(measured: Sequence[Measured]) -> str:
+def busy(measured: Sequence[Measured]) -> float | None:
     """The share of the time between the first and the last unit that segments were busy; rivals do not tell."""
     shares = [report.busy(one) for one in measured if "profile" in one.more]
-    return f"{statistics.mean(shares):.3f}" if shares else ""
+    return statistics.mean(shares) if shares else None
 
 
 def until(curve: Curve, accuracy: float) -> list[float] | None:
@@ -148,40 +148,60 @@ def until(curve: Curve, accuracy: float) -> list[float] | None:
     return next((point for point in curve if point[2] >= accuracy), None)
 
 
-def table(repeats: report.Repeats) -> str:
-    """How good the models became and when; if the grid took part, when they were as good as its best model."""
+def figures(repeats: report.Repeats) -> dict[str, Json]:
+    """How good each contender's models became and when; if the grid took part, when they were as good as its best."""
     rounds = [found for measured in repeats if (found := curves(measured))]
-    if not rounds:
-        return ""
     grids = [found[GRID] for found in rounds if GRID in found]
     whole = statistics.mean(curve[-1][1] for curve in grids) if grids else None
-    rows = []
+    told: dict[str, Json] = {}
     for name in dict.fromkeys(name for found in rounds for name in found):
         mine = [found[name] for found in rounds if name in found]
-        cells = ["–"] * 4 if whole is None else _until_as_good(rounds, name, whole)
-        cells += [
-            f"{statistics.mean(curve[-1][1] for curve in mine):.1f}",
-            f"{statistics.mean(curve[-1][0] for curve in mine):.1f}",
-            f"{statistics.mean(max(point[2] for point in curve) for curve in mine):.4f}",
-            busy(report.of(repeats, name)),
+        told[name] = {
+            **({} if whole is None else _until_as_good(rounds, name, whole)),
+            "units": statistics.mean(curve[-1][1] for curve in mine),
+            "wall": statistics.mean(curve[-1][0] for curve in mine),
+            "accuracy": statistics.mean(max(point[2] for point in curve) for curve in mine),
+            "busy": busy(report.of(repeats, name)),
+        }
+    return told
+
+
+def _until_as_good(rounds: Sequence[dict[str, Curve]], name: str, whole: float) -> Json:
+    """``whole``: the seconds that all units of the grid took."""
+    pairs = [(found[name], found[GRID]) for found in rounds if {name, GRID} <= found.keys()]
+    points = [until(curve, max(point[2] for point in grid) - WITHIN) for curve, grid in pairs]
+    reached = [point for point in points if point is not None]
+    found: Json = {"seeds": len(pairs), "reached": len(reached)}
+    if reached:
+        units = statistics.mean(point[1] for point in reached)
+        found.update(units_until=units, of_grid=units / whole)
+        found["wall_until"] = statistics.mean(point[0] for point in reached)
+    return found
+
+
+def table(found: dict[str, Json]) -> str:
+    """The table of these figures."""
+    if not found:
+        return ""
+    rows = [
+        [
+            name,
+            f"{one['reached']} of {one['seeds']}" if "seeds" in one else "–",
+            *(
+                f"{one[what]:.{digits}f}" if what in one else "–"
+                for what, digits in (("units_until", 1), ("of_grid", 2), ("wall_until", 1))
+            ),
+            f"{one['units']:.1f}",
+            f"{one['wall']:.1f}",
+            f"{one['accuracy']:.4f}",
+            "" if one["busy"] is None else f"{one['busy']:.3f}",
         ]
-        rows.append([name, *cells])
+        for name, one in found.items()
+    ]
     note = (
         "Until a model has the grid's best validation accuracy less half a point: means over the seeds that got there."
     )
     return f"{report.table(HEAD, rows)}\n\n{note}"
-
-
-def _until_as_good(rounds: Sequence[dict[str, Curve]], name: str, whole: float) -> list[str]:
-    """Cells of the table.  ``whole``: the seconds that all units of the grid took."""
-    pairs = [(found[name], found[GRID]) for found in rounds if {name, GRID} <= found.keys()]
-    points = [until(curve, max(point[2] for point in grid) - WITHIN) for curve, grid in pairs]
-    reached = [point for point in points if point is not None]
-    if not reached:
-        return [f"0 of {len(pairs)}", "–", "–", "–"]
-    units = statistics.mean(point[1] for point in reached)
-    wall = statistics.mean(point[0] for point in reached)
-    return [f"{len(reached)} of {len(pairs)}", f"{units:.1f}", f"{units / whole:.2f}", f"{wall:.1f}"]
 
 
 def draw(work: Work, repeats: report.Repeats, path: Path) -> None:

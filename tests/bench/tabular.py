@@ -1,4 +1,4 @@
-"""Tables as people have them: cerebro.train with its defaults beside scikit-learn's models, on held-out rows.
+"""Tables as people have them: cerebro.train with its defaults compared with scikit-learn's models, on held-out rows.
 
 The score is the accuracy for classes and R² for numbers.  Each repeat has a seed of its own, which also chooses the
 rows that are held out.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from cerebro_db.core.names import quote
+from cerebro_db.core.sql import quoted
 from tests.bench import report
 from tests.bench.contenders import call, python_with
 from tests.bench.database import Database
@@ -57,14 +57,14 @@ def ours(database: Database, rows: Path, told: Json, seed: int) -> Json:
     with open(rows) as file:
         names = next(csv.reader(file))
     kinds = {name: TYPES.get(told["columns"].get(name, "int").rstrip("0123456789"), "text") for name in names}
-    lab(f"CREATE TABLE source ({', '.join(f'{quote(name)} {kind}' for name, kind in kinds.items())})")
+    lab(f"CREATE TABLE source ({', '.join(f'{quoted(name)} {kind}' for name, kind in kinds.items())})")
     with open(rows) as file, lab.db.cursor() as cursor:
         cursor.copy_expert("COPY source FROM STDIN (FORMAT csv, HEADER)", file)
     lab("ALTER TABLE source ADD PRIMARY KEY (row_number)")
     lab("CREATE TABLE held_out AS SELECT * FROM source WHERE row_number = ANY (%s)", told["held_out"])
     lab("DELETE FROM source WHERE row_number = ANY (%s)", told["held_out"])
     begun = time.monotonic()
-    target = quote(told["target"])
+    target = quoted(told["target"])
     number = lab.value(
         "SELECT cerebro.train('source', 'trained', target => %s, budget => %s, options => %s)",
         target, BUDGET, json.dumps({"seed": seed}),
@@ -90,7 +90,7 @@ def ours(database: Database, rows: Path, told: Json, seed: int) -> Json:
     made = [name for (name,) in lab("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
                                     " AND (tablename ~ '^trained' AND tablename !~ '_[0-9]+$'"
                                     " OR tablename IN ('source', 'held_out'))")]  # fmt: skip
-    run(lab.db, f"DROP TABLE {', '.join(map(quote, made))}")
+    run(lab.db, f"DROP TABLE {', '.join(map(quoted, made))}")
     lab("SELECT forget(%s)", number)
     more = {"seconds": seconds, "models": models, "epochs": epochs, "best_epoch": best}
     return {OURS: {"score": found, **more}, ENSEMBLE: {"score": together, **more}}
@@ -126,12 +126,14 @@ def _spread(values: list[float]) -> str:
     return f"{statistics.fmean(values):.3f}" + (f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else "")
 
 
-def compared(database: Database, repeats: int, names: list[str], record: TextIO, say: Callable[[str], None]) -> str:
-    """The table of all scores.  ``names``: of data sets; none: all."""
+def compared(
+    database: Database, repeats: int, names: list[str], record: TextIO, say: Callable[[str], None]
+) -> list[Json]:
+    """All scores.  ``names``: of data sets; none: all."""
     lines = []
     for line in measured(database, repeats, record, [name for name in names if name in SETS]):
         told = f"{line['set']} {line['repeat'] + 1}/{repeats} {line['contender']}"
         tried = f", {line['models']} models, {line['epochs']} epochs" if "models" in line else ""
         say(f"{told}: {line['score']:.3f}, {line['seconds']:.1f} s{tried}")
-        lines.append(line)
-    return table(lines)
+        lines.append({name: line[name] for name in ("set", "repeat", "contender", "score", "seconds")})
+    return lines

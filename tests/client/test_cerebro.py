@@ -338,7 +338,7 @@ def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -
 
 
 def summary_of(table: str) -> str:
-    return Name.parse(table).suffixed("_summary").sql
+    return Name.parse(table).suffixed("_summary").quoted
 
 
 # --- models --------------------------------------------------------------------------------------------------

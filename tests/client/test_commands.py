@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import typer
-from rich.console import Console
 from small_run import NAME, Trained
 from typer.testing import CliRunner, Result
 
@@ -19,6 +18,7 @@ from cerebro_db.client import commands, steering_commands
 from cerebro_db.client import show as shows
 from cerebro_db.client import watch as watches
 from cerebro_db.client.cerebro import Cerebro
+from cerebro_db.client.terminal import Terminal
 
 NONE = 987654
 
@@ -31,9 +31,9 @@ def cerebro(trained: Trained, *arguments: object, columns: int = 80) -> Result:
     return CliRunner().invoke(app, words, env={"CEREBRO_DSN": trained.dsn, "COLUMNS": str(columns)})
 
 
-def on_terminal(act: Callable[[Console], Any], width: int) -> str:
+def on_terminal(act: Callable[[Terminal], Any], width: int) -> str:
     """All that was drawn on a terminal of that width, without control codes."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=50, highlight=False)
+    console = Terminal(file=io.StringIO(), force_terminal=True, width=width, height=50)
     act(console)
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     assert "\x1b[" in drawn
@@ -162,7 +162,7 @@ def test_a_run_under_way_and_a_watch_that_is_interrupted(
     assert f"The run continues. To watch it again: cerebro watch {long_run.run}" in shown.output
     assert trained.cerebro.run(long_run.run).status == "running"
 
-    def draw(console: Console) -> None:
+    def draw(console: Terminal) -> None:
         with pytest.raises(KeyboardInterrupt):
             watches.watch(trained.cerebro, long_run.run, console)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import psycopg2
 import pytest
-from rich.console import Console
 
 from cerebro_db.client import demo
 from cerebro_db.client import demo_statements as statements
 from cerebro_db.client.errors import ClientError
+from cerebro_db.client.terminal import Terminal
 from cerebro_db.core.architecture import reading
 
 ARCHITECTURES = [statements.MLP, statements.CNN]
@@ -35,7 +35,7 @@ def clean(server: str) -> Iterator[Any]:
 
 
 def session(server: str) -> demo.Session:
-    return demo.Session(server, Console(file=io.StringIO(), width=100, highlight=False))
+    return demo.Session(server, Terminal(file=io.StringIO(), width=100))
 
 
 def said(session: demo.Session) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from cerebro_db.client import boards, drawing
 from cerebro_db.client.differences import differences
 from cerebro_db.client.drawing import Stretch
+from cerebro_db.client.terminal import Terminal
 
 
 def test_a_sparkline_spans_from_low_to_high() -> None:
@@ -67,7 +67,7 @@ def test_a_state_stored_behind_takes_none_of_the_next_ones_time() -> None:
         times = {"started_at": started, "finished_at": finished, "seconds": end - begin, "seconds_behind": behind}
         return SimpleNamespace(segment=0, activity="train", mst_key=key, model=key, **times)
 
-    console = Console(width=21, color_system=None)
+    console = Terminal(width=21, color_system=None)
     with console.capture() as captured:
         console.print(boards.gantt([one(1, 0, 9, behind=5), one(2, 4, 8, behind=1), one(3, 7, 10)], 1, 21))
     assert captured.get().splitlines()[:2] == ["segment 0  AAAABBBCCC", "           0 s 10.0 s"]
@@ -87,7 +87,7 @@ def entry(model: int, status: str, reason: str | None, objective: str | None = N
 
 def test_the_leaderboard_says_why_a_model_ended_early() -> None:
     entries = [entry(1, "finished", None), entry(2, "stopped", "no better for 2 epochs"), entry(3, "failed", "NaN")]
-    console = Console(width=100, color_system=None)
+    console = Terminal(width=100, color_system=None)
     with console.capture() as captured:
         console.print(boards.leaderboard(entries, 100))
     lines = captured.get().splitlines()
@@ -116,7 +116,7 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
 def test_a_leaderboard_of_the_best_is_short_though_a_search_has_stopped_many_models() -> None:
     """Else `cerebro watch` would have no room for the segments and the decisions."""
     entries = [entry(number, "stopped", "waits at rung 1") for number in range(1, 60)]
-    console = Console(width=100, color_system=None)
+    console = Terminal(width=100, color_system=None)
     with console.capture() as captured:
         console.print(boards.leaderboard([*entries, entry(60, "failed", "NaN")], 100, top=1))
     assert captured.get().splitlines()[2:] == [

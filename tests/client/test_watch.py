@@ -7,10 +7,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from cerebro_db.client import boards
 from cerebro_db.client.orm import Decision, Request, RunProgress
+from cerebro_db.client.terminal import Terminal
 from cerebro_db.client.watch import STARTING, line
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -53,7 +53,7 @@ def test_the_last_decisions_and_the_requests_that_wait() -> None:
                 reason="why", status=status)
         for number, status in enumerate(("done", "waiting"))
     ]  # fmt: skip
-    console = Console(file=io.StringIO(), width=100)
+    console = Terminal(file=io.StringIO(), width=100)
     console.print(boards.decisions(made, asked, last=2))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert lines[0] == "… and 2 before" and len(lines) == 4

@@ -29,6 +29,7 @@ from fakes import (
 )
 from policies import MustNotBeAsked
 
+from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import Action, Decider, Verdict
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.orchestrator import Outcome
@@ -82,7 +83,7 @@ def model_of(request: Request) -> int | None:
     """The model whose epoch has to end before the request is carried out."""
     try:
         return request.model if request.action in (Action.STOP, Action.ADD) else None
-    except KeyError:
+    except BadData:
         return None
 
 

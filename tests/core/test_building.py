@@ -15,12 +15,13 @@ from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.parameters import params
 from cerebro_db.core.preparation import AsIs, Categories, Encoded, Measured, Numbers, OneHot, Preparation, Real
 from cerebro_db.core.preparation import Words as WordInput
+from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.windows import Windows
 
-AGE = Number("number", "real", "standard", 40.0, 12.5, 38.0, True, "error")
-BORN = Date("date", "date", ("year",), 18000.0, 300.0, False)
-CITY = Category("text", "text", ("Rome", "Bonn"), (), 0, "notice")
-LOGIN = Category("text", "text", (), (), 256, "notice")
+AGE = Number("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error")
+BORN = Date("date", SqlType("date"), ("year",), 18000.0, 300.0, False)
+CITY = Category("text", SqlType("text"), ("Rome", "Bonn"), (), 0, "notice")
+LOGIN = Category("text", SqlType("text"), (), (), 256, "notice")
 
 
 def variable(name: str, preparation: Preparation, shape: tuple[int, ...], dtype: str = "float32") -> Variable:
@@ -30,9 +31,9 @@ def variable(name: str, preparation: Preparation, shape: tuple[int, ...], dtype:
 
 NUMBERS = variable("numbers", Numbers((AGE, BORN)), (5,))
 CODES = variable("categories", Categories((CITY, LOGIN)), (2,), "int16")
-TEXT = variable("review", WordInput((Words("text", "text", 8, 100),)), (8,), "int32")
+TEXT = variable("review", WordInput((Words("text", SqlType("text"), 8, 100),)), (8,), "int32")
 IMAGE = variable("Das Bild", AsIs(), (4, 4), "uint8")
-KIND = variable("kind", OneHot("text", ("a", "b", "c")), (3,), "int16")
+KIND = variable("kind", OneHot(SqlType("text"), ("a", "b", "c")), (3,), "int16")
 PRICE = variable("price", Measured(4000.0, 1500.0), (1,))
 VECTOR = variable("vector", Real(), (2, 3))
 
@@ -114,7 +115,7 @@ def test_the_text_for_a_model_selection_table() -> None:
 
 
 def test_inner_layers_have_names_of_their_own() -> None:
-    clash = variable("dense_1", OneHot("text", ("a", "b")), (2,), "int16")
+    clash = variable("dense_1", OneHot(SqlType("text"), ("a", "b")), (2,), "int16")
     built = building.architecture("mlp", layout([NUMBERS], clash), None, "test")
     names = [layer["name"] for layer in built["config"]["layers"]]
     assert len(set(names)) == len(names) and built["config"]["output_layers"] == [["dense_1", 0, 0]]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from typing import Any
 
 import pytest
 
+from cerebro_db.core import features
 from cerebro_db.core.columns import Found, Ignored, Wish, decide, family_of, inputs_of, wishes
 from cerebro_db.core.distributions import Bin, Distribution, chosen
+from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.features import Category, Date, Number, Words
-from cerebro_db.core.names import literal
+from cerebro_db.core.sql import literal, shown
+from cerebro_db.core.sql_types import SqlType
 
 
 def distribution(values: list[float]) -> Distribution:
@@ -61,8 +65,9 @@ def test_a_transform_is_chosen_by_the_tails() -> None:
 @pytest.mark.parametrize("wanted", [None, "standard", "log", "quantile"])
 def test_odd_distributions_have_a_transform(values: list[float], wanted: str | None) -> None:
     one = chosen(distribution(values), wanted)
-    Number("number", "real", one.transform, one.mean, one.deviation, 0.0, False, "error", one.unit, one.knots,
-           one.scores).check()  # fmt: skip
+    made = Number("number", SqlType("real"), one.transform, one.mean, one.deviation, 0.0, False, "error",
+                  one.unit, one.knots, one.scores)  # fmt: skip
+    assert features.read(Fields(json.loads(json.dumps(features.to_json(made))), "x")) == made
 
 
 def test_quantiles_within_bins() -> None:
@@ -130,7 +135,8 @@ def test_numbers_that_are_not_finite_are_refused_or_count_as_null() -> None:
 
 def test_inputs_are_grouped() -> None:
     number, code, words = (
-        became(found("real", [1.0, 2.0])), became(found("text", texts=["a", "b"] * 30)), Words("text", "text", 8, 100)
+        became(found("real", [1.0, 2.0])), became(found("text", texts=["a", "b"] * 30)),
+        Words("text", SqlType("text"), 8, 100),
     )  # fmt: skip
     groups = inputs_of([("t", words), ("c", code), ("n", number), ("m", number)])
     assert [(name, [one for one, _ in pairs]) for name, pairs in groups] == [
@@ -139,7 +145,7 @@ def test_inputs_are_grouped() -> None:
 
 
 def test_a_text_with_the_name_of_a_group_is_apart_from_the_group() -> None:
-    number, words = became(found("real", [1.0, 2.0])), Words("text", "text", 8, 100)
+    number, words = became(found("real", [1.0, 2.0])), Words("text", SqlType("text"), 8, 100)
     for order in ([("numbers", words), ("n", number)], [("n", number), ("numbers", words)]):
         assert inputs_of(order) == [("numbers", [("n", number)]), ("numbers", [("numbers", words)])]
 
@@ -172,5 +178,5 @@ def test_wishes_that_make_no_sense_are_refused(document: Any) -> None:
 
 
 def test_texts_as_constants() -> None:
-    assert literal("it's") == "'it''s'"
-    assert literal("a\\b'c") == "E'a\\\\b''c'"
+    assert shown(literal("it's")) == "'it''s'"
+    assert shown(literal("a\\b'c")) == "E'a\\\\b''c'"

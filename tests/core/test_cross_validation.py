@@ -27,7 +27,7 @@ from cerebro_db.core.search.space import Space
 from cerebro_db.core.training_plan import Wishes
 
 FOLD = Variable("__fold__", "uint8", (1,), ("id",), Fold(3))
-PARTS = (Partition(0, 10, 1, 100, "a", (4, 6, 0)), Partition(1, 5, 1, 50, "b", (1, 1, 3)))
+PARTS = (Partition(0, 10, 1, 100, "a" * 64, (4, 6, 0)), Partition(1, 5, 1, 50, "b" * 64, (1, 1, 3)))
 FOLDED = Layout((NUMBERS,), (KIND,), 15, PARTS, fold=FOLD)
 
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
 import pytest
-
-from tests import graph as graphs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -30,6 +29,11 @@ EXAMPLES = {  # files that the worked examples of extending.md make
     "cerebro_db/nn/engines/eager.py",
     "tests/nn/test_eager.py",
 }
+
+SOURCES = list((ROOT / "tests").rglob("*.py"))
+TESTS = {file.stem for file in SOURCES}.union(
+    *(re.findall(r"^ *def (test_\w+)", file.read_text(), re.MULTILINE) for file in SOURCES)
+)
 
 
 # -- what a page names ---------------------------------------------------------------------------------------
@@ -119,6 +123,18 @@ def test_modules_are_there(page: Path) -> None:
     assert [name for name in sorted(modules(page.read_text()) - examples) if not is_module(name)] == []
 
 
+RECORDS = re.split(r"^### ", (ROOT / "docs" / "decisions.md").read_text(), flags=re.MULTILINE)[1:]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.partition("\n")[0])
+def test_a_decision_has_its_parts_and_is_short(record: str) -> None:
+    lines = [line for line in record.partition("\n## ")[0].splitlines() if line]
+    parts = [found[1] for line in lines if (found := re.match(r"\*(\w+)\.\* \S", line))]
+    assert parts == ["Context", "Decision", "Evidence"]
+    assert len(lines) <= 12 and max(map(len, lines)) <= 120
+    assert set(re.findall(r"\btest_\w+", record)) <= TESTS
+
+
 def test_the_checks_notice() -> None:
     text = "`cerebro_db/core/none.py`, `none.py`, `sql/none/`, `sql/api/<n>.sql` and `x.y`"
     assert paths(text) == {"cerebro_db/core/none.py", "none.py", "sql/none/"}
@@ -133,10 +149,17 @@ def test_the_checks_notice() -> None:
 # -- the walks of architecture.md ----------------------------------------------------------------------------
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-FILES = graphs.modules()
+PACKAGES = {"cerebro_db": ROOT / "cerebro_db", "cerebro_plpy": ROOT / "plpy" / "cerebro_plpy"}
+FILES = {  # module -> its file
+    ".".join((package, *file.relative_to(top).with_suffix("").parts)).removesuffix(".__init__"): file
+    for package, top in PACKAGES.items()
+    for file in top.rglob("*.py")
+}
 API = "cerebro_plpy.api"  # imports a module by its name, when a function of it is called
 BY_NAME = re.findall(r'^    "([\w.]+)": \(', FILES[API].read_text(), re.MULTILINE)
-GRAPH = {**(imports := graphs.imports(FILES)), API: imports[API] | {f"cerebro_plpy.{name}" for name in BY_NAME}}
+IMPORTS = grimp.build_graph(*PACKAGES, cache_dir=None)
+GRAPH = {name: IMPORTS.find_modules_directly_imported_by(name) for name in FILES}
+GRAPH[API] = GRAPH[API] | {f"cerebro_plpy.{name}" for name in BY_NAME}
 # Modules that no import leads to: a process that is started, and frameworks that are imported by name.
 NOT_IMPORTED = {
     *(f"cerebro_db.nn.{name}" for name in ("nursery", "template", "trainer_main")),

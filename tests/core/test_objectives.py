@@ -11,6 +11,7 @@ from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import OutgoingState, TrainedMember
 from cerebro_db.core.scheduling.plan import Evaluate, Train
+from cerebro_db.core.sql import shown
 from cerebro_plpy.platform.postgresql import PostgreSQL
 from cerebro_plpy.runs import state_tables
 from cerebro_plpy.runs.log import RunLog
@@ -41,7 +42,7 @@ class Log(RunLog):
 
     def take(self, statements: list[Statement]) -> None:
         for statement in statements:
-            if "INTO cerebro.objective" in statement.sql:
+            if 'INTO cerebro."objective"' in shown(statement.sql):
                 _, model, epoch, _, value, kept = statement.parameters
                 assert (model, epoch) not in self.epochs, "an epoch is recorded once"
                 self.epochs[model, epoch] = value, kept
@@ -74,7 +75,7 @@ def train(one: Objectives, log: Log, epoch: int, *losses: float, commit: bool = 
     for place, loss in enumerate(losses, 1):
         visit = Train(1, (epoch - 1) * SEGMENTS + place, epoch, place - 1)
         statements = one.after_visit(visit, trained(loss, auc=[loss, loss]), 0)
-        said += [statement.sql for statement in statements]
+        said += [shown(statement.sql) for statement in statements]
         if commit:
             log.take(statements)
             one.committed(visit)
@@ -132,7 +133,7 @@ def test_a_visit_that_is_not_committed_changes_nothing() -> None:
     one = objectives(run(objective="loss"), log)
     train(one, log, 1, 4, 4)
     train(one, log, 2, 1, 1, commit=False)
-    assert train(one, log, 2, 2, 2)[-1].startswith("INSERT INTO cerebro.objective")
+    assert train(one, log, 2, 2, 2)[-1].startswith('INSERT INTO cerebro."objective"')
     assert log.epochs[1, 2] == (2.0, True)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg2
 import pytest
 
+from cerebro_db.core.sql import Sql, shown, sql
 from cerebro_plpy import platform
 from cerebro_plpy.sessions import own_session
 from cerebro_plpy.sessions.own_session import OwnSession
@@ -31,21 +32,21 @@ class FakeResult(list):  # type: ignore[type-arg]
 class FakeDatabase:
     """Keeps the statements that it is given."""
 
-    plpy = SimpleNamespace(quote_literal=lambda text: f"'{text}'", SPIError=ServerError, Error=ServerError)
+    plpy = SimpleNamespace(SPIError=ServerError, Error=ServerError)
 
     def __init__(self) -> None:
         self.performed: list[tuple[str, bool]] = []
         self.texts: list[str] = []
         self.error: str | None = None
 
-    def perform(self, sql: str, *, answers: bool) -> list[dict[str, Any]]:
+    def perform(self, statement: Sql, *, answers: bool) -> list[dict[str, Any]]:
         if self.error is not None:
             raise ServerError(self.error)
-        self.performed.append((sql, answers))
+        self.performed.append((shown(statement), answers))
         return [{"one": 1}] if answers else []
 
-    def text(self, sql: str) -> FakeResult:
-        self.texts.append(sql)
+    def text(self, statement: Sql) -> FakeResult:
+        self.texts.append(shown(statement))
         return FakeResult([{"one": "1"}])
 
 
@@ -62,23 +63,26 @@ def session_of(db: Any, *, lasting: bool) -> OwnSession:
 
 
 ON_SEGMENT = "FROM cerebro.place WHERE __dist_key__ = 3"
+HERE = sql("FROM cerebro.place WHERE __dist_key__ = 3")
+WORK = sql("SELECT cerebro._work({}) {here}", here=HERE)
 
 
 @pytest.mark.parametrize(
     ("sent", "performed", "answers"),
     [
-        (Statement(f"SELECT cerebro._work(%s) {ON_SEGMENT}", ("{}; SELECT",)),
+        (Statement(WORK, ("{}; SELECT",)),
          f"SELECT cerebro._work('{{}}; SELECT') {ON_SEGMENT}", True),
-        (Statement.joined([Statement("INSERT INTO cerebro.attempt (run) VALUES (%s)", (1,)),
-                           Statement(f"SELECT cerebro._work(%s) {ON_SEGMENT}", ("{}",))]),
+        (Statement.joined([Statement(sql("INSERT INTO cerebro.attempt (run) VALUES ({})"), (1,)),
+                           Statement(WORK, ("{}",))]),
          f"INSERT INTO cerebro.attempt (run) VALUES (1); SELECT cerebro._work('{{}}') {ON_SEGMENT}", True),
-        (Statement.joined([Statement("BEGIN"), Statement("INSERT INTO s SELECT 1"), Statement("COMMIT")]),
+        (Statement.joined([Statement(sql("BEGIN")), Statement(sql("INSERT INTO s SELECT 1")),
+                           Statement(sql("COMMIT"))]),
          "INSERT INTO s SELECT 1", False),
-        (Statement("BEGIN; CREATE TABLE t AS SELECT 1; SELECT cerebro._data_in(x) FROM t; DROP TABLE t; COMMIT"),
+        (Statement(sql("BEGIN; CREATE TABLE t AS SELECT 1; SELECT cerebro._data_in(x) FROM t; DROP TABLE t; COMMIT")),
          "CREATE TABLE t AS SELECT 1; SELECT cerebro._data_in(x) FROM t; DROP TABLE t", False),
-        (Statement(f"ROLLBACK; SELECT cerebro._worker_close() {ON_SEGMENT}"),
+        (Statement(sql("ROLLBACK; SELECT cerebro._worker_close() {here}", here=HERE)),
          f"SELECT cerebro._worker_close() {ON_SEGMENT}", True),
-        (Statement("INSERT INTO s SELECT 1 RETURNING 1"), "INSERT INTO s SELECT 1 RETURNING 1", True),
+        (Statement(sql("INSERT INTO s SELECT 1 RETURNING 1")), "INSERT INTO s SELECT 1 RETURNING 1", True),
     ],
 )  # fmt: skip
 def test_a_workers_statements_are_performed(db: FakeDatabase, sent: Statement, performed: str, answers: bool) -> None:
@@ -92,11 +96,11 @@ def test_a_workers_statements_are_performed(db: FakeDatabase, sent: Statement, p
 def test_the_log_is_read_directly_and_written_through_plpgsql(db: FakeDatabase) -> None:
     """A query has all its rows, with their types; a change may wait for a lock."""
     session = session_of(db, lasting=False)
-    assert session.run("SELECT one FROM cerebro.run WHERE run = %s", (1,)) == [("1",)]
+    assert session.run(sql("SELECT one FROM cerebro.run WHERE run = {}"), (1,)) == [("1",)]
     assert db.performed == [] and db.texts[-1] == "SELECT one FROM cerebro.run WHERE run = 1"
-    session.run("INSERT INTO cerebro.event (run) VALUES (%s)", (1,))
+    session.run(sql("INSERT INTO cerebro.event (run) VALUES ({})"), (1,))
     assert db.performed == [("INSERT INTO cerebro.event (run) VALUES (1)", False)]
-    assert session.run("BEGIN") == session.run("COMMIT") == []
+    assert session.run(sql("BEGIN")) == session.run(sql("COMMIT")) == []
     assert len(db.performed) == 1
 
 
@@ -104,8 +108,8 @@ def test_the_log_is_read_directly_and_written_through_plpgsql(db: FakeDatabase) 
 def test_a_cancel_and_a_lost_segment_end_the_call(db: FakeDatabase, sqlstate: str) -> None:
     db.error = sqlstate
     with pytest.raises(ServerError):
-        session_of(db, lasting=True).run(f"SELECT cerebro._work('{{}}') {ON_SEGMENT}")
+        session_of(db, lasting=True).run(WORK, ("{}",))
     db.error = "22012"
     with pytest.raises(psycopg2.Error) as caught:
-        session_of(db, lasting=True).run(f"SELECT cerebro._work('{{}}') {ON_SEGMENT}")
+        session_of(db, lasting=True).run(WORK, ("{}",))
     assert caught.value.pgcode == "22012"

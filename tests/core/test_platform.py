@@ -5,9 +5,12 @@ from __future__ import annotations
 import psycopg2
 import pytest
 
+from cerebro_db.core.sql import identifier, sql
 from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
 
-COLUMNS = ['"x"', '"y"']
+COLUMNS = [identifier("x"), identifier("y")]
+STATE, PACKED, PART, CALL = sql("s.state"), sql("packed"), sql("s.part"), sql("f(1)")
+NOTHING = sql("")
 
 
 class Failed(psycopg2.Error):
@@ -20,34 +23,38 @@ class Failed(psycopg2.Error):
 
 
 def test_postgresql_runs_everything_where_it_is_called() -> None:
-    assert POSTGRESQL.on_segment(3) == POSTGRESQL.distributed_by("x") == ""
-    assert POSTGRESQL.made_on_segment("f(1)", 3) == "SELECT 3 AS __dist_key__, f(1) AS made"
-    assert POSTGRESQL.hop_state("s.state", 4, here=1, there=2) == (None, "WHERE hop = 4")
-    assert POSTGRESQL.bring_rows("packed", COLUMNS, 7, 1, "s.part") == ("", "packed", 7, "")
+    assert POSTGRESQL.on_segment(3) == POSTGRESQL.distributed_by("x") == NOTHING
+    assert POSTGRESQL.made_on_segment(CALL, 3) == sql("SELECT 3 AS __dist_key__, f(1) AS made")
+    assert POSTGRESQL.hop_state(STATE, 4, here=1, there=2) == (None, sql("WHERE hop = 4"))
+    assert POSTGRESQL.bring_rows(PACKED, COLUMNS, 7, 1, PART) == (NOTHING, PACKED, 7, NOTHING)
 
 
 def test_greenplum_runs_a_function_on_the_segment_that_stores_the_key() -> None:
-    assert GREENPLUM.on_segment(3) == "FROM cerebro.place WHERE __dist_key__ = 3"
-    made = GREENPLUM.made_on_segment("f(1)", 3)
-    assert made == "SELECT __dist_key__, f(1) AS made FROM cerebro.place WHERE __dist_key__ = 3"
-    assert GREENPLUM.distributed_by("x") == "DISTRIBUTED BY (x)"
+    assert GREENPLUM.on_segment(3) == sql("FROM cerebro.place WHERE __dist_key__ = 3")
+    made = GREENPLUM.made_on_segment(CALL, 3)
+    assert made == sql("SELECT __dist_key__, f(1) AS made FROM cerebro.place WHERE __dist_key__ = 3")
+    assert GREENPLUM.distributed_by("x") == sql('DISTRIBUTED BY ("x")')
 
 
 def test_greenplum_copies_a_state_that_lies_elsewhere() -> None:
-    copy, where = GREENPLUM.hop_state("s.state", 4, here=1, there=2)
-    assert copy == "INSERT INTO s.state SELECT 1, hop, start, payload FROM s.state WHERE hop = 4 AND __dist_key__ = 2"
-    assert where == "WHERE hop = 4 AND __dist_key__ = 1"
-    assert GREENPLUM.hop_state("s.state", 4, here=1, there=1) == (None, where)
+    copy, where = GREENPLUM.hop_state(STATE, 4, here=1, there=2)
+    assert copy == sql(
+        "INSERT INTO s.state SELECT 1, hop, start, payload FROM s.state WHERE hop = 4 AND __dist_key__ = 2"
+    )
+    assert where == sql("WHERE hop = 4 AND __dist_key__ = 1")
+    assert GREENPLUM.hop_state(STATE, 4, here=1, there=1) == (None, where)
 
 
 def test_greenplum_copies_rows_that_lie_elsewhere_for_one_read() -> None:
-    assert GREENPLUM.bring_rows("packed", COLUMNS, 7, 7, "s.part") == ("", "packed", 7, "")
-    assert GREENPLUM.bring_rows("packed", COLUMNS, 7, 1, "s.part") == (
-        'BEGIN; CREATE TABLE s.part AS SELECT 1 AS __dist_key__, buffer_id, "x", "y"'
-        " FROM packed WHERE __dist_key__ = 7 DISTRIBUTED BY (__dist_key__); ",
-        "s.part",
+    assert GREENPLUM.bring_rows(PACKED, COLUMNS, 7, 7, PART) == (NOTHING, PACKED, 7, NOTHING)
+    assert GREENPLUM.bring_rows(PACKED, COLUMNS, 7, 1, PART) == (
+        sql(
+            'BEGIN; CREATE TABLE s.part AS SELECT 1 AS __dist_key__, buffer_id, "x", "y"'
+            ' FROM packed WHERE __dist_key__ = 7 DISTRIBUTED BY ("__dist_key__"); '
+        ),
+        PART,
         1,
-        "; DROP TABLE s.part; COMMIT",
+        sql("; DROP TABLE s.part; COMMIT"),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cerebro_db.core import preparation
+from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.features import Category, Date, Number
 from cerebro_db.core.features import Words as WordsFeature
@@ -27,8 +28,10 @@ from cerebro_db.core.preparation import (
     Real,
     Weight,
     Words,
-    from_json,
 )
+from cerebro_db.core.sql import Sql, shown, sql, sql_of_user
+from cerebro_db.core.sql_types import TEXT as TEXT_TYPE
+from cerebro_db.core.sql_types import SqlType
 from cerebro_plpy.data.preparation import EXPRESSIONS, SourceVariable, applied, expression, hashed
 from cerebro_plpy.database.relations import Column
 
@@ -38,12 +41,12 @@ LAYOUT = Layout(
         Variable("features", "float32", (2,), ("a", "b c"), AsIs()),
     ),
     outputs=(
-        Variable("digit", "int16", (4,), ("digit",), OneHot("text", ("one", "two's", '"3"'))),
+        Variable("digit", "int16", (4,), ("digit",), OneHot(TEXT_TYPE, ("one", "two's", '"3"'))),
         Variable("code", "int16", (3,), ("code",), Encoded()),
         Variable("price", "float32", (1,), ("price",), Real()),
     ),
     rows=3,
-    partitions=(Partition(0, 2, 1, 10, "ab"), Partition(7, 1, 1, 5, "cd")),
+    partitions=(Partition(0, 2, 1, 10, "ab" * 32), Partition(7, 1, 1, 5, "cd" * 32)),
 )
 
 
@@ -56,8 +59,8 @@ ARRAY, REAL, FLAG, TEXT = (
 )  # fmt: skip
 
 
-def alias(column: Column) -> str:
-    return f"s.{column.name}"
+def alias(column: Column) -> Sql:
+    return sql("s.{name}", name=sql_of_user(column.name))
 
 
 # -- the document --------------------------------------------------------------------------------------------
@@ -111,28 +114,46 @@ def changed(path: str, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        ("rows", ..., "has no number of rows"),
-        ("rows", True, "has no number of rows"),
-        ("inputs", {}, "has no list of inputs"),
-        ("partitions", None, "has no list of partitions"),
-        ("partitions.1.sha256", ..., "partition 1 needs key"),
-        ("partitions.1.rows", -1, "partition 1 has a wrong value"),
-        ("inputs.0.name", 3, "input has no name"),
-        ("inputs.0.dtype", "float64", "input 'image' has a dtype that is not one of"),
-        ("inputs.0.shape", [8, 0], "input 'image' has no shape"),
-        ("inputs.0.scale", 255.0, "input 'image' should have scale 16.0"),
-        ("inputs.0.preparation", ..., "input 'image' has no preparation"),
-        ("inputs.1.columns", [], "input 'features' does not name its columns"),
-        ("outputs.1.kind", "class", "output 'code' should have kind 'encoded'"),
-        ("inputs.0.preparation.kind", "multiplied", "the kind 'multiplied' is not one of as_is, divided"),
-        ("inputs.0.preparation.kind", [], "the kind [] is not one of"),
-        ("inputs.0.preparation.by", ..., "divided: it takes ['by'], not []"),
-        ("inputs.0.preparation.more", 1, "divided: it takes ['by'], not ['by', 'more']"),
-        ("inputs.0.preparation.by", 0, "'by' must be a positive number"),
-        ("inputs.0.preparation.by", "2", "'by' must be a positive number"),
-        ("outputs.0.preparation.labels", ["a", "a"], "'labels' must be different texts"),
-        ("outputs.0.preparation.labels", 5, "one_hot"),
-        ("outputs.0.preparation.type", None, "'type' must be the name of a type"),
+        ("rows", ..., "'rows' is missing"),
+        ("rows", True, "'rows' must be a whole number"),
+        ("rows", 4, "'partitions' must add up to the 4 rows"),
+        ("inputs", {}, "'inputs' must be a list"),
+        ("partitions", None, "'partitions' must be a list"),
+        ("partitions.1.sha256", ..., "partitions[1]: 'sha256' is missing"),
+        ("partitions.1.sha256", "x", "partitions[1]: 'sha256' must be a checksum"),
+        ("partitions.1.rows", -1, "partitions[1]: 'rows' must be a whole number"),
+        ("partitions.1.key", 0, "'partitions' must have different keys"),
+        ("inputs.0.name", 3, "inputs[0]: 'name' must be a text"),
+        ("inputs.0.name", "a" * 64, "inputs[0]: 'name' must be a text of at most 63"),
+        ("inputs.0.name", "ä" * 63, "inputs[0]: 'name' must be a name"),
+        ("inputs.0.name", "digit", "has two variables of one name"),
+        ("inputs.0.columns", ["a"], "has two inputs made of one column"),
+        ("inputs.0.dtype", "float64", "inputs[0] 'image': 'dtype' must be one of"),
+        ("inputs.0.shape", [8, 0], "inputs[0] 'image': 'shape' must have whole numbers from 1"),
+        ("inputs.0.shape", [2**31, 2**31], "inputs[0] 'image': 'shape' cannot be"),
+        ("inputs.1.shape", [3], "inputs[1] 'features': 'shape' cannot be [3]"),
+        ("inputs.0.scale", 255.0, "inputs[0] 'image': 'scale' should be 16.0"),
+        ("inputs.0.preparation", ..., "inputs[0] 'image': 'preparation' is missing"),
+        ("inputs.1.columns", [], "inputs[1] 'features': 'columns' must be a list of 1"),
+        ("inputs.1.columns", ["a", "a"], "'columns' must not have the same item twice"),
+        ("outputs.1.kind", "class", "outputs[1] 'code': 'kind' should be 'encoded'"),
+        ("inputs.0.preparation.kind", "multiplied", "'kind' must be one of as_is, divided"),
+        ("inputs.0.preparation.kind", [], "'kind' must be one of"),
+        ("inputs.0.preparation.kind", "one_hot", "'kind' must be one of"),
+        ("inputs.0.preparation.kind", "fold", "'kind' must be one of"),
+        ("outputs.1.preparation.kind", "as_is", "'kind' must be one of one_hot"),
+        ("inputs.0.preparation.by", ..., "preparation: 'by' is missing"),
+        ("inputs.0.preparation.more", 1, 'preparation has the unknown field "more"; it has: by, kind'),
+        ("inputs.0.preparation.by", 0, "'by' must be a number from 1e-37"),
+        ("inputs.0.preparation.by", "2", "'by' must be a number"),
+        ("inputs.0.preparation.by", 10**400, "'by' must be a number"),
+        ("outputs.0.preparation.labels", ["a", "a"], "'labels' must not have the same item twice"),
+        ("outputs.0.preparation.labels", ["a", None], "'labels' must be a text"),
+        ("outputs.0.preparation.labels", 5, "'labels' must be a list"),
+        ("outputs.0.preparation.labels", list("abcde"), "'shape' cannot be [4]"),
+        ("outputs.0.preparation.type", None, "'type' must be the name of an SQL type"),
+        ("outputs.0.preparation.type", "text[], (SELECT 1) AS hacked", "'type' must be the name of an SQL type"),
+        ("more", 1, 'has the unknown field "more"'),
     ],
 )
 def test_a_layout_that_makes_no_sense_is_refused(path: str, value: Any, says: str) -> None:
@@ -144,8 +165,13 @@ def test_a_layout_that_makes_no_sense_is_refused(path: str, value: Any, says: st
 
 @pytest.mark.parametrize("document", [None, [], "layout", {}])
 def test_what_is_no_layout_at_all_is_refused(document: Any) -> None:
-    with pytest.raises(BadData, match="has no number of rows"):
+    with pytest.raises(BadData, match="must be an object|is missing"):
         Layout.from_json(document)
+
+
+def again(given: Preparation) -> Preparation:
+    """A preparation that went through JSON."""
+    return preparation.read(Fields(json.loads(json.dumps(given.to_json())), "x"), (given.target,))
 
 
 # -- applied to columns --------------------------------------------------------------------------------------
@@ -161,16 +187,16 @@ def test_small_integers_are_divided_when_read_and_others_when_packed() -> None:
 
 
 def test_expressions() -> None:
-    assert expression(applied("x", [ARRAY], AsIs()), alias) == "cerebro._array_bytes(s.x::integer[])"
-    assert expression(applied("y", [ARRAY], Real()), alias) == "cerebro._array_bytes(s.x::real[])"
+    assert shown(expression(applied("x", [ARRAY], AsIs()), alias)) == "cerebro._array_bytes(s.x::integer[])"
+    assert shown(expression(applied("y", [ARRAY], Real()), alias)) == "cerebro._array_bytes(s.x::real[])"
     features = applied("features", [FLAG, REAL], AsIs())
-    assert expression(features, alias) == "cerebro._array_bytes(ARRAY[s.f::integer::real, s.r::real])"
-    assert expression(applied("t", [TEXT], OneHot("text")), alias) == '(s.t::text)::text COLLATE "C"'
+    assert shown(expression(features, alias)) == "cerebro._array_bytes(ARRAY[s.f::integer::real, s.r::real])"
+    assert shown(expression(applied("t", [TEXT], OneHot(TEXT_TYPE)), alias)) == '(s.t::text)::text COLLATE "C"'
 
 
 def test_the_order_of_rows_depends_on_the_columns_and_not_on_their_preparation() -> None:
-    assert hashed(applied("x", [ARRAY], AsIs()), alias, "$1") == hashed(
-        applied("x", [ARRAY], Divided(2.0)), alias, "$1"
+    assert hashed(applied("x", [ARRAY], AsIs()), alias, sql("$1")) == hashed(
+        applied("x", [ARRAY], Divided(2.0)), alias, sql("$1")
     )
 
 
@@ -188,15 +214,21 @@ class Standardised(Preparation):
     def dtype(self, integers: bool) -> str:
         return "float32"
 
+    @classmethod
+    def read(cls, fields: Fields) -> Standardised:
+        return cls(fields.number("mean"), fields.number("deviation", 1e-300))
+
 
 @pytest.fixture
 def standardised() -> Iterator[None]:
     preparation.known(Standardised)
 
-    def expression(variable: Any, alias: Any) -> str:
+    def expression(variable: Any, alias: Any) -> Sql:
         prepared: Standardised = variable.preparation
-        value = f"({alias(variable.columns[0])} - {prepared.mean!r}) / {prepared.deviation!r}"
-        return f"ARRAY[({value})::real]"
+        return sql(
+            "ARRAY[(({value} - {mean}) / {deviation})::real]",
+            value=alias(variable.columns[0]), mean=prepared.mean, deviation=prepared.deviation,
+        )  # fmt: skip
 
     EXPRESSIONS[Standardised] = expression
     yield
@@ -206,9 +238,9 @@ def standardised() -> Iterator[None]:
 def test_a_new_kind_is_a_class_and_an_expression(standardised: None) -> None:
     variable = applied("age", [column("age", "integer")], Standardised(40.0, 12.5))
     variable.shape = (1,)
-    assert expression(variable, alias) == "cerebro._array_bytes(ARRAY[((s.age - 40.0) / 12.5)::real])"
+    assert shown(expression(variable, alias)) == "cerebro._array_bytes(ARRAY[((s.age - 40.0) / 12.5)::real])"
     document = json.loads(json.dumps(variable.documented().to_json()))
-    assert Variable.from_json(document, "input") == variable.documented()
+    assert Variable.read(Fields(document, "input"), (None,), None) == variable.documented()
     assert document["preparation"] == {"kind": "standardised", "mean": 40.0, "deviation": 12.5}
     assert variable.for_prediction() == {
         "name": "age", "dtype": "float32", "shape": [1], "scale": 1.0, "factor": 1.0,
@@ -216,22 +248,26 @@ def test_a_new_kind_is_a_class_and_an_expression(standardised: None) -> None:
     assert variable.encoder().take() == b""
 
 
+def read_weight(document: Any) -> Variable:
+    return Variable.read(Fields(document, "x"), ("weight",), None)
+
+
 def test_a_weight_is_a_number_times_the_factor_of_a_label() -> None:
     both = SourceVariable("w", [REAL, TEXT], Weight(("a", "it's"), (2.0, 0.5)), "float32", (1,))
     cases = """CASE (s.t::text)::text COLLATE "C" WHEN 'a' THEN 2.0 WHEN 'it''s' THEN 0.5 ELSE 1 END"""
-    assert expression(both, alias) == f"cerebro._array_bytes(ARRAY[({cases} * s.r::double precision)::real])"
+    assert shown(expression(both, alias)) == f"cerebro._array_bytes(ARRAY[({cases} * s.r::double precision)::real])"
     none = SourceVariable("w", [], Weight(), "float32", (1,))
-    assert expression(none, alias) == "cerebro._array_bytes(ARRAY[(1)::real])"
+    assert shown(expression(none, alias)) == "cerebro._array_bytes(ARRAY[(1)::real])"
     for variable in (both, none):
         document = json.loads(json.dumps(variable.documented().to_json()))
-        assert document["kind"] == "weight" and Variable.from_json(document, "x") == variable.documented()
+        assert document["kind"] == "weight" and read_weight(document) == variable.documented()
     for wrong in (
         {"labels": ["a"], "factors": []},
         {"labels": ["a"], "factors": [-1]},
         {"labels": [1], "factors": [1]},
     ):
         with pytest.raises(BadData):
-            from_json({"kind": "weight", **wrong}, "x")
+            preparation.read(Fields({"kind": "weight", **wrong}, "x"), ("weight",))
 
 
 def test_the_weights_of_rows_come_last_for_a_trainer() -> None:
@@ -245,20 +281,20 @@ def test_the_weights_of_rows_come_last_for_a_trainer() -> None:
 def test_every_kind_has_its_expression_and_its_line_in_the_table() -> None:
     assert set(EXPRESSIONS) == set(preparation.KINDS.values())
     assert all(f"| {kind} " in str(preparation.__doc__) for kind in preparation.KINDS)
-    assert [from_json(kind().to_json(), "x") for kind in (AsIs, Encoded, Real)] == [AsIs(), Encoded(), Real()]
+    assert [again(kind()) for kind in (AsIs, Encoded, Real)] == [AsIs(), Encoded(), Real()]
 
 
 # -- columns that are prepared one by one --------------------------------------------------------------------
 
-NUMBER = Number("number", "real", "standard", 40.0, 12.5, 38.0, True, "error")
-DATE = Date("date", "date", ("year", "week"), 18000.0, 300.0, False)
-CITY = Category("text", "text", ("Rome", "D'Oh"), ("Bonn",), 0, "notice")
-PREPARED = (Numbers((NUMBER, DATE)), Categories((CITY,)), Words((WordsFeature("text", "text", 8, 100),)))
+NUMBER = Number("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error")
+DATE = Date("date", SqlType("date"), ("year", "week"), 18000.0, 300.0, False)
+CITY = Category("text", TEXT_TYPE, ("Rome", "D'Oh"), ("Bonn",), 0, "notice")
+PREPARED = (Numbers((NUMBER, DATE)), Categories((CITY,)), Words((WordsFeature("text", TEXT_TYPE, 8, 100),)))
 
 
 @pytest.mark.parametrize("preparation", [*PREPARED, Measured(4.5, 2.0)], ids=lambda one: str(one.kind))
 def test_documents_of_columns_survive_json(preparation: Preparation) -> None:
-    assert from_json(json.loads(json.dumps(preparation.to_json())), "x") == preparation
+    assert again(preparation) == preparation
 
 
 def test_what_columns_become_together() -> None:
@@ -268,39 +304,46 @@ def test_what_columns_become_together() -> None:
     codes = applied("categories", [TEXT], PREPARED[1])
     assert (codes.dtype, codes.shape, codes.wire_dtype) == ("uint8", (1,), "int32")
     assert CITY.codes == {"Rome": 1, "D'Oh": 2, "Bonn": 3} and CITY.size == 4
-    assert '\'{"Rome": 1, "D\'\'Oh": 2, "Bonn": 3}\'::pg_catalog.jsonb' in expression(codes, alias)
-    wide = Categories((Category("text", "text", tuple(map(str, range(300))), (), 0, "notice"),))
+    assert '\'{"Rome": 1, "D\'\'Oh": 2, "Bonn": 3}\'::pg_catalog.jsonb' in shown(expression(codes, alias))
+    wide = Categories((Category("text", TEXT_TYPE, tuple(map(str, range(300))), (), 0, "notice"),))
     assert applied("categories", [TEXT], wide).dtype == "int16"
 
 
 @pytest.mark.parametrize(
     ("place", "key", "value", "says"),
     [
-        (0, "deviation", 0, "'deviation' and 'unit' must be positive"),
+        (0, "deviation", 0, "'deviation' must be a number from"),
+        (0, "mean", 10**400, "'mean' must be a number from -1e+300 to 1e+300, not a number of 401 digits"),
+        (0, "mean", float("nan"), "'mean' must be a number from"),
         (0, "transform", "guess", "'transform' must be one of"),
-        (0, "transform", "quantile", "'knots' are missing"),
-        (0, "fill", None, "a parameter is not a number"),
-        (0, "prepared_as", "magic", "has no 'prepared_as'"),
-        (0, "prepared_as", "category", "category takes"),
-        (0, "more", 1, "number takes"),
-        (1, "values", ["a", "a"], "a value is listed twice"),
-        (1, "rare", [3], "must be texts"),
-        (1, "buckets", -1, "'buckets' must not be negative"),
-        (2, "length", 0, "'length' must be from 1"),
-        (2, "family", None, "must be texts"),
+        (0, "transform", "quantile", "'knots' must have two items"),
+        (0, "fill", None, "'fill' must be a number"),
+        (0, "prepared_as", "magic", "'prepared_as' must be one of"),
+        (0, "prepared_as", "category", "'values' is missing"),
+        (0, "more", 1, 'has the unknown field "more"'),
+        (0, "type", "text", "which is not of the family number"),
+        (1, "values", ["a", "a"], "'values' must not have the same item twice"),
+        (1, "rare", ["Rome"], "'rare' must not have a value that is in 'values'"),
+        (1, "rare", [3], "'rare' must be a text"),
+        (1, "buckets", -1, "'buckets' must be a whole number"),
+        (1, "type", "integer", "which is not of the family text"),
+        (1, "type", "x; DROP TABLE y", "'type' must be the name of an SQL type"),
+        (2, "length", 0, "'length' must be a whole number from 1"),
+        (2, "family", None, "'family' must be one of"),
     ],
 )
 def test_features_that_make_no_sense_are_refused(place: int, key: str, value: Any, says: str) -> None:
     document = PREPARED[place].to_json()
     document["features"][0][key] = value
-    with pytest.raises(BadData, match="x has a preparation that cannot be used") as error:
-        from_json(document, "x")
+    with pytest.raises(BadData, match=r"^x: features\[0\]") as error:
+        preparation.read(Fields(document, "x"), (None,))
     assert says in error.value.message
 
 
 @pytest.mark.parametrize("features", [[], None, [{}], ["number"]])
 def test_lists_of_features_that_are_none_are_refused(features: Any) -> None:
     with pytest.raises(BadData):
-        from_json({"kind": "numbers", "features": features}, "x")
-    with pytest.raises(BadData, match="its features must be category"):
-        from_json({"kind": "categories", "features": PREPARED[0].to_json()["features"]}, "x")
+        preparation.read(Fields({"kind": "numbers", "features": features}, "x"), (None,))
+    others = PREPARED[0].to_json()["features"]
+    with pytest.raises(BadData, match="'features' must be category"):
+        preparation.read(Fields({"kind": "categories", "features": others}, "x"), (None,))

@@ -16,9 +16,7 @@ QUERY = "SELECT mst_key, 'why' FROM t WHERE run = $1"
 @pytest.mark.parametrize("text", [QUERY, f"  {QUERY} ;\n", f"{QUERY};;"])
 def test_a_rule_can_stand_in_brackets(text: str) -> None:
     assert rules.plain(text) == QUERY
-    assert rules.describing(QUERY) == (
-        "SELECT * FROM (\nSELECT mst_key, 'why' FROM t WHERE run = 0::bigint\n) AS rule LIMIT 0"
-    )
+    assert rules.without_run(QUERY) == "SELECT mst_key, 'why' FROM t WHERE run = 0::bigint"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.bench.meter import Taken
-from tests.bench.search import GRID, best_at, table
+from tests.bench.search import GRID, best_at, figures, table
 from tests.bench.stage import Measured
 
 BUSY = {"waiting": 1.0, "training": 9.0, "starting": 5.0}
@@ -24,7 +24,7 @@ def test_until_a_search_is_as_good_as_the_grid() -> None:
     rival = measured("Ray", (6, 11, 0.95), busy=False)
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in table([[grid, early, rival], [grid, never]]).splitlines()
+        for line in table(figures([[grid, early, rival], [grid, never]])).splitlines()
         if line.startswith("|")
     ]
     found = {name: cells for name, *cells in rows[2:]}
@@ -35,9 +35,9 @@ def test_until_a_search_is_as_good_as_the_grid() -> None:
 
 
 def test_without_a_grid_nothing_is_said_of_it() -> None:
-    lines = table([[measured("search, asha", (1, 1, 0.5))]]).splitlines()
+    lines = table(figures([[measured("search, asha", (1, 1, 0.5))]])).splitlines()
     assert [cell.strip() for cell in lines[2].strip("|").split("|")][1:5] == ["–"] * 4
-    assert table([[Measured("ours", Taken(), 0.0)]]) == ""
+    assert table(figures([[Measured("ours", Taken(), 0.0)]])) == ""
 
 
 def test_the_curve_is_that_of_the_best_model_so_far() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.layout import Layout
+from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.preparation import AsIs, Real
 from cerebro_db.core.windows import Windows, wanted
 
 
@@ -25,18 +26,18 @@ def test_a_column_or_a_list_of_columns() -> None:
     ("document", "says"),
     [
         ([1], "must be a JSON object"),
-        ({"order": "ts", "length": 10, "size": 3}, "has no entry 'size'"),
+        ({"order": "ts", "length": 10, "size": 3}, 'has no entry "size"'),
         ({"length": 10}, "does not say the order"),
         ({"order": [], "length": 10}, "does not say the order"),
         ({"order": ["a", "a"], "length": 10}, "order must be a column or a list of different columns"),
         ({"order": 3, "length": 10}, "order must be a column"),
         ({"by": "", "order": "ts", "length": 10}, "by must be a column"),
-        ({"order": "ts"}, "length cannot be None"),
+        ({"order": "ts"}, "length cannot be null"),
         ({"order": "ts", "length": 1}, "length cannot be 1"),
-        ({"order": "ts", "length": True}, "length cannot be True"),
+        ({"order": "ts", "length": True}, "length cannot be true"),
         ({"order": "ts", "length": 10, "step": 0}, "step cannot be 0"),
         ({"order": "ts", "length": 10, "step": 2.5}, "step cannot be 2.5"),
-        ({"order": "ts", "length": 10, "target": "mean"}, "target cannot be 'mean'"),
+        ({"order": "ts", "length": 10, "target": "mean"}, 'target cannot be "mean"'),
     ],
 )
 def test_what_makes_no_sense_is_refused(document: Any, says: str) -> None:
@@ -48,7 +49,12 @@ def test_what_makes_no_sense_is_refused(document: Any, says: str) -> None:
 
 
 def test_the_layout_of_a_packed_table_has_them() -> None:
-    found = Layout((), (), 0, (), wanted({"order": "ts", "length": 10}, "x"))
+    inputs = Variable("x", "float32", (10, 2), ("x", "z"), AsIs())
+    outputs = Variable("y", "float32", (1,), ("y",), Real())
+    found = Layout((inputs,), (outputs,), 0, (), wanted({"order": "ts", "length": 10}, "x"))
     document = json.loads(json.dumps(found.to_json()))
     assert Layout.from_json(document) == found
     assert "sequence" not in Layout((), (), 0, ()).to_json()
+    document["inputs"][0]["shape"] = [9, 2]
+    with pytest.raises(BadData, match="'shape' cannot be"):
+        Layout.from_json(document)

@@ -183,7 +183,7 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_bits(flowers: Lab, first:
     ("budget", "said"),
     [
         ({"hops": 0}, "the limit 'hops' of a budget must be a whole number above 0, not 0"),
-        ({"seconds": "60"}, "the limit 'seconds' of a budget must be a number above 0, not '60'"),
+        ({"seconds": "60"}, "the limit 'seconds' of a budget must be a number above 0, not \"60\""),
         ({"time": 60}, "a budget has no limit 'time'; it has: seconds, unit_hours, hops, configurations"),
         ({"configurations": 1}, "allows 1 configurations, but 'two' has 2"),
         (60, "option 'budget' cannot be 60"),

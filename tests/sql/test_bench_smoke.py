@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.bench.page import updated
+from tests.bench.results import Unfit, merged
+
 CLONE = Path(__file__).resolve().parents[2]
 
 
@@ -46,6 +49,21 @@ def test_a_small_work_from_end_to_end(tmp_path: Path) -> None:
     assert found["ours"]["more"]["stored"]["packed"] > 500 * 64 * 4
     assert found["ours"]["more"]["profile"]["training"] > 0
     assert "| ours " in done.stdout and "same work" in done.stdout
+
+    (file,) = tmp_path.glob("*.json")
+    results = json.loads(file.read_text())
+    assert (
+        results["versions"]["PostgreSQL"] and results["versions"]["Keras"] and len(results["commit"] or "") in (0, 40)
+    )
+    walls = {one["contender"]: one["taken"]["wall"] for one in results["works"]["W1"]["measured"][0]}
+    (ratio,) = results["works"]["W1"]["ratios"]["ours"]["(b2) bare loop, traced once"]["wall"]
+    assert ratio == pytest.approx(walls["(b2) bare loop, traced once"] / walls["ours"], rel=0.01)
+    page = updated(
+        "<!-- bench W1 -->\n<!-- end --> <!-- bench W2 -->as it was<!-- end -->", {**results, "commit": "0" * 40}
+    )
+    assert "| cerebro_db, second call " in page and "<!-- bench W2 -->as it was<!-- end -->" in page
+    with pytest.raises(Unfit):  # a smaller work than the page names
+        merged([file])
 
 
 @pytest.mark.throw_away

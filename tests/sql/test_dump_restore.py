@@ -107,11 +107,9 @@ def source(cluster: clusters.Cluster) -> Iterator[tuple[str, Source]]:
         lab.close()
     finally:
         with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
-            cursor.execute("SELECT oid FROM pg_roles WHERE rolname = %s", (alice,))
-            worker = f"cerebro_w_{cursor.fetchone()[0]}"
             cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
             cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-            cursor.execute(f"DROP ROLE IF EXISTS {worker}, {alice}")
+            cursor.execute(f"DROP ROLE IF EXISTS {alice}")
 
 
 @pytest.fixture(scope="module")

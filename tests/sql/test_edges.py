@@ -251,5 +251,5 @@ def test_a_first_call_leaves_the_garbage_collector_as_it_was(flowers: Lab, serve
     for turn, is_on in (("enable", True), ("disable", False)):
         with contextlib.closing(connect(server)) as session:
             run(session, f"DO $$ import gc; gc.{turn}() $$ LANGUAGE plpython3u")
-            run(session, "SELECT cerebro.convert_array_to_bytea(ARRAY[1.0::real])")
+            run(session, "SELECT cerebro._madlib_object_table(NULL, 'madlib')")
             run(session, f"DO $$ import gc; assert gc.isenabled() is {is_on} $$ LANGUAGE plpython3u")

@@ -71,13 +71,13 @@ def test_a_run_that_has_no_such_record_goes_on_as_it_began(flowers: Lab) -> None
 def test_nonsense_that_a_user_made_of_it_is_named(flowers: Lab) -> None:
     run = flowers.fit("train", "made_up", "mst", 1, options=OPTIONS)
     enters = "UPDATE event SET detail = jsonb_set(detail, '{position}', %s) WHERE run = %s AND event = 'built'"
-    for nonsense, said in (('"here"', "invalid input syntax for type integer"), ("1e99", "integer")):
+    for nonsense in ('"here"', "1e99", "-4"):
         flowers(enters, nonsense, run)
-        with pytest.raises(psycopg2.Error, match=said):
+        with pytest.raises(psycopg2.Error, match="'position' must be a whole number"):
             flowers("SELECT resume(%s, epochs => 2)", run)
-    flowers(enters, "-4", run)
+    flowers(enters, "4", run)
     flowers("SELECT resume(%s, epochs => 2)", run)
-    assert orders(flowers, run, 2) == by(dict.fromkeys(range(1, 6), -4))
+    assert orders(flowers, run, 2) == by(dict.fromkeys(range(1, 6), 4))
 
 
 def test_events_of_configurations_that_there_are_not_are_nobodys(flowers: Lab) -> None:

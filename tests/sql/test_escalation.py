@@ -15,7 +15,7 @@ from psycopg2 import errors
 from psycopg2.extensions import make_dsn, parse_dsn
 
 from tests.conftest import connect
-from tests.sql.users import ARCHITECTURE, Town, User, equip, fit, town
+from tests.sql.users import ARCHITECTURE, Town, User, equip, fit, town, worker_roles
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,9 @@ def bob(people: Any) -> User:
     return people[2]
 
 
-def worker_of(root: Town, user: User | str) -> str:
-    name = user if isinstance(user, str) else user.name
-    return root("SELECT 'cerebro_w_' || %s::regrole::oid", name)[0]
+def worker_of(root: Town, user: User) -> str:
+    """How the names of the user's worker roles begin."""
+    return root("SELECT 'cerebro_w_' || %s::regrole::oid || '_'", user.name)[0]
 
 
 # -- attacks through search_path ---------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_the_callers_search_path_has_no_say_in_who_the_worker_is(root: Town, ali
 
 
 def test_nobody_sets_borrows_or_becomes_a_role_that_is_not_theirs(root: Town, alice: User, bob: User) -> None:
-    workers = [worker_of(root, user) for user in (alice, bob)]
+    workers = [role for user in (alice, bob) for role in worker_roles(root, user.name)]
     superuser = root.root.info.user
     for role in [*workers, "cerebro_enrol", "cerebro_worker", "cerebro_admin", "cerebro_monitor", bob.name, superuser]:
         alice.refused(f"SET ROLE {role}")
@@ -120,16 +120,16 @@ def test_nobody_sets_borrows_or_becomes_a_role_that_is_not_theirs(root: Town, al
 @pytest.mark.parametrize("guess", ["", "cerebro", "alice's own", "the verifier"])
 def test_worker_passwords_cannot_be_guessed(root: Town, alice: User, bob: User, guess: str) -> None:
     own_password = parse_dsn(alice.dsn)["password"]
-    for role in (worker_of(root, alice), worker_of(root, bob), "cerebro_enrol"):
+    for role in (*worker_roles(root, alice.name), *worker_roles(root, bob.name), "cerebro_enrol"):
         (verifier,) = root("SELECT rolpassword FROM pg_authid WHERE rolname = %s", role)
-        password = {"alice's own": own_password, "the verifier": verifier}.get(guess, guess)
+        password = {"alice's own": own_password, "the verifier": verifier or ""}.get(guess, guess)
         with pytest.raises(psycopg2.OperationalError, match="authentication failed|no password supplied"):
             connect(make_dsn(**{**parse_dsn(alice.dsn), "user": role, "password": password})).close()
 
 
 def test_what_only_the_server_calls_is_nobodys(root: Town, alice: User, bob: User) -> None:
-    alice.refused("SELECT cerebro._enrol(%s, 'x')", alice.name)
-    alice.refused("SELECT cerebro._enrol(%s, 'x')", root.root.info.user)
+    alice.refused("SELECT cerebro._enrol(%s::regrole::oid, 'x')", alice.name)
+    alice.refused("SELECT cerebro._enrol(%s::regrole::oid, 'x')", root.root.info.user)
     alice.refused("SELECT cerebro._setup_logins()")
     alice.refused("SELECT rolpassword FROM pg_authid")
     for read in ("pg_read_file", "pg_read_binary_file", "pg_stat_file"):
@@ -372,7 +372,7 @@ def spy(alice: User) -> None:
             END LOOP;
             FOREACH named IN ARRAY ARRAY['RESET SESSION AUTHORIZATION', 'RESET ROLE',
                 'SET SESSION AUTHORIZATION postgres',
-                'SELECT cerebro._enrol(''postgres'', '''')', 'SELECT pg_read_file(''cerebro_db/secret'')',
+                'SELECT cerebro._enrol(10, '''')', 'SELECT pg_read_file(''cerebro_db/secret'')',
                 'SELECT rolpassword FROM pg_authid', 'ALTER ROLE {alice.name} SUPERUSER']
             LOOP
                 BEGIN
@@ -410,13 +410,14 @@ def caught(root: Town, alice: User, caller: User) -> set[str]:
     found = root(f"SELECT * FROM {alice.name}.spied") + logged_by_segments(root, alice)
     root(f"TRUNCATE {alice.name}.spied")
     worker = worker_of(root, caller)
-    own = {caller.name, worker, "cerebro_user", "cerebro_worker", "none"}
+    own = {caller.name, "cerebro_user", "cerebro_worker", "none"}
     if "Greenplum" in root("SELECT version()")[0]:
         own.add("SELECT_rolpassword_FROM_pg_authid")  # Greenplum's segments do not check privileges.
     for kind, who, began, more, reached in found:
-        assert who in (caller.name, worker) and began in (caller.name, worker), (kind, who, began)
+        assert began == caller.name or began.startswith(worker), (kind, began)
+        assert who in (caller.name, began), (kind, who, began)
         assert more in (False, "f"), (kind, more)
-        assert set(reached.split()) <= own, (kind, reached)
+        assert set(reached.split()) <= {*own, began}, (kind, reached)
     return {kind for kind, *_ in found}
 
 
@@ -551,7 +552,7 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
         alice.refused(f"ALTER TABLE cerebro.{table} DISABLE ROW LEVEL SECURITY")
         alice.refused(f"CREATE RULE r AS ON INSERT TO cerebro.{table} DO INSTEAD NOTHING")
         alice.refused(f"CREATE POLICY p ON cerebro.{table} USING (true)")
-    for owner in (bob.name, root.root.info.user, worker_of(root, bob)):
+    for owner in (bob.name, root.root.info.user, *worker_roles(root, bob.name)):
         alice.refused(
             "INSERT INTO cerebro.heartbeat (run, owner, rows_done, rows_total) VALUES (%s, %s, 1, 1)", bobs, owner
         )
@@ -621,8 +622,8 @@ def test_a_forged_run_drops_and_reads_only_what_is_ones_own(root: Town, alice: U
     (run,) = alice(
         "INSERT INTO cerebro.run SELECT nextval('cerebro.run_id'), owner, name, description, created_at, %s, NULL, %s,"
         " selection_table, arch_table, epochs, evaluate_every, seed, segments, dist_keys, configurations,"
-        " rows_per_epoch, %s, options, layout, validation_layout, source_summary, version FROM cerebro.run LIMIT 1"
-        " RETURNING run",
+        " rows_per_epoch, %s, options, layout, validation_layout, NULL, source_summary, version"
+        " FROM cerebro.run LIMIT 1 RETURNING run",
         hostile,
         f'"{alice.name}"."x""; DROP TABLE {bob.name}.packed; --"',
         storage,
@@ -779,21 +780,15 @@ def test_a_schema_of_our_name_that_others_write_to_is_refused(people: Any, bare:
         bare.execute("DROP ROLE squatter")
 
 
-def test_a_worker_role_that_somebody_squatted_is_taken_from_them(root: Town) -> None:
-    """A user who created cerebro_w_<oid> earlier and is a member of it must not get the rights of its owner."""
+def test_a_worker_role_that_somebody_squatted_is_not_used(root: Town) -> None:
+    """A user who created a role with such a name earlier, and is a member of it, must not get the rights of carol."""
     carol, squatter = root.user("carol", "cerebro_user"), root.user("squatter", "cerebro_user")
-    worker = worker_of(root, carol)
-    root(f"CREATE ROLE {worker} LOGIN CREATEROLE PASSWORD 'known'")
-    root(f"GRANT {worker} TO {squatter.name} WITH ADMIN OPTION; ALTER ROLE {worker} SET search_path = {squatter.name}")
-    root(f"GRANT pg_read_all_data TO {worker}") if root("SHOW server_version_num")[0] >= "140000" else None
-    squatter(f"SET ROLE {worker}; RESET ROLE")
+    squatted = worker_of(root, carol) + "abc"
+    root(f"CREATE ROLE {squatted} LOGIN CREATEROLE PASSWORD 'known'; GRANT {squatted} TO {squatter.name}")
     (found,) = carol("SELECT found FROM cerebro.doctor(1) WHERE check_name = 'login'")
-    assert found.endswith(f"acts as {carol.name}")
-    squatter.refused(f"SET ROLE {worker}")
-    assert sorted(
-        root("SELECT roleid::regrole::text FROM pg_auth_members WHERE member = %s::regrole", worker)
-    ) == sorted([carol.name, "cerebro_worker"])
-    more, settings = root("SELECT rolcreaterole, rolconfig FROM pg_roles WHERE rolname = %s", worker)[0]
-    assert not more and settings in (None, [f"role={carol.name}"])  # the latter on Greenplum
-    with pytest.raises(psycopg2.OperationalError, match="authentication failed"):
-        connect(make_dsn(**{**parse_dsn(carol.dsn), "user": worker, "password": "known"})).close()
+    assert found.endswith(f"acts as {carol.name}") and squatted not in found
+    assert root("SELECT count(*) FROM pg_auth_members WHERE member = %s::regrole", squatted) == [0]
+    squatter(f"SET ROLE {squatted}")
+    squatter.refused(f"SET ROLE {carol.name}")
+    with pytest.raises(psycopg2.OperationalError, match="authentication failed|no pg_hba.conf entry"):
+        connect(make_dsn(**{**parse_dsn(carol.dsn), "user": worker_of(root, carol), "password": "known"})).close()

@@ -48,8 +48,6 @@ def signed_in(lab: Lab, group: str) -> Iterator[Any]:
     finally:
         for (run_id,) in lab("SELECT run FROM cerebro.run WHERE pg_get_userbyid(owner) = %s", name):
             lab("SELECT cerebro.forget(%s)", run_id)
-        for (role,) in lab("SELECT rolname FROM pg_roles WHERE rolname = 'cerebro_w_' || %s::regrole::oid", name):
-            lab(f"DROP ROLE {role}")
         lab(f"DROP OWNED BY {name}")
         lab(f"DROP ROLE {name}")
 

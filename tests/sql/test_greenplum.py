@@ -474,8 +474,7 @@ class Queued:
             sql("SELECT forget(%s, %s)", run, user)
         sql(f"DROP OWNED BY {user}")
         sql(f"SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'")
-        ((oid,),) = sql("SELECT oid FROM pg_roles WHERE rolname = %s", user)
-        sql(f"DROP ROLE IF EXISTS cerebro_w_{oid}, {user}; DROP RESOURCE QUEUE {user}_queue")
+        sql(f"DROP ROLE {user}; DROP RESOURCE QUEUE {user}_queue")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import psycopg2
 import pytest
 
+from cerebro_db.core.sql import shown, sql
 from cerebro_plpy.runs import state_tables
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, run, trainer_processes
 
@@ -92,7 +93,7 @@ def test_a_reader_of_all_state_tables_stops_no_run(small: Lab) -> None:
 
 def test_emptying_a_table_changes_no_setting_of_its_transaction(small: Lab) -> None:
     small("CREATE TABLE emptied AS SELECT 1 AS x")
-    statement = state_tables.emptied_sql(["emptied"], "DELETE FROM emptied")
+    statement = shown(state_tables.emptied_sql([sql("emptied")], sql("DELETE FROM emptied")))
     session, other = small.connect(), small.connect()
     for connection in (session, other):
         connection.autocommit = False

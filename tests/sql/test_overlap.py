@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.scheduling.schedule import Train
+from cerebro_db.core.sql import in_psycopg2, shown, sql, sql_of_user
 from cerebro_plpy.sessions.overlap import AnotherTask, Task, TaskQueue
 from cerebro_plpy.sessions.session import Statement
 
@@ -18,16 +19,16 @@ def task_of(tasks: TaskQueue, name: str, polls: int = 2) -> Task:
 
     async def steps() -> str:
         if not task.may_compute:
-            await Statement(f"{name} fetches")
+            await Statement(sql_of_user(f"{name} fetches"))
             while tasks.computing is not None:
                 await AnotherTask()
         with tasks.computes(task):
-            await Statement(f"{name} begins")
+            await Statement(sql_of_user(f"{name} begins"))
             for _ in range(polls):
-                await Statement(f"{name} computes", low_priority=True)
+                await Statement(sql_of_user(f"{name} computes"), low_priority=True)
         while tasks.followed(task) and tasks.computing is None:
             await AnotherTask()
-        await Statement(f"{name} stores")
+        await Statement(sql_of_user(f"{name} stores"))
         return name
 
     task.work = steps()
@@ -41,7 +42,7 @@ def told(work: Any, most: int = 100) -> list[str]:
     with pytest.raises(StopIteration):
         statement = work.send(None)
         for _ in range(most):
-            found.append(statement.sql)
+            found.append(shown(statement.sql))
             statement = work.send([])
     return found
 
@@ -68,10 +69,10 @@ def test_a_late_task_fetches_first_and_has_the_trainer_before_the_other_stores()
     tasks = TaskQueue()
     task_of(tasks, "a", polls=1)
     work = tasks.run()
-    assert work.send(None).sql == "a begins"
-    assert work.send([]).sql == "a computes"
+    assert shown(work.send(None).sql) == "a begins"
+    assert shown(work.send([]).sql) == "a computes"
     task_of(tasks, "b", polls=1)
-    assert [work.send([]).sql for _ in range(5)] == [
+    assert [shown(work.send([]).sql) for _ in range(5)] == [
         "b fetches", "b begins", "a stores", "b computes", "b stores",
     ]  # fmt: skip
     work.close()
@@ -94,13 +95,16 @@ def test_tasks_that_wait_for_each_other_are_an_error() -> None:
     tasks.computing = Task([], 0.0, may_compute=True)  # a task that is not under way
     stuck.may_compute = False
     work = tasks.run()
-    assert work.send(None).sql == "a fetches"
+    assert shown(work.send(None).sql) == "a fetches"
     with pytest.raises(RuntimeError, match="wait for each other"):
         work.send([])
 
 
 def test_statements_in_one_message() -> None:
-    joined = Statement.joined([Statement("SELECT 5 % 3"), Statement("SELECT %s", (1,)), Statement("COMMIT")])
-    assert (joined.sql, joined.parameters) == ("SELECT 5 %% 3; SELECT %s; COMMIT", [1])
-    plain = Statement.joined([Statement("SELECT 5 % 3"), Statement("COMMIT")])
-    assert (plain.sql, plain.parameters) == ("SELECT 5 % 3; COMMIT", None)
+    joined = Statement.joined(
+        [Statement(sql("SELECT 5 % 3")), Statement(sql("SELECT {}"), (1,)), Statement(sql("COMMIT"))]
+    )
+    assert joined.parameters == [1]
+    assert in_psycopg2(joined.sql, joined.parameters) == "SELECT 5 %% 3; SELECT %s; COMMIT"
+    plain = Statement.joined([Statement(sql("SELECT 5 % 3")), Statement(sql("COMMIT"))])
+    assert plain.parameters is None and in_psycopg2(plain.sql, None) == "SELECT 5 % 3; COMMIT"

@@ -743,7 +743,7 @@ def test_packed_bytes_can_be_read_and_made_in_sql(sql, flowers):
     )[0][:2] == (True, True)
     with pytest.raises(errors.DataException, match="not a whole number of values"):
         sql("SELECT convert_bytea_to_real_array('\\x010203')")
-    with pytest.raises(errors.DataException, match="an element is NULL"):
+    with pytest.raises(errors.NullValueNotAllowed, match="an element is NULL"):
         sql("SELECT convert_array_to_bytea('{1,NULL}'::real[])")
 
 

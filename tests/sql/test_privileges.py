@@ -115,8 +115,9 @@ def test_public_may_do_nothing(server: str) -> None:
             "resume(1)",
             "_sessions()",
             "_work('{}')",
-            "_enrol('postgres', 'x')",
+            "_enrol(10, 'x')",
             "_close_login('postgres')",
+            "_drop_worker_roles()",
             "cancel(1)",
         ):
             nobody.refused(f"SELECT cerebro.{call}")
@@ -161,7 +162,7 @@ def test_everything_has_a_comment(server: str) -> None:
 
 
 def test_security_definer_functions_pin_their_search_path(server: str) -> None:
-    """And there are eight of them; docs/security.md says what each is for."""
+    """docs/security.md says what each of them is for."""
     with town(server) as root:
         root("SET search_path = pg_catalog")
         found = root(
@@ -170,12 +171,14 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
         )
     assert {name for name, _ in found} == {
         "cerebro._dismiss_waiting()",
-        "cerebro._enrol(name,text)",
+        "cerebro._enrol(oid,text)",
         "cerebro._close_login(name)",
+        "cerebro._drop_worker_roles()",
         "cerebro._forget(bigint,name)",
         "cerebro._forget_own(bigint,name)",
         "cerebro._reals(bytea)",
         "cerebro._sessions()",
+        "cerebro._smallints(bytea)",
         "cerebro._trainer_limit(name,name)",
     }
     assert all("search_path=pg_catalog, pg_temp" in settings for _, settings in found)
@@ -255,22 +258,15 @@ def test_what_one_writes_about_a_run_breaks_nobodys_views(people: Any) -> None:
         columns = root("SELECT attname FROM pg_attribute WHERE attrelid = 'cerebro.hop'::regclass AND attnum > 0")
         values = ", ".join(value if c == column else "1000" if c == "hop" else f'"{c}"' for c in columns)
         anna.refused(f"INSERT INTO cerebro.hop SELECT {values} FROM cerebro.hop LIMIT 1", why=wrong)
-    # Whatever is written as metrics, the view shows what is a number.
+    # Of lists, the view shows what is a number.
     columns = root("SELECT attname FROM pg_attribute WHERE attrelid = 'cerebro.hop'::regclass AND attnum > 0")
-    odd = ["1", "[]", '{"a": 1e400, "b": [1e-400, "x", [2], null], "c": {"d": 1}, "e": [], "f1_score": [1, 2, 3, 4]}']
-    for place, metrics in enumerate(odd):
-        values = ", ".join(
-            f"'{metrics}'"
-            if c == "metrics"
-            else f"{2000 + place}"
-            if c == "hop"
-            else "77"
-            if c == "epoch"
-            else f'"{c}"'
-            for c in columns
-        )
-        anna(f"INSERT INTO cerebro.hop SELECT {values} FROM cerebro.hop LIMIT 1")
-        root("SELECT count(value) FROM cerebro.metric")
+    own = {"hop": "2000", "epoch": "77"}
+    for metrics in ("1", "[]", '{"c": {"d": 1}}', '{"c": "x"}'):
+        values = ", ".join({**own, "metrics": f"'{metrics}'"}.get(c, f'"{c}"') for c in columns)
+        anna.refused(f"INSERT INTO cerebro.hop SELECT {values} FROM cerebro.hop LIMIT 1", why=wrong)
+    odd = '{"a": 1e400, "b": [1e-400, "x", [2], null], "e": [], "f1_score": [1, 2, 3, 4]}'
+    values = ", ".join({**own, "metrics": f"'{odd}'"}.get(c, f'"{c}"') for c in columns)
+    anna(f"INSERT INTO cerebro.hop SELECT {values} FROM cerebro.hop LIMIT 1")
     assert sorted(anna("SELECT metric FROM cerebro.metric WHERE epoch = 77 AND value IS NOT NULL")) == sorted([
         "b[0]", "f1_score", "f1_score[down]", "f1_score[up]", "f1_score[2]", "f1_score[3]", "loss",
     ])  # fmt: skip
@@ -347,12 +343,12 @@ def test_a_worker_role_is_a_member_of_exactly_its_user_and_the_group(people: Any
           FROM pg_auth_members m
           JOIN pg_roles w ON w.oid = m.member
           JOIN pg_roles g ON g.oid = m.roleid
-         WHERE w.rolname ~ '^cerebro_w_[0-9]+$'
+         WHERE w.rolname ~ '^cerebro_w_[0-9]+_[0-9a-f]+$'
          GROUP BY w.rolname
         """
     )
     assert found
     for worker, groups, more in found:
-        owner = root("SELECT rolname::text FROM pg_roles WHERE oid = %s::oid", worker.rpartition("_")[2])
+        owner = root("SELECT rolname::text FROM pg_roles WHERE oid = %s::oid", worker.split("_")[2])
         assert groups == sorted([*owner, "cerebro_worker"]) and not more  # its user may have been dropped since
     assert root("SELECT has_schema_privilege('cerebro_worker', 'cerebro', 'USAGE')") == [False]

@@ -7,6 +7,7 @@ import contextlib
 import psycopg2
 import pytest
 
+from cerebro_db.core.sql import shown, sql
 from cerebro_plpy.data import weights
 from tests.sql.lab import CROSS, Lab, flower_model, run
 
@@ -118,7 +119,7 @@ def test_weights_are_joined_in_the_order_of_their_rows(flowers: Lab, first: int,
     state = bytes(range(100))
     columns = {"__dist_key__": "int", "hop": "int", "start": "bigint", "payload": "bytea"}
     rows = [(0, 3, start, state[start : start + 10]) for start in range(0, 100, 10)]
-    queries = weights.value_queries("FROM state WHERE hop = 3", first, size)
+    queries = list(map(shown, weights.value_queries(sql("FROM state WHERE hop = 3"), first, size)))
     expected = state[first : first + size]
     for moved in (rows, rows[::-1]):
         flowers("DROP TABLE IF EXISTS state")

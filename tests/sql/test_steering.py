@@ -196,7 +196,7 @@ def test_a_finished_run_is_resumed_for_requests(flowers: Lab) -> None:
     arch = flowers.architecture(flower_model(units=6))
     flowers("SELECT add_configuration(%s, %s, %s, 'batch_size=32')", first, arch, SGD)
     flowers("DELETE FROM arch WHERE model_id = %s", arch)
-    nonsense = ["[]", "{}", '{"model": 77}', '{"new": {"parent": 99}}', '{"new": [1]}', '{"epochs": 2}', '{"hops": 0}']
+    nonsense = ["{}", '{"model": 77}', '{"new": {"parent": 99}}', '{"new": [1]}', '{"epochs": 2}', '{"hops": 0}']
     for detail in nonsense:
         for action in ("stop", "go on", "add", "extend"):
             flowers("INSERT INTO request (run, action, detail) VALUES (%s, %s, %s)", first, action, detail)

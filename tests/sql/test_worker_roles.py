@@ -1,9 +1,10 @@
-"""Worker roles are no second account: they can log in only at the moment when the server does so for their user."""
+"""Worker roles are no second account: each can log in once, when the server does so for its user."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 from psycopg2 import errors
 from psycopg2.extensions import make_dsn, parse_dsn
 
+from cerebro_db.core.sql import sql_of_user
 from cerebro_plpy.sessions import logins
+from cerebro_plpy.sessions.session import Session
 from tests.conftest import connect
 from tests.sql.lab import eventually
-from tests.sql.users import Town, User, equip, fit, town
+from tests.sql.users import Town, User, equip, fit, town, worker_roles
 
 PLANTED = """
     CREATE TABLE planted (who name, began name);
@@ -72,12 +75,9 @@ def mallory(people: Any) -> User:
     return people[2]
 
 
-def worker_of(root: Town, user: User) -> str:
-    return root("SELECT 'cerebro_w_' || %s::regrole::oid", user.name)[0]
-
-
 def refused_login(user: User, role: str, password: str) -> None:
-    with pytest.raises(psycopg2.OperationalError, match="authentication failed"):
+    # A role that has been dropped is no member of cerebro_worker, and then no line of pg_hba.conf may be left for it.
+    with pytest.raises(psycopg2.OperationalError, match="authentication failed|no pg_hba.conf entry"):
         connect(make_dsn(**{**parse_dsn(user.dsn), "user": role, "password": password})).close()
 
 
@@ -86,55 +86,167 @@ def owner_of(root: Town, user: User) -> logins.Owner:
     with contextlib.closing(connect(user.dsn)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT current_user::regrole::oid::bigint, current_database()")
         oid, database = cursor.fetchone()
-    return logins.Owner(user.name, oid, database, True, frozenset(), True, True, "", "")
+    greenplum = "Greenplum" in root("SELECT version()")[0]
+    return logins.Owner(user.name, oid, database, True, "", "", sets_role=greenplum)
+
+
+def log_in(root: Town, user: User) -> Session:
+    return logins.session_of(owner_of(root, user), "test", lambda: None)
+
+
+@pytest.fixture
+def here(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data_folder)  # as in the server's own processes
 
 
 def test_a_planted_password_opens_nothing(root: Town, bob: User, mallory: User) -> None:
     """Planted code can leave the user's role and be the worker role, which may change its own password and settings."""
     bob.log_in()
     bob(f"SELECT cerebro.madlib_fit_multiple_model('{mallory.name}.viewed', 'planted', 'mst', 1)")
-    worker = worker_of(root, bob)
+    workers = worker_roles(root, bob.name)
     if "Greenplum" not in root("SELECT version()")[0]:
-        assert (worker, worker) in mallory("SELECT DISTINCT who::text, began::text FROM planted")
-    refused_login(bob, worker, "planted")
+        found = mallory("SELECT DISTINCT who::text, began::text FROM planted")
+        assert found and all(who == began and began in workers for who, began in found)
+        set_by_code = "SELECT count(*) > 0 FROM pg_db_role_setting WHERE setrole::regrole::text = ANY (%s)"
+        assert root(set_by_code, workers) == [True]
+    for worker in workers:
+        refused_login(bob, worker, "planted")
     root(f"ALTER ROLE {bob.name} NOLOGIN")
     try:
-        refused_login(bob, worker, "planted")
+        for worker in workers:
+            refused_login(bob, worker, "planted")
     finally:
         root(f"ALTER ROLE {bob.name} LOGIN")
     bob.log_in()
-    fit(bob, "after_it")  # whatever was planted is gone with the next login
-    settings = root("SELECT setconfig::text FROM pg_db_role_setting WHERE setrole = %s::regrole", worker)
-    assert settings in ([], [f"{{role={bob.name}}}"])  # the latter on Greenplum
-    refused_login(bob, worker, "planted")
+    fit(bob, "after_it")  # with worker roles of its own
+    later = worker_roles(root, bob.name)
+    settings = "SELECT DISTINCT setconfig::text FROM pg_db_role_setting WHERE setrole::regrole::text = ANY (%s)"
+    assert later and set(root(settings, later)) <= {f"{{role={bob.name}}}"}  # the latter on Greenplum
+    for worker in {*workers, *later}:
+        refused_login(bob, worker, "planted")
 
 
-def test_a_worker_role_has_no_valid_password_between_two_logins(root: Town, bob: User) -> None:
+def test_a_worker_role_never_gets_a_valid_password_again(root: Town, bob: User) -> None:
     fit(bob, "between")
-    worker = worker_of(root, bob)
-    assert root("SELECT rolcanlogin, rolvaliduntil < now() FROM pg_roles WHERE rolname = %s", worker) == [(True, True)]
+    closed = "SELECT DISTINCT rolcanlogin, rolvaliduntil < now() FROM pg_roles WHERE rolname = ANY (%s)"
+    assert root(closed, worker_roles(root, bob.name)) == [(True, True)]
 
 
-def test_the_password_cannot_be_changed_while_it_is_valid(root: Town, bob: User) -> None:
-    """Code in another session of the worker role waits for the end of the login, and then it is too late."""
-    worker, open_login = worker_of(root, bob), "SELECT cerebro._enrol(%s, %s)"
-    root(open_login, bob.name, logins.scram_verifier("known"))
-    dsn = make_dsn(**{**parse_dsn(bob.dsn), "user": worker, "password": "known"})
-    with contextlib.closing(connect(dsn)) as planted, contextlib.closing(connect(root.dsn)) as server:
-        server.autocommit = False
-        server.cursor().execute("SELECT cerebro._close_login(%s)", (bob.name,))
-        with contextlib.closing(connect(dsn)) as login:  # as the server logs in now
-            assert not login.closed
-        cursor = planted.cursor()
-        cursor.execute("SET ROLE NONE; SET lock_timeout = '200ms'")
-        with pytest.raises(errors.LockNotAvailable):
-            cursor.execute(f"ALTER ROLE {worker} PASSWORD 'planted'")
-        server.commit()
-        cursor.execute(f"ALTER ROLE {worker} PASSWORD 'planted'")
-        with pytest.raises(errors.InsufficientPrivilege):
-            cursor.execute(f"ALTER ROLE {worker} VALID UNTIL 'infinity'")
-    refused_login(bob, worker, "planted")
+def test_a_worker_role_cannot_open_its_own_login(root: Town, bob: User, here: None) -> None:
+    with contextlib.closing(log_in(root, bob)) as session:
+        session.run(sql_of_user("SET ROLE NONE"))
+        session.run(sql_of_user(f"ALTER ROLE {session.role} PASSWORD 'planted'"))
+        for change in ("VALID UNTIL 'infinity'", "CREATEROLE", f"RENAME TO {session.role}_x"):
+            with pytest.raises((errors.InsufficientPrivilege, errors.FeatureNotSupported)):
+                session.run(sql_of_user(f"ALTER ROLE {session.role} {change}"))
+        refused_login(bob, session.role, "planted")
+
+
+def test_each_session_has_a_role_of_its_own_which_ends_with_it(root: Town, bob: User, here: None) -> None:
+    bob.log_in()  # ends the team that it kept
+    first, second = log_in(root, bob), log_in(root, bob)
+    with contextlib.closing(first), contextlib.closing(second):
+        assert first.role != second.role
+        first.close()
+        ended(root, first)
+        with contextlib.closing(log_in(root, bob)) as third:
+            assert {second.role, third.role} <= set(worker_roles(root, bob.name))
+            assert first.role not in worker_roles(root, bob.name) and third.role != first.role
+            assert second.run(sql_of_user("SELECT current_user::text")) == [(bob.name,)]
+
+
+def ended(root: Town, session: Session) -> None:
+    eventually(lambda: not root("SELECT 1 FROM pg_stat_activity WHERE usename = %s", session.role), 10, "it has ended")
+
+
+def test_a_role_that_something_depends_on_can_do_nothing_any_more(
+    root: Town, bob: User, mallory: User, here: None
+) -> None:
+    """What it owns keeps it. A function of its owner's rights must not have bob's rights for ever."""
+    bob("CREATE TABLE IF NOT EXISTS diary AS SELECT 1 AS day")
+    mallory(f"GRANT CREATE ON SCHEMA {mallory.name} TO PUBLIC")
+    with contextlib.closing(log_in(root, bob)) as session:
+        session.run(sql_of_user("SET ROLE NONE"))
+        session.run(
+            sql_of_user(
+                f"CREATE FUNCTION {mallory.name}.peek() RETURNS bigint LANGUAGE sql SECURITY DEFINER"
+                f" AS 'SELECT count(*) FROM {bob.name}.diary'"
+            )
+        )
+        assert mallory("SELECT peek()") == [1]  # as with any function that bob himself makes for mallory
+    ended(root, session)
+    log_in(root, bob).close()
+    mallory.refused("SELECT peek()")
+    roles = "SELECT count(*) FROM pg_auth_members WHERE member = %s::regrole OR roleid = %s::regrole"
+    assert root(roles, session.role, session.role) == [0]
+    (advice,) = root("SELECT found FROM cerebro.doctor(1) WHERE check_name = 'worker roles' AND status = 'warning'")
+    assert session.role in advice
+    root(f"DROP OWNED BY {session.role}")
+    log_in(root, bob).close()
+    assert session.role not in worker_roles(root, bob.name)
+
+
+def test_nobody_can_hold_up_logins_by_a_role_whose_session_has_ended(
+    root: Town, bob: User, mallory: User, here: None
+) -> None:
+    with contextlib.closing(connect(mallory.dsn)) as holder:
+        holder.autocommit = False
+        roles = []
+        for _ in range(20):
+            with contextlib.closing(log_in(root, bob)) as session:
+                roles.append(session.role)
+                holder.cursor().execute(f"GRANT SELECT ON {mallory.name}.planted TO {session.role}")
+            ended(root, session)
+        started = time.monotonic()
+        log_in(root, bob).close()
+        assert time.monotonic() - started < 5
+        assert set(roles) <= set(worker_roles(root, bob.name))
+        holder.rollback()
+    eventually(lambda: gone(root, bob, roles), 10, "the roles are dropped")
+
+
+def gone(root: Town, user: User, roles: list[str]) -> bool:
+    log_in(root, user).close()
+    return not set(roles) & set(worker_roles(root, user.name))
+
+
+def test_worker_roles_of_a_dropped_user_are_dropped(root: Town, bob: User, here: None) -> None:
+    eve = root.user("eve", "cerebro_user")
+    with contextlib.closing(log_in(root, eve)) as session:
+        pass
+    ended(root, session)
+    eve.connection.close()
+    root(f"DROP OWNED BY {eve.name}; DROP SCHEMA IF EXISTS {eve.name}; DROP ROLE {eve.name}")
+    root.users.remove(eve)
+    root.roles.remove(eve.name)
+    log_in(root, bob).close()
+    assert root("SELECT 1 FROM pg_roles WHERE rolname = %s", session.role) == []
+
+
+def test_another_database_gets_the_extension_while_worker_roles_exist(
+    root: Town, bob: User, here: None, request: pytest.FixtureRequest
+) -> None:
+    with contextlib.closing(log_in(root, bob)) as session:
+        with contextlib.closing(connect(request.getfixturevalue("fresh_database"))) as other, other.cursor() as cursor:
+            cursor.execute("SELECT cerebro._drop_worker_roles()")
+        assert session.role in worker_roles(root, bob.name)
+        assert session.run(sql_of_user("SELECT current_user::text")) == [(bob.name,)]
+
+
+def test_a_role_that_exists_already_is_not_used(root: Town, bob: User) -> None:
+    """Somebody who may create roles could have made it, and could act as it."""
+    verifier = logins.scram_verifier("known")
+    (worker,) = root("SELECT cerebro._enrol(%s::regrole::oid, %s)", bob.name, verifier)
+    with pytest.raises(errors.DuplicateObject):
+        root("SELECT cerebro._enrol(%s::regrole::oid, %s)", bob.name, verifier)
+    root("SELECT cerebro._close_login(%s)", worker)
     refused_login(bob, worker, "known")
+
+
+def test_only_logins_of_worker_roles_are_closed(root: Town, bob: User) -> None:
+    for other in (bob.name, "cerebro_enrol", root.root.info.user, None):
+        with pytest.raises(errors.InvalidParameterValue, match="is no worker role"):
+            root("SELECT cerebro._close_login(%s)", other)
 
 
 @pytest.mark.parametrize("change", ["NOLOGIN", "VALID UNTIL '2000-01-01'"])
@@ -150,19 +262,16 @@ def test_who_may_not_log_in_has_no_worker_sessions(root: Town, bob: User, change
         if "is not permitted to log in" in str(error):
             return  # Greenplum refuses any query: the user's session cannot log in to a segment either.
         assert "may not log in" in str(error) and error.diag.message_hint.startswith("ALTER ROLE")
-        worker = worker_of(root, bob)
-        assert root("SELECT rolcanlogin FROM pg_roles WHERE rolname = %s", worker) == [False]
+        closed = "SELECT COALESCE(bool_and(rolvaliduntil < now()), true) FROM pg_roles WHERE rolname = ANY (%s)"
+        assert root(closed, worker_roles(root, bob.name)) == [True]
     finally:
         root(f"ALTER ROLE {bob.name} LOGIN VALID UNTIL 'infinity'")
     fit(bob, f"again_{len(change)}")
 
 
-def test_many_logins_at_once(root: Town, bob: User, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sessions that alter one role at the same moment are an error in PostgreSQL; here all of them succeed."""
-    monkeypatch.chdir(data_folder)  # as in the server's own processes
-    carol = root.user("carol", "cerebro_user")
-    assert logged_in(owner_of(root, carol), 4, 1) == [carol.name] * 4  # they make the role, too
-    assert logged_in(owner_of(root, bob), 4, 5) == [bob.name] * 20
+def test_many_logins_at_once(root: Town, bob: User, here: None) -> None:
+    """Each makes a role and drops those of the others that have ended."""
+    assert logged_in(owner_of(root, bob), 6, 10) == [bob.name] * 60
 
 
 def logged_in(user: logins.Owner, sessions: int, times: int) -> list[str]:
@@ -172,7 +281,7 @@ def logged_in(user: logins.Owner, sessions: int, times: int) -> list[str]:
     def log_in() -> None:
         for _ in range(times):
             with contextlib.closing(logins.session_of(user, "test", lambda: None)) as session:
-                found.append(session.run("SELECT current_user::text")[0][0])
+                found.append(session.run(sql_of_user("SELECT current_user::text"))[0][0])
 
     threads = [threading.Thread(target=log_in) for _ in range(sessions)]
     for thread in threads:
@@ -180,27 +289,3 @@ def logged_in(user: logins.Owner, sessions: int, times: int) -> list[str]:
     for thread in threads:
         thread.join()
     return found
-
-
-def test_two_sessions_that_make_a_worker_role_at_once(root: Town) -> None:
-    """The second one waits for the first, and then finds the role."""
-    dave = root.user("dave", "cerebro_user")
-    enrol = "SELECT cerebro._enrol(%s, %s)"
-    with contextlib.closing(connect(root.dsn)) as first, contextlib.closing(connect(root.dsn)) as second:
-        first.autocommit = False
-        first.cursor().execute(enrol, (dave.name, logins.scram_verifier("one")))
-        found: list[Any] = []
-
-        def enrol_too() -> None:
-            with second.cursor() as cursor:
-                cursor.execute("SET lock_timeout = '60s'")
-                cursor.execute(enrol, (dave.name, logins.scram_verifier("two")))
-                found.extend(cursor.fetchall())
-
-        thread = threading.Thread(target=enrol_too)
-        thread.start()
-        waits = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
-        eventually(lambda: root(waits, second.info.backend_pid), 30, "the second session waits")
-        first.commit()
-        thread.join()
-    assert found == [(worker_of(root, dave),)]

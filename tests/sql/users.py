@@ -36,6 +36,10 @@ class User:
         self.connection = connect(self.dsn)
         self.connection.cursor().execute(sql.SQL("SET search_path = {}, cerebro").format(sql.Identifier(self.name)))
 
+    def another(self) -> User:
+        """The same user with another session."""
+        return User(self.name, parse_dsn(self.dsn)["password"], self.dsn)
+
     def __call__(self, statement: str, *values: Any) -> list[Any]:
         """The rows of a statement.  A row with one column is given as its value."""
         with self.connection.cursor() as cursor:
@@ -50,6 +54,12 @@ class User:
         except why as error:
             return error
         raise AssertionError(f"{self.name} was allowed: {statement} -> {rows}")
+
+
+def worker_roles(sql: Any, user: str) -> list[str]:
+    """The worker roles that a user has now: one for each worker session, and those of sessions that ended of late."""
+    rows = sql("SELECT rolname FROM pg_roles WHERE rolname ~ ('^cerebro_w_' || %s::regrole::oid || '_')", user)
+    return [row[0] if isinstance(row, tuple) else row for row in rows]
 
 
 class Town:
@@ -85,7 +95,7 @@ class Town:
             user.connection.close()
         self("SET client_min_messages = warning")
         for role in self.roles:
-            worker = self("SELECT rolname FROM pg_roles WHERE rolname = 'cerebro_w_' || %s::regrole::oid", role)
+            workers = worker_roles(self, role)
             for table in (
                 "request",
                 "heartbeat",
@@ -100,7 +110,7 @@ class Town:
                 "run",
             ):
                 self(f"DELETE FROM cerebro.{table} WHERE pg_get_userbyid(owner) = %s", role)
-            for name in [*worker, role]:
+            for name in [*workers, role]:
                 self("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", name)
                 self(f"DROP OWNED BY {name} CASCADE")
                 self(f"DROP ROLE {name}")

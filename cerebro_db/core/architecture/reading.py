@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from ..documents import whole_number
 from ..errors import InvalidArgument, InvalidSyntax
 from . import allowlist, keras2, placeholders
 from .limits import MOST_BYTES, check_limits, too_deep
@@ -19,9 +20,7 @@ def architecture(text: str | dict[str, Any]) -> dict[str, Any]:
     """The architecture as Keras 3 writes it, after the check against the allow-list."""
     given = _parse(text) if isinstance(text, str) else text
     if not isinstance(given, dict):
-        raise InvalidArgument(
-            "a model architecture must be a JSON object", hint="Use the text that model.to_json() returns."
-        )
+        raise _no_object()
     check_limits(given)
     if placeholders.has_parameters(given):
         given = placeholders.filled(given, {})
@@ -37,6 +36,15 @@ def parameters(text: str) -> list[str] | None:
         return None
     check_limits(given)
     return sorted(placeholders.names(given)) or None
+
+
+def decoded(text: str) -> dict[str, Any]:
+    """The JSON of an architecture as it was loaded, with its parameters, within the limits."""
+    given = _parse(text)
+    if not isinstance(given, dict):
+        raise _no_object()
+    check_limits(given)
+    return given
 
 
 def for_outputs(compile: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
@@ -67,22 +75,32 @@ def widths(model: dict[str, Any]) -> list[int | None]:
     """The number of units of each output: those of the last layer that has units, on the way to the output."""
     layers = {str(one["config"].get("name")): one for one in model["config"].get("layers") or []}
     if model["class_name"] == "Functional":
-        return [_units(layers, name) for name in outputs(model)]
+        known: dict[str, int | None] = {}
+        return [_units(layers, name, known) for name in outputs(model)]
     found = [one["config"]["units"] for one in layers.values() if isinstance(one["config"].get("units"), int)]
     return [found[-1] if found else None]
 
 
-def _units(layers: dict[str, Any], name: str) -> int | None:
-    """The units of a layer, or else of the only layer before it."""
+def _units(layers: dict[str, Any], name: str, known: dict[str, int | None]) -> int | None:
+    """The units of a layer, or else of the only layer before it.  ``known``: those of layers that were asked for."""
+    way: list[str] = []
+    units = None
     for _ in layers:
+        if name in known:
+            units = known[name]
+            break
+        way.append(name)
         layer = layers.get(name)
-        if layer is None or isinstance(units := layer["config"].get("units"), int):
-            return units if layer is not None else None
-        before = set(_history(layer.get("inbound_nodes")))
+        given = None if layer is None else layer["config"].get("units")
+        if isinstance(given, int):
+            units = given
+            break
+        before = set() if layer is None else set(_history(layer.get("inbound_nodes")))
         if len(before) != 1:
-            return None
+            break
         (name,) = before
-    return None
+    known.update(dict.fromkeys(way, units))
+    return units
 
 
 def _history(value: Any) -> Iterator[str]:
@@ -112,7 +130,7 @@ def _parse(text: str) -> Any:
             f"the model architecture has {len(text)} characters; at most {MOST_BYTES >> 20} MB are allowed"
         )
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_int=whole_number)
     except json.JSONDecodeError as error:
         raise InvalidSyntax(
             f"the model architecture is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}",
@@ -122,6 +140,12 @@ def _parse(text: str) -> Any:
         raise too_deep() from None
     except ValueError as error:
         raise InvalidSyntax(f"the model architecture is not valid JSON: {error}") from None
+
+
+def _no_object() -> InvalidArgument:
+    return InvalidArgument(
+        "a model architecture must be a JSON object", hint="Use the text that model.to_json() returns."
+    )
 
 
 def _refuse_constant(name: str) -> NoReturn:

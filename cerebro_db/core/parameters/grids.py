@@ -35,6 +35,7 @@ NO_TEMPLATES = Templates({}, lambda model_id, values: model_id)
 Listen = Callable[[], None]
 
 MOST_ROWS = 100_000
+MOST_CHARACTERS = 100_000_000  # of all distinct texts of the rows: else a small grid could fill the memory
 LISTEN_EVERY = 256  # rows
 
 
@@ -138,7 +139,7 @@ def _arch_dimensions(ids: list[int], dimensions: list[Dimension], templates: Tem
     """Each architecture's own dimensions; an error if one is missing, or nobody has it."""
     by_name = {one.name: one for one in dimensions}
     for model_id in ids:
-        missing = sorted(set(templates.parameters.get(model_id, ())) - set(by_name))
+        missing = sorted(set(templates.parameters.get(model_id, ())).difference(by_name))
         if missing:
             raise InvalidArgument(
                 f"the architecture {model_id} has the parameter {missing[0]}, and arch_params_grid has no values of it",
@@ -170,8 +171,8 @@ def _grid_rows(
     if size > MOST_ROWS:
         raise InvalidArgument(f"the grid has {size} configurations; the limit is {MOST_ROWS} in one call")
     named = [templates.named(model_id, point) for model_id in ids for point in _of_space(archs[model_id])]
-    compiles = [compile_text(point) for space in spaces for point in _of_space(space)]
-    rows = itertools.product(named, compiles, [fit_text(point) for point in _of_space(fits)])
+    compiles = _bounded(compile_text(point) for space in spaces for point in _of_space(space))
+    rows = itertools.product(named, compiles, _bounded(fit_text(point) for point in _of_space(fits)))
     return [row for row in dict.fromkeys(rows) if row not in existing]
 
 
@@ -186,8 +187,26 @@ def points(compile_grid: str | None, fit_grid: str | None, architectures: int) -
     most = _points(dict.fromkeys(range(architectures), []), spaces, fits)
     if most > MOST_ROWS:
         return most
-    compiles = {compile_text(point) for space in spaces for point in _of_space(space)}
-    return architectures * len(compiles) * len({fit_text(point) for point in _of_space(fits)})
+    compiles = set(_bounded(compile_text(point) for space in spaces for point in _of_space(space)))
+    return architectures * len(compiles) * len(set(_bounded(fit_text(point) for point in _of_space(fits))))
+
+
+def _bounded(texts: Iterable[str]) -> list[str]:
+    """The texts; an error if they are too long in all."""
+    kept, characters = [], 0
+    for text in texts:
+        characters += len(text)
+        if characters > MOST_CHARACTERS:
+            raise _too_long()
+        kept.append(text)
+    return kept
+
+
+def _too_long() -> InvalidArgument:
+    return InvalidArgument(
+        f"the parameters of the configurations have more than {MOST_CHARACTERS:,} characters, the limit in one call",
+        hint="Give fewer values or shorter ones.",
+    )
 
 
 def _of_space(space: list[Dimension]) -> Iterator[dict[str, Any]]:
@@ -233,7 +252,7 @@ def _random_rows(
         one.stream: one for one in itertools.chain([which_model, which_space], *spaces, fits, *archs.values())
     }
     streams = {name: random_stream(seed, name) for name in dimensions}
-    seen, rows, in_vain = set(existing), [], 0
+    seen, rows, in_vain, characters = set(existing), [], 0, 0
     most_in_vain = 1000 + 30 * len(spaces) * points  # enough to find the last configuration
     for number in itertools.count():
         if number % LISTEN_EVERY == 0:
@@ -252,6 +271,9 @@ def _random_rows(
             in_vain = 0
             seen.add(row)
             rows.append(row)
+            characters += len(compiled) + len(fit)
+            if characters > MOST_CHARACTERS:
+                raise _too_long()
             if len(rows) == count:
                 return rows
         if in_vain > most_in_vain:

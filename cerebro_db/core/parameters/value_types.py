@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import Any, Callable, NoReturn
 
 from ..errors import InvalidArgument
@@ -19,8 +19,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _finite(value: Any) -> bool:
-    return is_number(value) and math.isfinite(value)
+def is_finite(value: Any) -> bool:
+    # Python's whole numbers can be larger than any float, and compare with floats all the same.
+    return is_number(value) and -sys.float_info.max <= value <= sys.float_info.max
 
 
 def _whole(value: Any) -> bool:
@@ -28,7 +29,7 @@ def _whole(value: Any) -> bool:
 
 
 def _fraction(value: Any) -> bool:
-    return _finite(value) and 0 <= value <= 1
+    return is_finite(value) and 0 <= value <= 1
 
 
 def _axis(value: Any) -> bool:
@@ -45,13 +46,13 @@ def _one_of(*choices: str) -> tuple[Test, str]:
 
 # name of the type -> (test, the same in words, for error messages)
 VALUE_TYPES: dict[str, tuple[Test, str]] = {
-    "number": (_finite, "a number"),
-    "nonneg": (lambda v: _finite(v) and v >= 0, "a number of at least 0"),
-    "positive": (lambda v: _finite(v) and v > 0, "a number above 0"),
+    "number": (is_finite, "a number"),
+    "nonneg": (lambda v: is_finite(v) and v >= 0, "a number of at least 0"),
+    "positive": (lambda v: is_finite(v) and v > 0, "a number above 0"),
     "unit": (_fraction, "a number between 0 and 1"),
     # A dictionary is a learning-rate schedule. optimizers.py has checked it before it comes here.
     "rate": (
-        lambda v: isinstance(v, dict) or (_finite(v) and v >= 0),
+        lambda v: isinstance(v, dict) or (is_finite(v) and v >= 0),
         "a number of at least 0 or a learning-rate schedule",
     ),
     "flag": (lambda v: isinstance(v, bool), "True or False"),
@@ -61,7 +62,7 @@ VALUE_TYPES: dict[str, tuple[Test, str]] = {
     "axes": (lambda v: _axis(v) or _list_of(_whole)(v), "an axis number or a list of them"),
     "text": (lambda v: isinstance(v, str) and 0 < len(v) <= LONGEST_TEXT, "a text"),
     "texts": (_list_of(lambda v: isinstance(v, str) and len(v) <= LONGEST_TEXT), "a list of texts"),
-    "numbers": (_list_of(_finite), "a list of numbers"),
+    "numbers": (_list_of(is_finite), "a list of numbers"),
     "indices": (_list_of(_whole), "a list of whole numbers"),
     "thresholds": (
         lambda v: _fraction(v) or _list_of(_fraction)(v),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ..errors import CerebroError
 from ..events import Action, Decider, Verdict
 from ..search.budget import Budget
 from ..search.policy import Decision, History, Policy
@@ -272,7 +273,7 @@ class Deciding:
             request.require_sound()
             if request.action is Action.ADD and request.new.visits is not None:
                 self.schedule.plan.require_visits(ModelPlan(0, 0, request.new.visits))
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except (CerebroError, ValueError) as error:
             return f"the request is not valid: {error}"
         if request.model is not None and request.model not in self.schedule.progress:
             return f"the run has no model {request.model}"

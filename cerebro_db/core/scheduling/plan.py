@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar, Union
 
 from ..events import HopKind
@@ -108,7 +109,7 @@ class Plan:
                 raise ValueError(f"{name} is {getattr(self, name)}, but must be at least {least}")
         numbers = [one.model for one in self.models]
         if len(set(numbers)) < len(numbers):
-            twice = sorted({number for number in numbers if numbers.count(number) > 1})
+            twice = sorted(number for number, times in Counter(numbers).items() if times > 1)
             raise ValueError(f"two models have the same number: {', '.join(map(str, twice))}")
         for one in self.models:
             self.require_visits(one)

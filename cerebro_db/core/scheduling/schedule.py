@@ -13,8 +13,6 @@ These rules hold at any moment:
 * The next epoch of a model begins only when the evaluations of its last epoch are done, because they read the state
   that training would replace.
 * If the run has a policy that decides, the next epoch also waits for the decision about the last epoch.
-
-Longer than 350 lines because all moves of the state machine share its private state.
 """
 
 from __future__ import annotations

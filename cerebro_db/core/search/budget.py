@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from ..documents import shown
 from ..records import dataclass
 
 MOST = 1e15  # of any limit
@@ -66,8 +67,10 @@ class Budget:
         for name, limit in value.items():
             whole = name in ("hops", "configurations", "least_epochs")
             if name not in cls.__dataclass_fields__:
-                raise ValueError(f"a budget has no limit '{name}'; it has: {', '.join(cls.__dataclass_fields__)}")
+                raise ValueError(
+                    f"a budget has no limit '{str(name)[:80]}'; it has: {', '.join(cls.__dataclass_fields__)}"
+                )
             if type(limit) not in ((int,) if whole else (int, float)) or not 0 < limit <= MOST:
                 kind = "a whole number" if whole else "a number"
-                raise ValueError(f"the limit '{name}' of a budget must be {kind} above 0, not {limit!r}")
+                raise ValueError(f"the limit '{name}' of a budget must be {kind} above 0, not {shown(limit)}")
         return cls(**value)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from ..documents import Fields, decoded
 from ..events import Decider, Verdict
 from ..records import dataclass, field
+from .budget import Budget
 
+LARGEST = 2**31 - 1  # of a number in the log
+MOST_VISITS = 100_000  # of an epoch
+MOST_ADDED = 1_000_000  # models of one decision
 ABOUT_THE_RUN = (Verdict.ADD, Verdict.EXTEND, Verdict.BUDGET, Verdict.REFUSE)  # a decision without a model
 
 
@@ -34,13 +39,17 @@ class NewConfiguration:
         return {**vars(self), "chosen": dict(self.chosen)}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> NewConfiguration:
-        return cls(
-            value["compile_params"],
-            value["fit_params"],
-            value.get("model_id"),
-            value.get("architecture"),
-            value.get("chosen") or {},
+    def from_json(cls, document: Any, where: str = "the configuration") -> NewConfiguration:
+        """BadData if a document of a table describes no configuration."""
+        fields = Fields(document, where)
+        return _made(
+            fields,
+            cls,
+            compile_params=fields.text("compile_params"),
+            fit_params=fields.text("fit_params"),
+            model_id=_number(fields, "model_id"),
+            architecture=None if fields.value("architecture", None) is None else fields.text("architecture"),
+            chosen={} if fields.value("chosen", None) is None else fields.object("chosen").document,
         )
 
 
@@ -81,13 +90,16 @@ class NewModel:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> NewModel:
-        numbers = {name: value.get(name) for name in ("mst_key", "parent", "fold", "model", "parent_hop")}
-        visits, own = value.get("visits"), value.get("configuration")
-        return cls(
-            **numbers,
-            configuration=None if own is None else NewConfiguration.from_json(own),
-            visits=None if visits is None else tuple(visits),
+    def from_json(cls, document: Any, where: str = "the new model") -> NewModel:
+        """BadData if a document of a table describes no model.  Fields of later versions are left out."""
+        fields = Fields(document, where)
+        own, visits = fields.value("configuration", None), fields.value("visits", None)
+        return _made(
+            fields,
+            cls,
+            **{name: _number(fields, name) for name in ("mst_key", "parent", "fold", "model", "parent_hop")},
+            configuration=None if own is None else NewConfiguration.from_json(own, f"{where}: configuration"),
+            visits=None if visits is None else fields.wholes("visits", 1, MOST_VISITS, 0, LARGEST),
         )
 
 
@@ -156,19 +168,52 @@ class Decision:
         }
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Decision:
-        detail = dict(row.get("detail") or {})
-        who = row.get("policy")
-        added, gone_on, hop = detail.pop("added", ()), detail.pop("gone_on", ()), detail.pop("hop", None)
-        return cls(
-            row["model"],
-            row["epoch"],
-            Verdict(row["decision"]),
-            row.get("reason") or "",
-            tuple(NewModel.from_json(new) for new in added),
-            tuple(gone_on),
-            Decider(who) if who in set(Decider) else Decider.POLICY,
-            row.get("request"),
-            hop,
-            detail,
+    def from_json(cls, row: Any, where: str = "the decision") -> Decision:
+        """BadData if a row of the table is no decision.  The detail is JSON, or its text."""
+        fields = Fields(row, where)
+        detail = fields.value("detail", None) or {}
+        if isinstance(detail, str):
+            detail = decoded(detail, f"{where}: detail")
+        inner = Fields(detail, f"{where}: detail")
+        who = fields.text("policy", default="")
+        verdict = Verdict(fields.choice("decision", [one.value for one in Verdict]))
+        if verdict is Verdict.EXTEND:
+            inner.whole("epochs", 1, LARGEST)
+        read = ("added", "gone_on", "hop")
+        more = {name: value for name, value in inner.document.items() if name not in read}
+        if verdict is Verdict.BUDGET:
+            _made(inner, Budget.from_json, value=more)
+        new = enumerate(inner.list("added", 0, MOST_ADDED)) if inner.has("added") else ()
+        return _made(
+            fields,
+            cls,
+            model=_number(fields, "model"),
+            epoch=_number(fields, "epoch"),
+            verdict=verdict,
+            reason="" if fields.value("reason", None) is None else fields.text("reason"),
+            added=tuple(NewModel.from_json(one, f"{where}: added[{place}]") for place, one in new),
+            gone_on=inner.wholes("gone_on", 0, MOST_ADDED, 0, LARGEST) if inner.has("gone_on") else (),
+            by=Decider(who) if who in set(Decider) else Decider.POLICY,
+            request=None if fields.value("request", None) is None else fields.whole("request"),
+            hop=_number(inner, "hop"),
+            detail=more,
         )
+
+
+M = TypeVar("M")
+
+
+def _made(fields: Fields, make: Callable[..., M], **values: Any) -> M:
+    """What the values make; BadData if they contradict each other."""
+    try:
+        return make(**values)
+    except ValueError as error:
+        raise fields.wrong(f"cannot be used: {error}") from None
+
+
+def _number(fields: Fields, name: str) -> int | None:
+    """A number as the columns of the log have them; None if there is none."""
+    if fields.value(name, None) is None:
+        return None
+    found: int = fields.whole(name, 0, LARGEST)
+    return found

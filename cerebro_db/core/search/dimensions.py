@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..parameters.dimensions import between, whole_between
-from ..records import dataclass
+from ..records import dataclass, field
 
 MOST_VALUES = 10_000  # of one dimension in a grid
 
@@ -24,10 +24,14 @@ class Condition:
 
     dimension: str
     values: tuple[Any, ...]
+    _known: frozenset[Any] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_known", frozenset(map(identity, self.values)))
 
     def holds(self, point: Mapping[str, Any]) -> bool:
         """False also if the other dimension is not part of the point."""
-        return self.dimension in point and any(same(point[self.dimension], value) for value in self.values)
+        return self.dimension in point and identity(point[self.dimension]) in self._known
 
 
 @dataclass(frozen=True)
@@ -77,24 +81,29 @@ class Choice(Dimension):
     """One of several options.  In a point stands the option itself or, if it is a list or an object, its label."""
 
     labels: tuple[Any, ...]
+    _places: Mapping[Any, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_places", {identity(label): place for place, label in enumerate(self.labels)})
 
     def value(self, uniform: float) -> Any:
         return self.labels[int(uniform * len(self.labels))]
 
     def index(self, value: Any) -> int:
-        return next(index for index, label in enumerate(self.labels) if same(label, value))
+        return self._places[identity(value)]
 
     def key(self, value: Any) -> float:
         return self.index(value)
 
     def has(self, value: Any) -> bool:
-        return any(same(label, value) for label in self.labels)
+        return identity(value) in self._places
 
     def values(self) -> Sequence[Any]:
         return self.labels
 
     def changed(self, value: Any, chance: random.Random) -> Any:
-        others = [label for label in self.labels if not same(label, value)]
+        place = self._places.get(identity(value))
+        others = self.labels if place is None else self.labels[:place] + self.labels[place + 1 :]
         return others[int(chance.random() * len(others))] if others else value
 
     @property
@@ -211,10 +220,17 @@ def of_description(given: Mapping[str, Any]) -> Dimension:
     return Number(given["name"], given["path"], conditions, **own)
 
 
+def identity(value: Any) -> Any:
+    """Equal for values that are the same JSON; the log gives 1e38 back as a whole number, and true is no number."""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (int, float)):
+        try:
+            return float(value)
+        except OverflowError:
+            return value
+    return (json.dumps(value, sort_keys=True),)
+
+
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON; the log gives 1e38 back as a whole number, and true is no number."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
-        return float(one) == float(other)
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return bool(identity(one) == identity(other))

@@ -5,12 +5,12 @@ docs/search.md describes them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
+from ..documents import shown
 from ..errors import InvalidArgument
-from ..parameters.value_types import is_number, shown
+from ..parameters.value_types import is_finite
 from ..records import dataclass
 from .asha import Asha
 from .evolution import Evolution
@@ -45,7 +45,7 @@ class Parameter:
 
     def problem(self, value: Any) -> str | None:
         """Why the value is not possible."""
-        if not is_number(value) or (self.whole and value != int(value)):
+        if not is_finite(value) or (self.whole and value != int(value)):
             return f"it must be a {'whole ' if self.whole else ''}number"
         if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
             upto = f" and at most {self.high}" if self.high is not None else ""
@@ -112,7 +112,7 @@ def checked(given: Any, module: str, *, proposes: bool) -> dict[str, Any]:
     spec = {"name": given} if isinstance(given, str) else given
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         raise InvalidArgument(
-            f"{module} error: a search method is a name or an object with a name, not {shown(json.dumps(given))}.",
+            f"{module} error: a search method is a name or an object with a name, not {shown(given)}.",
             hint='For instance "asha" or {"name": "asha", "reduction": 4}.',
         )
     name = spec["name"]
@@ -121,7 +121,8 @@ def checked(given: Any, module: str, *, proposes: bool) -> dict[str, Any]:
             "" if proposes or name not in METHODS else " here: it proposes configurations, which cerebro.search() does"
         )
         raise InvalidArgument(
-            f"{module} error: there is no search method '{name}'{only}.", hint=f"The methods are: {', '.join(known)}."
+            f"{module} error: there is no search method '{name[:80]}'{only}.",
+            hint=f"The methods are: {', '.join(known)}.",
         )
     made = _parameters(name, spec, module, more=(SAMPLER,) if proposes and name in STOPPING else ())
     if proposes and name in STOPPING:
@@ -141,7 +142,7 @@ def _parameters(name: str, spec: Mapping[str, Any], module: str, more: tuple[str
         if key not in (*parameters, *more, "name"):
             names = ", ".join((*parameters, *more)) or "none"
             raise InvalidArgument(
-                f"{module} error: the search method '{name}' has no parameter '{key}'.",
+                f"{module} error: the search method '{name}' has no parameter '{key[:80]}'.",
                 hint=f"Its parameters: {names}.",
             )
     made: dict[str, Any] = {"name": name}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..architecture import placeholders
-from ..parameters.value_types import is_number, shown
+from ..parameters.value_types import is_finite, is_number, shown
 from ..records import dataclass
 from .dimensions import MOST_VALUES, Choice, Condition, Dimension, Number
 from .space import ARCHITECTURE, Option, Options, Space, wrong
@@ -25,6 +25,7 @@ KINDS = {  # of a dimension with two bounds -> logarithmic, whole
 CHOICE = "choice"
 MORE = ("when", "name", "step", "points")
 DEEPEST = 32  # levels
+MOST_DIMENSIONS = 500
 EXAMPLE = 'For instance {"learning_rate": {"log_uniform": [0.0001, 0.1]}, "batch_size": {"choice": [16, 32]}}.'
 DIMENSIONS = f"A dimension is an object with one of {CHOICE}, {', '.join(KINDS)}. {EXAMPLE}"
 
@@ -68,7 +69,7 @@ def read(given: Any, architectures: Mapping[int, Any]) -> Space:
         value = space.get(part, {})
         if not isinstance(value, dict) or _is_dimension(value):
             raise wrong(part, "this must be an object with one entry for each parameter", EXAMPLE)
-        trees[part] = {key: reader.tree(inner, f"{part}.{key}", ()) for key, inner in value.items()}
+        trees[part] = {key: reader.tree(inner, _Place(None, f"{part}.{key}"), ()) for key, inner in value.items()}
     templates = {number: one if placeholders.has_parameters(one) else None for number, one in architectures.items()}
     users = _users(templates, space.get("arch_params", {}))
     found = reader.found
@@ -97,7 +98,7 @@ def _users(templates: Mapping[int, Any], given: Mapping[str, Any]) -> dict[str, 
     """Which architectures have each parameter; an error if one has no value, or nobody has it."""
     names = {number: placeholders.names(one) if one is not None else set() for number, one in templates.items()}
     for number, needed in names.items():
-        missing = sorted(needed - set(given))
+        missing = sorted(needed.difference(given))
         if missing:
             raise wrong(
                 "arch_params",
@@ -116,22 +117,40 @@ def _users(templates: Mapping[int, Any], given: Mapping[str, Any]) -> dict[str, 
     return {f"arch_params.{name}": its for name, its in users.items() if len(its) < len(templates)}
 
 
+class _Place:
+    """A place in the JSON.  Its text is made when it is needed: most places are never named, and each may be long."""
+
+    def __init__(self, above: _Place | None, key: str) -> None:
+        self._above, self._key = above, key
+
+    def __str__(self) -> str:
+        keys, place = [], self
+        while place._above is not None:
+            keys.append(place._key)
+            place = place._above
+        return place._key + "".join(reversed(keys))
+
+
 class _Reader:
     def __init__(self) -> None:
         self.found: list[_Found] = []
 
-    def tree(self, value: Any, path: str, inside: tuple[tuple[str, Any], ...], depth: int = 1) -> Any:
+    def tree(self, value: Any, place: _Place, inside: tuple[tuple[str, Any], ...], depth: int = 1) -> Any:
         if depth > DEEPEST:
-            raise wrong(path, f"this is nested more than {DEEPEST} levels deep")
+            raise wrong(str(place), f"this is nested more than {DEEPEST} levels deep")
         if isinstance(value, list):
-            return [self.tree(one, f"{path}[{index}]", inside, depth + 1) for index, one in enumerate(value)]
+            return [self.tree(one, _Place(place, f"[{index}]"), inside, depth + 1) for index, one in enumerate(value)]
         if not isinstance(value, dict):
             return value
         if not _is_dimension(value):
             alone = [key for key in MORE if key in value and key != "name"]
             if alone:
-                raise wrong(path, f"{alone[0]} is allowed only in a dimension, and this is not a dimension", DIMENSIONS)
-            return {key: self.tree(one, f"{path}.{key}", inside, depth + 1) for key, one in value.items()}
+                problem = f"{alone[0]} is allowed only in a dimension, and this is not a dimension"
+                raise wrong(str(place), problem, DIMENSIONS)
+            return {key: self.tree(one, _Place(place, f".{key}"), inside, depth + 1) for key, one in value.items()}
+        path = str(place)
+        if len(self.found) >= MOST_DIMENSIONS:
+            raise wrong(path, f"there are more than {MOST_DIMENSIONS} dimensions, which is the limit")
         kinds = [key for key in value if key not in MORE]
         if len(kinds) > 1:
             raise wrong(path, f"{' and '.join(kinds)} cannot be used together", DIMENSIONS)
@@ -142,7 +161,7 @@ class _Reader:
         if not isinstance(name, str) or not name:
             raise wrong(f"{path}.name", "this must be a text")
         if kinds[0] == CHOICE:
-            return self._choice(value, name, path, when, inside, depth)
+            return self._choice(value, name, place, when, inside, depth)
         self.found.append(_Found(_number(kinds[0], value, name, path), "name" in value, when, inside))
         return self.found[-1].dimension
 
@@ -150,12 +169,12 @@ class _Reader:
         self,
         value: dict[str, Any],
         name: str,
-        path: str,
+        place: _Place,
         when: Mapping[str, Any],
         inside: tuple[tuple[str, Any], ...],
         depth: int,
     ) -> Options:
-        given = value[CHOICE]
+        given, path = value[CHOICE], str(place)
         for key in ("step", "points"):
             if key in value:
                 raise wrong(path, f"a choice has no {key}")
@@ -167,7 +186,7 @@ class _Reader:
         choice = Choice(name, path, (), labels)
         self.found.append(_Found(choice, "name" in value, when, inside))
         options = [
-            Option(label, self.tree(option, f"{path}[{index}]", (*inside, (path, label)), depth + 1))
+            Option(label, self.tree(option, _Place(place, f"[{index}]"), (*inside, (path, label)), depth + 1))
             for index, (label, option) in enumerate(zip(labels, given))
         ]
         return Options(choice, tuple(options))
@@ -182,6 +201,8 @@ def _labels(options: Sequence[Any], path: str) -> tuple[Any, ...]:
     """What stands for each option in a point."""
     labels: list[Any] = []
     for option in options:
+        if is_number(option) and not is_finite(option):
+            raise wrong(path, f"{shown(option)} is no number to compute with")
         if not isinstance(option, (dict, list)):
             labels.append(option)
             continue
@@ -202,7 +223,7 @@ def _labels(options: Sequence[Any], path: str) -> tuple[Any, ...]:
 def _number(kind: str, value: Mapping[str, Any], name: str, path: str) -> Number:
     log, whole = KINDS[kind]
     bounds = value[kind]
-    if not isinstance(bounds, list) or len(bounds) != 2 or not all(map(is_number, bounds)):
+    if not isinstance(bounds, list) or len(bounds) != 2 or not all(map(is_finite, bounds)):
         raise wrong(f"{path}.{kind}", "this must be a list of two numbers: the smallest and the largest value")
     low, high = bounds
     if low > high:
@@ -213,7 +234,7 @@ def _number(kind: str, value: Mapping[str, Any], name: str, path: str) -> Number
         raise wrong(f"{path}.{kind}", f"the bounds must be {'at least 1' if whole else 'above 0'}")
     step, points = value.get("step"), value.get("points")
     if step is not None:
-        if not is_number(step) or step <= 0 or (whole and step != int(step)):
+        if not is_finite(step) or step <= 0 or (whole and step != int(step)):
             raise wrong(f"{path}.step", f"this must be a {'whole ' if whole else ''}number above 0")
         if step > high - low:
             raise wrong(f"{path}.step", f"the step {step} is larger than the distance from {low} to {high}")
@@ -232,10 +253,11 @@ def _connected(found: list[_Found], users: Mapping[str, tuple[int, ...]]) -> tup
     made: dict[str, Dimension] = {}  # by path
     needs: dict[str, set[str]] = {}
     for one in found:
-        path, conditions = one.dimension.path, []
-        for parameter, its in users.items():
-            if re.match(re.escape(parameter) + r"(?![\w])", path):
-                conditions.append(Condition(ARCHITECTURE, its))
+        path = one.dimension.path
+        conditions: list[Condition] = []
+        parameter = re.match(r"arch_params\.\w+", path)
+        if parameter and parameter.group() in users:
+            conditions.append(Condition(ARCHITECTURE, users[parameter.group()]))
         conditions += [Condition(by_path[around].dimension.name, (label,)) for around, label in one.inside]
         for other, values in one.when.items():
             target = by_name.get(other) or by_path.get(other)
@@ -251,14 +273,32 @@ def _connected(found: list[_Found], users: Mapping[str, tuple[int, ...]]) -> tup
             conditions.append(Condition(target.dimension.name, wanted))
         made[path] = replace(one.dimension, conditions=tuple(conditions))
         needs[path] = {by_name[condition.dimension].dimension.path for condition in conditions}
-    ordered: dict[str, Dimension] = {}
-    while len(ordered) < len(made):
-        free = [path for path in made if path not in ordered and needs[path] <= set(ordered)]
-        if not free:
-            circle = [path for path in made if path not in ordered]
-            raise wrong(f"{circle[0]}.when", f"{' and '.join(circle)} depend on each other")
-        ordered.update({path: made[path] for path in free})
-    return tuple(ordered.values())
+    return tuple(made[path] for path in _in_order(needs))
+
+
+def _in_order(needs: Mapping[str, set[str]]) -> list[str]:
+    """The paths, each after those that it needs: first those that need none, then those that need only these, …"""
+    missing = {path: len(its) for path, its in needs.items()}
+    needed_by: dict[str, list[str]] = {path: [] for path in needs}
+    for path, its in needs.items():
+        for other in its:
+            needed_by[other].append(path)
+    places = {path: place for place, path in enumerate(needs)}
+    ordered: list[str] = []
+    free = [path for path in needs if not missing[path]]
+    while free:
+        ordered += free
+        following = []
+        for path in free:
+            for other in needed_by[path]:
+                missing[other] -= 1
+                if not missing[other]:
+                    following.append(other)
+        free = sorted(following, key=places.__getitem__)
+    circle = [path for path in needs if missing[path]]
+    if circle:
+        raise wrong(f"{circle[0]}.when", f"{' and '.join(circle)} depend on each other")
+    return ordered
 
 
 def _named(found: list[_Found]) -> list[_Found]:

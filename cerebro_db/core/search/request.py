@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
+from ..documents import Fields
+from ..errors import BadData
 from ..events import Action
 from ..records import dataclass
 from .budget import Budget
-from .decision import NewModel
+from .decision import LARGEST, NewModel
 
 
 @dataclass(frozen=True)
@@ -24,33 +26,46 @@ class Request:
     action: Action
     detail: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
+    wrong: str = ""  # why the detail could not be read
 
     @property
     def model(self) -> int | None:
         """The model that it concerns: of a clone the parent."""
-        return self.new.parent if self.action is Action.ADD else self.detail.get("model")
+        return self.new.parent if self.action is Action.ADD else self._fields().whole("model", 1, LARGEST, default=None)
 
     @property
     def new(self) -> NewModel:
         """The schedule gives it its number; a configuration of its own gets a new key."""
-        new = NewModel.from_json(self.detail["new"])
+        new = NewModel.from_json(self._fields().value("new"), "its new model")
         key = new.mst_key if new.configuration is None else None
         return replace(new, mst_key=key, model=None, parent_hop=None, fold=None)
 
     @property
     def epochs(self) -> int:
-        return self.detail["epochs"]
+        epochs: int = self._fields().whole("epochs", 1, LARGEST)
+        return epochs
 
     @property
     def budget(self) -> Budget:
         return Budget.from_json(self.detail)
 
+    def _fields(self) -> Fields:
+        return Fields(self.detail, "its detail")
+
     def require_sound(self) -> None:
-        """Raise an error (of whatever class) if the detail is not that of the action."""
+        """Raise BadData if the detail is not that of the action: users can write rows of their own."""
+        if self.wrong:
+            raise BadData(self.wrong)
         if self.action is Action.BUDGET:
-            self.budget.to_json()
-        numbers = {Action.EXTEND: "epochs", Action.STOP: "model", Action.GO_ON: "model"}
-        if self.action in numbers and type(self.detail[numbers[self.action]]) is not int:
-            raise ValueError(f"{numbers[self.action]} must be a whole number")
-        if self.action is Action.ADD and not isinstance(self.new.parent, (int, type(None))):
-            raise ValueError("parent must be the number of a model")
+            try:
+                self.budget.to_json()
+            except ValueError as error:
+                raise BadData(str(error)) from None
+            return
+        fields = self._fields()
+        if self.action is Action.ADD:
+            fields.value("new")
+            self.new.to_json()
+        else:
+            fields.whole("epochs" if self.action is Action.EXTEND else "model", 1, LARGEST)
+        fields.done()

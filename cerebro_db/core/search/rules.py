@@ -35,9 +35,9 @@ def plain(query: str) -> str:
     return query
 
 
-def describing(query: str) -> str:
-    """A query that has the rule's columns and no rows."""
-    return f"SELECT * FROM (\n{_RUN.sub('0::bigint', query)}\n) AS rule LIMIT 0"
+def without_run(query: str) -> str:
+    """The query with a number that no run has."""
+    return _RUN.sub("0::bigint", query)
 
 
 def require_columns(columns: Sequence[tuple[str, int]]) -> None:

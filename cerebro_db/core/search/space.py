@@ -19,7 +19,7 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..architecture import placeholders, reading
@@ -115,16 +115,19 @@ class Space:
             yield point
 
     def _all_points(self) -> Iterator[dict[str, Any]]:
-        def points(made: dict[str, Any], left: Sequence[Dimension]) -> Iterator[dict[str, Any]]:
-            if not left:
-                yield made
-            elif all(condition.holds(made) for condition in left[0].conditions):
-                for value in left[0].values() or ():
-                    yield from points({**made, left[0].name: value}, left[1:])
-            else:
-                yield from points(made, left[1:])
+        values = [one.values() or () for one in self.dimensions]
 
-        return points({}, self.dimensions)
+        def points(made: dict[str, Any], place: int) -> Iterator[dict[str, Any]]:
+            while place < len(values):
+                dimension = self.dimensions[place]
+                if all(condition.holds(made) for condition in dimension.conditions):
+                    for value in values[place]:
+                        yield from points({**made, dimension.name: value}, place + 1)
+                    return
+                place += 1
+            yield made
+
+        return points({}, 0)
 
     def mutated(self, point: Point, chance: random.Random, how_many: int = 1) -> dict[str, Any]:
         """A copy of a point with some values changed; dimensions that a change brings in get random values."""
@@ -192,13 +195,21 @@ class Space:
 
     def check(self, known: Known = custom.NONE) -> None:
         """Raise an error if points of the space make no configuration: each option and each bound is tried once."""
+        compiled: dict[str, dict[str, Any]] = {}
+        fits: set[str] = set()
+        built: set[tuple[str, str]] = set()
         for probe in self.probes():
             try:
                 drawn = self.configuration(probe)
-                compiled = params.compile_params(drawn.compile_params, known)
-                params.fit_params(drawn.fit_params)
-                if drawn.architecture is not None:
-                    reading.for_outputs(compiled, reading.architecture(drawn.architecture))
+                text = drawn.compile_params
+                if text not in compiled:
+                    compiled[text] = params.compile_params(text, known)
+                if drawn.fit_params not in fits:
+                    params.fit_params(drawn.fit_params)
+                    fits.add(drawn.fit_params)
+                if drawn.architecture is not None and (text, drawn.architecture) not in built:
+                    reading.for_outputs(compiled[text], reading.architecture(drawn.architecture))
+                    built.add((text, drawn.architecture))
             except CerebroError as error:
                 said = ", ".join(f"{name} = {shown(value)}" for name, value in probe.items())
                 error.message = f"search space, with {said or 'its constants'}: {error.message}"
@@ -221,9 +232,12 @@ class Space:
     def _demand(self, dimension: Dimension, wanted: dict[str, Any]) -> None:
         """Add what makes the dimension part of a point."""
         by_name = {one.name: one for one in self.dimensions}
-        for condition in dimension.conditions:
-            wanted.setdefault(condition.dimension, condition.values[0])
-            self._demand(by_name[condition.dimension], wanted)
+        pending = list(reversed(dimension.conditions))
+        while pending:
+            condition = pending.pop()
+            if condition.dimension not in wanted:
+                wanted[condition.dimension] = condition.values[0]
+                pending += reversed(by_name[condition.dimension].conditions)
 
     def described(self) -> list[dict[str, Any]]:
         """The dimensions, for a sampler outside."""

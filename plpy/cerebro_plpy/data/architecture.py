@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from cerebro_db.core import documents
 from cerebro_db.core.architecture import building
 from cerebro_db.core.errors import InvalidArgument
 
@@ -19,7 +20,7 @@ def architecture(db: Database, kind: str | None, packed_table: str | None, param
     """The JSON of the architecture."""
     if kind is None:
         raise InvalidArgument(f"{MODULE}: kind must not be NULL.", hint=f"Kinds: {', '.join(building.PARAMETERS)}.")
-    given = json.loads(parameters) if parameters is not None else None
+    given = documents.argument(parameters, f"{MODULE}: parameters")
     return json.dumps(building.architecture(kind, read_layout(db, packed_table, MODULE), given, MODULE))
 
 

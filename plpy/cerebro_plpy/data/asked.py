@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from cerebro_db.core import columns as deciding
+from cerebro_db.core import documents
 from cerebro_db.core.columns import NOTHING, Wish
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.names import quote, split_list
+from cerebro_db.core.names import split_list
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import identifier, sql
 from cerebro_db.core.windows import Windows
 
 from ..database import relations
@@ -117,7 +118,7 @@ def asked_for(
         ]
         chosen = [one for one in present.values() if one not in others]
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
-    wishes = deciding.wishes(json.loads(prepare) if prepare is not None else None, families, f"{PACK}: prepare")
+    wishes = deciding.wishes(documents.argument(prepare, f"{PACK}: prepare"), families, f"{PACK}: prepare")
     return Asked(
         wanted, chosen, inputs is not None, wishes, relations.keys(db, source), relations.references(db, source)
     )  # fmt: skip
@@ -134,8 +135,12 @@ def has_few_labels(db: Database, source: Relation, target: str | None, most: int
     if more or column.element is not None or column.type in deciding.REALS:
         return False
     (found,) = db.scan(
-        f"SELECT count(*) AS values FROM (SELECT DISTINCT {quote(column.name)} FROM {source.rows} AS s"
-        f" LIMIT {most + 1}) d"
+        sql(
+            "SELECT count(*) AS values FROM (SELECT DISTINCT {name} FROM {rows} AS s LIMIT {most}) d",
+            name=identifier(column.name),
+            rows=source.rows,
+            most=most + 1,
+        )
     )
     return bool(found["values"] <= most)
 
@@ -155,9 +160,12 @@ def sides(
     if split is None:
         return source, None
     condition = split.condition(db, source, key_of(db, source), PACK)
-    both = replace(source, condition=f"NOT ({condition})"), replace(source, condition=condition)
+    both = (
+        replace(source, condition=sql("NOT ({condition})", condition=condition)),
+        replace(source, condition=condition),
+    )
     for side, what in zip(both, ("training", "validation")):
-        if not db.scan(f"SELECT 1 AS one FROM {side.rows} AS s LIMIT 1"):
+        if not db.scan(sql("SELECT 1 AS one FROM {rows} AS s LIMIT 1", rows=side.rows)):
             raise BadData(
                 f"{PACK}: no row of {source.text} is left for {what}.",
                 hint="Choose another share or column to divide by, or validation => 0 to keep all rows for training.",

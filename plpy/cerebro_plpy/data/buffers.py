@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cerebro_db.core import packing
 from cerebro_db.core.errors import BadData, InUse
 from cerebro_db.core.layout import Partition
-from cerebro_db.core.names import quote
+from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
 
 from .. import platform
 from ..database import relations
@@ -42,17 +42,20 @@ def count(
     ``may_surprise``: these are not the rows in which the parameters were found.
     """
     columns = filled_columns(variables)
-    nulls = [f"count(*) FILTER (WHERE {quote(name)} IS NULL) AS n{i}" for i, name in enumerate(columns)]
+    nulls = [
+        sql("count(*) FILTER (WHERE {name} IS NULL) AS n{i}", name=identifier(name), i=i)
+        for i, name in enumerate(columns)
+    ]
     news = surprises.of(variables) if may_surprise else []
-    counted = ", ".join(["count(*) AS rows", *nulls, *surprises.counts(news)])
-    (found,) = db.scan(f"SELECT {counted} FROM {source.rows} AS s")
+    counted = joined(", ", [sql("count(*) AS rows"), *nulls, *surprises.counts(news)])
+    (found,) = db.scan(sql("SELECT {counted} FROM {rows} AS s", counted=counted, rows=source.rows))
     surprises.tell(db, source.text, news, found, module)
     for index, name in enumerate(columns):
         if found[f"n{index}"]:
             raise BadData(
                 f"{module} error: column '{name}' of table {source.text} is NULL in {found[f'n{index}']} "
                 f"of {found['rows']} rows.",
-                hint=f"Leave them out (a view: WHERE {quote(name)} IS NOT NULL) or fill them (COALESCE).",
+                hint=f"Leave them out (a view: WHERE {quoted(name)} IS NOT NULL) or fill them (COALESCE).",
             )
     return int(found["rows"])
 
@@ -141,12 +144,14 @@ def _open(db: Database, job: Packing) -> Cursor:
     dump and restore, and on PostgreSQL and Greenplum.
     """
     names = list({column.name: None for variable in job.variables for column in variable.columns})
-    alias = {name: f"q.c{index}" for index, name in enumerate(names)}
-    values = [f"{expression(v, lambda c: alias[c.name])} AS v{i}" for i, v in enumerate(job.variables)]
-    stored = [f"s.{quote(name)} AS c{index}" for index, name in enumerate(names)]
-    order = "$1"
+    alias = {name: sql("q.c{index}", index=index) for index, name in enumerate(names)}
+    values = [
+        sql("{value} AS v{i}", value=expression(v, lambda c: alias[c.name]), i=i) for i, v in enumerate(job.variables)
+    ]
+    stored = [sql("s.{name} AS c{index}", name=identifier(name), index=index) for index, name in enumerate(names)]
+    order = sql("$1")
     for variable in job.variables:
-        order = hashed(variable, lambda c: f"s.{quote(c.name)}", order)
+        order = hashed(variable, lambda c: sql("s.{name}", name=identifier(c.name)), order)
     # Arrays, and windows, which are arrays, are large and take little to prepare.
     costly = job.rows >= MANY_ROWS and not any(variable.is_array for variable in job.variables)
     return platform.of(db).rows_to_pack(db, RowsToPack(job.source.rows, stored, values, order, job.seed, costly))
@@ -186,10 +191,12 @@ def _take(db: Database, job: Packing, variable: SourceVariable, encoder: packing
         raise Restart(f"the values of '{variable.name}' change") from None
 
 
-def _insert(job: Packing, columns: list[str]) -> tuple[str, tuple[str, ...]]:
+def _insert(job: Packing, columns: list[str]) -> tuple[Sql, tuple[str, ...]]:
     """The statement that inserts a buffer, and the types of its parameters."""
     number = len(job.variables)
     types = ("integer", *["bytea"] * number, *["integer[]"] * number, "integer")
-    named = ", ".join(quote(column) for column in [platform.KEY, *columns])
-    places = ", ".join(f"${place + 1}" for place in range(len(types)))
-    return f"INSERT INTO {job.output.sql} ({named}) VALUES ({places})", types
+    named = joined(", ", (identifier(column) for column in [platform.KEY, *columns]))
+    places = joined(", ", (sql("${place}", place=place + 1) for place in range(len(types))))
+    return sql(
+        "INSERT INTO {output} ({named}) VALUES ({places})", output=job.output.sql, named=named, places=places
+    ), types

@@ -8,8 +8,8 @@ from cerebro_db.core import columns as deciding
 from cerebro_db.core.columns import NOTHING, Found, Ignored
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.features import Category, Feature, Number
-from cerebro_db.core.names import quote
 from cerebro_db.core.preparation import AsIs, ByColumn, Categories, Numbers, OneHot, Preparation, Words
+from cerebro_db.core.sql import identifier, sql
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
@@ -70,13 +70,24 @@ def _find_row_numbers(db: Database, training: Relation, found: list[Found], aske
     """Note the columns that number the rows.  All rows are looked at: those for training are a part of the numbers."""
     for one in found:
         if one.may_number_the_rows and one.name not in asked.wishes and one.name not in asked.keys:
-            name = quote(one.name)
+            name = identifier(one.name)
             (close,) = db.scan(
-                f"SELECT max({name})::numeric - min({name}) + 1 = count({name}) AND count({name}) = count(*) AS numbers"
-                f" FROM {training.sql}"
+                sql(
+                    "SELECT max({name})::numeric - min({name}) + 1 = count({name})"
+                    " AND count({name}) = count(*) AS numbers"
+                    " FROM {training}",
+                    name=name,
+                    training=training.sql,
+                )
             )
             if close["numbers"]:
-                (whole,) = db.scan(f"SELECT count(*) = count(DISTINCT {name}) AS numbers FROM {training.sql}")
+                (whole,) = db.scan(
+                    sql(
+                        "SELECT count(*) = count(DISTINCT {name}) AS numbers FROM {training}",
+                        name=name,
+                        training=training.sql,
+                    )
+                )
                 one.numbers_the_rows = whole["numbers"]
 
 

@@ -8,71 +8,82 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 
 from cerebro_db.core.distributions import limits
 from cerebro_db.core.features import Category, Date, Feature, Number, Words
-from cerebro_db.core.names import literal
+from cerebro_db.core.sql import Sql, literal, number_array, sql
 
 from ..database.relations import Column
 
 DATES = ("date", "timestamp without time zone", "timestamp with time zone")
 REALS = ("real", "double precision", "numeric")
-NOT_FINITE = "('NaN', 'Infinity', '-Infinity')"
+NOT_FINITE = sql("('NaN', 'Infinity', '-Infinity')")
 DAY = 86400
-PERIODS = {  # the cycles of a date: how far within its cycle a moment is, and how long the cycle is
-    "year": ("(pg_catalog.date_part('doy', {0}) - 1)", 366),
-    "month": ("(pg_catalog.date_part('day', {0}) - 1)", 31),
-    "week": ("pg_catalog.date_part('dow', {0})", 7),
-    "day": ("pg_catalog.date_part('epoch', {0}::time)", DAY),
+PERIODS: dict[
+    str, tuple[Callable[[Sql], Sql], int]
+] = {  # the cycles of a date: how far within its cycle a moment is, and how long the cycle is
+    "year": (lambda when: sql("(pg_catalog.date_part('doy', {when}) - 1)", when=when), 366),
+    "month": (lambda when: sql("(pg_catalog.date_part('day', {when}) - 1)", when=when), 31),
+    "week": (lambda when: sql("pg_catalog.date_part('dow', {when})", when=when), 7),
+    "day": (lambda when: sql("pg_catalog.date_part('epoch', {when}::time)", when=when), DAY),
 }
 
 
 # -- values --------------------------------------------------------------------------------------------------
 
 
-def number(column: Column, value: str) -> str:
+def number(column: Column, value: Sql) -> Sql:
     """A column as double precision; dates in days since 1970."""
     if column.type == "boolean":
-        return f"{value}::integer::double precision"
+        return sql("{value}::integer::double precision", value=value)
     if column.type == "money":
-        return f"{value}::numeric::double precision"
+        return sql("{value}::numeric::double precision", value=value)
     if column.type == "interval":
-        return f"pg_catalog.date_part('epoch', {value})"
+        return sql("pg_catalog.date_part('epoch', {value})", value=value)
     if column.type in DATES:
-        return f"pg_catalog.date_part('epoch', {moment(column, value)}) / {DAY}"
+        return sql("pg_catalog.date_part('epoch', {moment}) / {day}", moment=moment(column, value), day=DAY)
     if column.type == "time without time zone":
-        return f"pg_catalog.date_part('epoch', {value}) / {DAY}"
-    return f"{value}::double precision"
+        return sql("pg_catalog.date_part('epoch', {value}) / {day}", value=value, day=DAY)
+    return sql("{value}::double precision", value=value)
 
 
-def moment(column: Column, value: str) -> str:
+def moment(column: Column, value: Sql) -> Sql:
     """A date or time as a timestamp; NULL if it is infinite."""
     if column.type == "time without time zone":
         return value
-    inside = f"{value} AT TIME ZONE 'UTC'" if column.type == "timestamp with time zone" else f"{value}::timestamp"
-    return f"CASE WHEN pg_catalog.isfinite({value}) THEN {inside} END"
+    inside = (
+        sql("{value} AT TIME ZONE 'UTC'", value=value)
+        if column.type == "timestamp with time zone"
+        else sql("{value}::timestamp", value=value)
+    )
+    return sql("CASE WHEN pg_catalog.isfinite({value}) THEN {inside} END", value=value, inside=inside)
 
 
-def text(column: Column, value: str) -> str:
+def text(column: Column, value: Sql) -> Sql:
     """A column as text, compared byte by byte.  Numbers of all types have the same text for the same number."""
     if column.type in ("real", "double precision"):
-        finite = f"CASE WHEN {value} IN {NOT_FINITE} THEN NULL ELSE {value}::double precision END"
-        value = f"({finite})::numeric"
+        finite = sql(
+            "CASE WHEN {value} IN {not_finite} THEN NULL ELSE {value}::double precision END",
+            value=value,
+            not_finite=NOT_FINITE,
+        )
+        value = sql("({finite})::numeric", finite=finite)
     elif column.type == "numeric":
-        value = f"{value}::double precision::numeric"
+        value = sql("{value}::double precision::numeric", value=value)
     elif column.type == "money":
-        value = f"{value}::numeric"
+        value = sql("{value}::numeric", value=value)
     elif column.type == "interval":
-        value = f"pg_catalog.date_part('epoch', {value})::numeric"
+        value = sql("pg_catalog.date_part('epoch', {value})::numeric", value=value)
     elif column.type in DATES:
-        value = f"pg_catalog.to_char({moment(column, value)}, 'YYYY-MM-DD HH24:MI:SS.US')"
-    return f'({value})::text COLLATE "C"'
+        value = sql("pg_catalog.to_char({moment}, 'YYYY-MM-DD HH24:MI:SS.US')", moment=moment(column, value))
+    return sql('({value})::text COLLATE "C"', value=value)
 
 
 # -- what they become ----------------------------------------------------------------------------------------
 
 
-def floats(feature: Feature, column: Column, value: str) -> list[str]:
+def floats(feature: Feature, column: Column, value: Sql) -> list[Sql]:
     """The elements of a real[] that a number or date becomes."""
     if isinstance(feature, Number):
         return _number(feature, column, value)
@@ -80,103 +91,131 @@ def floats(feature: Feature, column: Column, value: str) -> list[str]:
     return _date(feature, column, value)
 
 
-def _number(feature: Number, column: Column, value: str) -> list[str]:
+def _number(feature: Number, column: Column, value: Sql) -> list[Sql]:
     known = number(column, value)
     if feature.not_finite == "null" and column.type in REALS:
-        known = f"CASE WHEN {known} IN {NOT_FINITE} THEN NULL ELSE {known} END"
-    filled = f"COALESCE({known}, {feature.fill!r})"
-    elements = [f"({_transformed(feature, filled)})::real"]
-    return [*elements, f"(({known}) IS NULL)::integer::real"] if feature.missing else elements
+        known = sql("CASE WHEN {known} IN {not_finite} THEN NULL ELSE {known} END", known=known, not_finite=NOT_FINITE)
+    filled = sql("COALESCE({known}, {fill})", known=known, fill=feature.fill)
+    elements = [sql("({transformed})::real", transformed=_transformed(feature, filled))]
+    return [*elements, sql("(({known}) IS NULL)::integer::real", known=known)] if feature.missing else elements
 
 
-def _transformed(feature: Number, value: str) -> str:
+def _transformed(feature: Number, value: Sql) -> Sql:
     if feature.transform == "quantile":
         return _interpolated(feature, value)
     if feature.transform == "log":
         largest = feature.unit * 1e100
-        within = f"LEAST(GREATEST({value}, {-largest!r}), {largest!r})"
-        value = f"pg_catalog.sign({within}) * pg_catalog.ln(1 + pg_catalog.abs({within}) / {feature.unit!r})"
+        within = _between(-largest, value, largest)
+        value = sql(
+            "pg_catalog.sign({within}) * pg_catalog.ln(1 + pg_catalog.abs({within}) / {unit})",
+            within=within,
+            unit=feature.unit,
+        )
     low, high = limits(feature.mean, feature.deviation)
     # This is (x - mean) / deviation.  A value next to the mean becomes 0 rather than a number too small for real.
     start = feature.mean - feature.deviation
-    return f"(LEAST(GREATEST({value}, {low!r}), {high!r}) - {start!r}) / {feature.deviation!r} - 1"
+    return sql(
+        "({within} - {start}) / {deviation} - 1",
+        within=_between(low, value, high),
+        start=start,
+        deviation=feature.deviation,
+    )
 
 
-def _interpolated(feature: Number, value: str) -> str:
+def _between(low: float, value: Sql, high: float) -> Sql:
+    return sql("LEAST(GREATEST({value}, {low}), {high})", value=value, low=low, high=high)
+
+
+def _interpolated(feature: Number, value: Sql) -> Sql:
     """A line from knot to knot; beyond the knots the score of the last."""
     knots, scores = feature.knots, feature.scores
     slopes = [(y2 - y1) / (x2 - x1) for x1, x2, y1, y2 in zip(knots, knots[1:], scores, scores[1:])]
     starts = [y - slope * x for x, y, slope in zip(knots, scores, slopes)]
-    place = f"1 + pg_catalog.width_bucket({value}, {_array(knots)})"
+    place = sql("1 + pg_catalog.width_bucket({value}, {array})", value=value, array=_array(knots))
     start = _array([scores[0], *starts, scores[-1]])
     slope = _array([0.0, *slopes, 0.0])
-    within = f"LEAST(GREATEST({value}, {knots[0]!r}), {knots[-1]!r})"
+    within = _between(knots[0], value, knots[-1])
     # Rounded to what a float32 near 1 can hold: no value is too small for real.
-    return f"({start})[{place}] + ({slope})[{place}] * {within} + 1 - 1"
+    return sql(
+        "({start})[{place}] + ({slope})[{place}] * {within} + 1 - 1",
+        start=start,
+        place=place,
+        slope=slope,
+        within=within,
+    )
 
 
-def _array(values: tuple[float, ...] | list[float]) -> str:
-    return "'{" + ",".join(map(repr, values)) + "}'::double precision[]"
+def _array(values: tuple[float, ...] | list[float]) -> Sql:
+    return sql("{values}::double precision[]", values=number_array(values))
 
 
-def _date(feature: Date, column: Column, value: str) -> list[str]:
-    when = f"({moment(column, value)})"
+def _date(feature: Date, column: Column, value: Sql) -> list[Sql]:
+    when = sql("({moment})", moment=moment(column, value))
     elements = []
     for cycle in feature.cycles:
         position, length = PERIODS[cycle]
-        angle = f"{position.format(when)} * {2 * math.pi / length!r}"
-        elements += [f"COALESCE(pg_catalog.{wave}({angle}), 0)::real" for wave in ("sin", "cos")]
+        angle = sql("{position} * {turn}", position=position(when), turn=2 * math.pi / length)
+        elements.append(sql("COALESCE(pg_catalog.sin({angle}), 0)::real", angle=angle))
+        elements.append(sql("COALESCE(pg_catalog.cos({angle}), 0)::real", angle=angle))
     if feature.deviation:
         low, high = limits(feature.mean, feature.deviation)
         start = feature.mean - feature.deviation
-        days = f"LEAST(GREATEST(COALESCE({number(column, value)}, {feature.mean!r}), {low!r}), {high!r})"
-        elements.append(f"(({days} - {start!r}) / {feature.deviation!r} - 1)::real")
-    return [*elements, f"({when} IS NULL)::integer::real"] if feature.missing else elements
+        filled = sql("COALESCE({number}, {mean})", number=number(column, value), mean=feature.mean)
+        days = _between(low, filled, high)
+        elements.append(
+            sql("(({days} - {start}) / {deviation} - 1)::real", days=days, start=start, deviation=feature.deviation)
+        )
+    return [*elements, sql("({when} IS NULL)::integer::real", when=when)] if feature.missing else elements
 
 
-def code(feature: Feature, column: Column, value: str) -> str:
+def code(feature: Feature, column: Column, value: Sql) -> Sql:
     """The integer that a category becomes."""
     assert isinstance(feature, Category)
     spelled = text(column, value)
     if not feature.buckets:
-        return f"COALESCE({_looked_up(feature, spelled)}, 0)"
-    return f"COALESCE({_looked_up(feature, spelled)}, {feature.first_bucket} + {_bucket(spelled, feature.buckets)}, 0)"
+        return sql("COALESCE({looked_up}, 0)", looked_up=_looked_up(feature, spelled))
+    return sql(
+        "COALESCE({looked_up}, {first_bucket} + {bucket}, 0)",
+        looked_up=_looked_up(feature, spelled),
+        first_bucket=feature.first_bucket,
+        bucket=_bucket(spelled, feature.buckets),
+    )
 
 
-def _looked_up(feature: Category, spelled: str) -> str:
+def _looked_up(feature: Category, spelled: Sql) -> Sql:
     """The code of a listed value, else NULL.  A key of a jsonb is found by binary search."""
     codes = literal(json.dumps(feature.codes, ensure_ascii=False))
-    return f"({codes}::pg_catalog.jsonb OPERATOR(pg_catalog.->) ({spelled}))::integer"
+    return sql("({codes}::pg_catalog.jsonb OPERATOR(pg_catalog.->) ({spelled}))::integer", codes=codes, spelled=spelled)
 
 
-def _bucket(spelled: str, buckets: int) -> str:
-    return _of_so_many(f"pg_catalog.hashtextextended({spelled}, 0)", buckets)
+def _bucket(spelled: Sql, buckets: int) -> Sql:
+    return _of_so_many(sql("pg_catalog.hashtextextended({spelled}, 0)", spelled=spelled), buckets)
 
 
-def _of_so_many(hashed: str, count: int) -> str:
+def _of_so_many(hashed: Sql, count: int) -> Sql:
     """A number from 0 that is less than ``count``."""
-    return f"((({hashed} % {count}) + {count}) % {count})::integer"
+    return sql("((({hashed} % {count}) + {count}) % {count})::integer", hashed=hashed, count=count)
 
 
-def word_ids(feature: Feature, value: str) -> str:
+def word_ids(feature: Feature, value: Sql) -> Sql:
     """The integer[] that a text becomes."""
     assert isinstance(feature, Words)
-    return f"cerebro._word_ids({value}::text, {feature.length}, {feature.ids})"
+    return sql("cerebro._word_ids({value}::text, {length}, {ids})", value=value, length=feature.length, ids=feature.ids)
 
 
 # -- what they have not seen ---------------------------------------------------------------------------------
 
 
-def is_unknown(feature: Feature, column: Column, value: str) -> str | None:
+def is_unknown(feature: Feature, column: Column, value: Sql) -> Sql | None:
     """The condition for a category that training has not seen; None if there is no such value."""
     if not isinstance(feature, Category) or feature.buckets:
         return None
     spelled = text(column, value)
-    return f"{value} IS NOT NULL AND {_looked_up(feature, spelled)} IS NULL"
+    return sql("{value} IS NOT NULL AND {looked_up} IS NULL", value=value, looked_up=_looked_up(feature, spelled))
 
 
-def is_not_finite(feature: Feature, column: Column, value: str) -> str | None:
+def is_not_finite(feature: Feature, column: Column, value: Sql) -> Sql | None:
     """The condition for a number that must not be; None if all numbers may be."""
     if not isinstance(feature, Number) or feature.not_finite == "null" or column.type not in REALS:
         return None
-    return f"{value}::double precision IN {NOT_FINITE}"
+    return sql("{value}::double precision IN {not_finite}", value=value, not_finite=NOT_FINITE)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.names import literal
 from cerebro_db.core.preparation import MOST_FOLDS, Fold
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
 from cerebro_db.core.texts import counted
 from cerebro_db.core.windows import Windows
 
@@ -30,7 +30,7 @@ class Folds:
     by: tuple[Column, ...]
     stratify: Column | None
 
-    def group(self) -> str:
+    def group(self) -> Sql:
         """Of windows: the number that tells the fold of a row."""
         return splits.hash_of(self.by, by_name)
 
@@ -90,13 +90,13 @@ def found(
     columns = [*(folds.by or key)] if windows is None else [windowed.GROUP]
     hashed_columns = tuple(columns)
 
-    def hashed(alias: Alias) -> str:
+    def hashed(alias: Alias) -> Sql:
         return splits.hash_of(hashed_columns, alias) if windows is None else alias(windowed.GROUP)
 
-    def by_hash(alias: Alias) -> str:
-        return f"(1 + {hashed(alias)} * {folds.count} / {STEPS})::integer"
+    def by_hash(alias: Alias) -> Sql:
+        return sql("(1 + {hashed} * {count} / {steps})::integer", hashed=hashed(alias), count=folds.count, steps=STEPS)
 
-    number: Callable[[Alias], str] = by_hash
+    number: Callable[[Alias], Sql] = by_hash
     if folds.stratify is not None:
         number = _of_each_class(db, rows, folds.stratify, folds.count, hashed)
         columns += [] if folds.stratify in columns else [folds.stratify]
@@ -109,57 +109,79 @@ def found(
     )
 
 
-def _of_groups(db: Database, rows: Relation, count: int, hashed: Callable[[Alias], str]) -> Callable[[Alias], str]:
+def _of_groups(db: Database, rows: Relation, count: int, hashed: Callable[[Alias], Sql]) -> Callable[[Alias], Sql]:
     """The SQL of the fold: each fold has the same number of groups, in the order of the hashes.
 
     Groups are often few, so the hash alone would leave folds empty.
     """
     found = db.scan(
-        f"""
+        sql(
+            """
         SELECT place * {count} / n AS fold, min(h) AS first
           FROM (SELECT h, row_number() OVER (ORDER BY h) - 1 AS place, count(*) OVER () AS n
-                  FROM (SELECT DISTINCT {hashed(by_name)} AS h FROM {rows.rows} AS s) c) d
+                  FROM (SELECT DISTINCT {hashed} AS h FROM {rows} AS s) c) d
          GROUP BY 1
-        """
+        """,
+            count=count,
+            hashed=hashed(by_name),
+            rows=rows.rows,
+        )
     )
     limits = _limits({row["fold"]: row["first"] for row in found}, count)
-    return lambda alias: f"(1 + pg_catalog.width_bucket({hashed(alias)}, {limits}))"
+    return lambda alias: sql("(1 + pg_catalog.width_bucket({hashed}, {limits}))", hashed=hashed(alias), limits=limits)
 
 
 def _of_each_class(
-    db: Database, rows: Relation, column: Column, count: int, hashed: Callable[[Alias], str]
-) -> Callable[[Alias], str]:
+    db: Database, rows: Relation, column: Column, count: int, hashed: Callable[[Alias], Sql]
+) -> Callable[[Alias], Sql]:
     """The SQL of the fold: of each class, each fold has the same share, in the order of the hashes."""
     label = splits.stratum(column, by_name)
     found = db.scan(
-        f"""
+        sql(
+            """
         SELECT label, place * {count} / n AS fold, min(h) AS first
           FROM (SELECT label, h, row_number() OVER (PARTITION BY label ORDER BY h) - 1 AS place,
                        count(*) OVER (PARTITION BY label) AS n
-                  FROM (SELECT {label} AS label, {hashed(by_name)} AS h FROM {rows.rows} AS s) c) d
+                  FROM (SELECT {label} AS label, {hashed} AS h FROM {rows} AS s) c) d
          GROUP BY 1, 2
-        """
+        """,
+            count=count,
+            label=label,
+            hashed=hashed(by_name),
+            rows=rows.rows,
+        )
     )
     firsts: dict[str, dict[int, int]] = {}
     for row in found:
         firsts.setdefault(row["label"], {})[row["fold"]] = row["first"]
     splits.require_few(len(firsts), column)
-    cases = " ".join(f"WHEN {literal(name)} THEN {_limits(one, count)}" for name, one in sorted(firsts.items()))
-    return lambda alias: (
-        f"(1 + pg_catalog.width_bucket({hashed(alias)}, CASE {splits.stratum(column, alias)} {cases} END))"
+    cases = joined(
+        " ",
+        (
+            sql("WHEN {label} THEN {limits}", label=literal(name), limits=_limits(one, count))
+            for name, one in sorted(firsts.items())
+        ),
+    )
+    return lambda alias: sql(
+        "(1 + pg_catalog.width_bucket({hashed}, CASE {stratum} {cases} END))",
+        hashed=hashed(alias),
+        stratum=splits.stratum(column, alias),
+        cases=cases,
     )
 
 
-def _limits(firsts: dict[int, int], count: int) -> str:
+def _limits(firsts: dict[int, int], count: int) -> Sql:
     """The least hash of each fold after the first, as an array; STEPS for those after the last fold that has a row."""
     limits = [min((first for fold, first in firsts.items() if fold >= one), default=STEPS) for one in range(1, count)]
-    return f"'{{{','.join(map(str, limits))}}}'::bigint[]"
+    return sql("{limits}::bigint[]", limits=number_array(limits))
 
 
-def _require_rows(db: Database, rows: Relation, number: str, folds: Folds, module: str) -> None:
+def _require_rows(db: Database, rows: Relation, number: Sql, folds: Folds, module: str) -> None:
     sizes = {
         row["fold"]: row["rows"]
-        for row in db.scan(f"SELECT {number} AS fold, count(*) AS rows FROM {rows.rows} AS s GROUP BY 1")
+        for row in db.scan(
+            sql("SELECT {number} AS fold, count(*) AS rows FROM {rows} AS s GROUP BY 1", number=number, rows=rows.rows)
+        )
     }
     empty = [fold for fold in range(1, folds.count + 1) if not sizes.get(fold)]
     if empty:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from cerebro_db.core import packing
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.names import quote
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.sql import identifier, sql
 
 from ..database.access import Database
 from ..database.relations import Relation
@@ -22,15 +22,21 @@ def find(
 
     ``declared``: the number of classes that the user wants room for.
     """
-    column = quote(variable.columns[0].name)
+    column, kind = identifier(variable.columns[0].name), one_hot.type
     try:
         rows = db.scan(
-            f"""
+            sql(
+                """
             SELECT label, pg_catalog.dense_rank() OVER (ORDER BY sample NULLS FIRST) - 1 AS class
-            FROM (SELECT DISTINCT {label_text(column, one_hot.type)} AS label, {column} AS sample
-                  FROM {source.rows} AS s) AS labels
-            ORDER BY class, label LIMIT {packing.MOST_CLASSES + 1}
-            """
+            FROM (SELECT DISTINCT {label} AS label, {column} AS sample
+                  FROM {rows} AS s) AS labels
+            ORDER BY class, label LIMIT {most}
+            """,
+                label=label_text(column, kind),
+                column=column,
+                rows=source.rows,
+                most=packing.MOST_CLASSES + 1,
+            )
         )
     except db.plpy.SPIError as error:
         if not db.is_error(error, "42883"):
@@ -66,23 +72,31 @@ def match(
     db: Database, source: Relation, variable: SourceVariable, one_hot: OneHot, training: str, module: str
 ) -> None:
     """Set the class of every spelling of a label, by the labels of the training table."""
-    column, kind = quote(variable.columns[0].name), one_hot.type
+    column, kind = identifier(variable.columns[0].name), one_hot.type
     try:
         rows = db.scan(
-            f"""
-            SELECT label, pg_catalog.array_position($1::text[]::{kind}[], sample) - 1 AS class
-            FROM (SELECT DISTINCT {label_text(column, kind)} AS label, {column}::{kind} AS sample
-                  FROM {source.rows} AS s) AS labels
-            ORDER BY sample, label LIMIT {packing.MOST_CLASSES + 1}
+            sql(
+                """
+            SELECT label, pg_catalog.array_position($1::text[]::{array}, sample) - 1 AS class
+            FROM (SELECT DISTINCT {label} AS label, {column}::{kind} AS sample
+                  FROM {rows} AS s) AS labels
+            ORDER BY sample, label LIMIT {most}
             """,
+                array=kind.array.sql,
+                kind=kind.sql,
+                label=label_text(column, kind),
+                column=column,
+                rows=source.rows,
+                most=packing.MOST_CLASSES + 1,
+            ),
             list(one_hot.labels),
         )
     except db.plpy.SPIError as error:
         if error.sqlstate[:2] not in ("22", "42"):
             raise
         raise InvalidArgument(
-            f"{module} error: column '{variable.name}' of type {variable.columns[0].shown} cannot be read as {kind}, "
-            f"the type of the training labels: {error}.",
+            f"{module} error: column '{variable.name}' of type {variable.columns[0].shown} cannot be read as"
+            f" {kind.name}, the type of the training labels: {error}.",
             hint="Cast it in a view of the source table.",
         ) from None
     variable.spellings = {row["label"]: row["class"] for row in rows if row["class"] is not None}

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 from typing import Any
 
+from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
 from cerebro_db.core.events import RunStatus
-from cerebro_db.core.layout import Layout, Partition, Variable
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.layout import MOST_DIMENSIONS, Layout, Partition, Variable
+from cerebro_db.core.names import Name
 from cerebro_db.core.options import LAST
+from cerebro_db.core.packed_summary import CLASS_VALUES
 from cerebro_db.core.packing import ITEM_BYTES
-from cerebro_db.core.preparation import Encoded, OneHot, Preparation, divided_by
+from cerebro_db.core.preparation import (
+    LARGEST_DIVISOR,
+    LEAST_DIVISOR,
+    Encoded,
+    OneHot,
+    Preparation,
+    divided_by,
+)
+from cerebro_db.core.sql import identifier, joined, literal, sql
+from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
 from .. import platform
-from ..database import relations
+from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
 from .packing import segments_of
-from .summary import read_layout
+from .summary import label_column, read_layout, written
 
 MODULE = "convert_madlib_table"
 OLD = "_madlib"  # the ending that the tables of MADlib get
@@ -40,7 +50,7 @@ def convert_madlib_table(db: Database, table_name: str | None, packed_table: str
             f"{MODULE} error: '{table.text}' is not a packed table or a model table of MADlib's: {why}.",
             hint="Tables of architectures and model selection tables of MADlib's are used as they are.",
         )
-    row = db.one(f"SELECT * FROM {summary.sql}")
+    row = db.one(sql("SELECT * FROM {summary}", summary=summary.sql))
     if row is None:
         raise BadData(f"{MODULE} error: the summary of '{table.text}' is empty.")
     if "model_weights" in relations.columns(db, table):
@@ -61,18 +71,27 @@ def convert_madlib_table(db: Database, table_name: str | None, packed_table: str
 
 
 def _convert_packed(db: Database, table: Relation, summary: Relation, row: dict[str, Any]) -> str:
-    inputs = [_input(db, table, name, row["normalizing_const"]) for name in row["independent_varname"]]
-    outputs = [_output(db, table, summary, name) for name in row["dependent_varname"]]
+    fields = Fields(row, f"{MODULE} error: the summary of '{table.text}'")
+    given = row["normalizing_const"]
+    constant = 1.0 if given is None else fields.number("normalizing_const", LEAST_DIVISOR, LARGEST_DIVISOR)
+    inputs = [_input(db, table, name, constant) for name in fields.identifiers("independent_varname")]
+    outputs = [_output(db, table, summary, name) for name in fields.identifiers("dependent_varname")]
     variables = [*inputs, *outputs]
-    shapes = f"sum({quote(inputs[0].name + '_shape')}[1])::bigint"
-    rows = int(db.value(f"SELECT {shapes} FROM {table.sql}"))
+    shapes = sql("sum({shape}[1])::bigint", shape=identifier(inputs[0].name + "_shape"))
+    rows = int(db.value(sql("SELECT {shapes} FROM {table}", shapes=shapes, table=table.sql)))
     count = segments_of(db, platform.segments_wanted(db, None, MODULE), platform.ALL, rows)
     here, keys = platform.of(db), platform.of(db).distribution_keys(db, count)
     old = table.name.suffixed(OLD)
     for name in (old, old.suffixed("_summary"), *here.partitions(table.name, count)):
         relations.require_free(db, name, MODULE)
-    db.execute(f"ALTER TABLE {table.sql} RENAME TO {quote(old.table)}")
-    db.execute(f"ALTER TABLE {summary.sql} RENAME TO {quote(old.suffixed('_summary').table)}")
+    db.execute(sql("ALTER TABLE {table} RENAME TO {name}", table=table.sql, name=identifier(old.table)))
+    db.execute(
+        sql(
+            "ALTER TABLE {summary} RENAME TO {name}",
+            summary=summary.sql,
+            name=identifier(old.suffixed("_summary").table),
+        )
+    )
     columns = [(one.name, "bytea") for one in variables]
     columns += [(one.name + "_shape", "integer[]") for one in variables]
     columns.append(("buffer_id", "integer"))
@@ -80,13 +99,18 @@ def _convert_packed(db: Database, table: Relation, summary: Relation, row: dict[
     partitions, buffers = _copy(db, old, table.name, variables, [name for name, _ in columns], keys)
     layout = Layout(tuple(inputs), tuple(outputs), rows, tuple(partitions))
     db.execute(
-        f"CREATE TABLE {table.name.suffixed('_summary').sql} AS SELECT s.*, $1 AS row_count, $2 AS segment_count,"
-        f" NULL::bigint AS seed, $3::jsonb AS layout FROM {old.suffixed('_summary').sql} s"
-        f" {here.distributed_by('source_table')}",
+        sql(
+            "CREATE TABLE {new} AS SELECT s.*, $1 AS row_count, $2 AS segment_count,"
+            " NULL::bigint AS seed, $3::jsonb AS layout FROM {old} s"
+            " {distributed_by}",
+            new=table.name.suffixed("_summary").sql,
+            old=old.suffixed("_summary").sql,
+            distributed_by=here.distributed_by("source_table"),
+        ),
         ("bigint", "integer", "text"),
         rows,
         count,
-        json.dumps(layout.to_json()),
+        written(layout),
     )
     return (
         f"{table.text} is packed for {counted(count, 'segment')} now: {counted(rows, 'row')} in"
@@ -100,11 +124,11 @@ def _copy(
     """Copy the buffers to the segments in turn; the partitions that they make, and the number of buffers."""
     counts = [[0, 0, 0] for _ in keys]  # rows, buffers, bytes
     hashes = [hashlib.sha256() for _ in keys]
-    places = ", ".join(f"${place + 2}" for place in range(len(columns)))
+    places = joined(", ", (sql("${place}", place=place + 2) for place in range(len(columns))))
     types = ["integer", *["bytea"] * len(variables), *["integer[]"] * len(variables), "integer"]
-    insert = f"INSERT INTO {new.sql} VALUES ($1, {places})"
-    listed = ", ".join(map(quote, columns[:-1]))
-    cursor, number = db.cursor(f"SELECT {listed} FROM {old.sql} ORDER BY buffer_id"), 0
+    insert = sql("INSERT INTO {new} VALUES ($1, {places})", new=new.sql, places=places)
+    listed = joined(", ", map(identifier, columns[:-1]))
+    cursor, number = db.cursor(sql("SELECT {listed} FROM {old} ORDER BY buffer_id", listed=listed, old=old.sql)), 0
     while found := list(cursor.fetch(1)):
         values, segment = list(found[0].values()), number % len(keys)
         payloads, shapes = values[: len(variables)], values[len(variables) :]
@@ -130,19 +154,19 @@ def _copy(
     ], number
 
 
-def _input(db: Database, table: Relation, name: str, constant: float | None) -> Variable:
-    prepared = divided_by(1.0 if constant is None else constant)
-    return Variable(name, "float32", _shape(db, table, name), (name,), prepared)
+def _input(db: Database, table: Relation, name: str, constant: float) -> Variable:
+    return Variable(name, "float32", _shape(db, table, name), (name,), divided_by(constant))
 
 
 def _output(db: Database, table: Relation, summary: Relation, name: str) -> Variable:
-    column = relations.columns(db, summary).get(f"{name}_class_values")
-    labels = None if column is None else db.value(f"SELECT {quote(column.name)}::text[] FROM {summary.sql}")
+    present = relations.columns(db, summary)
+    labels = label_column(db, summary, present, name, MODULE)
     prepared: Preparation = Encoded()
-    if column is not None and labels is not None:
+    if labels is not None:
+        element = SqlType(str(present[name + CLASS_VALUES].element))
         known = [label for label in labels if label is not None]
         first = [None] if known and labels[0] is None else []
-        prepared = OneHot(str(column.element), (*first, *known))
+        prepared = OneHot(types.settled(db, element), (*first, *known))
     return Variable(name, "int16", _shape(db, table, name), (name,), prepared)
 
 
@@ -151,8 +175,12 @@ def _shape(db: Database, table: Relation, name: str) -> tuple[int, ...]:
     relations.require_columns(
         db, table, [name, f"{name}_shape", "buffer_id"], MODULE, "It should be a packed table of MADlib's."
     )
-    shape = db.value(f"SELECT {quote(name + '_shape')} FROM {table.sql} ORDER BY buffer_id LIMIT 1")
-    return tuple(shape[1:] if shape else ())
+    column = f"{name}_shape"
+    row = db.one(
+        sql("SELECT {column} FROM {table} ORDER BY buffer_id LIMIT 1", column=identifier(column), table=table.sql)
+    )
+    shape = Fields(row or {column: []}, f"{MODULE} error: table '{table.text}'").wholes(column, 0, MOST_DIMENSIONS)
+    return shape[1:]
 
 
 # -- model tables --------------------------------------------------------------------------------------
@@ -176,16 +204,25 @@ def _convert_models(
                 hint="packed_table names the table that they were trained on.",
             )
     without_rows = replace(layout, partitions=())
-    columns = "ADD COLUMN run bigint, ADD COLUMN seed bigint, ADD COLUMN layout jsonb"
-    db.execute(f"ALTER TABLE {summary.sql} {columns}")
-    db.execute(f"UPDATE {summary.sql} SET layout = $1::jsonb", ("text",), json.dumps(without_rows.to_json()))
+    db.execute(
+        sql(
+            "ALTER TABLE {summary} ADD COLUMN run bigint, ADD COLUMN seed bigint, ADD COLUMN layout jsonb",
+            summary=summary.sql,
+        )
+    )
+    db.execute(sql("UPDATE {summary} SET layout = $1::jsonb", summary=summary.sql), ("text",), written(without_rows))
     info = relations.find(db, table.name.suffixed("_info"))
     if info is not None:
         db.execute(
-            f"ALTER TABLE {info.sql} ADD COLUMN status text DEFAULT '{RunStatus.FINISHED.value}',"
-            f" ADD COLUMN reason text, ADD COLUMN which text DEFAULT '{LAST}', ADD COLUMN epoch integer"
+            sql(
+                "ALTER TABLE {info} ADD COLUMN status text DEFAULT {finished},"
+                " ADD COLUMN reason text, ADD COLUMN which text DEFAULT {last}, ADD COLUMN epoch integer",
+                info=info.sql,
+                finished=literal(RunStatus.FINISHED.value),
+                last=literal(LAST),
+            )
         )
-    models = db.value(f"SELECT count(*) FROM {table.sql}")
+    models = db.value(sql("SELECT count(*) FROM {table}", table=table.sql))
     return (
         f"{counted(models, 'model')} of {table.text} can be evaluated, predicted with and trained on now. Columns were"
         f" added to {summary.text}{f' and {info.text}' if info is not None else ''}; nothing else has changed."

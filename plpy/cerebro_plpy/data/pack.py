@@ -5,13 +5,14 @@ What the columns become is decided in cerebro_db.core.columns, from what data/st
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from typing import Any
 
+from cerebro_db.core import documents
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.sql import sql
 from cerebro_db.core.windows import Windows
 from cerebro_db.core.windows import wanted as wanted_windows
 
@@ -96,7 +97,7 @@ def planned(
             # In all rows: validation may have a class that no training row has.
             labels.find(db, source, variable, variable.preparation, None, PACK)
     if windows is not None:
-        group = divided.group() if divided is not None else ""
+        group = divided.group() if divided is not None else None
         training, ins, rows = windowed.gathered(db, training, windows, ins, outs, weight, PACK, group)
     job = _job(db, training, output, source_text, ins, outs, rows, buffer_size, wanted, rule, seed)
     job.windows = windows
@@ -109,7 +110,7 @@ def planned(
 def _windows(sequence: str | None, present: dict[str, Column], source: Relation) -> Windows | None:
     if sequence is None:
         return None
-    windows = wanted_windows(json.loads(sequence), f"{PACK}: sequence")
+    windows = wanted_windows(documents.argument(sequence, f"{PACK}: sequence"), f"{PACK}: sequence")
     windowed.require_columns(windows, present, source.text, f"{PACK}: sequence")
     return windows
 
@@ -129,7 +130,9 @@ def _job(
 ) -> Packing:
     count = packing.segments_of(db, wanted, rule, rows)
     if seed is None:
-        seed = db.value("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")  # obeys setseed()
+        seed = db.value(
+            sql("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")
+        )  # obeys setseed()
     return Packing(
         module=PACK,
         source=training,

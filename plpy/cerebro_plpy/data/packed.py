@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from cerebro_db.core.errors import BadData, WrongState
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import with_ending
+from cerebro_db.core.packed_summary import PackedSummary
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import sql
 
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
 from ..platform import KEY
-from .summary import parsed
+from .summary import columns_of_summary, parsed
 
 
 @dataclass
@@ -22,12 +23,12 @@ class Packed:
     """A packed table and its summary."""
 
     relation: Relation
-    summary: dict[str, Any]  # the summary's row without the layout
+    summary: PackedSummary
     layout: dict[str, Any]  # as JSON; it is known to be a Layout
 
     @property
     def dataset(self) -> DataSet:
-        return DataSet(self.relation.sql, self.layout)
+        return DataSet(self.relation.name.quoted, self.layout)
 
 
 PLEASE = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
@@ -42,10 +43,10 @@ def read(db: Database, table: str | None, module: str, *, argument: str, please:
         more = _missing(relation, argument) if summary is None else ""
         hint = please if summary is None else f"{please} {CONVERT}"
         raise WrongState(f"{module} error: '{relation.text}' is not a packed table.{more}", hint=hint)
-    row = db.one(f"SELECT * FROM {summary.sql}")
+    row = db.one(sql("SELECT layout FROM {summary}", summary=summary.sql))
     if row is None:
         raise BadData(f"{module} error: the summary of '{relation.text}' is empty.", hint=please)
-    layout = parsed(row["layout"], relation.text, module)
+    layout = parsed(db, row["layout"], relation.text, module)
     # The summary of a model table has a layout, too.
     present = relations.columns(db, relation)
     for name in (KEY, "buffer_id", *(variable.name for variable in (*layout.inputs, *layout.outputs))):
@@ -53,7 +54,8 @@ def read(db: Database, table: str | None, module: str, *, argument: str, please:
             raise WrongState(
                 f"{module} error: '{relation.text}' is not a packed table: it has no column '{name}'.", hint=please
             )
-    return Packed(relation, {k: v for k, v in row.items() if k != "layout"}, json.loads(row["layout"]))
+    described = columns_of_summary(db, summary, layout, relation.text, module)
+    return Packed(relation, described, layout.to_json())
 
 
 def _missing(relation: Relation, argument: str) -> str:

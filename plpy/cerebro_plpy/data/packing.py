@@ -12,6 +12,7 @@ from cerebro_db.core import packing, preparation
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
 from .. import platform
@@ -27,7 +28,6 @@ from .summary import Packing, read_training
 
 TRAINING, VALIDATION = "training_preprocessor_dl", "validation_preprocessor_dl"
 FAR_TOO_MANY = 2  # times as many segments as the rows repay
-SMALLEST_CONSTANT = 1e-37  # 1 / constant, by which inputs are multiplied, must be a float32
 
 
 @entry
@@ -88,7 +88,9 @@ def _pack_training(
 
     count = segments_of(db, wanted, rule, rows)
     if seed is None:
-        seed = db.value("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")  # obeys setseed()
+        seed = db.value(
+            sql("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")
+        )  # obeys setseed()
     job = Packing(
         module=TRAINING,
         source=source,
@@ -203,7 +205,7 @@ def check_buffer_size(buffer_size: int | None, module: str) -> None:
 def _constant(value: float | None) -> float:
     if value is None or abs(value - 1.0) <= 1e-6:
         return 1.0
-    if not SMALLEST_CONSTANT < value < float("inf"):
+    if not preparation.LEAST_DIVISOR < value <= preparation.LARGEST_DIVISOR:
         raise InvalidArgument(
             f"{TRAINING}: The normalizing constant has to be a positive integer or NULL.",
             hint="Every input is divided by it: 255 for pixels, 1 to leave them as they are.",

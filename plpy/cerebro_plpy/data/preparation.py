@@ -11,7 +11,6 @@ from typing import Any, Callable
 
 from cerebro_db.core import layout, packing
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.names import literal, quote
 from cerebro_db.core.preparation import (
     AsIs,
     ByColumn,
@@ -28,6 +27,8 @@ from cerebro_db.core.preparation import (
     Words,
 )
 from cerebro_db.core.records import dataclass, field
+from cerebro_db.core.sql import Sql, identifier, joined, literal, quoted, sql
+from cerebro_db.core.sql_types import SqlType
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
@@ -37,7 +38,7 @@ SMALL = ("smallint", "integer", "boolean")
 REALS = ("real", "double precision", "numeric")
 NUMBERS = (*SMALL, "bigint", *REALS)
 
-Alias = Callable[[Column], str]  # how a query names a column
+Alias = Callable[[Column], Sql]  # how a query names a column
 
 
 @dataclass
@@ -54,7 +55,7 @@ class SourceVariable:
     may_be_null: bool = False  # NULL is a class, as in MADlib
     # Of windows (windowed.py): the names of the columns; ``columns`` has the array that they have become.
     gathered: tuple[str, ...] = ()
-    made: Callable[[Alias], str] | None = None  # the SQL of a value that no document describes
+    made: Callable[[Alias], Sql] | None = None  # the SQL of a value that no document describes
 
     @property
     def is_array(self) -> bool:
@@ -102,66 +103,76 @@ def applied(name: str, columns: list[Column], preparation: Preparation) -> Sourc
 # -- the SQL of each kind ------------------------------------------------------------------------------------
 
 
-def expression(variable: SourceVariable, alias: Alias) -> str:
+def expression(variable: SourceVariable, alias: Alias) -> Sql:
     """What a session reads of a row: the bytes of an array of numbers, or a label as text."""
     found = value(variable, alias)
-    return found if variable.preparation.label_type else f"cerebro._array_bytes({found})"
+    return found if variable.preparation.label_type else sql("cerebro._array_bytes({found})", found=found)
 
 
-def value(variable: SourceVariable, alias: Alias) -> str:
+def value(variable: SourceVariable, alias: Alias) -> Sql:
     """The array of numbers that a row's columns become, or a label as text."""
     gathered = variable.gathered and variable.made is None
     return alias(variable.columns[0]) if gathered else EXPRESSIONS[type(variable.preparation)](variable, alias)
 
 
-def _numbers(variable: SourceVariable, alias: Alias) -> str:
-    element = "real" if variable.wire_dtype == "float32" else "integer"
+def _numbers(variable: SourceVariable, alias: Alias) -> Sql:
+    element = sql("real") if variable.wire_dtype == "float32" else sql("integer")
     if variable.is_array:
-        return f"{alias(variable.columns[0])}::{element}[]"
-    return f"ARRAY[{', '.join(_number(alias(column), column, element) for column in variable.columns)}]"
+        return sql("{alias}::{element}[]", alias=alias(variable.columns[0]), element=element)
+    return sql(
+        "ARRAY[{columns}]",
+        columns=joined(", ", (_number(alias(column), column, element) for column in variable.columns)),
+    )
 
 
-def _prepared_numbers(variable: SourceVariable, alias: Alias) -> str:
+def _prepared_numbers(variable: SourceVariable, alias: Alias) -> Sql:
     pairs = zip(variable.preparation.features, variable.columns)
     elements = [one for feature, column in pairs for one in features.floats(feature, column, alias(column))]
-    return f"ARRAY[{', '.join(elements)}]"
+    return sql("ARRAY[{elements}]", elements=joined(", ", elements))
 
 
-def _codes(variable: SourceVariable, alias: Alias) -> str:
+def _codes(variable: SourceVariable, alias: Alias) -> Sql:
     pairs = zip(variable.preparation.features, variable.columns)
     codes = [features.code(feature, column, alias(column)) for feature, column in pairs]
-    return f"ARRAY[{', '.join(codes)}]"
+    return sql("ARRAY[{codes}]", codes=joined(", ", codes))
 
 
-def _words(variable: SourceVariable, alias: Alias) -> str:
+def _words(variable: SourceVariable, alias: Alias) -> Sql:
     (feature,), (column,) = variable.preparation.features, variable.columns
     return features.word_ids(feature, alias(column))
 
 
-def _label(variable: SourceVariable, alias: Alias) -> str:
-    return label_text(alias(variable.columns[0]), str(variable.preparation.label_type))
+def _label(variable: SourceVariable, alias: Alias) -> Sql:
+    label_type = variable.preparation.label_type
+    assert label_type is not None
+    return label_text(alias(variable.columns[0]), label_type)
 
 
-def _weight(variable: SourceVariable, alias: Alias) -> str:
+def _weight(variable: SourceVariable, alias: Alias) -> Sql:
     preparation, columns = variable.preparation, list(variable.columns)
     assert isinstance(preparation, Weight)
     factors = []
     if preparation.labels:
         target = columns.pop()
-        cases = " ".join(
-            f"WHEN {literal(label)} THEN {one!r}" for label, one in zip(preparation.labels, preparation.factors)
+        cases = joined(
+            " ",
+            (
+                sql("WHEN {label} THEN {factor}", label=literal(label), factor=factor)
+                for label, factor in zip(preparation.labels, preparation.factors)
+            ),
         )
-        factors.append(f"CASE {label_text(alias(target), target.type)} {cases} ELSE 1 END")
-    factors += [f"{alias(column)}::double precision" for column in columns]
-    return f"ARRAY[({' * '.join(factors) or '1'})::real]"
+        label = label_text(alias(target), SqlType(target.type))
+        factors.append(sql("CASE {label} {cases} ELSE 1 END", label=label, cases=cases))
+    factors += [sql("{alias}::double precision", alias=alias(column)) for column in columns]
+    return sql("ARRAY[({product})::real]", product=joined(" * ", factors) or 1)
 
 
-def _fold(variable: SourceVariable, alias: Alias) -> str:
+def _fold(variable: SourceVariable, alias: Alias) -> Sql:
     assert variable.made is not None
-    return f"ARRAY[{variable.made(alias)}]"
+    return sql("ARRAY[{made}]", made=variable.made(alias))
 
 
-EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
+EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], Sql]] = {
     AsIs: _numbers,
     Divided: _numbers,
     OneHot: _label,
@@ -176,45 +187,57 @@ EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], str]] = {
 }
 
 
-def hashed(variable: SourceVariable, alias: Alias, seed: str) -> str:
+def hashed(variable: SourceVariable, alias: Alias, seed: Sql) -> Sql:
     """A 64-bit number made of a row's values, before any preparation, and of another such number."""
     if isinstance(variable.preparation, Fold):  # the order of the rows is the same as without folds
         return seed
     if variable.preparation.label_type:  # a NULL has no hash
-        return f"coalesce(pg_catalog.hashtextextended({_label(variable, alias)}, {seed}), {seed})"
+        return sql(
+            "coalesce(pg_catalog.hashtextextended({label}, {seed}), {seed})", label=_label(variable, alias), seed=seed
+        )
     if variable.preparation.features and not variable.gathered:
         return hash_of_any(variable.columns, alias, seed)
     if isinstance(variable.preparation, Weight):
-        return f"pg_catalog.hash_array_extended({_weight(variable, alias)}, {seed})"
+        return sql("pg_catalog.hash_array_extended({weight}, {seed})", weight=_weight(variable, alias), seed=seed)
     if variable.is_array:
-        return f"pg_catalog.hash_array_extended({alias(variable.columns[0])}, {seed})"
-    parts = [_number(alias(column), column, "double precision") for column in variable.columns]
-    return f"pg_catalog.hash_array_extended(ARRAY[{', '.join(parts)}], {seed})"
+        return sql("pg_catalog.hash_array_extended({alias}, {seed})", alias=alias(variable.columns[0]), seed=seed)
+    parts = [_number(alias(column), column, sql("double precision")) for column in variable.columns]
+    return sql("pg_catalog.hash_array_extended(ARRAY[{parts}], {seed})", parts=joined(", ", parts), seed=seed)
 
 
-def hash_of_any(columns: Sequence[Column], alias: Alias, seed: str) -> str:
+def hash_of_any(columns: Sequence[Column], alias: Alias, seed: Sql) -> Sql:
     """The hash of columns of any types, NULL included: of arrays, of all numbers, and of the others as texts."""
-    elements: tuple[list[str], list[str]] = ([], [])
+    elements: tuple[list[Sql], list[Sql]] = ([], [])
     for column in columns:
         if column.element in NUMBERS:
-            seed = f"coalesce(pg_catalog.hash_array_extended({alias(column)}, {seed}), {seed})"
+            seed = sql(
+                "coalesce(pg_catalog.hash_array_extended({alias}, {seed}), {seed})", alias=alias(column), seed=seed
+            )
         elif column.type in NUMBERS and column.type != "boolean":
             elements[0].append(features.number(column, alias(column)))
         else:
             elements[1].append(features.text(column, alias(column)))
     for numbers_or_texts in elements:
         if numbers_or_texts:
-            seed = f"pg_catalog.hash_array_extended(ARRAY[{', '.join(numbers_or_texts)}], {seed})"
+            seed = sql(
+                "pg_catalog.hash_array_extended(ARRAY[{numbers_or_texts}], {seed})",
+                numbers_or_texts=joined(", ", numbers_or_texts),
+                seed=seed,
+            )
     return seed
 
 
-def label_text(value: str, label_type: str) -> str:
+def label_text(value: Sql, label_type: SqlType) -> Sql:
     """A label as text that is compared byte by byte, whatever the column's collation."""
-    return f'({value}::{label_type})::text COLLATE "C"'
+    return sql('({value}::{label_type})::text COLLATE "C"', value=value, label_type=label_type.sql)
 
 
-def _number(value: str, column: Column, element: str) -> str:
-    return f"{value}::integer::{element}" if column.type == "boolean" else f"{value}::{element}"
+def _number(value: Sql, column: Column, element: Sql) -> Sql:
+    return (
+        sql("{value}::integer::{element}", value=value, element=element)
+        if column.type == "boolean"
+        else sql("{value}::{element}", value=value, element=element)
+    )
 
 
 # -- what the rows tell --------------------------------------------------------------------------------------
@@ -228,13 +251,19 @@ def find_shapes(db: Database, source: Relation, variables: list[SourceVariable],
             variable.shape = (len(variable.columns),)
     if not arrays:
         return
-    sent = [f"cerebro._array_bytes({quote(variable.columns[0].name)})" for variable in arrays]
-    picked = ", ".join(f"pg_catalog.encode({value}, 'hex') AS v{index}" for index, value in enumerate(sent))
-    (row,) = db.scan(f"SELECT {picked} FROM {source.rows} AS s LIMIT 1")
+    sent = [sql("cerebro._array_bytes({name})", name=identifier(variable.columns[0].name)) for variable in arrays]
+    picked = joined(
+        ", ",
+        (
+            sql("pg_catalog.encode({value}, 'hex') AS v{index}", value=value, index=index)
+            for index, value in enumerate(sent)
+        ),
+    )
+    (row,) = db.scan(sql("SELECT {picked} FROM {rows} AS s LIMIT 1", picked=picked, rows=source.rows))
     for index, variable in enumerate(arrays):
         variable.shape = packing.shape_of(bytes.fromhex(row[f"v{index}"]))
         if not variable.shape:
             raise BadData(
                 f"{module} error: column '{variable.name}' of table {source.text} has empty arrays.",
-                hint=f"WHERE pg_catalog.cardinality({quote(variable.name)}) = 0 finds them.",
+                hint=f"WHERE pg_catalog.cardinality({quoted(variable.name)}) = 0 finds them.",
             )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.names import quote, split_list
+from cerebro_db.core.names import split_list
 from cerebro_db.core.preparation import OneHot, Weight
+from cerebro_db.core.sql import identifier, sql
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
@@ -63,8 +64,12 @@ def found(
     columns = [column] if column is not None else []
     if not balanced:
         return of(columns, Weight())
-    label = label_text(quote(target.columns[0].name), str(target.preparation.label_type))
-    counted = db.scan(f"SELECT {label} AS label, count(*) AS n FROM {rows.rows} AS s GROUP BY 1")
+    label_type = target.preparation.label_type
+    assert label_type is not None  # class weights need classes
+    label = label_text(identifier(target.columns[0].name), label_type)
+    counted = db.scan(
+        sql("SELECT {label} AS label, count(*) AS n FROM {rows} AS s GROUP BY 1", label=label, rows=rows.rows)
+    )
     of_class: dict[int, int] = {}
     for row in counted:
         number = target.spellings[row["label"]]
@@ -85,10 +90,14 @@ def equal() -> SourceVariable:
 
 
 def _require_usable(db: Database, rows: Relation, column: Column, module: str) -> None:
-    name = f"{quote(column.name)}::double precision"
+    name = sql("{name}::double precision", name=identifier(column.name))
     (told,) = db.scan(
-        f"SELECT count(*) FILTER (WHERE {name} IS NULL) AS nulls, min({name}) AS low, max({name}) AS high,"
-        f" count(*) AS rows FROM {rows.rows} AS s"
+        sql(
+            "SELECT count(*) FILTER (WHERE {name} IS NULL) AS nulls, min({name}) AS low, max({name}) AS high,"
+            " count(*) AS rows FROM {rows} AS s",
+            name=name,
+            rows=rows.rows,
+        )
     )
     if told["nulls"]:
         raise BadData(

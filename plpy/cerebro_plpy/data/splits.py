@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.names import literal, quote
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
@@ -31,45 +31,60 @@ class Split:
     at: Column | None
     stratify: Column | None
 
-    def condition(self, db: Database, source: Relation, key: Sequence[Column], module: str) -> str:
+    def condition(self, db: Database, source: Relation, key: Sequence[Column], module: str) -> Sql:
         """The condition of the rows for validation; it is never NULL."""
         if self.at is not None:
             return self._latest(db, source, self.at, module)
         hashed = hash_of(self.by or key, by_name)
         if self.stratify is not None:
             return self._of_each_class(db, source, self.stratify, hashed, module)
-        return f"{hashed} < {self._limit_of_groups(db, source, hashed) if self.by else int(self.share * STEPS)}"
+        limit = self._limit_of_groups(db, source, hashed) if self.by else int(self.share * STEPS)
+        return sql("{hashed} < {limit}", hashed=hashed, limit=limit)
 
-    def _limit_of_groups(self, db: Database, source: Relation, hashed: str) -> int:
+    def _limit_of_groups(self, db: Database, source: Relation, hashed: Sql) -> int:
         """The hash from which on groups are for training.  Of two or more groups, each side gets one."""
-        (found,) = db.scan(f"SELECT min({hashed}) AS low, max({hashed}) AS high FROM {source.rows} AS s")
+        (found,) = db.scan(
+            sql("SELECT min({hashed}) AS low, max({hashed}) AS high FROM {rows} AS s", hashed=hashed, rows=source.rows)
+        )
         return int(min(max(int(self.share * STEPS), found["low"] + 1), found["high"]))
 
-    def _latest(self, db: Database, source: Relation, column: Column, module: str) -> str:
+    def _latest(self, db: Database, source: Relation, column: Column, module: str) -> Sql:
         """The rows after the moment that divides them.  Rows of the same moment stay together."""
-        name = quote(column.name)
+        name = identifier(column.name)
         (found,) = db.scan(
-            f"SELECT percentile_disc({1 - self.share!r}) WITHIN GROUP (ORDER BY {name})::text AS moment"
-            f" FROM {source.rows} AS s"
+            sql(
+                "SELECT percentile_disc({share}) WITHIN GROUP (ORDER BY {name})::text AS moment FROM {rows} AS s",
+                share=1 - self.share,
+                name=name,
+                rows=source.rows,
+            )
         )
         if found["moment"] is None:
             raise BadData(
                 f"{module}: the column '{column.name}' of split_at is NULL in all rows.", hint="Choose another column."
             )
-        return f"COALESCE({name} > {literal(found['moment'])}::{column.type}, false)"
+        return sql(
+            "COALESCE({name} > {moment}::{type}, false)", name=name, moment=literal(found["moment"]), type=column.cast
+        )
 
-    def _of_each_class(self, db: Database, source: Relation, column: Column, hashed: str, module: str) -> str:
+    def _of_each_class(self, db: Database, source: Relation, column: Column, hashed: Sql, module: str) -> Sql:
         """Of each class the rows with the lowest hashes."""
         label = stratum(column, by_name)
         rows = db.scan(
-            f"""
+            sql(
+                """
             SELECT label, max(h) AS last
               FROM (SELECT label, h, row_number() OVER (PARTITION BY label ORDER BY h) AS place,
                            count(*) OVER (PARTITION BY label) AS n
-                      FROM (SELECT {label} AS label, {hashed} AS h FROM {source.rows} AS s) c) d
-             WHERE place <= n * {self.share!r}::double precision
+                      FROM (SELECT {label} AS label, {hashed} AS h FROM {rows} AS s) c) d
+             WHERE place <= n * {share}::double precision
              GROUP BY label
-            """
+            """,
+                label=label,
+                hashed=hashed,
+                rows=source.rows,
+                share=self.share,
+            )
         )
         require_few(len(rows), column)
         if not rows:
@@ -77,29 +92,31 @@ class Split:
                 f"{module}: stratify: each value of column '{column.name}' has too few rows to be divided.",
                 hint="Leave stratify out. It is for a target with few values.",
             )
-        cases = " ".join(f"WHEN {literal(row['label'])} THEN {row['last']}" for row in rows)
-        return f"{hashed} <= CASE {label} {cases} ELSE -1 END"
+        cases = joined(
+            " ", (sql("WHEN {label} THEN {last}", label=literal(row["label"]), last=row["last"]) for row in rows)
+        )
+        return sql("{hashed} <= CASE {label} {cases} ELSE -1 END", hashed=hashed, label=label, cases=cases)
 
 
-def hash_of(columns: Sequence[Column], alias: Alias) -> str:
+def hash_of(columns: Sequence[Column], alias: Alias) -> Sql:
     """A number from 0 to STEPS - 1."""
     if len(columns) <= FEW_COLUMNS:
         # Texts of several columns: the length of each tells them apart.
         texts = [features.text(column, alias(column)) for column in columns]
-        spelled = " || ".join(f"COALESCE(length({one}) || ':' || {one}, '-')" for one in texts)
-        hashed = f"pg_catalog.hashtextextended({spelled}, 17)"
+        spelled = joined(" || ", (sql("COALESCE(length({one}) || ':' || {one}, '-')", one=one) for one in texts))
+        hashed = sql("pg_catalog.hashtextextended({spelled}, 17)", spelled=spelled)
     else:
-        hashed = preparation.hash_of_any(columns, alias, "17")
-    return f"({hashed} & {STEPS - 1})"
+        hashed = preparation.hash_of_any(columns, alias, sql("17"))
+    return sql("({hashed} & {mask})", hashed=hashed, mask=STEPS - 1)
 
 
-def by_name(column: Column) -> str:
-    return quote(column.name)
+def by_name(column: Column) -> Sql:
+    return identifier(column.name)
 
 
-def stratum(column: Column, alias: Alias) -> str:
+def stratum(column: Column, alias: Alias) -> Sql:
     """The class of a row, as text."""
-    return f"COALESCE({features.text(column, alias(column))}, '')"
+    return sql("COALESCE({text}, '')", text=features.text(column, alias(column)))
 
 
 def require_few(strata: int, column: Column) -> None:

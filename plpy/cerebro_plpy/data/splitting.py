@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.names import quote, split_list, token
+from cerebro_db.core.names import split_list, token
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..database import relations
 from ..database.access import Database
@@ -35,19 +36,35 @@ def train_test_split(
     groups = split_list(grouping_cols, f"{MODULE} error: grouping_cols") if (grouping_cols or "").strip() else []
     relations.require_columns(db, source, targets + groups, MODULE)
 
-    columns = ", ".join(map(quote, targets))
-    by = ", ".join(map(quote, groups))
+    columns = joined(", ", map(identifier, targets))
+    by = joined(", ", map(identifier, groups))
     drawn = (_with_replacement if with_replacement else _without_replacement)(source.sql, columns, by, train, test)
     if not separate_output_tables:
-        db.patiently(f"CREATE TABLE {output.sql} AS SELECT {columns}, __split AS split FROM ({drawn}) drawn")
+        db.patiently(
+            sql(
+                "CREATE TABLE {output} AS SELECT {columns}, __split AS split FROM ({drawn}) drawn",
+                output=output.sql,
+                columns=columns,
+                drawn=drawn,
+            )
+        )
         return
     # One draw for both tables, so that without replacement no row is in both.
-    staged = f"pg_temp.cerebro_split_{token()}"
-    db.patiently(f"CREATE TEMPORARY TABLE {staged.partition('.')[2]} AS {drawn}")
+    table = identifier(f"cerebro_split_{token()}")
+    db.patiently(sql("CREATE TEMPORARY TABLE {table} AS {drawn}", table=table, drawn=drawn))
+    staged = sql("pg_temp.{table}", table=table)
     for ending, split in zip(ENDINGS, (1, 0)):
         name = output.suffixed(ending).sql
-        db.patiently(f"CREATE TABLE {name} AS SELECT {columns} FROM {staged} WHERE __split = {split}")
-    db.execute(f"DROP TABLE {staged}")
+        db.patiently(
+            sql(
+                "CREATE TABLE {name} AS SELECT {columns} FROM {staged} WHERE __split = {split}",
+                name=name,
+                columns=columns,
+                staged=staged,
+                split=split,
+            )
+        )
+    db.execute(sql("DROP TABLE {staged}", staged=staged))
 
 
 def _proportions(train: float | None, test: float | None, with_replacement: bool) -> tuple[float, float]:
@@ -66,33 +83,51 @@ def _proportions(train: float | None, test: float | None, with_replacement: bool
     return train, test
 
 
-def _numbered(source: str, columns: str, by: str) -> str:
+def _numbered(source: Sql, columns: Sql, by: Sql) -> Sql:
     """The rows with their group, their random place in it, and the number of its rows."""
-    partition = f"PARTITION BY {by}" if by else ""
-    group = f"dense_rank() OVER (ORDER BY {by})" if by else "1::bigint"
-    return (
-        f"SELECT {columns}, {group} AS __group, row_number() OVER ({partition} ORDER BY random()) AS __row,"
-        f" count(*) OVER ({partition}) AS __rows FROM {source}"
+    partition = sql("PARTITION BY {by}", by=by) if by else sql("")
+    group = sql("dense_rank() OVER (ORDER BY {by})", by=by) if by else sql("1::bigint")
+    return sql(
+        "SELECT {columns}, {group} AS __group, row_number() OVER ({partition} ORDER BY random()) AS __row,"
+        " count(*) OVER ({partition}) AS __rows FROM {source}",
+        columns=columns,
+        group=group,
+        partition=partition,
+        source=source,
     )
 
 
-def _without_replacement(source: str, columns: str, by: str, train: float, test: float) -> str:
+def _without_replacement(source: Sql, columns: Sql, by: Sql, train: float, test: float) -> Sql:
     both = min(1.0, train + test)
-    return (
-        f"SELECT {columns}, (__row <= round(__rows * {train!r}::numeric))::integer AS __split"
-        f" FROM ({_numbered(source, columns, by)}) numbered WHERE __row <= round(__rows * {both!r}::numeric)"
+    return sql(
+        "SELECT {columns}, (__row <= round(__rows * {train}::numeric))::integer AS __split"
+        " FROM ({numbered}) numbered WHERE __row <= round(__rows * {both}::numeric)",
+        columns=columns,
+        train=train,
+        numbered=_numbered(source, columns, by),
+        both=both,
     )
 
 
-def _with_replacement(source: str, columns: str, by: str, train: float, test: float) -> str:
+def _with_replacement(source: Sql, columns: Sql, by: Sql, train: float, test: float) -> Sql:
     """Both tables are drawn from all rows, so that a row may be in both, and several times in one."""
-    draws = " UNION ALL ".join(
-        f"SELECT __group, {split} AS __split, 1 + floor(random() * __rows)::bigint AS __row"
-        f" FROM (SELECT __group, __rows, generate_series(1, round(__rows * {share!r}::numeric)::bigint)"
-        " FROM (SELECT DISTINCT __group, __rows FROM numbered) g) d"
-        for split, share in ((1, train), (0, test))
+    draws = joined(
+        " UNION ALL ",
+        (
+            sql(
+                "SELECT __group, {split} AS __split, 1 + floor(random() * __rows)::bigint AS __row"
+                " FROM (SELECT __group, __rows, generate_series(1, round(__rows * {share}::numeric)::bigint)"
+                " FROM (SELECT DISTINCT __group, __rows FROM numbered) g) d",
+                split=split,
+                share=share,
+            )
+            for split, share in ((1, train), (0, test))
+        ),
     )
-    return (
-        f"WITH numbered AS ({_numbered(source, columns, by)}), draws AS ({draws})"
-        f" SELECT {columns}, __split FROM numbered JOIN draws USING (__group, __row)"
+    return sql(
+        "WITH numbered AS ({numbered}), draws AS ({draws})"
+        " SELECT {columns}, __split FROM numbered JOIN draws USING (__group, __row)",
+        numbered=_numbered(source, columns, by),
+        draws=draws,
+        columns=columns,
     )

@@ -12,8 +12,8 @@ from typing import Any
 
 from cerebro_db.core.columns import MOST_VALUES, Found, Wish
 from cerebro_db.core.distributions import Bin, Distribution
-from cerebro_db.core.names import quote
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 
 from ..database.access import Database, Row
 from ..database.relations import Column, Relation
@@ -22,16 +22,22 @@ from . import features
 LARGEST = 1e140  # the squares of many such numbers add up to a double; larger numbers count as this one
 NOT_FINITE = 900_000  # the bin of NaN and infinity
 # The bin of x.  Larger numbers have larger bins, negative ones those below 0; the constant is above all exponents.
-BIN = f"""
+BIN = sql(
+    """
     CASE WHEN u.x = 0 THEN 0
-         WHEN u.x > 0 AND u.x <= {LARGEST!r} THEN 300000 + pg_catalog.floor(pg_catalog.ln(u.x) * 369.3299304675746)
-         WHEN u.x < 0 AND u.x >= {-LARGEST!r} THEN -300000 - pg_catalog.floor(pg_catalog.ln(-u.x) * 369.3299304675746)
-         WHEN u.x IN {features.NOT_FINITE} THEN {NOT_FINITE}
+         WHEN u.x > 0 AND u.x <= {high} THEN 300000 + pg_catalog.floor(pg_catalog.ln(u.x) * 369.3299304675746)
+         WHEN u.x < 0 AND u.x >= {low} THEN -300000 - pg_catalog.floor(pg_catalog.ln(-u.x) * 369.3299304675746)
+         WHEN u.x IN {not_finite} THEN {bin}
          ELSE pg_catalog.sign(u.x) * 800000
     END::integer
-"""
-CLIPPED = f"LEAST(GREATEST(u.x, {-LARGEST!r}), {LARGEST!r})"
-A_NUMBER = "^ *[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)? *$"
+""",
+    high=LARGEST,
+    low=-LARGEST,
+    not_finite=features.NOT_FINITE,
+    bin=NOT_FINITE,
+)
+CLIPPED = sql("LEAST(GREATEST(u.x, {low}), {high})", low=-LARGEST, high=LARGEST)
+A_NUMBER = literal("^ *[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)? *$")
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,8 @@ class Looked:
     refers: bool = False
 
     @property
-    def value(self) -> str:
-        name = quote(self.column.name)
+    def value(self) -> Sql:
+        name = identifier(self.column.name)
         return (features.text if self.as_text else features.number)(self.column, name)
 
 
@@ -67,46 +73,67 @@ def of(db: Database, source: Relation, columns: Sequence[Looked], most: int = MO
     return [(_found_texts if one.as_text else _found_numbers)(one, rows) for one, rows in groups.items()]
 
 
-def _arrays(columns: Sequence[Looked], kind: str) -> tuple[str, str]:
+def _arrays(columns: Sequence[Looked], kind: Sql) -> tuple[Sql, Sql]:
     """The places of the columns, and a row's values in the same order."""
-    places = ", ".join(map(str, range(len(columns))))
-    return f"ARRAY[{places}]", f"ARRAY[{', '.join(one.value for one in columns)}]::{kind}[]"
+    places = joined(", ", range(len(columns)))
+    return sql("ARRAY[{places}]", places=places), sql(
+        "ARRAY[{columns}]::{kind}[]", columns=joined(", ", (one.value for one in columns)), kind=kind
+    )
 
 
 def _numbers(db: Database, source: Relation, columns: Sequence[Looked]) -> list[Row]:
     if not columns:
         return []
-    moments = [str(place) for place, one in enumerate(columns) if one.column.type.startswith("timestamp")]
-    timed = f"count(*) FILTER (WHERE u.c IN ({', '.join(moments)}) AND u.x <> floor(u.x))" if moments else "0"
+    moments = [place for place, one in enumerate(columns) if one.column.type.startswith("timestamp")]
+    timed = (
+        sql("count(*) FILTER (WHERE u.c IN ({moments}) AND u.x <> floor(u.x))", moments=joined(", ", moments))
+        if moments
+        else sql("0")
+    )
     # With unnest() in a SELECT list, PostgreSQL would group the numbers in one process.
-    places, values = _arrays(columns, "double precision")
+    places, values = _arrays(columns, sql("double precision"))
     return db.scan(
-        f"""
-        SELECT u.c, {BIN} AS b, count(*) AS n, avg({CLIPPED}) AS mean, var_pop({CLIPPED}) AS variance,
-               min({CLIPPED}) AS low, max({CLIPPED}) AS high, {timed} AS timed
-          FROM {source.rows} AS s, unnest({places}, {values}) AS u (c, x)
+        sql(
+            """
+        SELECT u.c, {bin} AS b, count(*) AS n, avg({clipped}) AS mean, var_pop({clipped}) AS variance,
+               min({clipped}) AS low, max({clipped}) AS high, {timed} AS timed
+          FROM {rows} AS s, unnest({places}, {values}) AS u (c, x)
          GROUP BY 1, 2
-        """
+        """,
+            bin=BIN,
+            clipped=CLIPPED,
+            timed=timed,
+            rows=source.rows,
+            places=places,
+            values=values,
+        )
     )
 
 
 def _texts(db: Database, source: Relation, columns: Sequence[Looked], most: int) -> list[Row]:
     if not columns:
         return []
-    places, values = _arrays(columns, "text")
+    places, values = _arrays(columns, sql("text"))
     return db.scan(
-        f"""
+        sql(
+            """
         SELECT c, v, n, texts, filled, words, look
           FROM (SELECT g.*, row_number() OVER (PARTITION BY c ORDER BY n DESC, v) AS place,
                        count(v) OVER (PARTITION BY c) AS texts,
                        sum(CASE WHEN v IS NOT NULL THEN n END) OVER (PARTITION BY c) AS filled,
                        sum(n * (1 + length(v) - length(replace(v, ' ', '')))) OVER (PARTITION BY c) AS words,
-                       sum(CASE WHEN v ~ '{A_NUMBER}' THEN n END) OVER (PARTITION BY c) AS look
+                       sum(CASE WHEN v ~ {a_number} THEN n END) OVER (PARTITION BY c) AS look
                   FROM (SELECT u.c, u.x AS v, count(*) AS n
-                          FROM (SELECT unnest({places}) AS c, unnest({values}) AS x FROM {source.rows} AS s) u
+                          FROM (SELECT unnest({places}) AS c, unnest({values}) AS x FROM {rows} AS s) u
                          GROUP BY 1, 2) g) r
-         WHERE v IS NULL OR place <= {most + 2}
-        """
+         WHERE v IS NULL OR place <= {most}
+        """,
+            a_number=A_NUMBER,
+            places=places,
+            values=values,
+            rows=source.rows,
+            most=most + 2,
+        )
     )
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import field, replace
+from functools import partial
 from typing import Any
 
-from cerebro_db.core import packing
-from cerebro_db.core.errors import UndefinedColumn, UndefinedTable, WrongState
-from cerebro_db.core.layout import Layout, Partition, Variable
-from cerebro_db.core.names import Name, quote, with_ending
-from cerebro_db.core.preparation import Fold, OneHot
+from cerebro_db.core import packing, preparation
+from cerebro_db.core.documents import Fields
+from cerebro_db.core.errors import BadData, UndefinedColumn, UndefinedTable, WrongState
+from cerebro_db.core.layout import MOST_PARTITIONS, Layout, Partition, Variable
+from cerebro_db.core.names import Name, with_ending
+from cerebro_db.core.packed_summary import CLASS_VALUES, COLUMNS, PackedSummary
+from cerebro_db.core.preparation import LARGEST_DIVISOR, LEAST_DIVISOR, MOST_COLUMNS, Fold, OneHot
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import identifier, joined, sql
+from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.windows import Windows
 
 from .. import platform
-from ..database import relations
+from ..database import relations, types
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from ..platform import ALL, Rule
@@ -89,20 +94,44 @@ def write(db: Database, job: Packing) -> None:
         ("row_count", "bigint", job.rows),
         ("segment_count", "integer", len(job.keys)),
         ("seed", "bigint", job.seed),
-        ("layout", "jsonb", json.dumps(job.layout.to_json())),
+        ("layout", "jsonb", written(job.layout)),
     ]
     name = job.output.suffixed("_summary").sql
-    body = ", ".join(f"{quote(column)} {kind}" for column, kind, _ in columns)
-    db.execute(f"CREATE TABLE {name} ({body}) {platform.of(db).distributed_by('source_table')}")
+    body = joined(
+        ", ",
+        (sql("{column} {kind}", column=identifier(column), kind=SqlType(kind).sql) for column, kind, _ in columns),
+    )
+    db.execute(
+        sql(
+            "CREATE TABLE {name} ({body}) {distributed_by}",
+            name=name,
+            body=body,
+            distributed_by=platform.of(db).distributed_by("source_table"),
+        )
+    )
     # Labels travel as text; the database converts them to their own type.
-    types = ["text[]" if column.endswith("_class_values") else kind for column, kind, _ in columns]
-    values = ", ".join(f"${place + 1}::{kind}" for place, (_, kind, _) in enumerate(columns))
-    db.execute(f"INSERT INTO {name} VALUES ({values})", types, *(value for _, _, value in columns))
+    sent = ["text[]" if column.endswith(CLASS_VALUES) else kind for column, kind, _ in columns]
+    values = joined(
+        ", ",
+        (sql("${place}::{kind}", place=place, kind=SqlType(kind).sql) for place, (_, kind, _) in enumerate(columns, 1)),
+    )
+    db.execute(
+        sql("INSERT INTO {name} VALUES ({values})", name=name, values=values),
+        sent,
+        *(value for _, _, value in columns),
+    )
 
 
 def _class_values(output: str) -> str:
     """MADlib's column for the labels of an output."""
-    return f"{output}_class_values"
+    return output + CLASS_VALUES
+
+
+def written(layout: Layout) -> str:
+    """The layout as JSON that can be read again."""
+    document = layout.to_json()
+    Layout.from_json(document, "the layout to be written")
+    return json.dumps(document)
 
 
 def _all_or(some: list[int] | None) -> tuple[str, Any]:
@@ -115,7 +144,7 @@ def _labels(variable: SourceVariable) -> tuple[str, list[str | None] | None]:
     if not isinstance(preparation, OneHot):
         return f"{column.element or column.type}[]", None
     without = variable.shape[0] - len(preparation.labels)
-    return f"{preparation.type}[]", [*preparation.labels, *[None] * without]
+    return preparation.type.array.name, [*preparation.labels, *[None] * without]
 
 
 @dataclass(frozen=True)
@@ -126,7 +155,7 @@ class Training:
     constant: float
     layout: Layout
     segments: int
-    num_classes: list[int]
+    num_classes: list[int] | None
 
 
 def read_training(db: Database, text: str | None, module: str) -> Training:
@@ -148,12 +177,21 @@ def read_training(db: Database, text: str | None, module: str) -> Training:
                 f"{module}: Expected column {column} in {table.text}_summary.",
                 hint="Pack the training table again with this version of training_preprocessor_dl.",
             )
-    row = db.one(f"SELECT normalizing_const, num_classes, segment_count, layout FROM {summary.sql}")
+    row = db.one(
+        sql("SELECT normalizing_const, num_classes, segment_count, layout FROM {summary}", summary=summary.sql)
+    )
     if row is None:
         raise WrongState(f"{module} error: Input table '{summary.text}' is empty!", hint=PLEASE.format(table.text))
-    layout = with_labels(db, summary, parsed(row["layout"], table.text, module), module)
-    constant = row["normalizing_const"]
-    return Training(table.text, 1.0 if constant is None else constant, layout, row["segment_count"], row["num_classes"])
+    layout = with_labels(db, summary, parsed(db, row["layout"], table.text, module), module)
+    fields = Fields(row, f"{module} error: the summary of '{table.text}'", PLEASE.format(table.text))
+    constant, classes = row["normalizing_const"], row["num_classes"]
+    return Training(
+        table.text,
+        1.0 if constant is None else fields.number("normalizing_const", LEAST_DIVISOR, LARGEST_DIVISOR),
+        layout,
+        fields.whole("segment_count", 1, MOST_PARTITIONS),
+        None if classes is None else list(fields.wholes("num_classes", 0, MOST_COLUMNS, 0, packing.MOST_CLASSES)),
+    )
 
 
 def read_layout(db: Database, text: str | None, module: str) -> Layout:
@@ -162,14 +200,30 @@ def read_layout(db: Database, text: str | None, module: str) -> Layout:
     summary = relations.find(db, table.name.suffixed("_summary"))
     if summary is None or "layout" not in relations.columns(db, summary):
         raise WrongState(f"{module} error: '{table.text}' is not a packed table.", hint=PLEASE.format(table.text))
-    document = db.value(f"SELECT layout FROM {summary.sql}")
+    document = db.value(sql("SELECT layout FROM {summary}", summary=summary.sql))
     if document is None:
         raise WrongState(f"{module} error: '{summary.text}' has no layout.", hint=PLEASE.format(table.text))
-    return parsed(document, table.text, module)
+    return parsed(db, document, table.text, module)
 
 
-def parsed(layout: str, table: str, module: str) -> Layout:
-    return Layout.from_json(json.loads(layout), f"{module} error: the layout of '{table}'")
+def parsed(db: Database, layout: Any, table: str, module: str) -> Layout:
+    """The layout that a summary has.  Its types are those that the caller's statements may use."""
+    found = Layout.parse(layout, f"{module} error: the layout of '{table}'")
+    return found.settled(partial(types.settled, db))
+
+
+def columns_of_summary(db: Database, summary: Relation, layout: Layout, table: str, module: str) -> PackedSummary:
+    """What the summary of a packed table says besides its layout."""
+    present = relations.columns(db, summary)
+    known = [name for name in COLUMNS if name in present]
+    listed = joined(", ", map(identifier, known))
+    row = db.one(sql("SELECT {listed} FROM {summary}", listed=listed, summary=summary.sql)) if known else {}
+    outputs = [output.name for output in layout.outputs]
+    found = {
+        **(row or {}),
+        **{_class_values(name): label_column(db, summary, present, name, module) for name in outputs},
+    }
+    return PackedSummary.read(found, outputs, f"{module} error: the summary of '{table}'")
 
 
 def with_labels(db: Database, summary: Relation, layout: Layout, module: str) -> Layout:
@@ -184,12 +238,40 @@ def with_labels(db: Database, summary: Relation, layout: Layout, module: str) ->
             return output
         name = _class_values(output.name)
         relations.require_columns(db, summary, [name], module)
-        labels = db.value(f"SELECT {quote(name)}::text[] AS labels FROM {summary.sql}") or []
-        return replace(output, preparation=_one_hot(present[name], labels, output.preparation))
+        labels = label_column(db, summary, present, output.name, module) or []
+        first = [None] if output.preparation.null_is_a_class and labels[:1] == [None] else []
+        document = {
+            **output.preparation.to_json(),
+            "type": types.settled(db, SqlType(str(present[name].element))).name,
+            "labels": [*first, *(label for label in labels if label is not None)],
+        }
+        where = f"{module} error: column '{name}' of {summary.name}"
+        changed = replace(output, preparation=preparation.read(Fields(document, where), ["class"]))
+        if not changed.preparation.fits(output.shape, len(output.columns)):
+            raise BadData(f"{where} has more labels than there are classes ({output.shape[0]}).")
+        return changed
 
     return replace(layout, outputs=tuple(map(refreshed, layout.outputs)))
 
 
-def _one_hot(column: Column, labels: list[str | None], packed: OneHot) -> OneHot:
-    first = (None,) if packed.null_is_a_class and labels[:1] == [None] else ()
-    return OneHot(str(column.element), (*first, *(label for label in labels if label is not None)))
+def label_column(
+    db: Database, summary: Relation, present: dict[str, Column], output: str, module: str
+) -> list[str | None] | None:
+    """The labels of an output, as text; None without such a column."""
+    name = _class_values(output)
+    if name not in present:
+        return None
+    column = present[name]
+    if column.element is None:
+        raise BadData(f"{module} error: column '{name}' of {summary.name} must be an array, not {column.shown}.")
+    if types.may_use(db, SqlType(column.element)):
+        labels = sql("{name}::text[]", name=identifier(name))
+    else:  # without the casts of its owner
+        labels = sql(
+            "CASE WHEN {name} IS NOT NULL"
+            " THEN ARRAY(SELECT CASE WHEN u.label IS NOT NULL THEN pg_catalog.format('%s', u.label) END"
+            " FROM pg_catalog.unnest({name}) WITH ORDINALITY AS u (label, place) ORDER BY u.place) END",
+            name=identifier(name),
+        )
+    query = sql("SELECT {labels} AS labels FROM {summary}", labels=labels, summary=summary.sql)
+    return db.value(query)  # type: ignore[no-any-return]

@@ -7,8 +7,8 @@ from typing import Any
 
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.features import Category, Date, Number
-from cerebro_db.core.names import quote
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, identifier, sql
 
 from ..database.access import Database
 from . import features
@@ -18,13 +18,13 @@ from .preparation import Alias, SourceVariable
 @dataclass(frozen=True)
 class Surprise:
     column: str
-    condition: str
+    condition: Sql
     is_error: bool
     what: str  # after "N rows …"
     hint: str
 
 
-def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: quote(column.name)) -> list[Surprise]:
+def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: identifier(column.name)) -> list[Surprise]:
     """What has to be looked for in the columns of these variables."""
     found = []
     for variable in variables:
@@ -49,15 +49,18 @@ def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: quote(
                 )  # fmt: skip
             if isinstance(feature, (Number, Date)) and not feature.missing:
                 found.append(
-                    Surprise(column.name, f"{name} IS NULL", False,
+                    Surprise(column.name, sql("{name} IS NULL", name=name), False,
                              "are NULL, but no training row is; a number counts as the median then, a date as 0", "")
                 )  # fmt: skip
     return found
 
 
-def counts(surprises: Sequence[Surprise]) -> list[str]:
+def counts(surprises: Sequence[Surprise]) -> list[Sql]:
     """The aggregates that count them: columns s0, s1, …"""
-    return [f"count(*) FILTER (WHERE {one.condition}) AS s{place}" for place, one in enumerate(surprises)]
+    return [
+        sql("count(*) FILTER (WHERE {condition}) AS s{place}", condition=one.condition, place=place)
+        for place, one in enumerate(surprises)
+    ]
 
 
 def require_none(surprises: Sequence[Surprise], found: dict[str, Any], table: str, module: str) -> None:

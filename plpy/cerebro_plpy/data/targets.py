@@ -6,6 +6,7 @@ from cerebro_db.core.columns import INTEGERS, REALS, Found, Wish
 from cerebro_db.core.distributions import rounded, six_digits
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.preparation import Measured, OneHot, Preparation
+from cerebro_db.core.sql_types import SqlType
 
 MOST_CLASSES_OF_INTEGERS = 30  # more different integers are numbers to predict
 
@@ -48,6 +49,6 @@ def decide(found: Found, wish: Wish, where: str) -> Preparation:
                 hint="A class needs several rows to be learned. If the values are numbers, cast the column to"
                 " double precision in a view.",
             )
-        return OneHot(found.type)
+        return OneHot(SqlType(found.type))
     moments = found.numbers.moments()
     return Measured(rounded(moments.mean, moments.deviation), six_digits(moments.deviation))

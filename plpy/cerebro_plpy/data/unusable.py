@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cerebro_db.core import packing
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.names import quote
+from cerebro_db.core.sql import Sql, identifier, joined, shown, sql
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
@@ -20,13 +20,19 @@ def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: pa
         "null": "has arrays with NULL elements",
         "finite": "has values that are NaN or infinite",
     }[wrong.what]
-    where = " OR ".join(_condition(variable, column, wrong.what) for column in variable.columns)
-    (found,) = db.scan(f"SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows FROM {source.rows} AS s")
+    where = joined(" OR ", (_condition(variable, column, wrong.what) for column in variable.columns))
+    (found,) = db.scan(
+        sql(
+            "SELECT count(*) FILTER (WHERE {where}) AS bad, count(*) AS rows FROM {rows} AS s",
+            where=where,
+            rows=source.rows,
+        )
+    )
     return BadData(
         f"{module} error: {_columns_of(variable)} of table {source.text} {problem}.",
         detail=f"{found['bad']} of {found['rows']} rows "
         + (f"do not have shape {list(variable.shape)}." if wrong.what == "shape" else "do."),
-        hint=f"Find them with: SELECT * FROM {source.sql} WHERE {where}",
+        hint=f"Find them with: {shown(sql('SELECT * FROM {rows} WHERE {where}', rows=source.sql, where=where))}",
     )
 
 
@@ -36,10 +42,10 @@ def require_alike(db: Database, source: Relation, arrays: Sequence[SourceVariabl
     if not checks:
         return
     counts = [
-        f"count(*) FILTER (WHERE {_condition(one, one.columns[0], what)}) AS c{i}"
+        sql("count(*) FILTER (WHERE {condition}) AS c{i}", condition=_condition(one, one.columns[0], what), i=i)
         for i, (one, what) in enumerate(checks)
     ]
-    (found,) = db.scan(f"SELECT {', '.join(counts)} FROM {source.rows} AS s")
+    (found,) = db.scan(sql("SELECT {counts} FROM {rows} AS s", counts=joined(", ", counts), rows=source.rows))
     for place, (one, what) in enumerate(checks):
         if found[f"c{place}"]:
             raise error_of(db, source, one, packing.Unusable(what), module)
@@ -53,11 +59,15 @@ def _columns_of(variable: SourceVariable) -> str:
     return f"one of the columns {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
 
 
-def _condition(variable: SourceVariable, column: Column, what: str) -> str:
-    name = quote(column.name)
+def _condition(variable: SourceVariable, column: Column, what: str) -> Sql:
+    name = identifier(column.name)
     if what == "shape":
-        lengths = [f"array_length({name}, {place + 1}) <> {size}" for place, size in enumerate(variable.shape)]
-        return " OR ".join([f"array_ndims({name}) IS DISTINCT FROM {len(variable.shape)}", *lengths])
-    values = f"unnest({name}) AS e" if column.element else f"(VALUES ({name})) AS v(e)"
-    test = "e IS NULL" if what == "null" else "e::text IN ('NaN', 'Infinity', '-Infinity')"
-    return f"EXISTS (SELECT FROM {values} WHERE {test})"
+        dimensions = sql("array_ndims({name}) IS DISTINCT FROM {wanted}", name=name, wanted=len(variable.shape))
+        lengths = [
+            sql("array_length({name}, {place}) <> {size}", name=name, place=place, size=size)
+            for place, size in enumerate(variable.shape, 1)
+        ]
+        return joined(" OR ", [dimensions, *lengths])
+    values = sql("unnest({name}) AS e", name=name) if column.element else sql("(VALUES ({name})) AS v(e)", name=name)
+    test = sql("e IS NULL") if what == "null" else sql("e::text IN ('NaN', 'Infinity', '-Infinity')")
+    return sql("EXISTS (SELECT FROM {values} WHERE {test})", values=values, test=test)

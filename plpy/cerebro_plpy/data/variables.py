@@ -12,9 +12,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.names import check, split_list
 from cerebro_db.core.preparation import Encoded, OneHot, Preparation, Real
+from cerebro_db.core.sql_types import SqlType
 
 from ..database.relations import Column, Relation, has_columns
 from .preparation import NUMBERS, REALS, SMALL, SourceVariable
@@ -98,7 +101,7 @@ def output_preparation(column: Column, module: str, madlib: bool = False) -> Pre
     if madlib and column.element in REALS:
         return Encoded()
     if madlib and column.type in REALS:
-        return OneHot(column.type)
+        return OneHot(SqlType(column.type))
     if column.element in SMALL or column.element == "bigint":
         return Encoded()
     if column.element in REALS or column.type in REALS:
@@ -108,7 +111,7 @@ def output_preparation(column: Column, module: str, madlib: bool = False) -> Pre
             f"{module} error: invalid dependent_varname ('{column.name}'): its type is {column.shown}.",
             hint="Outputs are labels of any type that can be sorted, numbers, and arrays of numbers.",
         )
-    return OneHot(column.type)
+    return OneHot(SqlType(column.type))
 
 
 def as_madlib_packs(inputs: list[SourceVariable], outputs: list[SourceVariable]) -> None:
@@ -124,8 +127,8 @@ def check_names(inputs: list[SourceVariable], outputs: list[SourceVariable], mod
     """All columns of the packed table and of its summary must have different names that are short enough."""
     names = ["__dist_key__", "buffer_id", *(one + end for one in (WEIGHT, FOLD) for end in ("", "_shape"))]
     names += [variable.name + ending for variable in inputs + outputs for ending in ("", "_shape")]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(names).items():
+        if times > 1:
             raise InvalidArgument(
                 f"{module} error: the packed table would have two columns '{name}'.",
                 hint="A view of the source table can rename one.",

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.errors import Unsupported, WrongState
+from cerebro_db.core.sql import sql
 
 from ..database.access import Database
 from .packed import Packed
+from .summary import parsed
 
 if TYPE_CHECKING:
     from ..sessions.session import Session
 
 
-def require_committed(recorder: Session, packed_tables: Iterable[Packed], module: str) -> None:
+def require_committed(db: Database, recorder: Session, packed_tables: Iterable[Packed], module: str) -> None:
     """Refuse tables that the caller has made or changed in a transaction that is still open."""
     for data in packed_tables:
         if data.relation.temporary:
@@ -22,11 +24,14 @@ def require_committed(recorder: Session, packed_tables: Iterable[Packed], module
                 f"{module} error: '{data.relation.text}' is a temporary table, which worker sessions cannot see.",
                 hint="Pack into an ordinary table.",
             )
-        seen = recorder.run("SELECT to_regclass(%s)::oid", (data.relation.sql,))[0][0]
+        seen = recorder.run(sql("SELECT to_regclass({})::oid"), (data.relation.name.quoted,))[0][0]
         layout = None
         if seen == data.relation.oid:
-            found = recorder.run(f"SELECT layout FROM {data.relation.name.suffixed('_summary').sql}")
-            layout = found[0][0] if found else None
+            found = recorder.run(
+                sql("SELECT layout::text FROM {companion}", companion=data.relation.name.suffixed("_summary").sql)
+            )
+            # Read as the caller's own was: a number may be written in another way.
+            layout = parsed(db, found[0][0], data.relation.text, module).to_json() if found else None
         if layout != data.layout:
             raise WrongState(
                 f"{module} error: '{data.relation.text}' was made or changed in this transaction, which is not"
@@ -37,14 +42,14 @@ def require_committed(recorder: Session, packed_tables: Iterable[Packed], module
 
 def seen_only_here(db: Database, packed_tables: Sequence[Packed]) -> list[str]:
     """Those of the tables that only this transaction sees as they are: temporary ones, and new or changed ones."""
-    changed = """
+    changed = sql("""
         SELECT txid_current_if_assigned() IS NOT NULL AND EXISTS (
             SELECT FROM pg_catalog.pg_class c
              WHERE (c.oid = $1::oid OR c.oid IN (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = $1::oid))
                AND (age(c.xmin) <= 0
                     OR pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)
                        + pg_stat_get_xact_tuples_deleted(c.oid) > 0))
-    """
+    """)
     return [
         data.relation.text
         for data in packed_tables
@@ -55,8 +60,10 @@ def seen_only_here(db: Database, packed_tables: Sequence[Packed]) -> list[str]:
 def refuse_transaction(db: Database, module: str) -> None:
     """Refuse a transaction that would not see what the worker sessions commit."""
     facts = db.one(
-        "SELECT current_setting('transaction_isolation') AS isolation,"
-        " current_setting('transaction_read_only') AS read_only, pg_is_in_recovery() AS standby"
+        sql(
+            "SELECT current_setting('transaction_isolation') AS isolation,"
+            " current_setting('transaction_read_only') AS read_only, pg_is_in_recovery() AS standby"
+        )
     )
     assert facts is not None
     if facts["standby"] or facts["read_only"] == "on":

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
+from cerebro_db.core.sql import Sql, sql
+
 from ..database.access import Database
 
 LARGEST_VALUE = 500 << 20  # bytes; pg_dump cannot write a much larger value
+MST_KEY = sql("mst_key")
 PIECE = 4 << 20  # bytes of weights in one statement
-ONLY = "1"  # the key, as a SQL expression, of a model table with one row and no key
+ONLY = sql("1")  # the key, as a SQL expression, of a model table with one row and no key
 ROWS_AT_ONCE = 256  # of a state
 
 
@@ -17,47 +20,68 @@ def cut(weights: bytes) -> Iterator[bytes]:
     return (weights[start : start + PIECE] for start in range(0, len(weights), PIECE))
 
 
-def pieces(db: Database, models: str, chunks: str | None, key: int, key_column: str = "mst_key") -> Iterator[bytes]:
+def pieces(db: Database, models: Sql, chunks: Sql | None, key: int, key_column: Sql = MST_KEY) -> Iterator[bytes]:
     """The weights of one model of a fit's tables; Python never holds more than one piece.
 
     ``key_column``: the column of ``models`` that has the key, or ONLY.
     """
     if chunks is not None:
-        cursor = db.cursor(f"SELECT payload FROM {chunks} WHERE mst_key = $1 ORDER BY start", ("integer",), key)
+        cursor = db.cursor(
+            sql("SELECT payload FROM {chunks} WHERE mst_key = $1 ORDER BY start", chunks=chunks), ("integer",), key
+        )
         while batch := cursor.fetch(16):
             yield b"".join(row["payload"] for row in batch)
         cursor.close()
         return
-    size = db.value(f"SELECT octet_length(model_weights) FROM {models} WHERE {key_column} = $1", ("integer",), key)
+    size = db.value(
+        sql(
+            "SELECT octet_length(model_weights) FROM {models} WHERE {key_column} = $1",
+            models=models,
+            key_column=key_column,
+        ),
+        ("integer",),
+        key,
+    )
     for start in range(0, size or 0, PIECE):
-        piece = f"SELECT substr(model_weights, $1, $2) FROM {models} WHERE {key_column} = $3"
+        piece = sql(
+            "SELECT substr(model_weights, $1, $2) FROM {models} WHERE {key_column} = $3",
+            models=models,
+            key_column=key_column,
+        )
         yield db.value(piece, ("integer", "integer", "integer"), start + 1, PIECE, key)
 
 
-def version(db: Database, models: str, chunks: str | None, key: int, key_column: str) -> str | None:
+def version(db: Database, models: Sql, chunks: Sql | None, key: int, key_column: Sql) -> str | None:
     """Tells the rows of a model's weights from all other rows in this database; None if that cannot be said.
 
     A row that is changed gets another place or another transaction.  Only the heap of PostgreSQL promises that.
     """
-    rows, condition = (chunks, "mst_key = $1") if chunks is not None else (models, f"{key_column} = $1")
+    rows, column = (chunks, MST_KEY) if chunks is not None else (models, key_column)
     found: str | None = db.value(
-        "SELECT md5(string_agg(concat_ws(' ', m.tableoid, m.ctid, m.xmin), ',' ORDER BY m.tableoid, m.ctid))"
-        f" FROM {rows} m JOIN pg_catalog.pg_class c ON c.oid = m.tableoid JOIN pg_catalog.pg_am a ON a.oid = c.relam"
-        f" WHERE {condition} AND a.amname = 'heap'",
+        sql(
+            "SELECT md5(string_agg(concat_ws(' ', m.tableoid, m.ctid, m.xmin), ',' ORDER BY m.tableoid, m.ctid))"
+            " FROM {rows} m JOIN pg_catalog.pg_class c ON c.oid = m.tableoid JOIN pg_catalog.pg_am a ON a.oid = c.relam"
+            " WHERE {column} = $1 AND a.amname = 'heap'",
+            rows=rows,
+            column=column,
+        ),
         ("integer",),
         key,
     )
     return found
 
 
-def has_checksum(db: Database, rows: str, sha256: str) -> bool:
+def has_checksum(db: Database, rows: Sql, sha256: str) -> bool:
     """Whether a state is the one with this checksum; ``rows`` is FROM … WHERE … of its rows."""
     # Rows are stored in the order of their starts, and stay so unless somebody changes the table.  Sorting 100 MB is
     # done on disk and takes twice as long as hashing, so rows are sorted only if their checksum is another one.
-    return any(_checksum(db, f"SELECT start, payload {rows}{order}") == sha256 for order in ("", " ORDER BY start"))
+    return any(
+        _checksum(db, sql("SELECT start, payload {rows}{order}", rows=rows, order=order)) == sha256
+        for order in (sql(""), sql(" ORDER BY start"))
+    )
 
 
-def _checksum(db: Database, query: str) -> str | None:
+def _checksum(db: Database, query: Sql) -> str | None:
     """None if a row does not start where the row before it ends: weights are cut out by the starts."""
     digest, cursor, end = hashlib.sha256(), db.cursor(query), 0
     while batch := cursor.fetch(ROWS_AT_ONCE):
@@ -71,7 +95,7 @@ def _checksum(db: Database, query: str) -> str | None:
     return digest.hexdigest()
 
 
-def value_queries(rows: str, first: int, size: int) -> tuple[str, str]:
+def value_queries(rows: Sql, first: int, size: int) -> tuple[Sql, Sql]:
     """The weights within a state as one row with the columns value and __dist_key__; ``rows`` as in ``has_checksum``.
 
     The first query joins the rows in the order in which the table gives them.  It returns no row if that is not the
@@ -79,25 +103,34 @@ def value_queries(rows: str, first: int, size: int) -> tuple[str, str]:
     """
     parts = chunks_sql(0, rows, first, size)
 
-    def joined(order: str) -> str:
+    def whole(order: Sql) -> Sql:
         # Grouped by the key, Greenplum joins the rows on the segment that stores them.
-        value = f"string_agg(payload, ''::bytea{order}) AS value"
-        return f"SELECT __dist_key__, {value}, array_agg(start) AS starts FROM ({parts}) p GROUP BY __dist_key__"
+        value = sql("string_agg(payload, ''::bytea{order}) AS value", order=order)
+        return sql(
+            "SELECT __dist_key__, {value}, array_agg(start) AS starts FROM ({parts}) p GROUP BY __dist_key__",
+            value=value,
+            parts=parts,
+        )
 
     # Without an order of its own, string_agg gets the rows in the same order as array_agg.
-    in_order = "WHERE starts = ARRAY(SELECT unnest(starts) ORDER BY 1)"
+    in_order = sql("WHERE starts = ARRAY(SELECT unnest(starts) ORDER BY 1)")
     return (
-        f"SELECT value, __dist_key__ FROM ({joined('')}) j {in_order}",
-        f"SELECT value, __dist_key__ FROM ({joined(' ORDER BY start')}) j",
+        sql("SELECT value, __dist_key__ FROM ({whole}) j {in_order}", whole=whole(sql("")), in_order=in_order),
+        sql("SELECT value, __dist_key__ FROM ({whole}) j", whole=whole(sql(" ORDER BY start"))),
     )
 
 
-def chunks_sql(key: int, rows: str, first: int, size: int) -> str:
+def chunks_sql(key: int, rows: Sql, first: int, size: int) -> Sql:
     """The weights within a state, as rows of a ``_weights`` table."""
-    begin = f"GREATEST({first} - start, 0)"
-    return (
-        f"SELECT {key} AS mst_key, GREATEST(start - {first}, 0) AS start,"
-        f" substr(payload, {begin}::integer + 1,"
-        f" (LEAST(octet_length(payload), {first + size} - start) - {begin})::integer) AS payload,"
-        f" __dist_key__ {rows} AND start < {first + size} AND start + octet_length(payload) > {first}"
+    begin = sql("GREATEST({first} - start, 0)", first=first)
+    return sql(
+        "SELECT {key} AS mst_key, GREATEST(start - {first}, 0) AS start,"
+        " substr(payload, {begin}::integer + 1,"
+        " (LEAST(octet_length(payload), {end} - start) - {begin})::integer) AS payload,"
+        " __dist_key__ {rows} AND start < {end} AND start + octet_length(payload) > {first}",
+        key=key,
+        first=first,
+        begin=begin,
+        end=first + size,
+        rows=rows,
     )

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from cerebro_db.core.columns import family_of
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.names import quote
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.texts import counted
 from cerebro_db.core.windows import Windows
 
@@ -20,7 +20,7 @@ from ..database.relations import Column, Relation
 from . import buffers, unusable
 from .preparation import SourceVariable, value
 
-KEY = "cerebro_key"
+KEY = identifier("cerebro_key")
 GROUP = Column("cerebro_group", "bigint", "bigint", "N", None)
 
 
@@ -43,8 +43,8 @@ def of(
     inputs: Sequence[SourceVariable],
     targets: Sequence[Column] = (),
     weight: Column | None = None,
-    key: str = "",
-    group: str = "",
+    key: Sql | None = None,
+    group: Sql | None = None,
 ) -> Relation:
     """The windows that lie within the rows of ``source`` as a whole.
 
@@ -54,39 +54,55 @@ def of(
     different numbers is left out, and the others have theirs in the column GROUP.
     """
     all_kept = [*targets, *([weight] if weight else [])]
-    arrays = [f"{value(one, lambda column: quote(column.name))} AS a{i}" for i, one in enumerate(inputs)]
-    kept = [f"{quote(column.name)}::{column.type} AS t{i}" for i, column in enumerate(all_kept)]
-    kept += [f"{key} AS k"] if key else []
-    kept += [f"{group} AS g"] if group else []
-    by = [f"{quote(name)} AS b{i}" for i, name in enumerate(windows.by)]
-    partition = f"PARTITION BY {', '.join(map(quote, windows.by))} " if windows.by else ""
+    arrays = [value(one, lambda column: identifier(column.name)) for one in inputs]
+    kept = [sql("{name}::{type}", name=identifier(column.name), type=column.cast) for column in all_kept]
+    whole = [one for one in (key, group) if one is not None]
+    by = list(map(identifier, windows.by))
+    partition = sql("PARTITION BY {by} ", by=joined(", ", by)) if by else sql("")
     # Rows of the same moment have an order, too.
-    order = ", ".join([*map(quote, windows.order), *(one.rpartition(" AS ")[0] for one in (*arrays, *kept))])
-    numbered = ", ".join(
-        [*arrays, *kept, *by, f"row_number() OVER ({partition}ORDER BY {order}) - 1 AS n",
-         f"{f'({source.condition})' if source.condition else 'true'} AS chosen"]
-    )  # fmt: skip
+    order = joined(", ", [*map(identifier, windows.order), *arrays, *kept, *whole])
+    columns = [
+        *(sql("{value} AS a{i}", value=one, i=i) for i, one in enumerate(arrays)),
+        *(sql("{value} AS t{i}", value=one, i=i) for i, one in enumerate(kept)),
+        *([sql("{key} AS k", key=key)] if key is not None else []),
+        *([sql("{group} AS g", group=group)] if group is not None else []),
+        *(sql("{name} AS b{i}", name=name, i=i) for i, name in enumerate(by)),
+        sql("row_number() OVER ({partition}ORDER BY {order}) - 1 AS n", partition=partition, order=order),
+        sql("({condition}) AS chosen", condition=source.condition or sql("true")),
+    ]
     length, step = windows.length, windows.step
-    at_the_end = f"FILTER (WHERE r.n = w.place * {step} + {length - 1})"
-    gathered = [f"array_agg(r.a{i} ORDER BY r.n) AS {quote(one.name)}" for i, one in enumerate(inputs)]
+    at_the_end = sql("FILTER (WHERE r.n = w.place * {step} + {last})", step=step, last=length - 1)
+    gathered = [
+        sql("array_agg(r.a{i} ORDER BY r.n) AS {name}", i=i, name=identifier(one.name)) for i, one in enumerate(inputs)
+    ]
     for i, column in enumerate(all_kept):
         if windows.target == "majority" and column is not weight:
-            chosen = f"mode() WITHIN GROUP (ORDER BY r.t{i})"
+            chosen = sql("mode() WITHIN GROUP (ORDER BY r.t{i})", i=i)
         elif column.element is not None:
-            chosen = f"min(r.t{i}) {at_the_end}"
+            chosen = sql("min(r.t{i}) {at_the_end}", i=i, at_the_end=at_the_end)
         else:
-            chosen = f"(array_agg(r.t{i}) {at_the_end})[1]"
-        gathered.append(f"{chosen} AS {quote(column.name)}")
-    gathered += [f"(array_agg(r.k) {at_the_end})[1] AS {KEY}"] if key else []
-    gathered += [f"min(r.g) AS {GROUP.name}"] if group else []
-    groups = ", ".join([*(f"r.b{i}" for i in range(len(by))), "w.place"])
-    query = (
-        f"SELECT {', '.join(gathered)} FROM (SELECT {numbered} FROM {replace(source, condition='').rows} AS s) r"
-        f" CROSS JOIN LATERAL generate_series(GREATEST(0, (r.n - {length - step}) / {step}), r.n / {step}) AS w (place)"
-        f" GROUP BY {groups} HAVING count(*) = {length} AND bool_and(r.chosen)"
-        f"{' AND min(r.g) = max(r.g)' if group else ''}"
+            chosen = sql("(array_agg(r.t{i}) {at_the_end})[1]", i=i, at_the_end=at_the_end)
+        gathered.append(sql("{chosen} AS {name}", chosen=chosen, name=identifier(column.name)))
+    gathered += (
+        [sql("(array_agg(r.k) {at_the_end})[1] AS {key}", at_the_end=at_the_end, key=KEY)] if key is not None else []
     )
-    return replace(source, oid=0, condition="", query=query)
+    gathered += [sql("min(r.g) AS {name}", name=identifier(GROUP.name))] if group is not None else []
+    groups = joined(", ", [*(sql("r.b{i}", i=i) for i in range(len(by))), sql("w.place")])
+    query = sql(
+        "SELECT {gathered} FROM (SELECT {columns} FROM {rows} AS s) r"
+        " CROSS JOIN LATERAL generate_series(GREATEST(0, (r.n - {overlap}) / {step}), r.n / {step}) AS w (place)"
+        " GROUP BY {groups} HAVING count(*) = {length} AND bool_and(r.chosen)"
+        "{alike}",
+        gathered=joined(", ", gathered),
+        columns=joined(", ", columns),
+        rows=replace(source, condition=None).rows,
+        overlap=length - step,
+        step=step,
+        groups=groups,
+        length=length,
+        alike=sql(" AND min(r.g) = max(r.g)") if group is not None else sql(""),
+    )
+    return replace(source, oid=0, condition=None, query=query)
 
 
 def _element(variable: SourceVariable) -> str:
@@ -101,7 +117,7 @@ def gathered(
     outputs: list[SourceVariable],
     weight: Column | None,
     module: str,
-    group: str = "",
+    group: Sql | None = None,
 ) -> tuple[Relation, list[SourceVariable], int]:
     """The windows to pack, their inputs, and how many there are; an error if they cannot be made."""
     require_target(windows, outputs, module)
@@ -116,7 +132,7 @@ def gathered(
 
 
 def to_predict(
-    db: Database, source: Relation, windows: Windows, inputs: list[SourceVariable], key: str, module: str
+    db: Database, source: Relation, windows: Windows, inputs: list[SourceVariable], key: Sql, module: str
 ) -> tuple[Relation, list[SourceVariable]]:
     """The windows, with the key of each in the column KEY, and their inputs."""
     require_usable(db, source, windows, inputs, module)
@@ -146,8 +162,13 @@ def require_usable(
     db: Database, source: Relation, windows: Windows, inputs: Sequence[SourceVariable], module: str
 ) -> None:
     """An error if the order of a row is not known, or arrays cannot be put together."""
-    nulls = [f"count(*) FILTER (WHERE {quote(name)} IS NULL) AS n{i}" for i, name in enumerate(windows.columns)]
-    (found,) = db.scan(f"SELECT count(*) AS rows, {', '.join(nulls)} FROM {source.rows} AS s")
+    nulls = [
+        sql("count(*) FILTER (WHERE {name} IS NULL) AS n{i}", name=identifier(name), i=i)
+        for i, name in enumerate(windows.columns)
+    ]
+    (found,) = db.scan(
+        sql("SELECT count(*) AS rows, {nulls} FROM {rows} AS s", nulls=joined(", ", nulls), rows=source.rows)
+    )
     for place, name in enumerate(windows.columns):
         if found[f"n{place}"]:
             raise BadData(

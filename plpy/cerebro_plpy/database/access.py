@@ -5,113 +5,129 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_db.core.names import token
+from cerebro_db.core.sql import Sql, identifier, sql, text_of
+from cerebro_db.core.texts import harmless
 
-from . import cancellation
+from . import cancellation, listening
 
 Row = dict[str, Any]
 Types = tuple[str, ...]
 
 
 class Database:
-    """Runs SQL as the caller of the function.  Values travel as plan parameters, never in the text."""
+    """Runs SQL as the caller of the function.  Values travel as plan parameters, never in the text.
+
+    Statements are of the type Sql, and no text can become one (cerebro_db.core.sql).  ``listening`` is paused while the
+    server works on a statement, because the server itself then listens for a cancel.
+    """
 
     def __init__(self, plpy: Any) -> None:
         self.plpy = plpy
         self._plans: dict[tuple[str, Types], Any] = {}
 
-    def rows(self, sql: str, types: Types | list[str] = (), *values: Any) -> list[Row]:
-        return list(self._run(sql, types, values))
+    def rows(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> list[Row]:
+        return list(self._run(statement, types, values))
 
-    def one(self, sql: str, types: Types | list[str] = (), *values: Any) -> Row | None:
+    def one(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> Row | None:
         """The first row, or None."""
-        result = self._run(sql, types, values)
+        result = self._run(statement, types, values)
         return result[0] if len(result) else None
 
-    def value(self, sql: str, types: Types | list[str] = (), *values: Any) -> Any:
+    def value(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> Any:
         """The first column of the first row, or None."""
-        row = self.one(sql, types, *values)
+        row = self.one(statement, types, *values)
         return next(iter(row.values())) if row else None
 
-    def execute(self, sql: str, types: Types | list[str] = (), *values: Any) -> int:
+    def execute(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> int:
         """The number of rows that the statement touched."""
-        return int(self._run(sql, types, values).nrows())
+        return int(self._run(statement, types, values).nrows())
 
-    def columns_of(self, sql: str) -> list[tuple[str, int]]:
+    def columns_of(self, statement: Sql) -> list[tuple[str, int]]:
         """The names of a query's columns, and the OIDs of their types."""
-        result = self._run(sql, (), ())
+        result = self._run(statement, (), ())
         return list(zip(result.colnames(), result.coltypes()))
 
-    def scan(self, sql: str, *labels: list[Any]) -> list[Row]:
+    @listening.paused()
+    def scan(self, statement: Sql, *labels: list[Any]) -> list[Row]:
         """As ``rows``, for a query that may take long and returns numbers and texts.  Parameters are arrays of text."""
-        return cancellation.scan(self.plpy, self._plan, sql, labels)
+        return cancellation.scan(self.plpy, self._plan, text_of(statement), labels)
 
-    def patiently(self, sql: str, *labels: list[Any]) -> None:
+    @listening.paused()
+    def patiently(self, statement: Sql, *labels: list[Any]) -> None:
         """As ``execute``, for a statement that may take long or wait for the locks of others."""
-        cancellation.patiently(self.plpy, self._plan, sql, labels)
+        cancellation.patiently(self.plpy, self._plan, text_of(statement), labels)
 
-    def text(self, sql: str) -> Any:
+    @listening.paused()
+    def text(self, statement: Sql) -> Any:
         """The result of statements without parameters, as plpy returns it."""
-        return cancellation.execute(self.plpy, sql)
+        return cancellation.execute(self.plpy, text_of(statement))
 
-    def perform(self, sql: str, *, answers: bool) -> list[Row]:
+    @listening.paused()
+    def perform(self, statement: Sql, *, answers: bool) -> list[Row]:
         """Run statements that may take long, where no others can be cancelled (``Platform.cancels_statements``).
 
         The first row of the last one if it ``answers``, or no row.
         """
-        return cancellation.perform(self.plpy, self._plan, sql, answers=answers)
+        return cancellation.perform(self.plpy, self._plan, text_of(statement), answers=answers)
 
-    def cursor(self, sql: str, types: Types | list[str] = (), *values: Any, drops: str | None = None) -> Cursor:
+    def cursor(self, statement: Sql, types: Types | list[str] = (), *values: Any, drops: Sql | None = None) -> Cursor:
         """``drops``: a table, as SQL, that is dropped when the cursor is closed."""
         # The random name cannot be that of a cursor of the user's, nor of a function of ours that the query calls.
-        return Cursor(self, f"cerebro_{token()}", sql, types, values, drops)
+        return Cursor(self, identifier(f"cerebro_{token()}"), statement, types, values, drops)
 
     def savepoint(self) -> Any:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""
         return self.plpy.subtransaction()
 
     def notice(self, text: str, hint: str | None = None) -> None:
-        self.plpy.notice(text, **({"hint": hint} if hint else {}))
+        self.plpy.notice(harmless(text, lines=True), **_hint(hint))
 
     def info(self, text: str) -> None:
-        self.plpy.info(text)
+        self.plpy.info(harmless(text, lines=True))
 
     def warning(self, text: str, hint: str | None = None) -> None:
-        self.plpy.warning(text, **({"hint": hint} if hint else {}))
+        self.plpy.warning(harmless(text, lines=True), **_hint(hint))
 
     def is_error(self, error: BaseException, sqlstate: str) -> bool:
         """Whether an exception is a database error of that SQLSTATE."""
         return isinstance(error, self.plpy.SPIError) and getattr(error, "sqlstate", None) == sqlstate
 
-    def _run(self, sql: str, types: Types | list[str], values: tuple[Any, ...]) -> Any:
+    @listening.paused()
+    def _run(self, statement: Sql, types: Types | list[str], values: tuple[Any, ...]) -> Any:
         if len(types) != len(values):
-            raise TypeError(f"{len(types)} types for {len(values)} values: {sql}")
-        return cancellation.execute(self.plpy, self._plan(sql, tuple(types)), list(values))
+            raise TypeError(f"{len(types)} types for {len(values)} values: {statement!r}")
+        return cancellation.execute(self.plpy, self._plan(text_of(statement), tuple(types)), list(values))
 
-    def _plan(self, sql: str, types: Types) -> Any:
-        plan = self._plans.get((sql, types))
+    def _plan(self, text: str, types: Types) -> Any:
+        plan = self._plans.get((text, types))
         if plan is None:
-            plan = self._plans[sql, types] = self.plpy.prepare(sql, list(types))
+            plan = self._plans[text, types] = self.plpy.prepare(text, list(types))
         return plan
+
+
+def _hint(hint: str | None) -> dict[str, str]:
+    """The keyword argument of a message. Clients write messages to a terminal, with names of others in them."""
+    return {"hint": harmless(hint, lines=True)} if hint else {}
 
 
 class Cursor:
     """The rows of a query, fetched batch by batch.  Close it."""
 
     def __init__(
-        self, db: Database, name: str, sql: str, types: Types | list[str], values: tuple[Any, ...], drops: str | None
+        self, db: Database, name: Sql, query: Sql, types: Types | list[str], values: tuple[Any, ...], drops: Sql | None
     ) -> None:
         self.db, self.name, self.drops = db, name, drops
-        db._run(f"DECLARE {name} NO SCROLL CURSOR FOR {sql}", types, values)
+        db._run(sql("DECLARE {name} NO SCROLL CURSOR FOR {query}", name=name, query=query), types, values)
 
     def wait(self) -> None:
         """Wait for the first row and skip it."""
-        self.db.patiently(f"MOVE 1 FROM {self.name}")
+        self.db.patiently(sql("MOVE 1 FROM {name}", name=self.name))
 
     def fetch(self, rows: int) -> Any:
         """The next rows; none at the end."""
-        return self.db._run(f"FETCH {int(rows)} FROM {self.name}", (), ())
+        return self.db._run(sql("FETCH {rows} FROM {name}", rows=rows, name=self.name), (), ())
 
     def close(self) -> None:
-        self.db._run(f"CLOSE {self.name}", (), ())
+        self.db._run(sql("CLOSE {name}", name=self.name), (), ())
         if self.drops:
-            self.db._run(f"DROP TABLE {self.drops}", (), ())
+            self.db._run(sql("DROP TABLE {table}", table=self.drops), (), ())

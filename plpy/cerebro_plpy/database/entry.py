@@ -7,21 +7,36 @@ from functools import wraps
 from typing import Any, Callable
 
 from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull
+from cerebro_db.core.texts import harmless
 
-from . import cancellation
+from . import cancellation, listening, sizes
 from .access import Database
 
+# Characters; some errors repeat what the user gave, and all of it would go into the server's log.
+LONGEST_MESSAGE = 4000
 
-def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+
+def entry(function: Callable[..., Any] | None = None, *, longest: int = sizes.LONGEST) -> Callable[..., Any]:
     """The function is called with ``plpy``, and gets a Database in its place.
+
+    Its arguments have limits (``sizes.py``); ``longest``: of the characters of a text.  A cancel ends it wherever it
+    computes (``listening.py``).
 
     A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  The error of a statement (a cancel is
     one) keeps its own.  Any other exception is a defect of ours and keeps its traceback.
     """
 
-    @wraps(function)
+    if function is None:
+        return lambda function: entry(function, longest=longest)
+    body = function
+
+    @wraps(body)
     def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
-        return _as_postgres(plpy, lambda: function(Database(plpy), *args, **kwargs))
+        def action() -> Any:
+            sizes.require(args, kwargs, longest)
+            return body(Database(plpy), *args, **kwargs)
+
+        return _as_postgres(plpy, action)
 
     return call
 
@@ -37,7 +52,12 @@ def entry_of_rows(function: Callable[..., Iterator[Any]]) -> Callable[..., Itera
     def call(plpy: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         rows = function(Database(plpy), *args, **kwargs)
         end = object()
-        first = _as_postgres(plpy, lambda: next(rows, end))
+
+        def begin() -> Any:
+            sizes.require(args, kwargs, sizes.LONGEST)
+            return next(rows, end)
+
+        first = _as_postgres(plpy, begin)
 
         def all_rows() -> Iterator[Any]:
             row = first
@@ -54,7 +74,7 @@ def _as_postgres(plpy: Any, action: Callable[[], Any]) -> Any:
     """What the action returns; its errors become PostgreSQL errors."""
     try:
         with cancellation.held_back(plpy):
-            return action()
+            return listening.during(plpy, action)
     except CerebroError as error:
         failure = _postgres_error(plpy, error.message, error.sqlstate, error.detail, error.hint)
     except plpy.SPIError as error:
@@ -75,10 +95,14 @@ def _as_postgres(plpy: Any, action: Callable[[], Any]) -> Any:
 def _postgres_error(plpy: Any, message: str, sqlstate: str, detail: str | None, hint: str | None) -> Any:
     """What ``plpy.error`` raises, without the "plpy.Error: " that PL/Python puts before each message.
 
-    PL/Python writes "<class name>: <text>", so the class is named after the first part of the message.
+    PL/Python writes "<class name>: <text>", so the class is named after the first part of the message.  Clients write
+    the texts to a terminal, and the names in them may be those of others.
     """
-    head, colon, text = message.partition(": ")
-    name, text = (head, text) if colon and head else ("cerebro", message)
+    if len(message) > LONGEST_MESSAGE:
+        message = message[: LONGEST_MESSAGE - 1] + "…"
+    head, colon, text = harmless(message, lines=True).partition(": ")
+    name, text = (head, text) if colon and head else ("cerebro", head + colon + text)
     error = type(name, (plpy.Error,), {"__module__": "builtins"})(text)
-    error.sqlstate, error.detail, error.hint = sqlstate, detail, hint
+    error.sqlstate = sqlstate
+    error.detail, error.hint = (told and harmless(told, lines=True) for told in (detail, hint))
     return error

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from cerebro_db.core.errors import InUse
+from cerebro_db.core.sql import Sql, sql
 
 from .access import Database
 from .polling import LISTEN_EVERY
 
 PATIENCE = 60.0  # seconds; anybody can take such a lock, and nobody may make another session wait for ever
-TRY = "pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended({}, 0))"
 
 
 def of_run(run: int) -> str:
@@ -37,13 +37,19 @@ def of_models(run: int) -> str:
 
 def show(db: Database, name: str) -> None:
     """Let other sessions see in pg_locks that this transaction has not ended.  No session waits for this lock."""
-    db.value("SELECT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($1, 0))", ("text",), name)
+    lock = sql("SELECT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($1, 0))")
+    db.value(lock, ("text",), name)
+
+
+def attempt(name: Sql) -> Sql:
+    """The query that takes the lock of a name, an expression, unless another session has it."""
+    return sql("SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended({name}, 0))", name=name)
 
 
 def take(db: Database, name: str, what: str) -> None:
     """Wait for a lock, listening for a cancel; ``what`` is in use if another session keeps it too long."""
     deadline = time.monotonic() + PATIENCE
-    while not db.value(f"SELECT {TRY.format('$1')}", ("text",), name):
+    while not db.value(attempt(sql("$1")), ("text",), name):
         if time.monotonic() > deadline:
             raise in_use(what)
         time.sleep(LISTEN_EVERY)  # the next question listens for a cancel

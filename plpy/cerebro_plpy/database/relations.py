@@ -17,10 +17,13 @@ from cerebro_db.core.errors import (
     UndefinedTable,
     Unsupported,
 )
-from cerebro_db.core.names import Name, is_name, quote
+from cerebro_db.core.names import Name, is_name
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, quoted, sql, sql_of_user
+from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
+from . import types
 from .access import Database
 
 TEMPORARY = "pg_temp"  # the schema of this session's temporary tables
@@ -37,19 +40,21 @@ class Relation:
     kind: str
     temporary: bool
     text: str
-    condition: str = ""  # SQL over the columns; empty: all rows
-    query: str = ""  # the rows of a query, which is in no catalog: it has no oid and no name
+    condition: Sql | None = None  # over the columns; None: all rows
+    query: Sql | None = None  # the rows of a query, which is in no catalog: it has no oid and no name
 
     @property
-    def sql(self) -> str:
-        return f"{quote(self.schema)}.{quote(self.table)}"
+    def sql(self) -> Sql:
+        return self.name.sql
 
     @property
-    def rows(self) -> str:
+    def rows(self) -> Sql:
         """What a query names after FROM, with an alias of its own."""
-        if self.query:
-            return f"({self.query}\n)"  # its last line may be a comment
-        return f"(SELECT * FROM {self.sql} WHERE {self.condition})" if self.condition else self.sql
+        if self.query is not None:
+            return sql("({query}\n)", query=self.query)  # its last line may be a comment
+        if self.condition is None:
+            return self.sql
+        return sql("(SELECT * FROM {table} WHERE {condition})", table=self.sql, condition=self.condition)
 
     @property
     def name(self) -> Name:
@@ -66,16 +71,20 @@ class Column:
     category: str  # pg_type.typcategory: N, S, B, A, D …
     element: str | None
 
+    @property
+    def cast(self) -> Sql:
+        return SqlType(self.type).sql
+
 
 def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
     row = db.one(
-        """
+        sql("""
         SELECT c.oid::bigint AS oid, n.nspname, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary
         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
         WHERE c.oid = pg_catalog.to_regclass($1)
-        """,
+        """),
         ("text",),
-        name.sql,
+        name.quoted,
     )
     if row is None:
         return None
@@ -129,14 +138,14 @@ def filled(
 
 
 def is_empty(db: Database, relation: Relation) -> bool:
-    return not db.scan(f"SELECT 1 AS one FROM {relation.sql} LIMIT 1")
+    return not db.scan(sql("SELECT 1 AS one FROM {relation} LIMIT 1", relation=relation.sql))
 
 
 def require_select(db: Database, tables: Sequence[Relation], module: str) -> None:
-    may = "SELECT pg_catalog.has_any_column_privilege($1::oid, 'SELECT')"
+    may = sql("SELECT pg_catalog.has_any_column_privilege($1::oid, 'SELECT')")
     closed = [table for table in tables if not db.value(may, ("bigint",), table.oid)]
     if closed:
-        named = ", ".join(table.sql for table in closed)
+        named = ", ".join(table.name.quoted for table in closed)
         raise NotPermitted(
             f"{module} error: permission denied to read '{closed[0].text}'"
             + (f" and {counted(len(closed) - 1, 'table')} beside it." if len(closed) > 1 else "."),
@@ -176,7 +185,7 @@ def qualified(db: Database, name: Name, module: str) -> Name:
     """The name with the schema in which a new table would be created; an error if it may not be created there."""
     if name.schema == TEMPORARY:  # whoever may not make temporary tables learns it from the database
         return name
-    schema = name.schema or db.value("SELECT pg_catalog.current_schema()")
+    schema = name.schema or db.value(sql("SELECT pg_catalog.current_schema()"))
     if schema is None:
         raise UndefinedObject(
             f"{module} error: no schema of the search_path exists to make '{name}' in.",
@@ -184,7 +193,10 @@ def qualified(db: Database, name: Name, module: str) -> Name:
         )
     name = Name(schema, name.table)
     may = db.value(
-        "SELECT pg_catalog.has_schema_privilege(n.oid, 'CREATE') FROM pg_catalog.pg_namespace n WHERE n.nspname = $1",
+        sql(
+            "SELECT pg_catalog.has_schema_privilege(n.oid, 'CREATE')"
+            " FROM pg_catalog.pg_namespace n WHERE n.nspname = $1"
+        ),
         ("text",),
         schema,
     )
@@ -197,7 +209,7 @@ def qualified(db: Database, name: Name, module: str) -> Name:
         raise NotPermitted(
             f"{module} error: permission denied to make '{name}' in schema '{schema}'.",
             hint="Write schema.table with a schema of yours, or its owner can say:"
-            f" GRANT CREATE ON SCHEMA {quote(schema)} TO {current_user(db)};",
+            f" GRANT CREATE ON SCHEMA {quoted(schema)} TO {current_user(db)};",
         )
     return name
 
@@ -209,28 +221,30 @@ def of_query(db: Database, query: str, module: str) -> tuple[Relation, dict[str,
             f"{module}: query is '{query.strip()}', which is the name of a table and not a query.",
             hint=f"Write 'SELECT * FROM {query.strip()}'.",
         )
-    relation = Relation(0, "", "", "", False, "the query", query=query.rstrip(" \t\r\n;"))
-    described = db.columns_of(f"SELECT * FROM {relation.rows} AS q LIMIT 0")
+    # It runs with the caller's rights only, as a subquery: a second statement in it is a syntax error.
+    relation = Relation(0, "", "", "", False, "the query", query=sql_of_user(query.rstrip(" \t\r\n;")))
+    described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows))
     names, types = [name for name, _ in described], [type for _, type in described]
     return relation, _columns(
-        db, "SELECT c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown FROM ROWS FROM"
-        " (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)",
+        db, sql("SELECT c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown FROM ROWS FROM"
+        " (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)"),
         ("text[]", "bigint[]"), names, types,
     )  # fmt: skip
 
 
 def columns(db: Database, relation: Relation) -> dict[str, Column]:
     return _columns(
-        db, "SELECT a.attname::text AS name, a.attnum::bigint AS attnum, a.atttypid AS type, a.atttypid AS shown"
-        " FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped",
+        db, sql("SELECT a.attname::text AS name, a.attnum::bigint AS attnum, a.atttypid AS type, a.atttypid AS shown"
+        " FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped"),
         ("bigint",), relation.oid,
     )  # fmt: skip
 
 
-def _columns(db: Database, listed: str, types: tuple[str, ...], *values: Any) -> dict[str, Column]:
+def _columns(db: Database, listed: Sql, sent: tuple[str, ...], *values: Any) -> dict[str, Column]:
     """The columns that a query lists: name, attnum, type and shown (a type, too)."""
     found = db.rows(
-        f"""
+        sql(
+            """
         WITH RECURSIVE base AS (
             {listed}
             UNION ALL
@@ -238,16 +252,17 @@ def _columns(db: Database, listed: str, types: tuple[str, ...], *values: Any) ->
             FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd'
         )
         SELECT b.name, pg_catalog.format_type(b.shown, NULL) AS shown, t.typcategory::text AS category,
-               CASE WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN pg_catalog.format_type(t.oid, -1)
-                    ELSE pg_catalog.format('%s.%I', t.typnamespace::regnamespace, t.typname) END AS type,
-               CASE WHEN t.typcategory <> 'A' THEN NULL
-                    WHEN e.typnamespace = 'pg_catalog'::regnamespace THEN pg_catalog.format_type(e.oid, -1)
-                    ELSE pg_catalog.format('%s.%I', e.typnamespace::regnamespace, e.typname) END AS element
+               {written} AS type,
+               CASE WHEN t.typcategory = 'A' THEN {written_element} END AS element
         FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
         WHERE t.typtype <> 'd'
         ORDER BY b.attnum
         """,
-        types,
+            listed=listed,
+            written=types.written(sql("t")),
+            written_element=types.written(sql("e")),
+        ),
+        sent,
         *values,
     )
     return {row["name"]: Column(**row) for row in found}
@@ -256,9 +271,11 @@ def _columns(db: Database, listed: str, types: tuple[str, ...], *values: Any) ->
 def keys(db: Database, relation: Relation) -> set[str]:
     """The names of the columns that are unique on their own."""
     found = db.rows(
-        "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_index i"
-        " JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]"
-        " WHERE i.indrelid = $1::oid AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL",
+        sql(
+            "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_index i"
+            " JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]"
+            " WHERE i.indrelid = $1::oid AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL"
+        ),
         ("bigint",),
         relation.oid,
     )
@@ -268,11 +285,13 @@ def keys(db: Database, relation: Relation) -> set[str]:
 def unique_key(db: Database, relation: Relation) -> list[str]:
     """The columns of the primary key, or of another unique index; none if there is no key."""
     found = db.rows(
-        "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_attribute a JOIN"
-        " (SELECT i.indrelid, i.indkey::pg_catalog.int2[] AS columns FROM pg_catalog.pg_index i"
-        "   WHERE i.indrelid = $1::oid AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL"
-        "   ORDER BY i.indisprimary DESC, i.indnkeyatts, i.indexrelid LIMIT 1) k"
-        " ON a.attrelid = k.indrelid AND a.attnum = ANY (k.columns) ORDER BY a.attnum",
+        sql(
+            "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_attribute a JOIN"
+            " (SELECT i.indrelid, i.indkey::pg_catalog.int2[] AS columns FROM pg_catalog.pg_index i"
+            "   WHERE i.indrelid = $1::oid AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL"
+            "   ORDER BY i.indisprimary DESC, i.indnkeyatts, i.indexrelid LIMIT 1) k"
+            " ON a.attrelid = k.indrelid AND a.attnum = ANY (k.columns) ORDER BY a.attnum"
+        ),
         ("bigint",),
         relation.oid,
     )
@@ -282,9 +301,11 @@ def unique_key(db: Database, relation: Relation) -> list[str]:
 def references(db: Database, relation: Relation) -> set[str]:
     """The names of the columns that refer to another table on their own."""
     found = db.rows(
-        "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_constraint c"
-        " JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]"
-        " WHERE c.conrelid = $1::oid AND c.contype = 'f' AND pg_catalog.cardinality(c.conkey) = 1",
+        sql(
+            "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_constraint c"
+            " JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]"
+            " WHERE c.conrelid = $1::oid AND c.contype = 'f' AND pg_catalog.cardinality(c.conkey) = 1"
+        ),
         ("bigint",),
         relation.oid,
     )
@@ -309,9 +330,9 @@ def has_columns(present: dict[str, Column]) -> str:
 
 
 def current_user(db: Database) -> str:
-    return quote(current_role(db))
+    return quoted(current_role(db))
 
 
 def current_role(db: Database) -> str:
     """The current user's name, unquoted.  No cast to text: the search_path may have another "text"."""
-    return str(db.value("SELECT current_user AS u"))
+    return str(db.value(sql("SELECT current_user AS u")))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from cerebro_db.core.architecture import keras2, reading
+from cerebro_db.core.architecture.limits import MOST_BYTES
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, UndefinedObject
 from cerebro_db.core.names import Name
+from cerebro_db.core.sql import sql
 
 from ..database import relations
 from ..database.access import Database
@@ -18,7 +19,7 @@ MODULE = "Keras Model Arch"
 COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
 
 
-@entry
+@entry(longest=MOST_BYTES)
 def load_keras_model(
     db: Database,
     keras_model_arch_table: str | None,
@@ -37,7 +38,7 @@ def load_keras_model(
         )
 
 
-@entry
+@entry(longest=MOST_BYTES)
 def madlib_load_keras_model(db: Database, *arguments: Any) -> None:
     """As MADlib: any JSON and any weights are stored.  They are checked when they are used."""
     _load(db, *arguments)
@@ -53,7 +54,7 @@ def madlib_delete_keras_model(db: Database, keras_model_arch_table: str | None, 
     """As MADlib: the table goes with its last architecture."""
     table = _delete(db, keras_model_arch_table, model_id)
     if relations.is_empty(db, table):
-        db.patiently(f"DROP TABLE {table.sql}")
+        db.patiently(sql("DROP TABLE {table}", table=table.sql))
         db.info(f"{MODULE}: Dropped the table {table.text}, which had no more models.")
 
 
@@ -70,7 +71,7 @@ def _check(db: Database, model_arch: str | None, model_weights: bytes | None) ->
     parameters = reading.parameters(model_arch)
     if parameters is None:
         reading.architecture(model_arch)  # refuses now, not in a run, what is no architecture and code that would run
-        for warning in keras2.warnings(json.loads(model_arch)):
+        for warning in keras2.warnings(reading.decoded(model_arch)):
             db.warning(f"{MODULE}: {warning}")
     elif model_weights is not None:
         raise InvalidArgument(
@@ -108,14 +109,14 @@ def added(
     description: str | None,
 ) -> int:
     """Add a row; returns its model_id: the largest one plus 1.  The lock keeps two sessions from taking the same."""
-    db.patiently(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
-    model_id: int = db.value(f"SELECT coalesce(max(model_id), 0) + 1 FROM {table.sql}")
+    db.patiently(sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE", table=table.sql))
+    model_id: int = db.value(sql("SELECT coalesce(max(model_id), 0) + 1 FROM {table}", table=table.sql))
     db.execute(
-        f"""
-        INSERT INTO {table.sql} (model_id, model_arch, model_weights, name, description, __internal_madlib_id__)
+        sql("""
+        INSERT INTO {table} (model_id, model_arch, model_weights, name, description, __internal_madlib_id__)
         VALUES ($1, $2::json, $3, $4, $5,
                 pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text))
-        """,
+        """, table=table.sql),
         ("integer", "text", "bytea", "text", "text"),
         model_id, model_arch, weights, name, description,
     )  # fmt: skip
@@ -126,10 +127,10 @@ def _delete(db: Database, keras_model_arch_table: str | None, model_id: int | No
     """Delete an architecture, and return its table."""
     table = relations.filled(db, keras_model_arch_table, MODULE, argument="keras_model_arch_table")
     require_columns(db, table)
-    if not db.execute(f"DELETE FROM {table.sql} WHERE model_id = $1", ("integer",), model_id):
+    if not db.execute(sql("DELETE FROM {table} WHERE model_id = $1", table=table.sql), ("integer",), model_id):
         raise UndefinedObject(
             f"{MODULE}: Model id {'NULL' if model_id is None else model_id} not found",
-            hint=f"SELECT model_id, name FROM {table.sql} lists them.",
+            hint=f"SELECT model_id, name FROM {table.name.quoted} lists them.",
         )
     db.info(f"{MODULE}: Model id {model_id} has been deleted from {table.text}.")
     return table
@@ -153,8 +154,9 @@ def _create(db: Database, name: Name) -> bool:
     try:
         with db.savepoint():
             db.execute(
-                f"""
-                CREATE TABLE {name.sql} (
+                sql(
+                    """
+                CREATE TABLE {name} (
                     model_id integer PRIMARY KEY,
                     model_arch json,
                     model_weights bytea,
@@ -162,7 +164,9 @@ def _create(db: Database, name: Name) -> bool:
                     description text,
                     __internal_madlib_id__ text
                 )
-                """
+                """,
+                    name=name.sql,
+                )
             )
     except db.plpy.SPIError as error:
         # The name of the row type, or the catalog's unique index, may be found to be taken first.

@@ -13,13 +13,14 @@ from typing import Any, NoReturn
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedObject, Unsupported
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import custom
+from cerebro_db.core.sql import sql
 
 from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import entry
 
 TABLE = "cerebro.custom_function"
-LATEST = (
+LATEST = sql(
     "SELECT name, version, kind FROM (SELECT DISTINCT ON (name) name, version, kind, source"
     " FROM cerebro.custom_function ORDER BY name, version DESC) newest WHERE source IS NOT NULL"
 )
@@ -44,8 +45,10 @@ def register(db: Database, name: str | None, source: str | None, kind: str | Non
     assert source is not None
     take_turns(db)
     last = db.one(
-        "SELECT version, kind FROM cerebro.custom_function WHERE name OPERATOR(pg_catalog.=) $1"
-        " ORDER BY version DESC LIMIT 1",
+        sql(
+            "SELECT version, kind FROM cerebro.custom_function WHERE name OPERATOR(pg_catalog.=) $1"
+            " ORDER BY version DESC LIMIT 1"
+        ),
         ("pg_catalog.text",),
         name,
     )
@@ -64,8 +67,10 @@ def retire(db: Database, name: str | None) -> None:
     require_admin(db, DELETE)
     take_turns(db)
     last = db.one(
-        "SELECT version, kind, source IS NULL AS retired FROM cerebro.custom_function"
-        " WHERE name OPERATOR(pg_catalog.=) $1 ORDER BY version DESC LIMIT 1",
+        sql(
+            "SELECT version, kind, source IS NULL AS retired FROM cerebro.custom_function"
+            " WHERE name OPERATOR(pg_catalog.=) $1 ORDER BY version DESC LIMIT 1"
+        ),
         ("pg_catalog.text",),
         name,
     )
@@ -102,7 +107,7 @@ def load_top_k_accuracy_function(db: Database, object_table: str | None, k: int 
 
 
 def require_admin(db: Database, module: str) -> None:
-    if not db.value("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')"):
+    if not db.value(sql("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')")):
         raise NotPermitted(
             f"{module} error: only a member of cerebro_admin may do this.",
             hint="Registered code has the power of the server's operating-system account.",
@@ -120,8 +125,8 @@ def take_turns(db: Database) -> None:
 def _append(db: Database, name: str, version: int, kind: str, source: str | None, description: str | None) -> int:
     sha256 = custom.sha256(source) if source is not None else None
     db.execute(
-        "INSERT INTO cerebro.custom_function (name, version, kind, source, sha256, description)"
-        " VALUES ($1, $2, $3, $4, $5, $6)",
+        sql("INSERT INTO cerebro.custom_function (name, version, kind, source, sha256, description)"
+        " VALUES ($1, $2, $3, $4, $5, $6)"),
         ("pg_catalog.text", "pg_catalog.int4", *["pg_catalog.text"] * 4),
         name, version, kind, source, sha256, description,
     )  # fmt: skip
@@ -196,8 +201,10 @@ def latest(rows: Iterable[Iterable[Any]]) -> dict[str, dict[str, str]]:
 def fetched(db: Database, name: str, version: int) -> dict[str, Any] | None:
     # Every name and operator is qualified, because worker sessions have the user's own search_path.
     return db.one(
-        "SELECT name, version, kind, source, sha256 FROM cerebro.custom_function"
-        " WHERE name OPERATOR(pg_catalog.=) $1 AND version OPERATOR(pg_catalog.=) $2 AND source IS NOT NULL",
+        sql(
+            "SELECT name, version, kind, source, sha256 FROM cerebro.custom_function"
+            " WHERE name OPERATOR(pg_catalog.=) $1 AND version OPERATOR(pg_catalog.=) $2 AND source IS NOT NULL"
+        ),
         ("pg_catalog.text", "pg_catalog.int4"),
         name,
         version,

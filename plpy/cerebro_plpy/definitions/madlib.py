@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.madlib import hyperband, usage
+from cerebro_db.core.sql import literal, sql
 
 from .. import platform
 from ..database import relations
@@ -28,9 +29,13 @@ def hyperband_schedule(
     module = "hyperband_schedule"
     name = relations.new(db, schedule_table, module, argument="schedule_table")
     rounds = hyperband.schedule(r, eta, skip_last, module)
-    db.execute(f"CREATE TABLE {name.sql} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))")
+    db.execute(
+        sql("CREATE TABLE {name} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))", name=name.sql)
+    )
     columns = [list(column) for column in zip(*rounds)]
-    db.execute(f"INSERT INTO {name.sql} SELECT * FROM unnest($1, $2, $3, $4)", ("integer[]",) * 4, *columns)
+    db.execute(
+        sql("INSERT INTO {name} SELECT * FROM unnest($1, $2, $3, $4)", name=name.sql), ("integer[]",) * 4, *columns
+    )
 
 
 @entry
@@ -48,12 +53,15 @@ def gpu_configuration(db: Database, output_table: str | None, source: str | None
         raise InvalidArgument(
             "DL: source has to be one of tensorflow or nvidia", hint="It decides how gpu_descr describes a GPU."
         )
-    found = platform.of(db).gpus_of_hosts(db, f"cerebro._gpu_texts('{wanted}')")
+    found = platform.of(db).gpus_of_hosts(db, sql("cerebro._gpu_texts({wanted})", wanted=literal(wanted)))
     hosts = [host for host, gpus in found.items() for _ in gpus]
     gpus = [gpu for of_host in found.values() for gpu in of_host]
     db.execute(
-        f"CREATE TABLE {name.sql} AS SELECT * FROM unnest($1, $2) AS g (hostname, gpu_descr)"
-        f" {platform.of(db).distributed_by('hostname')}",
+        sql(
+            "CREATE TABLE {name} AS SELECT * FROM unnest($1, $2) AS g (hostname, gpu_descr) {distributed_by}",
+            name=name.sql,
+            distributed_by=platform.of(db).distributed_by("hostname"),
+        ),
         ("text[]", "text[]"),
         hosts,
         gpus,

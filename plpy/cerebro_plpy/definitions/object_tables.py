@@ -9,6 +9,7 @@ from __future__ import annotations
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import custom
+from cerebro_db.core.sql import identifier, sql
 
 from .. import platform
 from ..database import relations
@@ -73,17 +74,21 @@ def madlib_delete_custom_function(db: Database, object_table: str | None, number
     _require_columns(db, table, DELETE)
     column, kind = ("id", "integer") if number is not None else ("name", "text")
     wanted = number if number is not None else name
-    row = db.one(f"SELECT id, name FROM {table.sql} WHERE {column} = $1", (kind,), wanted)
+    row = db.one(
+        sql("SELECT id, name FROM {table} WHERE {column} = $1", table=table.sql, column=identifier(column)),
+        (kind,),
+        wanted,
+    )
     if row is None:
         raise UndefinedObject(
             f"{DELETE} error: Object {column} {'NULL' if wanted is None else repr(wanted)} not found in {table.text}",
-            hint=f"SELECT id, name FROM {table.sql} lists them.",
+            hint=f"SELECT id, name FROM {table.name.quoted} lists them.",
         )
-    db.execute(f"DELETE FROM {table.sql} WHERE id = $1", ("integer",), row["id"])
+    db.execute(sql("DELETE FROM {table} WHERE id = $1", table=table.sql), ("integer",), row["id"])
     if any(row["name"] in of_kind for of_kind in custom_functions.known(db).values()):
         custom_functions.retire(db, row["name"])
     if relations.is_empty(db, table):
-        db.patiently(f"DROP TABLE {table.sql}")
+        db.patiently(sql("DROP TABLE {table}", table=table.sql))
 
 
 def _built_in(name: str) -> str:
@@ -108,13 +113,16 @@ def _table(db: Database, text: str | None, module: str) -> Name:
         return name
     relations.qualified(db, name, module)
     db.execute(
-        f"CREATE TABLE {name.sql} (id serial, name text PRIMARY KEY, description text, object bytea)"
-        f" {platform.of(db).distributed_by('name')}"
+        sql(
+            "CREATE TABLE {name} (id serial, name text PRIMARY KEY, description text, object bytea) {distributed_by}",
+            name=name.sql,
+            distributed_by=platform.of(db).distributed_by("name"),
+        )
     )
     # The segments of Greenplum would take numbers in stocks, and leave gaps.
-    numbers = db.value("SELECT pg_catalog.pg_get_serial_sequence($1, 'id')", ("text",), name.sql)
-    db.execute(f"ALTER SEQUENCE {numbers} CACHE 1")
-    db.execute(f"GRANT SELECT ON {name.sql} TO PUBLIC")
+    numbers = db.value(sql("SELECT pg_catalog.pg_get_serial_sequence($1, 'id')"), ("text",), name.quoted)
+    db.execute(sql("ALTER SEQUENCE {numbers} CACHE 1", numbers=Name.parse(numbers).sql))
+    db.execute(sql("GRANT SELECT ON {name} TO PUBLIC", name=name.sql))
     db.info(f"{module}: Created new custom function table {name}.")
     return name
 
@@ -129,8 +137,8 @@ def _require_columns(db: Database, table: relations.Relation, module: str) -> No
 
 
 def _require_new(db: Database, table: Name, name: str | None, module: str) -> None:
-    db.patiently(f"LOCK TABLE {table.sql} IN SHARE ROW EXCLUSIVE MODE")
-    if db.value(f"SELECT 1 FROM {table.sql} WHERE name = $1", ("text",), name):
+    db.patiently(sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE", table=table.sql))
+    if db.value(sql("SELECT 1 FROM {table} WHERE name = $1", table=table.sql), ("text",), name):
         raise WrongState(
             f"{module} error: Function '{name}' already exists in {table}",
             hint="delete_custom_function() deletes it.",
@@ -139,7 +147,7 @@ def _require_new(db: Database, table: Name, name: str | None, module: str) -> No
 
 def _insert(db: Database, table: Name, name: str, description: str | None, object: bytes) -> None:
     db.execute(
-        f"INSERT INTO {table.sql} (name, description, object) VALUES ($1, $2, $3)",
+        sql("INSERT INTO {table} (name, description, object) VALUES ($1, $2, $3)", table=table.sql),
         ("text", "text", "bytea"),
         name,
         description,

@@ -11,6 +11,7 @@ from cerebro_db.core.architecture import placeholders, reading
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.parameters.grids import Row, Templates
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import sql
 
 from ..database.access import Database
 from ..database.relations import Relation
@@ -29,7 +30,7 @@ class Filled:
 def of_table(db: Database, table: Relation, model_ids: Sequence[int]) -> Templates:
     """The architectures of these rows that have parameters."""
     found = db.rows(
-        f"SELECT model_id, model_arch::text AS arch FROM {table.sql} WHERE model_id = ANY ($1)",
+        sql("SELECT model_id, model_arch::text AS arch FROM {table} WHERE model_id = ANY ($1)", table=table.sql),
         ("integer[]",),
         list(model_ids),
     )
@@ -37,10 +38,12 @@ def of_table(db: Database, table: Relation, model_ids: Sequence[int]) -> Templat
     parameters = {number: names for number, text in texts.items() if (names := reading.parameters(text)) is not None}
     if not parameters:
         return Templates({}, lambda model_id, values: model_id)
-    decoded = {number: json.loads(texts[number]) for number in parameters}
+    decoded = {number: reading.decoded(texts[number]) for number in parameters}
     known: dict[str, Any] = {
         row["digest"]: row["model_id"]
-        for row in db.rows(f"SELECT model_id, pg_catalog.md5(model_arch::text) AS digest FROM {table.sql}")
+        for row in db.rows(
+            sql("SELECT model_id, pg_catalog.md5(model_arch::text) AS digest FROM {table}", table=table.sql)
+        )
     }
     checked: dict[str, Any] = {}  # by values
 
@@ -78,7 +81,9 @@ def with_rows(db: Database, table: Relation, rows: list[Row], say: Callable[[int
     if not new:
         return rows
     architectures.require_columns(db, table)
-    names = {row["model_id"]: row["name"] for row in db.rows(f"SELECT model_id, name FROM {table.sql}")}
+    names = {
+        row["model_id"]: row["name"] for row in db.rows(sql("SELECT model_id, name FROM {table}", table=table.sql))
+    }
     ids = {}
     for one in new:
         own = names.get(one.model_id) or f"model_id {one.model_id}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cerebro_db.core.sql import sql
+
 from ..platform.base import FEWEST
 from .report import OK, PROBLEM, WARNING, Examined, Row, disk_row
 
 
 def search_path(examined: Examined) -> Iterator[Row]:
-    shown = examined.db.value("SELECT pg_catalog.current_setting('search_path') AS v")
-    if examined.db.value("SELECT 'cerebro' = ANY (pg_catalog.current_schemas(false)) AS v"):
+    shown = examined.db.value(sql("SELECT pg_catalog.current_setting('search_path') AS v"))
+    if examined.db.value(sql("SELECT 'cerebro' = ANY (pg_catalog.current_schemas(false)) AS v")):
         yield Row("coordinator", "search_path", OK, shown)
     else:
         advice = (
@@ -19,9 +21,11 @@ def search_path(examined: Examined) -> Iterator[Row]:
         )
         yield Row("coordinator", "search_path", WARNING, shown, advice)
     shared = examined.db.value(
-        "SELECT pg_catalog.string_agg(nspname, ', ') AS v FROM pg_catalog.pg_namespace"
-        " WHERE nspname = ANY (pg_catalog.current_schemas(false))"
-        " AND pg_catalog.has_schema_privilege('public', oid, 'CREATE')"
+        sql(
+            "SELECT pg_catalog.string_agg(nspname, ', ') AS v FROM pg_catalog.pg_namespace"
+            " WHERE nspname = ANY (pg_catalog.current_schemas(false))"
+            " AND pg_catalog.has_schema_privilege('public', oid, 'CREATE')"
+        )
     )
     if shared:
         yield Row(
@@ -35,10 +39,13 @@ def search_path(examined: Examined) -> Iterator[Row]:
 
 def connections(examined: Examined) -> Iterator[Row]:
     facts = examined.db.one(
-        "SELECT pg_catalog.current_setting('max_connections')::integer AS most,"
-        " pg_catalog.current_setting('superuser_reserved_connections')::integer AS reserved,"
-        " (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE datid IS NOT NULL) AS used,"
-        " (SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) AS limited"
+        sql(
+            "SELECT pg_catalog.current_setting('max_connections')::integer AS most,"
+            " pg_catalog.current_setting('superuser_reserved_connections')::integer AS reserved,"
+            " (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE datid IS NOT NULL) AS used,"
+            " (SELECT datconnlimit FROM pg_catalog.pg_database"
+            " WHERE datname = pg_catalog.current_database()) AS limited"
+        )
     )
     assert facts is not None
     need = examined.segments + 2  # one per segment, the recorder, and a driver for submit()
@@ -63,7 +70,7 @@ def statements(examined: Examined) -> Iterator[Row]:
 
 def settings(examined: Examined) -> Iterator[Row]:
     def value_of(name: str) -> str | None:
-        return examined.db.value("SELECT pg_catalog.current_setting($1, true) AS v", ("text",), name)
+        return examined.db.value(sql("SELECT pg_catalog.current_setting($1, true) AS v"), ("text",), name)
 
     if value_of("client_connection_check_interval") is None:
         yield Row(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from cerebro_db import __version__
 from cerebro_db.core.engines import DEFAULT, DISPLAY_NAMES
 from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
 from ..segment import nursery
@@ -18,8 +19,8 @@ OLDEST_PYTHON = (3, 9)
 
 
 def server(examined: Examined) -> Iterator[Row]:
-    text = examined.db.value("SELECT pg_catalog.version() AS v")
-    major = int(examined.db.value("SELECT pg_catalog.current_setting('server_version_num') AS v")) // 10000
+    text = examined.db.value(sql("SELECT pg_catalog.version() AS v"))
+    major = int(examined.db.value(sql("SELECT pg_catalog.current_setting('server_version_num') AS v"))) // 10000
     shown = re.sub(r" on \S+-linux.*|,.*", "", text)
     advice = examined.platform.too_old(major)
     yield Row("installation", "server", PROBLEM if advice else OK, shown, advice)
@@ -27,8 +28,11 @@ def server(examined: Examined) -> Iterator[Row]:
 
 def extension(examined: Examined) -> Iterator[Row]:
     row = examined.db.one(
-        "SELECT e.extversion::text AS installed, a.default_version::text AS available FROM pg_catalog.pg_extension e"
-        " LEFT JOIN pg_catalog.pg_available_extensions a ON a.name = e.extname WHERE e.extname = 'cerebro_db'"
+        sql(
+            "SELECT e.extversion::text AS installed, a.default_version::text AS available"
+            " FROM pg_catalog.pg_extension e"
+            " LEFT JOIN pg_catalog.pg_available_extensions a ON a.name = e.extname WHERE e.extname = 'cerebro_db'"
+        )
     ) or {"installed": None, "available": None}
     installed, available = row["installed"], row["available"]
     found = f"SQL {installed}, code {__version__}, on disk {available}"

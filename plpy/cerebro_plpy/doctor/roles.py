@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from cerebro_db.core.sql import sql
+
 from ..sessions import logins
 from .report import OK, PROBLEM, WARNING, Examined, Row
 
@@ -16,15 +18,15 @@ GROUPS: dict[str, set[str]] = {  # role -> the roles that it is a member of
     "cerebro_worker": set(),
     "cerebro_enrol": {"cerebro_worker"},
 }
-WORKER = re.compile(r"cerebro_w_\d+")
+WORKER = re.compile(r"cerebro_w_(\d+)_[0-9a-f]+")
 
-MEMBERS = (
+MEMBERS = sql(
     "SELECT g.rolname::text AS role, m.rolname::text AS member, a.admin_option AS admin, m.rolsuper AS superuser"
     " FROM pg_catalog.pg_auth_members a JOIN pg_catalog.pg_roles g ON g.oid = a.roleid"
     " JOIN pg_catalog.pg_roles m ON m.oid = a.member"
     " WHERE g.rolname ~ '^cerebro_' OR m.rolname ~ '^cerebro_'"
 )
-ROLES = (
+ROLES = sql(
     "SELECT rolname::text AS name, oid::bigint AS oid, rolcanlogin AS login, rolsuper OR rolcreaterole OR rolcreatedb"
     " OR rolreplication OR rolbypassrls AS more FROM pg_catalog.pg_roles WHERE rolname ~ '^cerebro_'"
 )
@@ -68,30 +70,32 @@ def groups(examined: Examined) -> Iterator[Row]:
 
 def worker_roles(examined: Examined) -> Iterator[Row]:
     """Each worker role is a member of its user and of the group, and no role is a member of it."""
-    roles = [row for row in examined.db.rows(ROLES) if WORKER.fullmatch(row["name"])]
+    roles = {
+        row["name"]: (found, row["more"]) for row in examined.db.rows(ROLES) if (found := WORKER.fullmatch(row["name"]))
+    }
     owners = {
         row["oid"]: row["name"]
-        for row in examined.db.rows("SELECT oid::bigint AS oid, rolname::text AS name FROM pg_catalog.pg_roles")
+        for row in examined.db.rows(sql("SELECT oid::bigint AS oid, rolname::text AS name FROM pg_catalog.pg_roles"))
     }
     members = examined.db.rows(MEMBERS)
     wrong, left = [], []
-    for role in roles:
-        name, owner = role["name"], owners.get(int(role["name"].rpartition("_")[2]))
+    for name, (found, more) in roles.items():
         held = {row["role"] for row in members if row["member"] == name}
         lent = sorted({row["member"] for row in members if row["role"] == name})
-        if role["more"]:
+        if more:
             wrong.append(f"{name} has powers of its own")
         if lent:
             wrong.append(f"{name} is granted to {', '.join(lent)}")
-        if owner is None:
+        if other := held - {owners.get(int(found[1])), logins.GROUP}:
+            wrong.append(f"{name} is a member of {', '.join(sorted(other))}")
+        if not held:
             left.append(name)
-        elif held != {owner, logins.GROUP}:
-            wrong.append(f"{name} is a member of {', '.join(sorted(held)) or 'nothing'}; it should be one of {owner}")
     if wrong:
-        advice = "DROP ROLE it as a superuser: the next run of its user creates it again."
+        advice = "DROP ROLE it as a superuser. Its session, if there is one, fails then."
         yield Row("roles", "worker roles", PROBLEM, "; ".join(wrong), advice)
     elif left:
-        advice = f"DROP ROLE {', '.join(left)};"
-        yield Row("roles", "worker roles", WARNING, f"{', '.join(left)}: their users no longer exist", advice)
+        text = f"{', '.join(left)}: what their sessions left in some database keeps these roles, which can do nothing"
+        advice = f"In each database DROP OWNED BY {', '.join(left)}; then the next login drops the roles."
+        yield Row("roles", "worker roles", WARNING, text, advice)
     else:
         yield Row("roles", "worker roles", OK, f"{len(roles)}, each a member of its user and of {logins.GROUP} only")

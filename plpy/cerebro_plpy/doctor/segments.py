@@ -11,6 +11,7 @@ from cerebro_db.core import protocol
 from cerebro_db.core.engines import DISPLAY_NAMES
 from cerebro_db.core.errors import CerebroError, GpuMissing
 from cerebro_db.core.protocol import Inspected, ServerFacts
+from cerebro_db.core.sql import literal, sql
 from cerebro_db.core.texts import counted
 
 from ..platform.machine import megabytes
@@ -55,7 +56,7 @@ def _inspected(examined: Examined, keys: list[int], *, use_gpus: bool) -> dict[i
     team = Team.opened(examined.db, keys, chosen)
     try:
         for worker in team.workers:
-            worker.session.run(f"SET statement_timeout = '{TRAINER_WITHIN}'")
+            worker.session.run(sql("SET statement_timeout = {longest}", longest=literal(TRAINER_WITHIN)))
 
         async def inspect(worker: Worker) -> Inspected | CerebroError:
             try:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.sql import sql
 
 from ..sessions import logins
 from .report import OK, PROBLEM, Examined, Row, with_detail
@@ -16,7 +17,7 @@ APPLICATION = "cerebro_db doctor"
 
 def secret(examined: Examined) -> Iterator[Row]:
     path = logins.private_folder() / "secret"
-    logins.password(logins.ENROL)  # creates the file if it does not exist
+    logins.enrol_password()  # creates the file if it does not exist
     folder, file = path.parent.stat(), path.stat()
     if (folder.st_mode | file.st_mode) & 0o077 or file.st_uid != os.getuid():
         advice = "In the data folder: chmod 700 cerebro_db; chmod 600 cerebro_db/secret"
@@ -30,7 +31,7 @@ def login(examined: Examined) -> Iterator[Row]:
     user = logins.Owner.current(examined.db)
     database, listen = user.database, examined.listen
     try:
-        logins.connect(logins.ENROL, database, APPLICATION, listen).close()
+        logins.connect(logins.ENROL, logins.enrol_password(), database, APPLICATION, listen).close()
         yield Row("worker login", "enrolment", OK, f"{logins.ENROL} can log in")
     except CerebroError as error:
         advice = error.hint
@@ -39,19 +40,19 @@ def login(examined: Examined) -> Iterator[Row]:
         yield Row("worker login", "enrolment", PROBLEM, with_detail(error), advice)
     try:
         with contextlib.closing(logins.connect_as(examined.db, user.name, APPLICATION, listen)) as session:
-            now, began = session.run("SELECT current_user, session_user")[0]
+            now, began = session.run(sql("SELECT current_user, session_user"))[0]
             host = session.connection.info.host or ""
             way = "its socket" if host.startswith("/") else host
-            if (now, began) == (user.name, user.worker):
+            if (now, began) == (user.name, session.role):
                 yield Row("worker login", "login", OK, f"{began} logs in by {way} and acts as {now}")
             else:
-                yield Row("worker login", "login", PROBLEM, f"{user.worker} logged in as {began} and acts as {now}")
+                yield Row("worker login", "login", PROBLEM, f"{session.role} logged in as {began} and acts as {now}")
     except CerebroError as error:
         yield Row("worker login", "login", PROBLEM, with_detail(error), error.hint)
         return
     try:
         # Not as the worker role: its right password would be refused now, too.
-        logins.connect(logins.ENROL, database, APPLICATION, listen, secret="not the password").close()
+        logins.connect(logins.ENROL, "not the password", database, APPLICATION, listen).close()
         yield Row(
             "worker login",
             "password",

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.errors import LimitExceeded
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
 from ..database.access import Cursor, Database
-from .segments import ALL, KEY, Rule
+from .segments import ALL, Rule
 
 if TYPE_CHECKING:
     import psycopg2
@@ -25,21 +27,26 @@ class RowsToPack:
     Without a seed, rows keep the order in which the source gives them, on platforms where rows have an order.
     """
 
-    source: str  # what a query names after FROM
-    stored: Sequence[str]  # the columns to read, as ``s.column AS c0``
-    values: Sequence[str]  # expressions over them, as ``q.c0 AS v0``
-    order: str  # an expression over ``s`` that gives a number per row; ``$1`` in it is the seed
+    source: Sql  # what a query names after FROM
+    stored: Sequence[Sql]  # the columns to read, as ``s.column AS c0``
+    values: Sequence[Sql]  # expressions over them, as ``q.c0 AS v0``
+    order: Sql  # an expression over ``s`` that gives a number per row; ``$1`` in it is the seed
     seed: int | None
     costly: bool  # computing the values takes long, and storing them takes little
 
     @property
-    def chosen(self) -> str:
-        return f"SELECT {', '.join(self.values)} FROM"
+    def chosen(self) -> Sql:
+        return sql("SELECT {values} FROM", values=joined(", ", self.values))
 
     @property
-    def numbered(self) -> str:
+    def numbered(self) -> Sql:
         """The query of the stored columns, with the number as ``n``."""
-        return f"SELECT {', '.join(self.stored)}, {self.order} AS n FROM {self.source} AS s"
+        return sql(
+            "SELECT {stored}, {order} AS n FROM {source} AS s",
+            stored=joined(", ", self.stored),
+            order=self.order,
+            source=self.source,
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,7 @@ class Platform(abc.ABC):
     # A crash of the server that loses a commit loses all commits after it, too: there is one write-ahead log.
     loses_only_the_last_commits: bool
     # What makes a query call its function once on each server that has segments.
-    on_every_server: str = ""
+    on_every_server: Sql = sql("")
     # Settings that the doctor shows only on this platform, each with a note.  Every value is fine.
     shown_settings: Sequence[tuple[str, str]] = ()
 
@@ -142,7 +149,7 @@ class Platform(abc.ABC):
         """The GPU of each segment; None for a segment whose host has none."""
 
     @abc.abstractmethod
-    def gpus_of_hosts(self, db: Database, texts: str) -> dict[str, list[str]]:
+    def gpus_of_hosts(self, db: Database, texts: Sql) -> dict[str, list[str]]:
         """Host to the descriptions of its GPUs; ``texts`` is the SQL call that describes those of one host."""
 
     @abc.abstractmethod
@@ -156,19 +163,39 @@ class Platform(abc.ABC):
     # -- tables --------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def distributed_by(self, column: str) -> str:
+    def distributed_by(self, column: str) -> Sql:
         """The clause at the end of CREATE TABLE that distributes rows by a column; may be empty."""
 
     def make_packed_table(self, db: Database, name: Name, columns: list[tuple[str, str]], keys: list[int]) -> None:
         """Create the table of buffers, its rows on the segments of ``keys``; columns are (name, type)."""
-        body = ", ".join([f"{quote(KEY)} integer NOT NULL", *(f"{quote(column)} {kind}" for column, kind in columns)])
-        db.execute(f"CREATE TABLE {name.sql} ({body}) {self.spread_packed_table()}")
+        body = joined(
+            ", ",
+            [
+                sql("__dist_key__ integer NOT NULL"),
+                *(
+                    sql("{column} {kind}", column=identifier(column), kind=SqlType(kind).sql)
+                    for column, kind in columns
+                ),
+            ],
+        )
+        db.execute(
+            sql(
+                "CREATE TABLE {name} ({body}) {spread}",
+                name=name.sql,
+                body=body,
+                spread=self.spread_packed_table(),
+            )
+        )
         # Buffers hardly compress.  Stored out of line and uncompressed they are read by a plain copy.
-        external = [f"ALTER COLUMN {quote(column)} SET STORAGE EXTERNAL" for column, kind in columns if kind == "bytea"]
-        db.execute(f"ALTER TABLE {name.sql} {', '.join(external)}")
+        external = [
+            sql("ALTER COLUMN {column} SET STORAGE EXTERNAL", column=identifier(column))
+            for column, kind in columns
+            if kind == "bytea"
+        ]
+        db.execute(sql("ALTER TABLE {name} {external}", name=name.sql, external=joined(", ", external)))
 
     @abc.abstractmethod
-    def spread_packed_table(self) -> str:
+    def spread_packed_table(self) -> Sql:
         """The clause at the end of CREATE TABLE that spreads a packed table over its segments."""
 
     def partitions(self, name: Name, segments: int) -> list[Name]:
@@ -178,19 +205,19 @@ class Platform(abc.ABC):
     # -- a hop ---------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def on_segment(self, dist_key: int) -> str:
+    def on_segment(self, dist_key: int) -> Sql:
         """The FROM clause that runs the functions of a SELECT on one segment, in its writer process; may be empty."""
 
     @abc.abstractmethod
-    def made_on_segment(self, function: str, dist_key: int) -> str:
+    def made_on_segment(self, function: Sql, dist_key: int) -> Sql:
         """A query for the rows of a set-returning function on one segment: columns __dist_key__ and made."""
 
     @abc.abstractmethod
-    def committed_later(self, statement: str) -> str:
+    def committed_later(self, statement: Sql) -> Sql:
         """A transaction of one statement whose commit need not wait for the disk."""
 
     @abc.abstractmethod
-    def hop_state(self, table: str, hop: int, here: int, there: int) -> tuple[str | None, str]:
+    def hop_state(self, table: Sql, hop: int, here: int, there: int) -> tuple[Sql | None, Sql]:
         """How the segment of key ``here`` reads a state that was stored on the segment of key ``there``.
 
         Two statements' parts: first the statement that copies the state's rows to this segment (None if a copy is not
@@ -199,12 +226,12 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def bring_rows(
-        self, table: str, columns: Sequence[str], key: int, here: int, temporary: str
-    ) -> tuple[str, str, int, str]:
+        self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
+    ) -> tuple[Sql, Sql, int, Sql]:
         """How the segment of key ``here`` reads the packed rows of key ``key``: (before, table, key, after).
 
-        The SELECT reads the returned table with the returned key.  ``before`` and ``after`` are SQL text put in front
-        of it and behind it; both may be empty.  ``columns`` are quoted; ``temporary`` is a free table name as SQL.
+        The SELECT reads the returned table with the returned key.  ``before`` and ``after`` are SQL put in front
+        of it and behind it; both may be empty.  ``temporary`` is the name of no table.
         """
 
     # -- rows in an order ----------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.engines import gpu_of_each_segment
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, UndefinedObject, Unsupported
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.names import Name
+from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
 
 from ..database import relations
 from ..database.access import Cursor, Database
@@ -38,7 +39,7 @@ class Greenplum(Platform):
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True
     loses_only_the_last_commits = False
-    on_every_server = "FROM gp_dist_random('pg_catalog.gp_id')"
+    on_every_server = sql("FROM gp_dist_random('pg_catalog.gp_id')")
     shown_settings = (
         ("gp_enable_global_deadlock_detector", "if off, runs wait for transactions that have called cerebro.forget"),
         ("optimizer", "worker sessions set it to off"),
@@ -52,9 +53,11 @@ class Greenplum(Platform):
     def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
         """The segments take turns; each gets its smallest unused key.  Greenplum's hash decides which key is where."""
         rows = db.rows(
-            "SELECT k FROM (SELECT __dist_key__ AS k, gp_segment_id AS segment, row_number() OVER"
-            " (PARTITION BY gp_segment_id ORDER BY __dist_key__) AS n FROM cerebro.place"
-            " WHERE $2::integer[] IS NULL OR gp_segment_id = ANY ($2)) p ORDER BY n, segment LIMIT $1",
+            sql(
+                "SELECT k FROM (SELECT __dist_key__ AS k, gp_segment_id AS segment, row_number() OVER"
+                " (PARTITION BY gp_segment_id ORDER BY __dist_key__) AS n FROM cerebro.place"
+                " WHERE $2::integer[] IS NULL OR gp_segment_id = ANY ($2)) p ORDER BY n, segment LIMIT $1"
+            ),
             ("integer", "integer[]"),
             count,
             rule.contents,
@@ -86,15 +89,21 @@ class Greenplum(Platform):
             [hosts[contents[key]] for key in keys], {hosts[content]: count for content, count in counts.items()}
         )
 
-    def gpus_of_hosts(self, db: Database, texts: str) -> dict[str, list[str]]:
+    def gpus_of_hosts(self, db: Database, texts: Sql) -> dict[str, list[str]]:
         primaries = _primaries(db)
         keys = self.distribution_keys(db, len(primaries))
-        rows = db.rows(f"SELECT gp_segment_id AS content, {texts} AS gpus FROM cerebro.place {_among(keys)}")
+        rows = db.rows(
+            sql(
+                "SELECT gp_segment_id AS content, {texts} AS gpus FROM cerebro.place {among}",
+                texts=texts,
+                among=_among(keys),
+            )
+        )
         found = {row["content"]: row["gpus"] for row in rows}
         return {row["host"]: found[row["content"]] for row in primaries}
 
     def require_own_session(self, db: Database, module: str) -> None:
-        if db.value("SELECT pg_catalog.current_setting('gp_role') AS role") == "execute":
+        if db.value(sql("SELECT pg_catalog.current_setting('gp_role') AS role")) == "execute":
             raise Unsupported(
                 f"{module}: a query calls the function for each row, on the segments. It cannot run queries there.",
                 hint="Call it once, with a query of all rows, and join its result:"
@@ -106,58 +115,76 @@ class Greenplum(Platform):
 
     # -- tables --------------------------------------------------------------------------------------------
 
-    def distributed_by(self, column: str) -> str:
-        return f"DISTRIBUTED BY ({column})"
+    def distributed_by(self, column: str) -> Sql:
+        return sql("DISTRIBUTED BY ({column})", column=identifier(column))
 
-    def spread_packed_table(self) -> str:
-        return self.distributed_by(quote(KEY))
+    def spread_packed_table(self) -> Sql:
+        return self.distributed_by(KEY)
 
     # -- a hop ---------------------------------------------------------------------------------------------
 
-    def on_segment(self, dist_key: int) -> str:
-        return f"FROM cerebro.place WHERE {KEY} = {int(dist_key)}"
+    def on_segment(self, dist_key: int) -> Sql:
+        return sql("FROM cerebro.place WHERE __dist_key__ = {key}", key=dist_key)
 
-    def made_on_segment(self, function: str, dist_key: int) -> str:
+    def made_on_segment(self, function: Sql, dist_key: int) -> Sql:
         # The key is the column.  With a constant, the rows would be sent to the segment, and the function would run in
         # another process than the one that trained.
-        return f"SELECT {KEY}, {function} AS made {self.on_segment(dist_key)}"
+        return sql(
+            "SELECT __dist_key__, {function} AS made {where}", function=function, where=self.on_segment(dist_key)
+        )
 
-    def committed_later(self, statement: str) -> str:
+    def committed_later(self, statement: Sql) -> Sql:
         # A SET makes all segments part of the transaction, and its commit one of two phases.
         return statement
 
-    def hop_state(self, table: str, hop: int, here: int, there: int) -> tuple[str | None, str]:
+    def hop_state(self, table: Sql, hop: int, here: int, there: int) -> tuple[Sql | None, Sql]:
         """A segment can give its function only rows that it stores, so the state's rows are copied first.
 
         Rows that an earlier attempt copied are harmless: the same bytes at the same offsets.
         """
-        where, copy = f"WHERE hop = {int(hop)} AND {KEY} = ", None
+        where, copy = sql("WHERE hop = {hop} AND __dist_key__ = ", hop=hop), None
         if here != there:
-            copy = f"INSERT INTO {table} SELECT {int(here)}, hop, start, payload FROM {table} {where}{int(there)}"
-        return copy, f"{where}{int(here)}"
+            copy = sql(
+                "INSERT INTO {table} SELECT {here}, hop, start, payload FROM {table} {where}{there}",
+                table=table,
+                here=here,
+                where=where,
+                there=there,
+            )
+        return copy, sql("{where}{here}", where=where, here=here)
 
     def bring_rows(
-        self, table: str, columns: Sequence[str], key: int, here: int, temporary: str
-    ) -> tuple[str, str, int, str]:
+        self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
+    ) -> tuple[Sql, Sql, int, Sql]:
         """Rows of another segment (validation rows packed for another number of segments) are copied for one read."""
         if key == here:
-            return "", table, key, ""
-        before = (
-            f"BEGIN; CREATE TABLE {temporary} AS SELECT {int(here)} AS {KEY}, buffer_id, {', '.join(columns)}"
-            f" FROM {table} WHERE {KEY} = {int(key)} {self.distributed_by(KEY)}; "
+            return sql(""), table, key, sql("")
+        before = sql(
+            "BEGIN; CREATE TABLE {temporary} AS SELECT {here} AS __dist_key__, buffer_id, {columns}"
+            " FROM {table} WHERE __dist_key__ = {key} {distributed_by}; ",
+            temporary=temporary,
+            here=here,
+            columns=joined(", ", columns),
+            table=table,
+            key=key,
+            distributed_by=self.distributed_by(KEY),
         )
-        return before, temporary, here, f"; DROP TABLE {temporary}; COMMIT"
+        return before, temporary, here, sql("; DROP TABLE {temporary}; COMMIT", temporary=temporary)
 
     # -- rows in an order ----------------------------------------------------------------------------------
 
     def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
         """Rows have no order here, so they are sorted even without a seed."""
         # A row of NULLs comes first: the cursor waits for it, that is until the rows are sorted, and skips it.
-        nothing = ", ".join(["NULL"] * len(wanted.stored))
-        rows = f"{wanted.numbered} UNION ALL SELECT {nothing}, NULL::bigint ORDER BY n NULLS FIRST"
+        nothing = joined(", ", [sql("NULL")] * len(wanted.stored))
+        rows = sql(
+            "{numbered} UNION ALL SELECT {nothing}, NULL::bigint ORDER BY n NULLS FIRST",
+            numbered=wanted.numbered,
+            nothing=nothing,
+        )
         # The order is written twice and sorted once: Greenplum merges what its segments have sorted only if the outer
         # query asks for the order, too.
-        query = f"{wanted.chosen} ({rows}) AS q ORDER BY q.n NULLS FIRST"
+        query = sql("{chosen} ({rows}) AS q ORDER BY q.n NULLS FIRST", chosen=wanted.chosen, rows=rows)
         cursor = db.cursor(query, ("bigint",), wanted.seed or 0)
         cursor.wait()
         return cursor
@@ -167,22 +194,25 @@ class Greenplum(Platform):
     def statement_limit(self, db: Database) -> StatementLimit | None:
         """That of the user's resource queue.  Superusers are in no queue."""
         found = db.one(
-            "SELECT q.rsqname::pg_catalog.text AS name, q.rsqcountlimit::pg_catalog.int4 AS statements"
-            " FROM pg_catalog.pg_roles r JOIN pg_catalog.pg_resqueue q ON q.oid OPERATOR(pg_catalog.=) r.rolresqueue"
-            " WHERE r.rolname OPERATOR(pg_catalog.=) current_user AND NOT r.rolsuper"
-            " AND q.rsqcountlimit OPERATOR(pg_catalog.>=) 0::pg_catalog.float4"
-            " AND pg_catalog.current_setting('gp_resource_manager') OPERATOR(pg_catalog.=) 'queue'"
+            sql(
+                "SELECT q.rsqname::pg_catalog.text AS name, q.rsqcountlimit::pg_catalog.int4 AS statements"
+                " FROM pg_catalog.pg_roles r JOIN pg_catalog.pg_resqueue q ON q.oid"
+                " OPERATOR(pg_catalog.=) r.rolresqueue"
+                " WHERE r.rolname OPERATOR(pg_catalog.=) current_user AND NOT r.rolsuper"
+                " AND q.rsqcountlimit OPERATOR(pg_catalog.>=) 0::pg_catalog.float4"
+                " AND pg_catalog.current_setting('gp_resource_manager') OPERATOR(pg_catalog.=) 'queue'"
+            )
         )
         if found is None:
             return None
         return StatementLimit(
             found["statements"],
             f"resource queue {found['name']}",
-            f"As a superuser: ALTER RESOURCE QUEUE {quote(found['name'])} WITH (ACTIVE_STATEMENTS=…).",
+            f"As a superuser: ALTER RESOURCE QUEUE {quoted(found['name'])} WITH (ACTIVE_STATEMENTS=…).",
         )
 
     def queues_statements(self, db: Database) -> bool:
-        return db.value("SELECT pg_catalog.current_setting('gp_resource_manager') AS v") == "queue"
+        return db.value(sql("SELECT pg_catalog.current_setting('gp_resource_manager') AS v")) == "queue"
 
     # -- the doctor ----------------------------------------------------------------------------------------
 
@@ -202,7 +232,7 @@ def _dbids_of(db: Database, text: str, primaries: dict[int, int], module: str) -
             f"{module}: distribution rules table must contain dbib column",  # the word is MADlib's
             hint=f"The column is dbid: CREATE TABLE {table.name} (dbid integer, …).",
         )
-    found = [row["dbid"] for row in db.rows(f"SELECT dbid FROM {table.sql}")]
+    found = [row["dbid"] for row in db.rows(sql("SELECT dbid FROM {table}", table=table.sql))]
     known = f"The primary segments are: {', '.join(map(str, primaries))} (SELECT dbid FROM gp_segment_configuration)."
     if len(set(found)) < len(found):
         raise BadData(f"{module}: distribution rules table contains duplicate dbids")
@@ -216,20 +246,26 @@ def _dbids_of(db: Database, text: str, primaries: dict[int, int], module: str) -
 
 def _primaries(db: Database) -> list[dict[str, Any]]:
     return db.rows(
-        "SELECT dbid, content, hostname AS host FROM pg_catalog.gp_segment_configuration"
-        " WHERE role = 'p' AND content >= 0 ORDER BY content"
+        sql(
+            "SELECT dbid, content, hostname AS host FROM pg_catalog.gp_segment_configuration"
+            " WHERE role = 'p' AND content >= 0 ORDER BY content"
+        )
     )
 
 
 def _gpus_by_content(db: Database, keys: Sequence[int]) -> dict[int, int]:
     """How many GPUs the host of each segment has.  The segments themselves look for them."""
-    rows = db.rows(f"SELECT gp_segment_id AS content, cerebro._gpus() AS gpus FROM cerebro.place {_among(keys)}")
+    rows = db.rows(
+        sql("SELECT gp_segment_id AS content, cerebro._gpus() AS gpus FROM cerebro.place {among}", among=_among(keys))
+    )
     return {row["content"]: row["gpus"] for row in rows}
 
 
 def _contents(db: Database, keys: Sequence[int]) -> list[dict[str, Any]]:
-    return db.rows(f"SELECT {KEY} AS key, gp_segment_id AS content FROM cerebro.place {_among(keys)}")
+    return db.rows(
+        sql("SELECT __dist_key__ AS key, gp_segment_id AS content FROM cerebro.place {among}", among=_among(keys))
+    )
 
 
-def _among(keys: Sequence[int]) -> str:
-    return f"WHERE {KEY} IN ({', '.join(map(str, map(int, keys)))})"
+def _among(keys: Sequence[int]) -> Sql:
+    return sql("WHERE __dist_key__ IN ({keys})", keys=joined(", ", keys))

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.engines import gpu_of_each_segment
-from cerebro_db.core.names import Name, quote, token
+from cerebro_db.core.names import Name, token
+from cerebro_db.core.sql import Sql, joined, sql
 
 from ..database.access import Cursor, Database
 from .base import Platform, RowsToPack
 from .machine import cores, gpus
-from .segments import ALL, KEY, MOST_SEGMENTS, Rule
+from .segments import ALL, MOST_SEGMENTS, Rule
 
 if TYPE_CHECKING:
     import psycopg2
@@ -50,8 +51,8 @@ class PostgreSQL(Platform):
     def gpus_of_segments(self, db: Database, keys: Sequence[int]) -> list[int | None]:
         return gpu_of_each_segment(["here"] * len(keys), {"here": gpus()})
 
-    def gpus_of_hosts(self, db: Database, texts: str) -> dict[str, list[str]]:
-        return {"localhost": db.value(f"SELECT {texts}")}
+    def gpus_of_hosts(self, db: Database, texts: Sql) -> dict[str, list[str]]:
+        return {"localhost": db.value(sql("SELECT {texts}", texts=texts))}
 
     def require_own_session(self, db: Database, module: str) -> None:
         pass  # all processes can
@@ -59,55 +60,80 @@ class PostgreSQL(Platform):
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         return False
 
-    def distributed_by(self, column: str) -> str:
-        return ""
+    def distributed_by(self, column: str) -> Sql:
+        return sql("")
 
-    def spread_packed_table(self) -> str:
-        return f"PARTITION BY LIST ({quote(KEY)})"
+    def spread_packed_table(self) -> Sql:
+        return sql("PARTITION BY LIST (__dist_key__)")
 
     def make_packed_table(self, db: Database, name: Name, columns: list[tuple[str, str]], keys: list[int]) -> None:
         super().make_packed_table(db, name, columns, keys)
         for partition, key in zip(self.partitions(name, len(keys)), keys):
-            db.execute(f"CREATE TABLE {partition.sql} PARTITION OF {name.sql} FOR VALUES IN ({int(key)})")
+            db.execute(
+                sql(
+                    "CREATE TABLE {partition} PARTITION OF {name} FOR VALUES IN ({key})",
+                    partition=partition.sql,
+                    name=name.sql,
+                    key=key,
+                )
+            )
 
-    def on_segment(self, dist_key: int) -> str:
-        return ""
+    def on_segment(self, dist_key: int) -> Sql:
+        return sql("")
 
-    def made_on_segment(self, function: str, dist_key: int) -> str:
-        return f"SELECT {int(dist_key)} AS {KEY}, {function} AS made"
+    def made_on_segment(self, function: Sql, dist_key: int) -> Sql:
+        return sql("SELECT {key} AS __dist_key__, {function} AS made", key=dist_key, function=function)
 
-    def committed_later(self, statement: str) -> str:
-        return f"BEGIN; SET LOCAL synchronous_commit = off; {statement}; COMMIT"
+    def committed_later(self, statement: Sql) -> Sql:
+        return sql("BEGIN; SET LOCAL synchronous_commit = off; {statement}; COMMIT", statement=statement)
 
-    def hop_state(self, table: str, hop: int, here: int, there: int) -> tuple[str | None, str]:
-        return None, f"WHERE hop = {int(hop)}"
+    def hop_state(self, table: Sql, hop: int, here: int, there: int) -> tuple[Sql | None, Sql]:
+        return None, sql("WHERE hop = {hop}", hop=hop)
 
     def bring_rows(
-        self, table: str, columns: Sequence[str], key: int, here: int, temporary: str
-    ) -> tuple[str, str, int, str]:
-        return "", table, key, ""
+        self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
+    ) -> tuple[Sql, Sql, int, Sql]:
+        return sql(""), table, key, sql("")
 
     def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
         seed = wanted.seed
         if seed is None:
-            stored = ", ".join(wanted.stored)
-            return db.cursor(f"{wanted.chosen} (SELECT {stored} FROM {wanted.source} AS s) AS q")
+            stored = joined(", ", wanted.stored)
+            return db.cursor(
+                sql(
+                    "{chosen} (SELECT {stored} FROM {source} AS s) AS q",
+                    chosen=wanted.chosen,
+                    stored=stored,
+                    source=wanted.source,
+                )
+            )
         if not wanted.costly or not self._may_use_workers(db):
             # What the table stores is sorted, so that large values stay where they are while rows are sorted.
-            return db.cursor(f"{wanted.chosen} ({wanted.numbered} ORDER BY n) AS q", ("bigint",), seed)
+            return db.cursor(
+                sql("{chosen} ({numbered} ORDER BY n) AS q", chosen=wanted.chosen, numbered=wanted.numbered),
+                ("bigint",),
+                seed,
+            )
         # Parallel workers compute and sort the values of a new table; PostgreSQL gives a cursor's query no workers.
-        copied = f"pg_temp.cerebro_rows_{token()}"
-        ordered = f"{wanted.chosen} ({wanted.numbered}) AS q ORDER BY q.n"
-        db.execute(f"CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {ordered}", ("bigint",), seed)
-        return db.cursor(f"SELECT * FROM {copied}", drops=copied)
+        copied = Name("pg_temp", f"cerebro_rows_{token()}").sql
+        ordered = sql("{chosen} ({numbered}) AS q ORDER BY q.n", chosen=wanted.chosen, numbered=wanted.numbered)
+        db.execute(
+            sql("CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {ordered}", copied=copied, ordered=ordered),
+            ("bigint",),
+            seed,
+        )
+        return db.cursor(sql("SELECT * FROM {copied}", copied=copied), drops=copied)
 
     @staticmethod
     def _may_use_workers(db: Database) -> bool:
         return bool(
             db.value(
-                "SELECT pg_catalog.current_setting('max_parallel_workers_per_gather')::integer OPERATOR(pg_catalog.>) 0"
-                " AND pg_catalog.current_setting('max_parallel_workers')::integer OPERATOR(pg_catalog.>) 0"
-                " AND pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')"
+                sql(
+                    "SELECT pg_catalog.current_setting('max_parallel_workers_per_gather')::integer"
+                    " OPERATOR(pg_catalog.>) 0"
+                    " AND pg_catalog.current_setting('max_parallel_workers')::integer OPERATOR(pg_catalog.>) 0"
+                    " AND pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')"
+                )
             )
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import sql
 
 from ..database.access import Database
 
@@ -26,7 +27,7 @@ def segments_wanted(db: Database, segments: int | None, module: str) -> int | No
     """The number that the argument or the setting cerebro.segments asks for; None if neither is set."""
     origin = "segments"
     if segments is None:
-        text = db.value("SELECT pg_catalog.current_setting('cerebro.segments', true)")
+        text = db.value(sql("SELECT pg_catalog.current_setting('cerebro.segments', true)"))
         if not text:
             return None
         origin = "setting cerebro.segments"

@@ -18,6 +18,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
 from cerebro_db.core.search import objective
 from cerebro_db.core.search.policy import Decision, NewModel
+from cerebro_db.core.sql import sql
 
 from ..platform.base import Platform
 from ..sessions.session import Session, Statement
@@ -55,7 +56,7 @@ def commit(
     added = _made(run, log, [new for decision in decisions for new in decision.added], known)
     if built:
         _settle(run, log, [one.model for one in added if one.model.refused is None])
-    statements = [Statement("BEGIN")]
+    statements = [Statement(sql("BEGIN"))]
     for decision in decisions:
         statements.append(log.decide(decision, policy))
         if decision.verdict is Verdict.EXTEND:
@@ -69,9 +70,9 @@ def commit(
             _copy_state(run, log, recorder, platform, one)
     except BaseException:
         recorder.settle()
-        recorder.run("ROLLBACK")
+        recorder.run(sql("ROLLBACK"))
         raise
-    recorder.run("COMMIT")
+    recorder.run(sql("COMMIT"))
     for one in added:
         run.models[one.model.number] = one.model
         run.architectures.setdefault(one.model.model_id, one.model.definition["architecture"])
@@ -175,9 +176,9 @@ def _unlike(parent: Model | None, child: Model) -> str | None:
 def _as_json(text: str) -> str:
     """An architecture's text as the log can hold it: one that is no JSON becomes a JSON string."""
     try:
-        json.loads(text)
+        reading.decoded(text)
         return text
-    except ValueError:
+    except CerebroError:
         return json.dumps(text)
 
 
@@ -266,9 +267,16 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
     table = state_tables.table_of(run, model, 0)
     recorder.run(state_tables.create_sql(platform, table))
     copied = recorder.run(
-        f"INSERT INTO {table} (__dist_key__, hop, start, payload)"
-        f" SELECT {run.dist_keys[0]}, 0, start, payload FROM {state_tables.table_of(run, parent, new.parent_hop)}"
-        f" WHERE hop = {int(new.parent_hop)} AND __dist_key__ = {run.dist_keys[segment]} RETURNING 1"
+        sql(
+            "INSERT INTO {table} (__dist_key__, hop, start, payload)"
+            " SELECT {here}, 0, start, payload FROM {source}"
+            " WHERE hop = {hop} AND __dist_key__ = {there} RETURNING 1",
+            table=table,
+            here=run.dist_keys[0],
+            source=state_tables.table_of(run, parent, new.parent_hop),
+            hop=new.parent_hop,
+            there=run.dist_keys[segment],
+        )
     )
     if not copied:
         raise CorruptState(f"model {new.model} cannot start from model {new.parent}: its state is gone")

@@ -218,7 +218,7 @@ def proposed(
 ) -> dict[int, Architecture]:
     """The architectures of a search by TPE, whose method and space go into the options."""
     rows = search.read_architectures(db, arch, read_space.model_ids(space))
-    decoded = {model_id: json.loads(row["arch"]) for model_id, row in rows.items()}
+    decoded = {model_id: reading.decoded(row["arch"]) for model_id, row in rows.items()}
     read_space.read(space, decoded).check(known)
     architectures = {model_id: search.trained(model_id, row, arch, chosen) for model_id, row in rows.items()}
     search.require_optuna(db, chosen["engine"])

@@ -8,14 +8,17 @@ from typing import Any
 from cerebro_db.core.madlib import automl
 from cerebro_db.core.madlib.automl import Hyperband
 from cerebro_db.core.names import Name
+from cerebro_db.core.recorded_options import AUTOML
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import identifier, joined, sql
 
 from .. import platform
 from ..database import relations
 from ..database.access import Database
 
-OPTION = "automl"  # of a run: what this module needs to know, so that a resumed run makes the same tables
+OPTION = AUTOML  # of a run: what this module needs to know, so that a resumed run makes the same tables
 SELECTION = "mst_key, model_id, compile_params, fit_params"
+SELECTED = joined(", ", map(identifier, SELECTION.split(", ")))
 NOT_THERE = ("num_iterations", "warm_start", "metrics_iters")  # in the summary
 
 Column = tuple[str, str, Any]  # name, type and value
@@ -91,8 +94,11 @@ def make_selection(db: Database, run_id: int, arch_table: str, searched: AutoML,
     ``replace``: the run was extended, so the table that it made goes.  Tables of others stay.
     """
     best = db.one(
-        f"SELECT {SELECTION} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user"
-        " ORDER BY rank, mst_key LIMIT 1",
+        sql(
+            "SELECT {selection} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user"
+            " ORDER BY rank, mst_key LIMIT 1",
+            selection=SELECTED,
+        ),
         ("bigint",),
         run_id,
     )
@@ -102,7 +108,7 @@ def make_selection(db: Database, run_id: int, arch_table: str, searched: AutoML,
     if _is_ours(db, run_id, name):
         if not replace:
             return
-        db.patiently(f"DROP TABLE IF EXISTS {name.sql}, {summary.sql}")
+        db.patiently(sql("DROP TABLE IF EXISTS {name}, {summary}", name=name.sql, summary=summary.sql))
     taken = [one for one in (name, summary) if relations.find(db, one) is not None]
     if taken:
         db.warning(
@@ -112,16 +118,25 @@ def make_selection(db: Database, run_id: int, arch_table: str, searched: AutoML,
         )
         return
     here = platform.of(db)
-    values = "$1::integer AS mst_key, $2::integer AS model_id, $3::text AS compile_params, $4::text AS fit_params"
+    values = sql("$1::integer AS mst_key, $2::integer AS model_id, $3::text AS compile_params, $4::text AS fit_params")
     types = ("integer", "integer", "text", "text")
     db.execute(
-        f"CREATE TABLE {name.sql} AS SELECT {values} {here.distributed_by('mst_key')}",
+        sql(
+            "CREATE TABLE {name} AS SELECT {values} {distributed_by}",
+            name=name.sql,
+            values=values,
+            distributed_by=here.distributed_by("mst_key"),
+        ),
         types,
         *(best[column] for column in SELECTION.split(", ")),
     )
     db.execute(
-        f"CREATE TABLE {summary.sql} AS SELECT $1::varchar AS model_arch_table, $2::varchar AS object_table"
-        f" {here.distributed_by('model_arch_table')}",
+        sql(
+            "CREATE TABLE {summary} AS SELECT $1::varchar AS model_arch_table, $2::varchar AS object_table"
+            " {distributed_by}",
+            summary=summary.sql,
+            distributed_by=here.distributed_by("model_arch_table"),
+        ),
         ("text", "text"),
         arch_table,
         searched.written.get("object_table"),
@@ -133,8 +148,10 @@ def _is_ours(db: Database, run_id: int, name: Name) -> bool:
     table = relations.find(db, name)
     if table is None or not set(SELECTION.split(", ")) <= set(relations.columns(db, table)):
         return False
-    rows = db.rows(f"SELECT {SELECTION} FROM {table.sql} LIMIT 2")
+    rows = db.rows(sql("SELECT {selection} FROM {table} LIMIT 2", selection=SELECTED, table=table.sql))
     own = db.rows(
-        f"SELECT {SELECTION} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user", ("bigint",), run_id
+        sql("SELECT {selection} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user", selection=SELECTED),
+        ("bigint",),
+        run_id,
     )
     return len(rows) == 1 and rows[0] in own

@@ -8,6 +8,7 @@ import time
 import psycopg2
 
 from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.sql import sql
 
 from .. import platform
 from ..database import relations
@@ -38,8 +39,8 @@ def start(db: Database, run_id: int, epochs: int | None = None, retry_failed: bo
         logins.connect_as(db, relations.current_role(db), f"cerebro_db run {run_id}", listener(db.plpy))
     ) as session:
         session.configure(client_connection_check_interval="0", statement_timeout="0")
-        session.run("SET client_min_messages = error")
-        session.send(Statement("SELECT cerebro._drive(%s, %s, %s)", (run_id, epochs, retry_failed)))
+        session.run(sql("SET client_min_messages = error"))
+        session.send(Statement(sql("SELECT cerebro._drive({}, {}, {})"), (run_id, epochs, retry_failed)))
         try:
             while not session.ready() and log.starts() == before:
                 time.sleep(LISTEN_EVERY)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from cerebro_db.core.events import Verdict
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.events import Action, Verdict
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.scheduling.schedule import ModelPlan
 from cerebro_db.core.search.budget import Used
@@ -72,7 +74,18 @@ class Decisions:
         return self.run.configuration_of(self.run.models[model])
 
     def requests(self) -> Sequence[Request]:
-        return self.attention.requests()
+        return [self._checked(request) for request in self.attention.requests()]
+
+    def _checked(self, request: Request) -> Request:
+        """The request, marked as wrong if it names a configuration that the run does not have."""
+        try:
+            request.require_sound()
+        except CerebroError:
+            return request  # it says itself what is wrong
+        key = request.new.mst_key if request.action is Action.ADD else None
+        if key is None or any(model.mst_key == key for model in self.run.models.values()):
+            return request
+        return replace(request, wrong=f"the run has no configuration {key}")
 
     def ruled(self, model: int, epoch: int) -> str | None:
         return None if self.rule is None else self.rule.objection(model, self.run.models[model].mst_key, epoch)

@@ -12,10 +12,10 @@ from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.deciding import SPENT
 from cerebro_db.core.scheduling.schedule import Schedule, Status
 
-from ..database import locks
+from ..database import listening, locks
 from ..database.access import Database
 from ..sessions import kept_teams, warm_up
-from ..sessions.failures import CANCELLED, first_line
+from ..sessions.failures import CANCELLED
 from ..sessions.session import Session
 from ..sessions.team import Team
 from . import engine_choice, fusion, preflight, state_tables
@@ -36,18 +36,22 @@ def carry_out(
     """Drive a run that is on record from wherever its log ends."""
     locks.show(db, locks.of_models(run_id))
     log = RunLog.of(recorder, run_id)
-    log.claim(recorder, epochs, retry_failed, submitted)
-    with contextlib.ExitStack() as call:
+    # Between the claim and the code that records an end, nothing may be raised.
+    with listening.paused(), contextlib.ExitStack() as call:
+        log.claim(recorder, epochs, retry_failed, submitted)
         try:
-            if retry_failed:
-                log.revive_failed()
-            run = log.load()
-            attention = Attention(recorder.listen, recorder, log)
-            search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
-            search.begin()
-            engine_choice.choose(run, log)
-            warm_up.ahead(db, (run.options.get("start_with") or [run.options["engine"]])[0])
-            team = call.enter_context(kept_teams.team_for(db, run.dist_keys, run.options, attention, own=recorder.own))
+            with listening.resumed():
+                if retry_failed:
+                    log.revive_failed()
+                run = log.load()
+                attention = Attention(recorder.listen, recorder, log)
+                search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
+                search.begin()
+                engine_choice.choose(run, log)
+                warm_up.ahead(db, (run.options.get("start_with") or [run.options["engine"]])[0])
+                team = call.enter_context(
+                    kept_teams.team_for(db, run.dist_keys, run.options, attention, own=recorder.own)
+                )
         except BaseException as error:
             record_end(recorder, log, error)
             raise
@@ -58,13 +62,14 @@ def carry_out(
 def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, search: Search) -> None:
     """Take a claimed run to its end; whatever stops it is on record before it is raised."""
     try:
-        preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
-        fusion.settle(db, run, team, log)
-        spent, schedule = search.drive(team)
-        free_old_states(recorder, run)
-        require_success(run, schedule)
-        if recorder.own and not team.platform.subtransactions_are_safe:
-            require_log(run, schedule, search)
+        with listening.resumed():
+            preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
+            fusion.settle(db, run, team, log)
+            spent, schedule = search.drive(team)
+            free_old_states(recorder, run)
+            require_success(run, schedule)
+            if recorder.own and not team.platform.subtransactions_are_safe:
+                require_log(run, schedule, search)
         detail: dict[str, Any] = {"reason": SPENT} if spent else {}
         log.note(Event.FINISHED, **detail)
     except BaseException as error:
@@ -117,15 +122,15 @@ def record_end(recorder: Session, log: RunLog, error: BaseException) -> None:
     if recorder.own:
         return  # the error undoes the whole run, and its record with it
     cancelled = getattr(error, "sqlstate", None) == CANCELLED or isinstance(error, KeyboardInterrupt)
-    event, message = Event.CANCELLED if cancelled else Event.FAILED, first_line(error)
+    event = Event.CANCELLED if cancelled else Event.FAILED
     recorder.settle()
     try:
-        log.note_end(recorder, event, message)
+        log.note_end(recorder, event, error)
     except psycopg2.Error:
         # Perhaps the recorder session itself was lost.  Without an end on record the run would count as running for
         # as long as this session lives.
         with contextlib.suppress(psycopg2.Error, CerebroError):
             assert recorder.another is not None
             another = recorder.another(lambda: None)
-            log.note_end(another, event, message)
+            log.note_end(another, event, error)
             another.close()

@@ -11,6 +11,7 @@ from cerebro_db.core.errors import CerebroError, InvalidArgument, SegmentLost
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST, SESSION
+from cerebro_db.core.sql import sql
 
 from ..data import visibility
 from ..database import locks, relations
@@ -130,7 +131,7 @@ def hand_out(
             hint=f"The run need not be repeated: SELECT cerebro.materialize({run.id}, 'another_name');",
         )
     if run.segments_lost:  # the caller's transaction has lost them, too
-        session.run("SELECT cerebro.materialize(%s, %s)", (run.id, name.sql))
+        session.run(sql("SELECT cerebro.materialize({}, {})"), (run.id, name.quoted))
         # Greenplum would fail this transaction with an error that says nothing of the run.
         raise SegmentLost(
             f"run {run.id} finished and its models are in {name}, but this transaction has lost a segment",
@@ -161,10 +162,12 @@ def hand_out(
 
 def say_end(db: Database, run: Run) -> None:
     best = db.one(
-        "SELECT mst_key, COALESCE(validation_loss, training_loss) AS loss, validation_loss IS NOT NULL AS validated,"
-        " COALESCE(validation_metric, training_metric) AS metric, metric_name, objective, objective_value, best_epoch,"
-        " spread"
-        " FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user ORDER BY rank, mst_key LIMIT 1",
+        sql(
+            "SELECT mst_key, COALESCE(validation_loss, training_loss) AS loss,"
+            " validation_loss IS NOT NULL AS validated, COALESCE(validation_metric, training_metric) AS metric,"
+            " metric_name, objective, objective_value, best_epoch, spread"
+            " FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user ORDER BY rank, mst_key LIMIT 1"
+        ),
         ("bigint",),
         run.id,
     )

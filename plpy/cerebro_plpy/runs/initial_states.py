@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Callable
 
-import psycopg2
-
+from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import WrongState
 from cerebro_db.core.events import Initial, RunStatus
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, literal, sql
 
 from ..data import weights
 from ..database import relations
@@ -29,8 +28,7 @@ class Start:
 
     initial: Initial
     pieces: Callable[[], Iterator[bytes]] = lambda: iter(())  # of the given weights, in order
-    table: str | None = None  # that has the earlier run's state
-    where: str | None = None
+    rows: Sql | None = None  # FROM … WHERE … of the earlier run's state
     sha256: str | None = None  # of the earlier run's state
 
 
@@ -48,8 +46,10 @@ def of_request(db: Database, request: Request) -> dict[int, Start]:
 def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
     """From the models of the output table: with the optimizer's state, where a run of ours left exactly these."""
     run = db.value(
-        "SELECT max(run) FROM cerebro.runs WHERE owner = current_user AND model_table = $1"
-        f" AND status = '{RunStatus.FINISHED}'",
+        sql(
+            "SELECT max(run) FROM cerebro.runs WHERE owner = current_user AND model_table = $1 AND status = {finished}",
+            finished=literal(RunStatus.FINISHED),
+        ),
         ("text",),
         str(request.output),
     )
@@ -59,8 +59,11 @@ def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
     for row in request.rows:
         key = row["mst_key"]
         model = db.one(
-            "SELECT encode(sha256(model_weights), 'hex') AS sha256, model_weights IS NULL AS large"
-            f" FROM {request.output.sql} WHERE mst_key = $1",
+            sql(
+                "SELECT encode(sha256(model_weights), 'hex') AS sha256, model_weights IS NULL AS large"
+                " FROM {output} WHERE mst_key = $1",
+                output=request.output.sql,
+            ),
             ("integer",),
             key,
         )
@@ -70,7 +73,7 @@ def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
         if model["large"] and chunks is None:
             raise WrongState(f"model {key} of '{request.output}' has no weights to go on from")
         architecture = request.architectures[row["model_id"]].translated
-        start = _whole_state(db, run, row, architecture, chunks or model["sha256"]) if run else None
+        start = _whole_state(db, run, row, architecture, chunks, model["sha256"]) if run else None
         if start is None:
             weights_only.append(key)
             pieces = partial(weights.pieces, db, request.output.sql, chunks, key)
@@ -84,42 +87,64 @@ def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
     return found
 
 
-def _whole_state(db: Database, run: int, row: dict[str, Any], architecture: dict[str, Any], given: str) -> Start | None:
+def _whole_state(
+    db: Database,
+    run: int,
+    row: dict[str, Any],
+    architecture: dict[str, Any],
+    chunks: Sql | None,
+    sha256: str | None,
+) -> Start | None:
     """The best or last state of an earlier run, if it trained the same configuration and has these very weights.
 
-    ``given`` is the hash of the weights, or the table that has them in chunks.
+    ``chunks`` is the table that has the weights in chunks; else ``sha256`` is their hash.
     """
     earlier = RunLog.of_caller(db, run).earlier_model(row["mst_key"])
     if (
         earlier is None
-        or json.loads(earlier.compile) != row["compile"]
-        or json.loads(earlier.architecture) != architecture
+        or decoded(earlier.compile, f"run {run}") != row["compile"]
+        or decoded(earlier.architecture, f"run {run}") != architecture
     ):
         return None
     for state in earlier.states:
         name = state_tables.table_of_state(earlier.storage, state.model, state.hop, state.which)
-        where = f"hop = {state.hop} AND __dist_key__ = {earlier.dist_keys[state.segment]}"
-        if relations.find(db, name) is not None and _has_weights(
-            db, row["mst_key"], f"FROM {name.sql} WHERE {where}", state, given
-        ):
-            return Start(Initial.FULL, table=name.sql, where=where, sha256=state.state_sha256)
+        rows = sql(
+            "FROM {table} WHERE hop = {hop} AND __dist_key__ = {key}",
+            table=name.sql,
+            hop=state.hop,
+            key=earlier.dist_keys[state.segment],
+        )
+        if relations.find(db, name) is not None and _has_weights(db, row["mst_key"], rows, state, chunks, sha256):
+            return Start(Initial.FULL, rows=rows, sha256=state.state_sha256)
     return None
 
 
-def _has_weights(db: Database, key: int, rows: str, state: StateOnRecord, given: str) -> bool:
+def _has_weights(
+    db: Database, key: int, rows: Sql, state: StateOnRecord, given: Sql | None, sha256: str | None
+) -> bool:
     first, size = state.weights_offset, state.weights_bytes
     if size <= weights.LARGEST_VALUE:
-        hashed = "SELECT encode(sha256(value), 'hex') FROM"
-        hashes = (db.value(f"{hashed} ({query}) w") for query in weights.value_queries(rows, first, size))
-        return next(filter(None, hashes), None) == given
-    if "." not in given:
-        return False  # a hash: the given model is a smaller one
+        hashed = sql("SELECT encode(sha256(value), 'hex') FROM")
+        hashes = (
+            db.value(sql("{hashed} ({query}) w", hashed=hashed, query=query))
+            for query in weights.value_queries(rows, first, size)
+        )
+        return given is None and next(filter(None, hashes), None) == sha256
+    if given is None:
+        return False  # the given model is a smaller one
     chunks = weights.chunks_sql(key, rows, first, size)
-    hashed = "SELECT start, sha256(payload) FROM"
+    hashed = sql("SELECT start, sha256(payload) FROM")
     return bool(
         db.value(
-            f"SELECT (SELECT sum(octet_length(payload)) FROM {given} WHERE mst_key = {key}) = {size} AND NOT EXISTS"
-            f" ({hashed} ({chunks}) w EXCEPT {hashed} {given} WHERE mst_key = {key})"
+            sql(
+                "SELECT (SELECT sum(octet_length(payload)) FROM {given} WHERE mst_key = {key}) = {size} AND NOT EXISTS"
+                " ({hashed} ({chunks}) w EXCEPT {hashed} {given} WHERE mst_key = {key})",
+                given=given,
+                key=key,
+                size=size,
+                hashed=hashed,
+                chunks=chunks,
+            )
         )
     )
 
@@ -135,13 +160,21 @@ def store(recorder: Session, log: RunLog, starts: dict[int, Start], platform: Pl
             continue
         table = state_tables.table_of(run, model, 0)
         recorder.run(state_tables.create_sql(platform, table))
-        columns = f"INSERT INTO {table} (__dist_key__, hop, start, payload)"
-        if start.table is not None:
+        columns = sql("INSERT INTO {table} (__dist_key__, hop, start, payload)", table=table)
+        if start.rows is not None:
             recorder.run(
-                f"{columns} SELECT {run.dist_keys[0]}, 0, start, payload FROM {start.table} WHERE {start.where}"
+                sql(
+                    "{columns} SELECT {key}, 0, start, payload {rows}",
+                    columns=columns,
+                    key=run.dist_keys[0],
+                    rows=start.rows,
+                )
             )
             continue
         position = 0
         for piece in start.pieces():
-            recorder.run(f"{columns} VALUES (%s, 0, %s, %s)", (run.dist_keys[0], position, psycopg2.Binary(piece)))
+            recorder.run(
+                sql("{columns} VALUES ({}, 0, {}, {})", columns=columns),
+                (run.dist_keys[0], position, piece),
+            )
             position += len(piece)

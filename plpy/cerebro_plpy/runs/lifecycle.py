@@ -9,6 +9,7 @@ from typing import Any
 
 from cerebro_db.core.errors import InUse, NotPermitted, Unsupported
 from cerebro_db.core.events import RunStatus
+from cerebro_db.core.sql import Sql, sql
 
 from .. import platform
 from ..database import locks, relations
@@ -24,7 +25,7 @@ from .log import RunLog
 @entry
 def wait(db: Database, run_id: int, timeout: float | None) -> str:
     """The run's status, once it has ended and its model tables are there, or when the time is over."""
-    if db.value("SELECT current_setting('transaction_isolation')") != "read committed":
+    if db.value(sql("SELECT current_setting('transaction_isolation')")) != "read committed":
         raise Unsupported(
             "wait error: this transaction does not see what happens after its first statement.",
             hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
@@ -58,9 +59,9 @@ def _polled(db: Database, run_id: int) -> Iterator[RunLog]:
         limit.require(FEWEST + 1, "those of the run, and this one's")
     with recorder.opened(db, "wait", "the session that waits") as session:
 
-        def ask(sql: str, parameters: Sequence[Any]) -> Rows:
+        def ask(statement: Sql, parameters: Sequence[Any]) -> Rows:
             session.listen()
-            return session.run(sql, parameters)
+            return session.run(statement, parameters)
 
         yield RunLog(ask, run_id)
 
@@ -95,7 +96,7 @@ def to_forget(db: Database, run_id: int, owner: str | None) -> str:
 
 def require_admin(db: Database, run_id: int, owner: str, verb: str) -> None:
     """A monitor can see the runs of others, no more."""
-    if not db.value("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')"):
+    if not db.value(sql("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')")):
         raise NotPermitted(
             f'run {run_id} belongs to "{owner}"', hint=f"Its owner can {verb} it, or a member of cerebro_admin."
         )

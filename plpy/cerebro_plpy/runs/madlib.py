@@ -7,6 +7,7 @@ from typing import Any, Callable
 
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name, with_ending
+from cerebro_db.core.sql import identifier, sql
 
 from ..database import relations
 from ..database.access import Database
@@ -66,7 +67,7 @@ def _named_by(db: Database, selection: str | None) -> dict[str, str | None]:
     summary = relations.find(db, Name.parse(selection, "model_selection_table").suffixed("_summary"))
     columns = {} if summary is None else relations.columns(db, summary)
     return {
-        column: db.value(f"SELECT {column} FROM {summary.sql} LIMIT 1")
+        column: db.value(sql("SELECT {column} FROM {summary} LIMIT 1", column=identifier(column), summary=summary.sql))
         for column in ("model_arch_table", "object_table")
         if summary is not None and column in columns
     }

@@ -6,9 +6,11 @@ import json
 from typing import Any
 
 from cerebro_db import __version__
+from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Initial
 from cerebro_db.core.names import token
 from cerebro_db.core.scheduling.ring import derived_seed
+from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
 from .. import platform
@@ -21,11 +23,15 @@ from .options import MODULE
 from .request import Request
 from .run import AVERAGING, averaging_visits
 
+LONGEST = {"name": 10_000, "description": 100_000}  # bytes
+
 
 def put_on_record(db: Database, recorder: Session, request: Request) -> int:
     """Write down what is to be done; returns the run's number."""
     if not recorder.own:
-        visibility.require_committed(recorder, filter(None, (request.source, request.validation)), MODULE)
+        visibility.require_committed(db, recorder, filter(None, (request.source, request.validation)), MODULE)
+    for argument, text in (("name", request.name), ("description", request.description)):
+        require_short(argument, text)
     starts = initial_states.of_request(db, request)
     layout, seed = request.source.layout, request.options["seed"]
     segments = len(layout["partitions"])
@@ -33,7 +39,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
     # The first model of a configuration trains on all rows.
     folds: list[dict[str, Any]] = [{}]
     folds += [{"fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)]
-    recorder.run("BEGIN")  # with the initial states: a run on record can be resumed
+    recorder.run(sql("BEGIN"))  # with the initial states: a run on record can be resumed
     log = RunLog.create(
         recorder,
         {
@@ -50,12 +56,13 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
             "segments": segments,
             "dist_keys": [partition["key"] for partition in layout["partitions"]],
             "configurations": len(request.rows),
-            "rows_per_epoch": sum(partition["rows"] for partition in layout["partitions"]),
+            "rows_per_epoch": rows_of(layout),
             "storage": f"run_{token()}",
             "options": request.options,
             "layout": layout,
             "validation_layout": request.validation.layout if request.validation else None,
-            "source_summary": plain_summary(request.source.summary),
+            "validation_rows": rows_of(request.validation.layout) if request.validation else None,
+            "source_summary": request.source.summary.to_json(),
             "version": __version__,
         },
         [
@@ -90,12 +97,26 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
         ],
     )
     initial_states.store(recorder, log, starts, platform.of(db))
-    recorder.run("COMMIT")
+    recorder.run(sql("COMMIT"))
     db.notice(
         f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.source.relation.text};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
     )
     return log.run
+
+
+def require_short(argument: str, text: str | None) -> None:
+    """The log takes no longer texts."""
+    size = len((text or "").encode("utf-8", "replace"))
+    if size > LONGEST[argument]:
+        raise InvalidArgument(
+            f"{MODULE} error: {argument} has {size:,} bytes; the limit is {LONGEST[argument]:,}.",
+            hint="Store long texts in a table of your own.",
+        )
+
+
+def rows_of(layout: dict[str, Any]) -> int:
+    return sum(partition["rows"] for partition in layout["partitions"])
 
 
 def size(request: Request) -> str:
@@ -109,18 +130,3 @@ def size(request: Request) -> str:
     most = request.options["space"]["configurations"]
     tries = "configurations until its budget is used" if most is None else f"at most {counted(most, 'configuration')}"
     return f"a search that tries {tries}, each on {segments} for at most {epochs}{folded},"
-
-
-def plain_summary(summary: dict[str, Any]) -> dict[str, Any]:
-    """A summary row as JSON can hold it; class values become text, as they are written in SQL."""
-
-    def as_text(value: Any) -> str | None:
-        return value if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-    plain: dict[str, Any] = {}
-    for column, value in summary.items():
-        if column.endswith("_class_values") and value is not None:
-            plain[column] = [as_text(label) for label in value]
-        else:
-            plain[column] = value if isinstance(value, (bool, int, float, str, list, type(None))) else str(value)
-    return plain

@@ -17,6 +17,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import Evaluate, Train, Unit
 from cerebro_db.core.search import objective
 from cerebro_db.core.search.history import Figures, last_metrics, mean_loss
+from cerebro_db.core.sql import sql
 
 from ..platform.base import Platform
 from ..sessions.session import Statement
@@ -106,11 +107,15 @@ class Objectives:
         if times == 0:
             ready.append(Statement(state_tables.create_sql(self.platform, best)))
         elif times % state_tables.appended(model.state_bytes) == 0:
-            ready.append(Statement(state_tables.emptied_sql([best], f"DELETE FROM {best}")))
+            ready.append(Statement(state_tables.emptied_sql([best], sql("DELETE FROM {best}", best=best))))
         source = state_tables.table_of(self.run, model, unit.hop)
-        copy = (
-            f"INSERT INTO {best} (__dist_key__, hop, start, payload) SELECT __dist_key__, hop, start, payload"
-            f" FROM {source} WHERE hop = {int(unit.hop)} AND __dist_key__ = {int(dist_key)}"
+        copy = sql(
+            "INSERT INTO {best} (__dist_key__, hop, start, payload) SELECT __dist_key__, hop, start, payload"
+            " FROM {source} WHERE hop = {hop} AND __dist_key__ = {dist_key}",
+            best=best,
+            source=source,
+            hop=unit.hop,
+            dist_key=dist_key,
         )
         return [*ready, Statement(copy)]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from cerebro_db.core import options
+from cerebro_db.core import documents, options
 from cerebro_db.core.engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, OPTIONAL_PACKAGES
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.options import MODULE, OPTIONS
@@ -40,7 +39,7 @@ def choose_options(
     ``stop_when`` is an argument, too.  ``tables`` are those that the run reads.  ``module`` is the function that errors
     name.
     """
-    given = options.check(json.loads(text) if text else {}, module)
+    given = options.check(documents.argument(text or None, f"{module} error: options", default={}), module)
     if stop_when is not None:
         if "stop_when" in given:
             raise InvalidArgument(f"{module} error: stop_when is given as an argument and as an option.")

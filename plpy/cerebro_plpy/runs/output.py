@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cerebro_db.core.errors import CerebroError, WrongState
 from cerebro_db.core.names import Name
+from cerebro_db.core.sql import sql
 
 from ..database import relations
 from ..database.access import Database
@@ -56,4 +57,4 @@ def in_the_way(db: Database, run: Run, name: Name) -> bool:
     summary = relations.find(db, name.suffixed("_summary"))
     if summary is None or "run" not in relations.columns(db, summary):
         return False
-    return db.value(f"SELECT run FROM {summary.sql} LIMIT 1") == run.id
+    return db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql)) == run.id

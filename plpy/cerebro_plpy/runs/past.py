@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from cerebro_db.core.documents import decoded
 from cerebro_db.core.search.objective import Objective
 from cerebro_db.core.search.past import point_of
 from cerebro_db.core.search.space import Space
@@ -14,7 +14,7 @@ from cerebro_db.core.texts import counted
 
 from ..data.packed import Packed
 from ..database.access import Database
-from .log import earlier_configurations, earlier_runs
+from .log import as_written, earlier_configurations, earlier_runs
 
 MOST_TRIALS = 200  # the best of each run, and the latest runs first
 
@@ -28,16 +28,18 @@ def trials(
         if len(found) >= MOST_TRIALS:
             break
         same_table = run["source_table"] == str(source.relation.name)
-        if not same_table and shape(json.loads(run["layout"])) != shape(source.layout):
-            continue
         of_run = []
-        for row in earlier_configurations(db, run["run"], objective):
-            decoded = {name: json.loads(row[name]) for name in ("architecture", "compile", "fit")}
-            chosen = None if row["chosen"] is None else json.loads(row["chosen"])
-            point = point_of(space, architectures, chosen, decoded["architecture"], decoded["compile"], decoded["fit"])
-            score = objective.score(row["value"])
-            if point is not None and score is not None:
-                of_run.append(Trial(point, COMPLETE, score, row["epochs"]))
+        where = f"run {run['run']}"
+        with as_written(run["run"]):
+            if not same_table and shape(decoded(run["layout"], where)) != shape(source.layout):
+                continue
+            for row in earlier_configurations(db, run["run"], objective):
+                told = {name: decoded(row[name], where) for name in ("architecture", "compile", "fit")}
+                chosen = None if row["chosen"] is None else decoded(row["chosen"], where)
+                point = point_of(space, architectures, chosen, told["architecture"], told["compile"], told["fit"])
+                score = objective.score(row["value"])
+                if point is not None and score is not None:
+                    of_run.append(Trial(point, COMPLETE, score, row["epochs"]))
         of_run = sorted(of_run, key=lambda trial: trial.score or 0.0)[: MOST_TRIALS - len(found)]
         if of_run:
             found += of_run

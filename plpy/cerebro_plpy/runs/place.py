@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.options import SESSION, WORKERS
+from cerebro_db.core.recorded_options import IN_SESSION as IN_SESSION
 
 from .. import platform
 from ..data import visibility
 from ..data.packed import Packed
 from ..database.access import Database
-
-IN_SESSION = "in_session"  # among the options on record: whether the run began in its caller's own session
 
 
 def in_own_session(

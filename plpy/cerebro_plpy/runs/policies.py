@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from cerebro_db.core.architecture import reading
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.folds import CrossValidated
@@ -32,7 +32,7 @@ def _named(spec: dict[str, Any], search: dict[str, Any] | None, run: Run, log: R
     given = log.given_architectures()
     ids = read_space.model_ids(search["space"]) or sorted(given)
     proposals = Proposals(
-        space=read_space.read(search["space"], {number: json.loads(given[number]) for number in ids}),
+        space=read_space.read(search["space"], {number: reading.decoded(given[number]) for number in ids}),
         seed=run.seed,
         at_once=-(-search["at_once"] // (run.folds + 1)),  # configurations, each of which has a model for each fold
         suggest=suggest,

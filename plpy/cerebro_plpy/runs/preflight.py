@@ -18,6 +18,7 @@ from cerebro_db.core.names import STATE_SCHEMA
 from cerebro_db.core.protocol import Described
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.ring import ring_positions
+from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
 from ..database.access import Database
@@ -234,8 +235,10 @@ def require_room(recorder: Session, run: Run) -> None:
     figures = limits.of_session(recorder)
     if figures["state_bytes"][0] is not None:
         stored = recorder.run(
-            "SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n"
-            " ON n.oid = c.relnamespace WHERE n.nspname = %s AND starts_with(c.relname::text, %s)",
+            sql(
+                "SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n"
+                " ON n.oid = c.relnamespace WHERE n.nspname = {} AND starts_with(c.relname::text, {})"
+            ),
             (STATE_SCHEMA, f"{run.storage}_"),
         )[0][0]
         limits.require_states(figures, state_tables.most_bytes(run), stored)

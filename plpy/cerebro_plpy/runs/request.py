@@ -14,9 +14,10 @@ from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.search import objective
+from cerebro_db.core.sql import sql
 
 from .. import platform
-from ..data import packed, visibility
+from ..data import document_columns, packed, visibility
 from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
@@ -273,7 +274,13 @@ def read_selection(
     db: Database, selection: Relation, known: Known, tensorboard: bool
 ) -> tuple[list[dict[str, Any]], Relation]:
     relations.require_columns(db, selection, ["mst_key", "model_id", "compile_params", "fit_params"], MODULE)
-    rows = db.rows(f"SELECT mst_key, model_id, compile_params, fit_params FROM {selection.sql} ORDER BY mst_key")
+    document_columns.require(relations.columns(db, selection), selection.text, MODULE)
+    rows = db.rows(
+        sql(
+            "SELECT mst_key, model_id, compile_params, fit_params FROM {selection} ORDER BY mst_key",
+            selection=selection.sql,
+        )
+    )
     keys = [row["mst_key"] for row in rows]
     if None in keys or len(set(keys)) < len(keys):
         raise BadData(f"{MODULE} error: the mst_key values of '{selection.text}' must be distinct and not NULL.")
@@ -286,7 +293,11 @@ def read_selection(
             raise
     say_tensorboard(db, [row["fit_params"] for row in rows])
     summary = relations.find(db, selection.name.suffixed("_summary"))
-    named = db.value(f"SELECT model_arch_table FROM {summary.sql} LIMIT 1") if summary is not None else None
+    named = (
+        db.value(sql("SELECT model_arch_table FROM {summary} LIMIT 1", summary=summary.sql))
+        if summary is not None
+        else None
+    )
     if named is None:
         name = with_ending(selection.text, "_summary")
         there = f" Input table '{name}' does not exist." if summary is None else ""
@@ -306,9 +317,15 @@ def say_tensorboard(db: Database, texts: Iterable[str | None]) -> None:
 
 
 def read_architecture(db: Database, table: Relation, model_id: int | None, module: str = MODULE) -> Architecture:
-    name = "name::text" if "name" in relations.columns(db, table) else "NULL::text AS name"
+    present = relations.columns(db, table)
+    document_columns.require(present, table.text, module)
+    name = sql("name::text") if "name" in present else sql("NULL::text AS name")
     row = db.one(
-        f"SELECT {name}, model_arch::text AS arch, model_weights AS weights FROM {table.sql} WHERE model_id = $1",
+        sql(
+            "SELECT {name}, model_arch::text AS arch, model_weights AS weights FROM {table} WHERE model_id = $1",
+            name=name,
+            table=table.sql,
+        ),
         ("integer",),
         model_id,
     )

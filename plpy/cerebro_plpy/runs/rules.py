@@ -14,6 +14,7 @@ from cerebro_db.core.scheduling.ports import NotYet
 from cerebro_db.core.search import rules
 from cerebro_db.core.search.policy import Decider, Decision, Verdict
 from cerebro_db.core.search.rules import Objections
+from cerebro_db.core.sql import Sql, sql, sql_of_user
 
 from ..database.access import Database
 from ..database.cancellation import Listen
@@ -25,7 +26,7 @@ from .run import Run
 WITHIN = 5.0  # seconds that the query may take
 SLOW = 1.0  # seconds; a query that failed after more is not repeated for REST times as long: the models wait
 REST = 20
-BEGIN = Statement("BEGIN READ ONLY")
+BEGIN = Statement(sql("BEGIN READ ONLY"))
 
 Epoch = tuple[int, int]  # (model, epoch)
 
@@ -76,8 +77,8 @@ class Rule:
                     self._answer(rules.objections(row[0] for row in rows))
 
     async def _query(self) -> Rows:
-        rows = await Statement.joined([BEGIN, Statement("SELECT cerebro._rule(%s, %s)", (self.query, self.run))])
-        await Statement("ROLLBACK")
+        rows = await Statement.joined([BEGIN, Statement(sql("SELECT cerebro._rule({}, {})"), (self.query, self.run))])
+        await Statement(sql("ROLLBACK"))
         return rows
 
     def _answer(self, found: Objections) -> None:
@@ -103,8 +104,8 @@ class Rule:
     def require_sound(self) -> None:
         """Raise an error if the query fails without a run, if it writes, or if it has other columns than a rule."""
         try:
-            self._columns_of("SELECT cerebro._rule(%s, %s)", (self.query, self.run))
-            columns = self._columns_of(rules.describing(self.query))
+            self._columns_of(sql("SELECT cerebro._rule({}, {})"), (self.query, self.run))
+            columns = self._columns_of(self._described())
         except psycopg2.Error as error:
             raise InvalidArgument(
                 f"stop_when cannot be used: {first_line(error)}",
@@ -113,13 +114,18 @@ class Rule:
             ) from error
         rules.require_columns(columns)
 
+    def _described(self) -> Sql:
+        """A query that has the rule's columns and no rows."""
+        # It runs with the rights of the user whose rule it is, in a session of that user's.
+        return sql("SELECT * FROM (\n{query}\n) AS rule LIMIT 0", query=sql_of_user(rules.without_run(self.query)))
+
     def close(self) -> None:
         if self._session is not None:
             with contextlib.suppress(psycopg2.Error):
                 self._session.close()
             self._session = None
 
-    def _columns_of(self, statement: str, parameters: Sequence[Any] | None = None) -> list[tuple[str, int]]:
+    def _columns_of(self, statement: Sql, parameters: Sequence[Any] | None = None) -> list[tuple[str, int]]:
         """The columns of a statement that the caller waits for."""
         session = self._opened()
         begun = Statement.joined([BEGIN, Statement(statement, parameters)])
@@ -136,7 +142,7 @@ class Rule:
             return
         session.work = None
         try:
-            session.run("ROLLBACK")
+            session.run(sql("ROLLBACK"))
         except psycopg2.Error:
             self.close()
 

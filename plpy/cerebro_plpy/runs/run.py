@@ -8,6 +8,8 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import MetricStates
+from cerebro_db.core.recorded_options import AVERAGING as AVERAGING
+from cerebro_db.core.recorded_options import EVALUATE_TRAINING as EVALUATE_TRAINING
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.scheduling.ring import derived_seed
@@ -17,9 +19,6 @@ MOST_FUSED = 16  # models in one pass over the rows
 # Short visits of models with small states share an order to the trainer and a transaction: each costs milliseconds.
 SERIES_SECONDS, SMALL_STATE = 0.25, 1 << 20
 DEFAULT_BATCH = 32  # Keras'
-# Among the options on record, set for MADlib's functions: models are evaluated on the training table, too; and in every
-# epoch a replica of the model trains on each segment, and the states of the replicas are averaged.
-EVALUATE_TRAINING, AVERAGING = "evaluate_training", "averaging"
 
 Figures = dict[str, dict[str, float]]  # an engine trial: engine -> seconds to build, to compile and to train a batch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from cerebro_db.core import documents
 from cerebro_db.core.architecture import placeholders, reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidSyntax, WrongState
@@ -14,8 +15,9 @@ from cerebro_db.core.search import methods, objective, read_space
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.space import MOST_POINTS, Drawn, Space
 from cerebro_db.core.search.tpe import Trial
+from cerebro_db.core.sql import sql
 
-from ..data import visibility
+from ..data import document_columns, visibility
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
@@ -84,9 +86,9 @@ def request_of(
     )
     spec = methods.checked(method_of(method), MODULE, proposes=True)
     arch = relations.filled(db, arch_table, MODULE, "load_keras_model() adds architectures.", argument="arch_table")
-    document = json.loads(space) if space is not None else None
+    document = documents.argument(space, f"{MODULE} error: space")
     rows = read_architectures(db, arch, read_space.model_ids(document))
-    decoded = {model_id: json.loads(row["arch"]) for model_id, row in rows.items()}
+    decoded = {model_id: reading.decoded(row["arch"]) for model_id, row in rows.items()}
     read = read_space.read(document, decoded)
     known = custom_functions.known(db)
     read.check(known)
@@ -143,7 +145,7 @@ def request_of(
 
 def with_arguments(options: str | None, more: dict[str, Any]) -> Any:
     """The options, with those that were given as arguments."""
-    given = json.loads(options) if options else {}
+    given = documents.argument(options or None, f"{MODULE} error: options", default={})
     if not isinstance(given, dict):
         return given  # choose_options refuses it
     if "search" in given:
@@ -155,31 +157,32 @@ def with_arguments(options: str | None, more: dict[str, Any]) -> Any:
             continue
         if name in given:
             raise InvalidArgument(f"{MODULE} error: {name} is given as an argument and as an option.")
-        given[name] = json.loads(value) if name == "budget" else value
+        given[name] = documents.argument(value, f"{MODULE} error: budget") if name == "budget" else value
     return given
 
 
 def method_of(method: str | None) -> Any:
     if method is None or not method.lstrip().startswith("{"):
         return (method or "asha").strip()
-    try:
-        return json.loads(method)
-    except ValueError as error:
-        raise InvalidSyntax(
-            f"{MODULE} error: method is not valid JSON: {error}",
-            hint='For instance asha, or {"name": "asha", "reduction": 4}.',
-        ) from None
+    hint = 'For instance asha, or {"name": "asha", "reduction": 4}.'
+    return documents.decoded(method, f"{MODULE} error: method", hint, error=InvalidSyntax)
 
 
 def read_architectures(db: Database, arch: Relation, ids: list[int] | None) -> dict[int, dict[str, Any]]:
     """The rows of the table of architectures, in the order of the space."""
-    name = "name::text" if "name" in relations.columns(db, arch) else "NULL::text AS name"
+    present = relations.columns(db, arch)
+    document_columns.require(present, arch.text, MODULE)
+    name = sql("name::text") if "name" in present else sql("NULL::text AS name")
     relations.require_columns(db, arch, ["model_id", "model_arch"], MODULE)
     found = {
         row["model_id"]: row
         for row in db.rows(
-            f"SELECT model_id, {name}, model_arch::text AS arch, model_weights IS NOT NULL AS has_weights"
-            f" FROM {arch.sql} WHERE model_arch IS NOT NULL AND ($1 IS NULL OR model_id = ANY ($1)) ORDER BY model_id",
+            sql(
+                "SELECT model_id, {name}, model_arch::text AS arch, model_weights IS NOT NULL AS has_weights"
+                " FROM {arch} WHERE model_arch IS NOT NULL AND ($1 IS NULL OR model_id = ANY ($1)) ORDER BY model_id",
+                name=name,
+                arch=arch.sql,
+            ),
             ("integer[]",),
             ids,
         )
@@ -188,7 +191,7 @@ def read_architectures(db: Database, arch: Relation, ids: list[int] | None) -> d
     if missing:
         raise InvalidArgument(
             f"{MODULE} error: the space names architecture {missing[0]}, which {arch.text} does not have.",
-            hint=f"SELECT model_id, name FROM {arch.sql} lists them.",
+            hint=f"SELECT model_id, name FROM {arch.name.quoted} lists them.",
         )
     weighted = [number for number, row in found.items() if row["has_weights"]]
     if weighted:
@@ -231,11 +234,15 @@ def objective_of_space(
     space: Space, known: Known, architectures: dict[int, Architecture], chosen: dict[str, Any], validated: bool
 ) -> dict[str, str]:
     """The objective as it goes on record, if all configurations of the space have it."""
-    tried = [space.configuration(point) for point in space.probes()]
+    tried: dict[tuple[Any, str], Drawn] = {}
+    for point in space.probes():
+        drawn = space.configuration(point)
+        tried.setdefault(((drawn.model_id, drawn.architecture), drawn.compile_params), drawn)
+    translated = {which: architecture_of(drawn, architectures) for (which, _), drawn in tried.items()}
     rows, built = [], {}
-    for place, drawn in enumerate(tried):
-        built[place] = Architecture(None, "", architecture_of(drawn, architectures), None)
-        compiled = reading.for_outputs(params.compile_params(drawn.compile_params, known), built[place].translated)
+    for place, ((which, compile_params), _) in enumerate(tried.items()):
+        built[place] = Architecture(None, "", translated[which], None)
+        compiled = reading.for_outputs(params.compile_params(compile_params, known), translated[which])
         rows.append({"mst_key": place, "model_id": place, "compile": compiled})
     return objective_of(chosen, rows, built, validated, MODULE)
 

@@ -18,7 +18,7 @@ from . import policies, rules
 from .attention import Attention
 from .decisions import Decisions
 from .driver import Driver
-from .log import RunLog
+from .log import RunLog, as_written
 from .run import Run
 from .suggestions import Suggestions
 
@@ -32,7 +32,8 @@ class Search:
         self.replays = "replay" in run.options
         shares = recorder.own and platform.of(db).runs_functions_in_session
         self.suggestions = Suggestions(db, run.options["engine"], shares=shares)
-        self.policy = policies.policy_of(run, self.log, self.suggestions)
+        with as_written(run.id):
+            self.policy = policies.policy_of(run, self.log, self.suggestions)
         self.rule = rules.of_run(db, run, recorder, attention)
         self.decisions = Decisions(db, run, recorder, platform.of(db), self.policy, attention, self.rule)
 
@@ -74,6 +75,10 @@ class Search:
 
     def schedule(self) -> Schedule:
         """The schedule with everything that the log says is done and decided."""
+        with as_written(self.run.id):
+            return self._schedule()
+
+    def _schedule(self) -> Schedule:
         # A replay repeats the decisions of the earlier run, also under a policy that is never asked.
         replayed = RunLog(self.log.ask, self.run.options["replay"]).decisions() if self.replays else []
         highest_key = max((model.mst_key for model in self.run.models.values()), default=0)
@@ -95,12 +100,13 @@ class Search:
         history = History(objective.of_options(self.run.options, self.run.validation is not None))
         if not (self.policy.asks or self.policy.proposes):
             return history
-        for model in self.run.models.values():
-            history.begins(model.number, self.run.configuration_of(model))
-        for model_number, epoch, hop, *figures in self.log.hops():
-            history.trained(model_number, epoch, hop, *figures)
-        for model_number, epoch, dataset, part, *figures in self.log.evaluations():
-            history.evaluated(model_number, epoch, dataset, part, *figures)
+        with as_written(self.run.id):
+            for model in self.run.models.values():
+                history.begins(model.number, self.run.configuration_of(model))
+            for model_number, epoch, hop, *figures in self.log.hops():
+                history.trained(model_number, epoch, hop, *figures)
+            for model_number, epoch, dataset, part, *figures in self.log.evaluations():
+                history.evaluated(model_number, epoch, dataset, part, *figures)
         return history
 
     def budget(self, schedule: Schedule) -> Budget:

@@ -9,8 +9,9 @@ from typing import Any
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import WrongState
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
+from cerebro_db.core.sql import identifier, joined, sql
 
 from .. import platform
 from ..data import visibility, weights
@@ -33,14 +34,14 @@ KEY = 1  # mst_key of the only configuration
 ENDINGS = ("_info", "_summary", "_weights")
 
 # The columns of MADlib's summary, from the summary (s) and the info (i) of the run's tables; labels follow.
-SUMMARY = """
+SUMMARY = sql("""
     s.source_table, s.model, s.dependent_varname, s.independent_varname, s.model_arch_table, i.model_id,
     i.compile_params, i.fit_params, s.num_iterations, s.validation_table, s.object_table, s.metrics_compute_frequency,
     s.name, s.description, 'madlib_keras'::text AS model_type, i.model_size, s.start_training_time, s.end_training_time,
     i.metrics_elapsed_time, s.madlib_version, $1::integer[] AS num_classes, s.dependent_vartype, s.normalizing_const,
     i.metrics_type, i.loss_type, i.training_metrics_final, i.training_loss_final, i.training_metrics, i.training_loss,
     i.validation_metrics_final, i.validation_loss_final, i.validation_metrics, i.validation_loss, s.metrics_iters
-"""
+""")
 
 
 @entry
@@ -113,7 +114,7 @@ def madlib_keras_fit(
         run = carry_out(db, session, put_on_record(db, session, request))
         if warm_start:
             for ending in ("", *ENDINGS):
-                db.patiently(f"DROP TABLE IF EXISTS {output.suffixed(ending).sql}")
+                db.patiently(sql("DROP TABLE IF EXISTS {companion}", companion=output.suffixed(ending).sql))
         names = {
             "source_table": source_table,
             "validation_table": validation_table,
@@ -154,19 +155,28 @@ def _make_over(db: Database, name: Name, units: list[int]) -> None:
     relations.require_free(db, old, FIT)
     for table in (name, name.suffixed("_weights")):
         if relations.find(db, table) is not None:
-            db.execute(f"DELETE FROM {table.sql} WHERE mst_key <> {KEY}")
+            db.execute(sql("DELETE FROM {table} WHERE mst_key <> {key}", table=table.sql, key=KEY))
     labels = [column for column in relations.columns(db, _found(db, summary)) if column.endswith("_class_values")]
-    also = "".join(f", s.{quote(column)}" for column in labels)
-    db.execute(f"ALTER TABLE {summary.sql} RENAME TO {quote(old.table)}")
+    also = joined("", (sql(", s.{column}", column=identifier(column)) for column in labels))
+    db.execute(sql("ALTER TABLE {summary} RENAME TO {table}", summary=summary.sql, table=identifier(old.table)))
     db.execute(
-        f"CREATE TABLE {summary.sql} AS SELECT {SUMMARY}{also}, s.run, s.seed, s.layout, i.functions"
-        f" FROM {old.sql} s, {info.sql} i WHERE i.mst_key = {KEY}"
-        f" {platform.of(db).distributed_by('source_table')}",
+        sql(
+            "CREATE TABLE {summary} AS SELECT {summary2}{also}, s.run, s.seed, s.layout, i.functions"
+            " FROM {old} s, {info} i WHERE i.mst_key = {key}"
+            " {distributed_by}",
+            summary=summary.sql,
+            summary2=SUMMARY,
+            also=also,
+            old=old.sql,
+            info=info.sql,
+            key=KEY,
+            distributed_by=platform.of(db).distributed_by("source_table"),
+        ),
         ("integer[]",),
         units,
     )
-    db.execute(f"DROP TABLE {old.sql}, {info.sql}")
-    db.execute(f"ALTER TABLE {name.sql} DROP COLUMN mst_key, DROP COLUMN __dist_key__")
+    db.execute(sql("DROP TABLE {old}, {info}", old=old.sql, info=info.sql))
+    db.execute(sql("ALTER TABLE {name} DROP COLUMN mst_key, DROP COLUMN __dist_key__", name=name.sql))
 
 
 def _found(db: Database, name: Name) -> relations.Relation:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from cerebro_db.core.events import Initial
 from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.options import BEST
+from cerebro_db.core.sql import Sql, joined, literal, sql
 
 from ..platform.base import Platform
 from .run import Model, Run
@@ -21,14 +22,15 @@ from .run import Model, Run
 # One row of a state fills a page and stays in one piece: 100 MB are stored in half the time that rows of 256 kB take,
 # which TOAST cuts up and indexes.
 PAGE, WHOLE_PAGE = 8192, 8160
-WHOLE_PAGES = f"toast_tuple_target = {WHOLE_PAGE}"
+WHOLE_PAGES = sql("toast_tuple_target = {bytes}", bytes=WHOLE_PAGE)
 # Autovacuum would read and freeze each state before the next one replaces it, and has nothing to clean up: TRUNCATE
 # leaves nothing.  (The server vacuums a table that gets too old all the same.)
-NO_VACUUM = "autovacuum_enabled = false"
+NO_VACUUM = sql("autovacuum_enabled = false")
 # Small states are only appended, and their table is emptied now and then: TRUNCATE costs several times what a small
 # state does.
 APPENDED_BYTES, MOST_APPENDED = 1 << 20, 16  # in one table
-WAIT_FOR_READERS = "500ms"
+WAIT_FOR_READERS = literal("500ms")
+NOTHING = sql("NULL")  # a statement of PL/pgSQL
 FREE_AT_ONCE = 1 << 20  # bytes; an old state larger than this is freed in the transaction that replaces it
 
 
@@ -50,21 +52,21 @@ def replica_table_name(storage: str, model: int, replica: int) -> Name:
     return Name(STATE_SCHEMA, f"{storage}_{model}_replica_{replica}")
 
 
-def table_of(run: Run, model: Model, hop: int) -> str:
+def table_of(run: Run, model: Model, hop: int) -> Sql:
     """The table that stores the state of a model, or of its replica, after a hop."""
     if run.is_replica(model, hop):
         return replica_table_name(run.storage, model.number, hop % run.hops_per_epoch(model)).sql
     return table_name(run.storage, model.number, hop).sql
 
 
-def ready_sql(platform: Platform, run: Run, model: Model, hop: int) -> str | None:
+def ready_sql(platform: Platform, run: Run, model: Model, hop: int) -> Sql | None:
     """Makes the table for a hop's state, or empties it if that is due."""
     table = table_of(run, model, hop)
     if _is_first(run, model, hop):
         return create_sql(platform, table)
     # The last state begins its table anew, so that nothing else is left when the run has finished.
     due = _number_in_table(run, model, hop) % appended(model.state_bytes) == 0 or hop == run.hops_of(model)
-    return emptied_sql([table], f"DELETE FROM {table}") if due else None
+    return emptied_sql([table], sql("DELETE FROM {table}", table=table)) if due else None
 
 
 def _is_first(run: Run, model: Model, hop: int) -> bool:
@@ -84,7 +86,7 @@ def _number_in_table(run: Run, model: Model, hop: int) -> int:
     return epoch if replica or run.hops_per_epoch(model) % 2 == 0 else epoch // 2
 
 
-def superseded(run: Run, model: Model, hop: int) -> list[str]:
+def superseded(run: Run, model: Model, hop: int) -> list[Sql]:
     """The tables whose states nothing needs once the state after a hop is committed."""
     if not run.averages:
         return [table_of(run, model, hop - 1)] if hop > 1 else []
@@ -110,22 +112,29 @@ def most_bytes(run: Run) -> int:
     )
 
 
-def create_sql(platform: Platform, table: str) -> str:
-    return (
-        f"CREATE TABLE {table} (__dist_key__ integer NOT NULL, hop integer NOT NULL, start bigint NOT NULL,"
-        f" payload bytea NOT NULL) WITH ({WHOLE_PAGES}, {NO_VACUUM}) {platform.distributed_by('__dist_key__')};"
-        f" ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL"
+def create_sql(platform: Platform, table: Sql) -> Sql:
+    return sql(
+        "CREATE TABLE {table} (__dist_key__ integer NOT NULL, hop integer NOT NULL, start bigint NOT NULL,"
+        " payload bytea NOT NULL) WITH ({whole_pages}, {no_vacuum}) {distributed_by};"
+        " ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL",
+        table=table,
+        whole_pages=WHOLE_PAGES,
+        no_vacuum=NO_VACUUM,
+        distributed_by=platform.distributed_by("__dist_key__"),
     )
 
 
-def emptied_sql(tables: Sequence[str], otherwise: str = "NULL") -> str:
+def emptied_sql(tables: Sequence[Sql], otherwise: Sql = NOTHING) -> Sql:
     """Frees the space of tables; runs ``otherwise`` where somebody (pg_dump, for hours maybe) reads one of them.
 
     It gives up before the server looks for a deadlock (after 1 s), since a reader may hold one table and want another.
     """
-    return (
+    return sql(
         "DO $empty$DECLARE before text := current_setting('lock_timeout');"
-        f" BEGIN SET LOCAL lock_timeout = '{WAIT_FOR_READERS}'; TRUNCATE {', '.join(tables)};"
+        " BEGIN SET LOCAL lock_timeout = {wait_for_readers}; TRUNCATE {tables};"
         " EXECUTE format('SET LOCAL lock_timeout = %L', before);"
-        f" EXCEPTION WHEN lock_not_available OR deadlock_detected THEN {otherwise}; END$empty$"
+        " EXCEPTION WHEN lock_not_available OR deadlock_detected THEN {otherwise}; END$empty$",
+        wait_for_readers=WAIT_FOR_READERS,
+        tables=joined(", ", tables),
+        otherwise=otherwise,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from cerebro_db.core import documents
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Action, RunStatus
@@ -80,7 +80,7 @@ def clone_model(
     parent = steered.meant(mst_key, model, steering.CLONED)
     configuration = None
     if changed is not None:
-        given = json.loads(changed)
+        given = documents.argument(changed, "changed")
         known = custom_functions.known(db)
         texts = changes.changed(parent.compile_params, parent.fit_params, given, known)
         configuration = NewConfiguration(*texts, chosen=given)
@@ -125,5 +125,5 @@ def extend(db: Database, run: int, epochs: int | None, reason: str | None, owner
 @entry
 def set_budget(db: Database, run: int, budget: str | None, reason: str | None, owner: str | None) -> int:
     steered = Steered(db, run, owner)
-    given = None if budget is None else json.loads(budget)
+    given = documents.argument(budget, "budget")
     return steered.ask(Action.BUDGET, reason, **steering.checked_budget(given))

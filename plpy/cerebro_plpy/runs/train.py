@@ -6,14 +6,15 @@ import json
 import time
 from typing import Any
 
+from cerebro_db.core import documents, training_plan
 from cerebro_db.core import options as known_options
-from cerebro_db.core import training_plan
 from cerebro_db.core.architecture import building
 from cerebro_db.core.errors import InvalidArgument, Unsupported
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.parameters.losses import canonical_metrics
 from cerebro_db.core.search import methods, read_space
+from cerebro_db.core.sql import sql
 from cerebro_db.core.training_plan import Plan, Wishes
 
 from ..data import visibility
@@ -66,10 +67,10 @@ def train(db: Database, **arguments: Any) -> int | None:
         architectures = _load_architectures(db, output, plan, made)
         if left is not None:
             given["budget"] = {"seconds": round(left, 1), "least_epochs": 1}
-        others = rows.validation.sql if rows.validation is not None else None
+        others = rows.validation.quoted if rows.validation is not None else None
         method = plan.method if isinstance(plan.method, str) else json.dumps(plan.method)
         request = search.request_of(
-            db, rows.table.sql, output.sql, architectures.sql, json.dumps(plan.space), plan.epochs, method,
+            db, rows.table.quoted, output.quoted, architectures.quoted, json.dumps(plan.space), plan.epochs, method,
             plan.configurations, asked.at_once, None, others, None, asked.use_gpus, asked.name, asked.description,
             json.dumps({**given, "objective": plan.objective}), stop_when=asked.stop_when,
         )  # fmt: skip
@@ -89,7 +90,7 @@ def train(db: Database, **arguments: Any) -> int | None:
 def _budget(db: Database, text: str | None) -> float | None:
     if text is None:
         return None
-    seconds = float(db.value("SELECT extract(epoch FROM $1::interval)", ("text",), text))
+    seconds = float(db.value(sql("SELECT extract(epoch FROM $1::interval)"), ("text",), text))
     if seconds <= 0:
         raise InvalidArgument(
             f"{MODULE}: budget is {text}; it must be longer than that.",
@@ -106,7 +107,7 @@ def _wishes(asked: Asked) -> Wishes:
     if asked.method is not None:
         method = search.method_of(asked.method)
         methods.checked(method, MODULE, proposes=True)
-    space = json.loads(asked.space) if asked.space is not None else None
+    space = documents.argument(asked.space, f"{MODULE}: space")
     if space is not None and not isinstance(space, dict):
         raise InvalidArgument(
             f"{MODULE}: space must be a JSON object.", hint='For instance {"fit": {"batch_size": 64}}.'
@@ -118,7 +119,7 @@ def _wishes(asked: Asked) -> Wishes:
 def _kinds(text: str | None) -> dict[str, dict[str, Any]] | None:
     if text is None:
         return None
-    given = json.loads(text)
+    given = documents.argument(text, f"{MODULE}: architectures")
     if isinstance(given, str):
         given = [given]
     if isinstance(given, list) and all(isinstance(one, str) for one in given):
@@ -139,7 +140,7 @@ def _kinds(text: str | None) -> dict[str, dict[str, Any]] | None:
 
 def _options(asked: Asked) -> dict[str, Any]:
     """The options of the run, checked before anything is packed."""
-    given = json.loads(asked.options) if asked.options is not None else {}
+    given = documents.argument(asked.options, f"{MODULE}: options", default={})
     known_options.check(given, MODULE)
     for name in ("search", "budget", "objective", "direction", "stop_when", "replay"):
         if name in given:
@@ -187,11 +188,11 @@ def _require_sound(db: Database, asked: Asked, wishes: Wishes) -> None:
 def _load_architectures(db: Database, output: Name, plan: Plan, made: Made) -> Name:
     table = free_name(db, output, "_arch", ("",))
     with other_session(db) as session:
-        session.run("BEGIN")
+        session.run(sql("BEGIN"))
         for kind, architecture in plan.architectures:
-            call = "SELECT cerebro.load_keras_model(%s, %s, NULL, %s)"
-            session.run(call, (table.sql, json.dumps(architecture), kind))
-        session.run("COMMIT")
+            call = sql("SELECT cerebro.load_keras_model({}, {}, NULL, {})")
+            session.run(call, (table.quoted, json.dumps(architecture), kind))
+        session.run(sql("COMMIT"))
     made.tables.append(table)
     notice_others_tables(db)
     return table

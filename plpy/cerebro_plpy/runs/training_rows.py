@@ -6,16 +6,17 @@ A run needs packed rows that are committed, which the caller's own session canno
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg2
 
+from cerebro_db.core import documents
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, WrongState
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import LONGEST, Name
 from cerebro_db.core.records import dataclass, field
+from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.texts import counted
 from cerebro_db.core.windows import Windows
 from cerebro_db.core.windows import wanted as wanted_windows
@@ -112,7 +113,7 @@ def packed_already(db: Database, source: Relation, asked: Asked) -> Rows:
                 f"{MODULE}: {name} cannot be given: '{source.text}' is packed already.",
                 hint="Leave it out, or name the table that was packed.",
             )
-    layout = read_layout(db, source.sql, MODULE)
+    layout = read_layout(db, source.name.quoted, MODULE)
     if layout.folds:
         cross_validation.require_no_validation(source.text, asked.validation_table, MODULE)
         db.notice(f"{MODULE}: '{source.text}' is packed already, with {layout.folds} folds")
@@ -123,7 +124,7 @@ def packed_already(db: Database, source: Relation, asked: Asked) -> Rows:
         beside = relations.find(db, source.name.suffixed(pack.VALIDATION))
     validation = beside.name if beside is not None else None
     if validation is not None:
-        read_layout(db, validation.sql, MODULE)
+        read_layout(db, validation.quoted, MODULE)
     db.notice(
         f"{MODULE}: '{source.text}' is packed already"
         + (f"; validation rows are in {validation}" if validation is not None else "; there are no rows for validation")
@@ -150,13 +151,14 @@ def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) 
         raise InvalidArgument(f"{MODULE}: target must not be NULL or empty.", hint="Name the column to predict.")
     windows = None
     if asked.sequence is not None:
-        windows = wanted_windows(json.loads(asked.sequence), f"{MODULE}: sequence")
+        given = documents.argument(asked.sequence, f"{MODULE}: sequence")
+        windows = wanted_windows(given, f"{MODULE}: sequence")
     validation, stratify = asked.validation, asked.stratify
     others = asked.validation_table
     if others is not None:
-        others = relations.existing(db, others, MODULE, argument="validation_table").sql
+        others = relations.existing(db, others, MODULE, argument="validation_table").name.quoted
     elif validation is None:
-        (counted_rows,) = db.scan(f"SELECT count(*) AS rows FROM {source.rows} AS s")
+        (counted_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
         rows = counted_rows["rows"]
         # Windows are divided by their subject or their time, never by their class.
         divided = asked.split_by or asked.split_at or windows is not None
@@ -172,8 +174,8 @@ def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) 
                 " the others are for training"
             )
     return {
-        "source": source.sql,
-        "output": packed.sql,
+        "source": source.name.quoted,
+        "output": packed.quoted,
         "target": asked.target,
         "inputs": asked.inputs,
         "prepare": asked.prepare,
@@ -185,7 +187,7 @@ def _pack_arguments(db: Database, source: Relation, packed: Name, asked: Asked) 
         "buffer_size": None,
         "segments": platform.segments_wanted(db, asked.segments, MODULE),
         "distribution_rules": None,
-        "seed": json.loads(asked.options).get("seed") if asked.options is not None else None,
+        "seed": documents.argument(asked.options, f"{MODULE}: options", default={}).get("seed"),
         "sequence": asked.sequence,
         "weights": asked.weights,
         "class_weight": asked.class_weight,
@@ -204,18 +206,18 @@ def pack_apart(db: Database, source: Relation, output: Name, asked: Asked, made:
     with other_session(db) as session:
         _require_seen(session, source)
         try:
-            call = ", ".join(f"{name} => %s" for name in PACK_ARGUMENTS)
-            session.run(f"SELECT cerebro.pack({call})", [arguments[name] for name in PACK_ARGUMENTS])
+            call = joined(", ", (sql("{name} => {}", name=identifier(name)) for name in PACK_ARGUMENTS))
+            session.run(sql("SELECT cerebro.pack({call})", call=call), [arguments[name] for name in PACK_ARGUMENTS])
         finally:
             # A cancel may come after the commit: what there is, and not what was answered, says what was made.
             made.tables += _existing(session, packed)
             made.packed = packed if made.tables else None
-        text = session.run(f"SELECT layout::text FROM {packed.suffixed('_summary').sql}")[0][0]
+        text = session.run(sql("SELECT layout::text FROM {companion}", companion=packed.suffixed("_summary").sql))[0][0]
     notice_others_tables(db)
     validation = packed.suffixed(pack.VALIDATION)
     validated = validation in made.tables
     db.notice(f"{MODULE}: the packed rows are in {packed}" + (f" and {validation}" if validated else ""))
-    layout = parsed(text, packed.table, MODULE)
+    layout = parsed(db, text, packed.table, MODULE)
     others = validation if validated else None
     return Rows(layout, len(layout.partitions), packed, others, validated or bool(layout.folds))
 
@@ -261,8 +263,8 @@ def notice_others_tables(db: Database) -> None:
     it has no lock.  On PostgreSQL, a statement that reads the new table does that, but Greenplum looks for the table
     first.  So this statement locks, for a moment, a table of the catalog that no other query here reads.
     """
-    unread = "'pg_catalog.pg_ts_template'::pg_catalog.regclass"
-    db.execute(f"SELECT pg_catalog.pg_relation_is_updatable({unread}, false)")
+    unread = sql("'pg_catalog.pg_ts_template'::pg_catalog.regclass")
+    db.execute(sql("SELECT pg_catalog.pg_relation_is_updatable({unread}, false)", unread=unread))
 
 
 def _repeat(db: Database, message: str) -> None:
@@ -275,7 +277,7 @@ def _repeat(db: Database, message: str) -> None:
 
 
 def _require_seen(session: Session, source: Relation) -> None:
-    seen = session.run("SELECT pg_catalog.to_regclass(%s)::oid", (source.sql,))[0][0]
+    seen = session.run(sql("SELECT pg_catalog.to_regclass({})::oid"), (source.name.quoted,))[0][0]
     if source.temporary or seen != source.oid:
         raise WrongState(
             f"{MODULE}: '{source.text}' is temporary, or was made in this transaction, which is not committed. The"
@@ -291,8 +293,7 @@ def _existing(session: Session, packed: Name) -> list[Name]:
         session.settle()
     with contextlib.suppress(psycopg2.Error):
         names = [packed.suffixed(ending) for ending in PACKED_ENDINGS]
-        (row,) = session.run(
-            "SELECT " + ", ".join(["pg_catalog.to_regclass(%s) IS NOT NULL"] * len(names)), [one.sql for one in names]
-        )
+        exist = joined(", ", [sql("pg_catalog.to_regclass({}) IS NOT NULL")] * len(names))
+        (row,) = session.run(sql("SELECT {exist}", exist=exist), [one.quoted for one in names])
         return [name for name, there in zip(names, row) if there]
     return []

@@ -13,6 +13,7 @@ from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import Computation, MetricStates, StateRef
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica, Unit
+from cerebro_db.core.sql import sql
 
 from ..platform.base import Platform
 from ..sessions.failures import Refused
@@ -146,7 +147,14 @@ class Units:
                 fetched.statements.append(Statement(copy))
             fetched.statements.append(
                 # One row to fetch, not one for each row of the state.
-                Statement(f"SELECT count(cerebro._state_in(%s, start, payload)) FROM {table} {where}", (name,))
+                Statement(
+                    sql(
+                        "SELECT count(cerebro._state_in({}, start, payload)) FROM {table} {where}",
+                        table=table,
+                        where=where,
+                    ),
+                    (name,),
+                )
             )
             if hop == 0 and model.initial == Initial.WEIGHTS:
                 fetched.refs.append(StateRef.weights(name))

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from cerebro_db.core import protocol
 from cerebro_db.core.protocol import Group, Member, StateRef, Trained, TrainedMember
 from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica
+from cerebro_db.core.sql import sql
 
 from ..sessions.failures import Refused
 from ..sessions.overlap import AnotherTask, Task
@@ -151,7 +152,7 @@ async def commit(
     if kept:
         records += _free(units, kept)
         before = time.monotonic()
-        await Statement.joined([Statement("BEGIN"), *records, Statement("COMMIT")])
+        await Statement.joined([Statement(sql("BEGIN")), *records, Statement(sql("COMMIT"))])
         if not task.shares_session:
             units.times.moving_states += time.monotonic() - before
     worker.still_resident(trained.resident, trained.trainer_pid)
@@ -191,13 +192,18 @@ def _store(units: Units, worker: Worker, visit: Train, number: int, member: Trai
     model.state_bytes = model.state_bytes or member.state.bytes
     table = state_tables.table_of(units.run, model, visit.hop)
     ready = state_tables.ready_sql(units.platform, units.run, model, visit.hop)
-    function = f"cerebro._state_out({int(number)}, {int(member.state.index)})"
+    function = sql("cerebro._state_out({number}, {index})", number=number, index=member.state.index)
     made = units.platform.made_on_segment(function, worker.dist_key)
     return [
         *([] if ready is None else [Statement(ready)]),
         Statement(
-            f"INSERT INTO {table} (__dist_key__, hop, start, payload)"
-            f" SELECT s.__dist_key__, {int(visit.hop)}, (s.made).start, (s.made).payload FROM ({made}) s"
+            sql(
+                "INSERT INTO {table} (__dist_key__, hop, start, payload)"
+                " SELECT s.__dist_key__, {hop}, (s.made).start, (s.made).payload FROM ({made}) s",
+                table=table,
+                hop=visit.hop,
+                made=made,
+            )
         ),
     ]
 

@@ -11,6 +11,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from cerebro_db.core.sql import sql
+
 from ..database.access import Database
 from .installation import installation
 
@@ -26,7 +28,10 @@ def folder_of_user(db: Database, scratch: Path) -> Path | None:
         return None
     # Every name is qualified: the caller's search_path must not choose the folder.
     user = db.value(
-        "SELECT o.oid::pg_catalog.int8 FROM pg_catalog.pg_roles o WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
+        sql(
+            "SELECT o.oid::pg_catalog.int8 FROM pg_catalog.pg_roles o"
+            " WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
+        )
     )
     folder = scratch / f"{NAMES}{int(user)}"
     with contextlib.suppress(OSError):  # on a full disk, for example, every trainer compiles for itself

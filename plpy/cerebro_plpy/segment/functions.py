@@ -13,6 +13,8 @@ from ..database.entry import entry
 from . import current
 from .prediction import Answer
 
+LONGEST_ORDER = 64_000_000  # characters; an order to suggest points has the whole history of a search
+
 
 @entry
 def worker_open(db: Database, settings: str) -> str:
@@ -49,7 +51,7 @@ def state_out(db: Database, visit: int, index: int) -> Iterator[tuple[int, bytes
     return current.opened(db).outgoing.rows(visit, index)
 
 
-@entry
+@entry(longest=LONGEST_ORDER)
 def work(db: Database, order: str) -> str:
     """Obeys an order.  An error is a reply, too: it belongs to the order and not to the session.
 

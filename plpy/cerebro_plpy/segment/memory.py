@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 from cerebro_db.core.errors import DiskFull, OutOfResources
 from cerebro_db.core.protocol import Average, Computation, Evaluate, Train, TrainedGroup
+from cerebro_db.core.sql import sql
 
 from ..database.access import Database
 from ..database.cancellation import Listen
@@ -21,7 +22,7 @@ MEMORY_WITHIN = 10.0  # seconds
 
 def limit_of_trainers(db: Database) -> int | None:
     """The megabytes of private memory that each trainer of the current user may take; None: no limit."""
-    found = db.value("SELECT cerebro._trainer_limit(current_user, session_user)")
+    found = db.value(sql("SELECT cerebro._trainer_limit(current_user, session_user)"))
     return None if found is None else int(found)
 
 

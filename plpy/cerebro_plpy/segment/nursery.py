@@ -29,6 +29,7 @@ from cerebro_db.core.nursery import (
     send,
 )
 
+from ..database import listening
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
 from .installation import INSTALLATION, cannot_start, installation, last_lines
@@ -90,6 +91,7 @@ class Child:
             self._hear(left)
         return self._status, self._why_not
 
+    @listening.paused()
     def kill(self) -> None:
         if not self._over:
             with contextlib.suppress(Gone):
@@ -98,6 +100,7 @@ class Child:
                     self.end(DIES_WITHIN)
         self.close()
 
+    @listening.paused()
     def close(self) -> None:
         self._over = True
         self._connection.close()

@@ -13,8 +13,9 @@ from typing import Any
 from cerebro_db.core.errors import InvalidArgument, StateLost, WrongState
 from cerebro_db.core.names import token
 from cerebro_db.core.protocol import STATE_ROW, Origin, OutgoingState, StateRef
+from cerebro_db.core.sql import sql
 
-from ..database import cancellation
+from ..database.access import Database
 from ..platform import machine
 from .scratch import require_disk, require_shared_memory
 
@@ -31,13 +32,13 @@ class CurrentUser:
     """Calling it gives the number of the current user."""
 
     def __init__(self, plpy: Any) -> None:
-        self._plpy, self._plan = plpy, None
+        self._db = Database(plpy)
 
     def __call__(self) -> int:
-        if self._plan is None:
-            me = "pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid::bigint"
-            self._plan = self._plpy.prepare(f"SELECT {me} AS me")
-        return int(cancellation.execute(self._plpy, self._plan, [])[0]["me"])
+        (row,) = self._db.rows(
+            sql("SELECT pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid::bigint AS me")
+        )
+        return int(row["me"])
 
 
 class ReceivedStates:

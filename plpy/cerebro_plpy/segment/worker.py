@@ -45,6 +45,7 @@ from cerebro_db.core.protocol import (
 )
 from cerebro_db.core.records import dataclass
 
+from ..database import listening
 from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform import machine
@@ -181,6 +182,7 @@ class Segment:
         engine, threads = trainer.started(), self.settings.threads if self.settings is not None else None
         return inspection.inspected(engine, time.monotonic() - started, threads, trainer.pid, self.folder)
 
+    @listening.paused()
     def close_trainers(self, keep: Collection[str] = ()) -> None:
         for engine in set(self.trainers).difference(keep):
             trainer = self.trainers.pop(engine)
@@ -189,6 +191,7 @@ class Segment:
                 self.received.drop(self.under_way.states)
                 self.under_way = None
 
+    @listening.paused()
     def close(self) -> None:
         self.close_trainers()
         self.rows.clear()

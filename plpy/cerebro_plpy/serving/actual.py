@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.layout import Variable
-from cerebro_db.core.names import literal, quote
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
+from cerebro_db.core.sql_types import SqlType
 
 from ..data.preparation import REALS
 from ..database.access import Database
 from ..database.relations import Column, Relation
 
-TEXT = "pg_catalog.text"
+TEXT = sql("pg_catalog.text")
 FLOAT = "double precision"
 TEXTS = ("text", "character varying")
 INTEGERS = ("smallint", "integer", "bigint")
@@ -27,54 +28,60 @@ ONE_TEXT = (*TEXTS, "bpchar", "name", *INTEGERS, "boolean", "date", "uuid")
 class Actual:
     """Of a query with the rows as ``q``: the value in the target's type, its text, and a join that the text needs."""
 
-    value: str
-    text: str
-    join: str = ""
+    value: Sql
+    text: Sql
+    join: Sql = sql("")
 
-    def rows(self, rows: str, selected: str) -> str:
+    def rows(self, rows: Sql, selected: Sql) -> Sql:
         """The query of these rows, with another column or expression."""
-        return f"SELECT q.*, {selected} FROM {rows} AS q{self.join}"
+        return sql("SELECT q.*, {selected} FROM {rows} AS q{join}", selected=selected, rows=rows, join=self.join)
 
 
 def actual_of(db: Database, source: Relation, column: Column, variable: Variable, module: str) -> Actual:
     """An error if the column cannot be read in the type that the target had in training."""
     one_hot = variable.preparation if isinstance(variable.preparation, OneHot) else None
-    kind = one_hot.type if one_hot is not None else FLOAT
-    number = f"q.{quote(column.name)}"
+    kind = one_hot.type.name if one_hot is not None else FLOAT
+    number = sql("q.{name}", name=identifier(column.name))
     if one_hot is None and column.type == "boolean":
-        number += "::integer"  # as packing does; there is no cast from boolean to double precision
+        # As packing does; there is no cast from boolean to double precision.
+        number = sql("{number}::integer", number=number)
     if kind in INTEGERS and column.type in REALS:
         kind = "numeric"  # a cast to integer would round 1.4 to the label 1
-    value = f"{number}::{kind}"
+    value = sql("{number}::{kind}", number=number, kind=SqlType(kind).sql)
     _require_castable(db, source, column, value, kind, module)
-    text = f"({value})::{TEXT}"
+    text = sql("({value})::{text}", value=value, text=TEXT)
     labels = [label for label in one_hot.labels if label is not None] if one_hot is not None else []
     if not labels or kind in ONE_TEXT and not (kind in TEXTS and _has_loose_collations(db)):
         return Actual(value, text)
     # Arrays of one element are compared as the element's type compares by default, whatever the search_path is: without
     # citext's schema in it, two values of citext = each other as texts. And they can be hashed, for many classes.
-    listed = ", ".join(map(literal, labels))
-    known = (
-        f"SELECT DISTINCT ON (v.value) v.value, v.label FROM (SELECT u.label, u.label::{kind} AS value, u.place"
-        f" FROM pg_catalog.unnest(ARRAY[{listed}]::{TEXT}[]) WITH ORDINALITY AS u (label, place)) v"
-        " ORDER BY v.value, v.place"
+    listed = joined(", ", map(literal, labels))
+    known = sql(
+        "SELECT DISTINCT ON (v.value) v.value, v.label FROM (SELECT u.label, u.label::{kind} AS value, u.place"
+        " FROM pg_catalog.unnest(ARRAY[{listed}]::{text}[]) WITH ORDINALITY AS u (label, place)) v"
+        " ORDER BY v.value, v.place",
+        kind=SqlType(kind).sql,
+        listed=listed,
+        text=TEXT,
     )
-    join = f" LEFT JOIN ({known}) AS l ON ARRAY[{value}] OPERATOR(pg_catalog.=) ARRAY[l.value]"
-    return Actual(value, f"COALESCE(l.label, {text})", join)
+    join = sql(
+        " LEFT JOIN ({known}) AS l ON ARRAY[{value}] OPERATOR(pg_catalog.=) ARRAY[l.value]", known=known, value=value
+    )
+    return Actual(value, sql("COALESCE(l.label, {text})", text=text), join)
 
 
 def _has_loose_collations(db: Database) -> bool:
     """Whether different texts may be equal; hardly a database has such a collation."""
-    return bool(db.value("SELECT EXISTS (SELECT FROM pg_catalog.pg_collation WHERE NOT collisdeterministic)"))
+    return bool(db.value(sql("SELECT EXISTS (SELECT FROM pg_catalog.pg_collation WHERE NOT collisdeterministic)")))
 
 
-def _require_castable(db: Database, source: Relation, column: Column, value: str, kind: str, module: str) -> None:
+def _require_castable(db: Database, source: Relation, column: Column, value: Sql, kind: str, module: str) -> None:
     """Reads the column if a value of its type may not be one of the other: predictions could not name the column."""
     widened = column.category == "N" and kind in REALS
     if column.type == kind or kind in TEXTS or widened:
         return
     try:
-        db.scan(f"SELECT pg_catalog.count({value}) AS n FROM {source.rows} AS q")
+        db.scan(sql("SELECT pg_catalog.count({value}) AS n FROM {rows} AS q", value=value, rows=source.rows))
     except db.plpy.SPIError as error:
         if error.sqlstate[:2] not in ("22", "42"):
             raise

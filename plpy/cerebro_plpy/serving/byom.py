@@ -8,8 +8,10 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.preparation import Encoded, OneHot, Preparation, divided_by
+from cerebro_db.core.sql import sql
+from cerebro_db.core.sql_types import TEXT
 
-from ..data import variables
+from ..data import document_columns, variables
 from ..data.preparation import SourceVariable, applied, find_shapes
 from ..database import relations
 from ..database.access import Database
@@ -45,14 +47,19 @@ def read_model(
 ) -> Model:
     arch = relations.filled(db, table, module, argument="model_arch_table")
     relations.require_columns(db, arch, ["model_id", "model_arch", "model_weights"], module)
+    document_columns.require(relations.columns(db, arch), arch.text, module)
     row = db.one(
-        f"SELECT model_arch::text AS arch, model_weights IS NULL AS empty FROM {arch.sql} WHERE model_id = $1",
+        sql(
+            "SELECT model_arch::text AS arch, model_weights IS NULL AS empty FROM {arch} WHERE model_id = $1",
+            arch=arch.sql,
+        ),
         ("integer",),
         model_id,
     )
     if row is None:
         raise UndefinedObject(
-            f"{module}: Invalid model architecture ID.", hint=f"SELECT model_id, name FROM {arch.sql} lists them."
+            f"{module}: Invalid model architecture ID.",
+            hint=f"SELECT model_id, name FROM {arch.name.quoted} lists them.",
         )
     if row["arch"] is None or row["empty"]:
         raise WrongState(
@@ -64,7 +71,7 @@ def read_model(
         tuple(one.documented() for one in inputs), _outputs(architecture, class_values, dependent_count, module), 0, ()
     )
     assert model_id is not None
-    return Model(arch, model_id, {"architecture": architecture}, layout, None, key_column="model_id")
+    return Model(arch, model_id, {"architecture": architecture}, layout, None, key_column=sql("model_id"))
 
 
 def _outputs(
@@ -84,7 +91,7 @@ def _outputs(
             )
         if labels is not None and width is not None and (width, len(labels)) != (1, 2) and len(labels) != width:
             raise _mismatch(module)  # one unit can be the probability of the second of two classes
-        preparation: Preparation = Encoded() if labels is None else OneHot("text", tuple(labels))
+        preparation: Preparation = Encoded() if labels is None else OneHot(TEXT, tuple(labels))
         name = "dependent_var" if len(widths) == 1 else f"dependent_var_{place}"
         shape = (len(labels) if labels is not None else int(width or 0),)
         found.append(Variable(name, "int16", shape, (name,), preparation))

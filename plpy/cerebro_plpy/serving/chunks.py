@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Callable
 
-from cerebro_db.core.names import quote
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Part, Sql, identifier, joined, sql
 
 from ..data.preparation import SourceVariable, expression
 from ..database.access import Database
@@ -27,7 +27,7 @@ class Source:
     """The rows to predict: their table, their id, and the inputs that their columns make."""
 
     table: Relation
-    identity: str  # the id column, quoted
+    identity: Sql  # the id column
     inputs: list[SourceVariable]
     count: Callable[[], int]  # the number of the rows; an error if one of them cannot be predicted
     row_bytes: int
@@ -36,7 +36,7 @@ class Source:
     def at_a_time(self) -> int:
         return at_a_time(self.row_bytes)
 
-    def shares(self, db: Database, keys: Sequence[int], rows: int | None = None) -> list[str]:
+    def shares(self, db: Database, keys: Sequence[int], rows: int | None = None) -> list[Sql]:
         """One query per key: the chunks of its session's share (columns __dist_key__, rows, ids, variables).
 
         If the number of rows is not given, the server's estimate will do: it decides only how many rows a chunk has.
@@ -47,11 +47,16 @@ class Source:
             step = max(1, min(self._most_blocks, self.at_a_time * blocks // max(1, found), blocks // len(keys)))
             starts = [blocks // step * part // len(keys) * step for part in range(len(keys))]
             # The last stretch ends where the table ends when the query begins: rows may have moved there meanwhile.
-            end = f"pg_catalog.pg_relation_size({self.table.oid}::oid) / current_setting('block_size')::bigint"
-            stretches = zip(keys, starts, [*map(str, starts[1:]), end])
+            end = sql(
+                "pg_catalog.pg_relation_size({oid}::oid) / current_setting('block_size')::bigint", oid=self.table.oid
+            )
+            ends: list[Part] = [*starts[1:], end]
+            stretches = zip(keys, starts, ends)
             return [self._in_blocks(key, start, until, step) for key, start, until in stretches]
-        turn = f"COALESCE(abs(hashtext({self.identity}::text)::bigint) % {len(keys)}, 0)"  # a NULL is refused there
-        return [self._in_turns(key, f"{turn} = {part}") for part, key in enumerate(keys)]
+        turn = sql(
+            "COALESCE(abs(hashtext({identity}::text)::bigint) % {shares}, 0)", identity=self.identity, shares=len(keys)
+        )  # a NULL is refused there
+        return [self._in_turns(key, sql("{turn} = {part}", turn=turn, part=part)) for part, key in enumerate(keys)]
 
     def _blocks(self, db: Database) -> tuple[int, int]:
         """The number of blocks of the table, and an estimate of its rows; 0: there is none.
@@ -60,13 +65,17 @@ class Source:
         tables that inherit from it have blocks of their own.
         """
         found = self._most_blocks and db.one(
-            "SELECT b.blocks, CASE WHEN c.relpages > 0 THEN GREATEST(0, c.reltuples / c.relpages * b.blocks)::bigint"
-            " ELSE 0 END AS rows"
-            " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam CROSS JOIN LATERAL (SELECT"
-            "  GREATEST(1, pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::bigint)) AS b (blocks)"
-            " WHERE c.oid = $1::oid AND c.relkind IN ('r', 'm') AND a.amname = 'heap'"
-            " AND NOT c.relrowsecurity AND NOT c.relhassubclass"
-            " AND current_setting('server_version_num')::integer >= 140000",
+            sql(
+                "SELECT b.blocks, CASE WHEN c.relpages > 0 THEN GREATEST(0, c.reltuples / c.relpages *"
+                " b.blocks)::bigint"
+                " ELSE 0 END AS rows"
+                " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam CROSS JOIN LATERAL (SELECT"
+                "  GREATEST(1, pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::bigint))"
+                " AS b (blocks)"
+                " WHERE c.oid = $1::oid AND c.relkind IN ('r', 'm') AND a.amname = 'heap'"
+                " AND NOT c.relrowsecurity AND NOT c.relhassubclass"
+                " AND current_setting('server_version_num')::integer >= 140000"
+            ),
             ("bigint",),
             self.table.oid,
         )
@@ -76,56 +85,90 @@ class Source:
     def _most_blocks(self) -> int:
         return LARGEST_CHUNK // (self.row_bytes * FULLEST_BLOCK)
 
-    def _in_blocks(self, key: int, start: int, until: str, step: int) -> str:
+    def _in_blocks(self, key: int, start: int, until: Part, step: int) -> Sql:
         """A chunk is a number of blocks, however many rows they hold."""
-        return (
-            f"SELECT {int(key)} AS __dist_key__, c.* FROM generate_series({start}, {until} - 1, {step}) AS b (block)"
-            f" CROSS JOIN LATERAL (SELECT {gathered(f'{self.identity}::text', self._arrays({}))}"
-            f" FROM {self.table.sql} AS s WHERE s.ctid >= pg_catalog.format('(%s,0)', b.block)::tid"
-            f" AND s.ctid < pg_catalog.format('(%s,0)', b.block + {step})::tid) c WHERE c.rows <> 0"
+        return sql(
+            "SELECT {key} AS __dist_key__, c.* FROM generate_series({start}, {until} - 1, {step}) AS b (block)"
+            " CROSS JOIN LATERAL (SELECT {gathered}"
+            " FROM {table} AS s WHERE s.ctid >= pg_catalog.format('(%s,0)', b.block)::tid"
+            " AND s.ctid < pg_catalog.format('(%s,0)', b.block + {step})::tid) c WHERE c.rows <> 0",
+            key=key,
+            start=start,
+            until=until,
+            step=step,
+            gathered=gathered(sql("{identity}::text", identity=self.identity), self._arrays({})),
+            table=self.table.sql,
         )
 
-    def _in_turns(self, key: int, condition: str) -> str:
+    def _in_turns(self, key: int, condition: Sql) -> Sql:
         """A chunk is a number of rows.
 
         The rows are sorted by the number of their chunk, so that no chunk waits in memory until it is complete.  They
         come in that order already, but the planner cannot know.  Columns are sorted as they are stored.
         """
         names = list({column.name: None for variable in self.inputs for column in variable.columns})
-        alias = {name: f"c{place}" for place, name in enumerate(names)}
-        stored = ", ".join(f"{quote(name)} AS {alias[name]}" for name in names)
-        return (
-            f"SELECT {int(key)} AS __dist_key__, {gathered('id', self._arrays(alias))}"
-            f" FROM (SELECT {self.identity}::text AS id, {stored}, {self._turn('')}"
-            f" FROM {self.table.rows} AS s WHERE {condition} ORDER BY turn) r GROUP BY turn"
+        alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
+        stored = joined(", ", (sql("{name} AS {alias}", name=identifier(name), alias=alias[name]) for name in names))
+        return sql(
+            "SELECT {key} AS __dist_key__, {gathered}"
+            " FROM (SELECT {identity}::text AS id, {stored}, {turn}"
+            " FROM {rows} AS s WHERE {condition} ORDER BY turn) r GROUP BY turn",
+            key=key,
+            gathered=gathered(sql("id"), self._arrays(alias)),
+            identity=self.identity,
+            stored=stored,
+            turn=self._turn(sql("")),
+            rows=self.table.rows,
+            condition=condition,
         )
 
-    def _arrays(self, alias: dict[str, str]) -> list[str]:
+    def _arrays(self, alias: dict[str, Sql]) -> list[Sql]:
         """The expression of each input; columns have other names than their own if there is an alias."""
-        return [expression(variable, lambda c: alias.get(c.name) or quote(c.name)) for variable in self.inputs]
+        return [expression(variable, lambda c: alias.get(c.name) or identifier(c.name)) for variable in self.inputs]
 
-    def _turn(self, partition: str) -> str:
-        return f"(row_number() OVER ({partition}) - 1) / {self.at_a_time} AS turn"
+    def _turn(self, partition: Sql) -> Sql:
+        return sql(
+            "(row_number() OVER ({partition}) - 1) / {at_a_time} AS turn", partition=partition, at_a_time=self.at_a_time
+        )
 
     # -- where a function gets only rows that its segment stores ---------------------------------------------
 
-    def copied(self, table: str, keys: Sequence[int], here: Platform) -> str:
+    def copied(self, table: Sql, keys: Sequence[int], here: Platform) -> Sql:
         """A statement that copies the rows into a table, spread over the segments of the keys."""
-        listed = ", ".join(str(int(key)) for key in keys)
-        turn = f"1 + COALESCE(abs(hashtext({self.identity}::text)::bigint) % {len(keys)}, 0)::integer"
-        columns = ", ".join(f"{array} AS v{place}" for place, array in enumerate(self._arrays({})))
-        return (
-            f"CREATE TABLE {table} AS SELECT (ARRAY[{listed}])[{turn}] AS __dist_key__, {self.identity}::text AS id,"
-            f" {columns} FROM {self.table.rows} AS s {here.distributed_by('__dist_key__')}"
+        listed = joined(", ", keys)
+        turn = sql(
+            "1 + COALESCE(abs(hashtext({identity}::text)::bigint) % {shares}, 0)::integer",
+            identity=self.identity,
+            shares=len(keys),
+        )
+        columns = joined(
+            ", ", (sql("{array} AS v{place}", array=array, place=place) for place, array in enumerate(self._arrays({})))
+        )
+        return sql(
+            "CREATE TABLE {table} AS SELECT (ARRAY[{listed}])[{turn}] AS __dist_key__, {identity}::text AS id,"
+            " {columns} FROM {rows} AS s {distributed_by}",
+            table=table,
+            listed=listed,
+            turn=turn,
+            identity=self.identity,
+            columns=columns,
+            rows=self.table.rows,
+            distributed_by=here.distributed_by("__dist_key__"),
         )
 
-    def share_of_copy(self, table: str, key: int) -> str:
+    def share_of_copy(self, table: Sql, key: int) -> Sql:
         """The chunks of one key.  The query partitions, sorts and groups by the key, so it runs where the rows lie."""
-        columns, turn = [f"v{place}" for place in range(len(self.inputs))], self._turn("PARTITION BY __dist_key__")
-        return (
-            f"SELECT __dist_key__, {gathered('id', columns)}"
-            f" FROM (SELECT __dist_key__, id, {', '.join(columns)}, {turn} FROM {table}"
-            f" WHERE __dist_key__ = {int(key)} ORDER BY __dist_key__, turn) r GROUP BY __dist_key__, turn"
+        columns = [sql("v{place}", place=place) for place in range(len(self.inputs))]
+        turn = self._turn(sql("PARTITION BY __dist_key__"))
+        return sql(
+            "SELECT __dist_key__, {gathered}"
+            " FROM (SELECT __dist_key__, id, {columns}, {turn} FROM {table}"
+            " WHERE __dist_key__ = {key} ORDER BY __dist_key__, turn) r GROUP BY __dist_key__, turn",
+            gathered=gathered(sql("id"), columns),
+            columns=joined(", ", columns),
+            turn=turn,
+            table=table,
+            key=key,
         )
 
 
@@ -134,11 +177,16 @@ def at_a_time(row_bytes: int) -> int:
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // row_bytes))
 
 
-def gathered(identity: str, arrays: Sequence[str]) -> str:
+def gathered(identity: Sql, arrays: Sequence[Sql]) -> Sql:
     """The aggregates of a chunk.  All have the rows in the same order, in which the rows come.
 
     A chunk with a row that has no id has -1 rows, which cannot be predicted.
     """
-    variables = ", ".join(f"string_agg({array}, '')" for array in arrays)
-    rows = f"CASE count({identity}) WHEN count(*) THEN count(*) ELSE -1 END"
-    return f"{rows} AS rows, array_agg({identity}) AS ids, ARRAY[{variables}] AS variables"
+    variables = joined(", ", (sql("string_agg({array}, '')", array=array) for array in arrays))
+    rows = sql("CASE count({identity}) WHEN count(*) THEN count(*) ELSE -1 END", identity=identity)
+    return sql(
+        "{rows} AS rows, array_agg({identity}) AS ids, ARRAY[{variables}] AS variables",
+        rows=rows,
+        identity=identity,
+        variables=variables,
+    )

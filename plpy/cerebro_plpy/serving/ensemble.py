@@ -7,6 +7,7 @@ import json
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as joined
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
+from cerebro_db.core.sql import sql
 
 from .. import platform
 from ..data.weights import LARGEST_VALUE
@@ -40,8 +41,11 @@ def ensemble(db: Database, model_text: str | None, output_text: str | None, memb
     rows = {
         row["mst_key"]: row
         for row in db.rows(
-            "SELECT mst_key, model_arch::text AS arch, octet_length(model_weights)::bigint AS size,"
-            f" __dist_key__ AS place FROM {table.sql} WHERE mst_key = ANY ($1)",
+            sql(
+                "SELECT mst_key, model_arch::text AS arch, octet_length(model_weights)::bigint AS size,"
+                " __dist_key__ AS place FROM {table} WHERE mst_key = ANY ($1)",
+                table=table.sql,
+            ),
             ("integer[]",),
             keys,
         )
@@ -51,32 +55,52 @@ def ensemble(db: Database, model_text: str | None, output_text: str | None, memb
         raise Unsupported(
             f"{MODULE}: the weights of {len(keys)} members are too large for one value.", hint="Take fewer members."
         )
-    architecture = json.dumps(joined([json.loads(rows[key]["arch"]) for key in keys], MODULE))
+    architecture = json.dumps(joined([reading.architecture(rows[key]["arch"]) for key in keys], MODULE))
     reading.architecture(architecture)
     here = platform.of(db)
     db.execute(
-        f"CREATE TABLE {output.sql} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)"
-        f" {here.distributed_by('__dist_key__')}"
+        sql(
+            "CREATE TABLE {output} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)"
+            " {distributed_by}",
+            output=output.sql,
+            distributed_by=here.distributed_by("__dist_key__"),
+        )
     )
-    db.execute(f"ALTER TABLE {output.sql} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
+    db.execute(sql("ALTER TABLE {output} ALTER COLUMN model_weights SET STORAGE EXTERNAL", output=output.sql))
     db.execute(
-        f"INSERT INTO {output.sql} SELECT 1, string_agg(model_weights, ''::bytea ORDER BY array_position($1, mst_key)),"
-        f" $2::json, $3 FROM {table.sql} WHERE mst_key = ANY ($1)",
+        sql("INSERT INTO {output} SELECT 1, string_agg(model_weights, ''::bytea ORDER BY array_position($1, mst_key)),"
+        " $2::json, $3 FROM {table} WHERE mst_key = ANY ($1)", output=output.sql, table=table.sql),
         ("integer[]", "text", "integer"),
         keys, architecture, rows[keys[0]]["place"],
     )  # fmt: skip
     about = output.suffixed("_info")
-    more = ", functions" if "functions" in relations.columns(db, info) else ""  # older tables lack it
-    db.execute(f"CREATE TABLE {about.sql} (LIKE {info.sql} INCLUDING INDEXES) {here.distributed_by('mst_key')}")
+    more = sql(", functions") if "functions" in relations.columns(db, info) else sql("")  # older tables lack it
     db.execute(
-        f"INSERT INTO {about.sql} (mst_key, compile_params, fit_params, model_type, model_size, metrics_type,"
-        f" loss_type, status, reason{more})"
-        f" SELECT 1, compile_params, fit_params, model_type, $2, metrics_type, loss_type, status, $3{more}"
-        f" FROM {info.sql} WHERE mst_key = $1",
+        sql(
+            "CREATE TABLE {about} (LIKE {info} INCLUDING INDEXES) {distributed_by}",
+            about=about.sql,
+            info=info.sql,
+            distributed_by=here.distributed_by("mst_key"),
+        )
+    )
+    db.execute(
+        sql("INSERT INTO {about} (mst_key, compile_params, fit_params, model_type, model_size, metrics_type,"
+        " loss_type, status, reason{more})"
+        " SELECT 1, compile_params, fit_params, model_type, $2, metrics_type, loss_type, status, $3{more}"
+        " FROM {info} WHERE mst_key = $1", about=about.sql, more=more, info=info.sql),
         ("integer", "double precision", "text"),
         keys[0], sum(sizes) / 1024, f"the mean of mst_key {', '.join(map(str, keys))} of {table.name}",
     )  # fmt: skip
     told = output.suffixed("_summary")
-    db.execute(f"CREATE TABLE {told.sql} AS SELECT * FROM {summary.sql} {here.distributed_by('source_table')}")
-    db.execute(f"UPDATE {told.sql} SET model = $1, model_info = $2", ("text", "text"), str(output), str(about))
+    db.execute(
+        sql(
+            "CREATE TABLE {told} AS SELECT * FROM {summary} {distributed_by}",
+            told=told.sql,
+            summary=summary.sql,
+            distributed_by=here.distributed_by("source_table"),
+        )
+    )
+    db.execute(
+        sql("UPDATE {told} SET model = $1, model_info = $2", told=told.sql), ("text", "text"), str(output), str(about)
+    )
     db.notice(f"{MODULE}: {output} is the mean of mst_key {', '.join(map(str, keys))} of {table.name}")

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from cerebro_db.core.metrics import first
+from cerebro_db.core.sql import sql
 
 from .. import platform
 from ..data import packed, visibility
@@ -33,8 +34,12 @@ def keras_evaluate(
         loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, test.dataset, parts))
     _, metric = first(metrics)
     db.execute(
-        f"CREATE TABLE {output.sql} AS SELECT $1::double precision AS loss, $2::double precision AS metric,"
-        f" $3::text[] AS metrics_type, $4::text AS loss_type {platform.of(db).distributed_by('loss')}",
+        sql(
+            "CREATE TABLE {output} AS SELECT $1::double precision AS loss, $2::double precision AS metric,"
+            " $3::text[] AS metrics_type, $4::text AS loss_type {distributed_by}",
+            output=output.sql,
+            distributed_by=platform.of(db).distributed_by("loss"),
+        ),
         ("double precision", "double precision", "text[]", "text"),
         loss,
         metric,
@@ -55,5 +60,5 @@ def evaluating(db: Database, test: Packed, use_gpus: bool | None, module: str) -
     with teams.team_of(db, keys, chosen, own=own) as team:
         if not own:
             with recorder.opened(db) as session:
-                visibility.require_committed(session, [test], module)
+                visibility.require_committed(db, session, [test], module)
         yield team, parts

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Callable
 
-from cerebro_db.core.names import quote, token
+from cerebro_db.core.names import Name, token
+from cerebro_db.core.sql import Sql, sql
 
 from .. import platform
 from ..database.access import Database
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 SMALL_TABLE = 4 << 20  # bytes; a smaller table is predicted by one trainer, which saves the start of others
 
 # Predicts, and returns the table that has the answers for all rows; drop it when they are read.
-Predict = Callable[["Model", "PredictionOrder", "Source"], str]
+Predict = Callable[["Model", "PredictionOrder", "Source"], Sql]
 
 
 @contextlib.contextmanager
@@ -48,9 +49,11 @@ def _seen_only_here(db: Database, table: Relation) -> bool:
     """
     return table.temporary or bool(
         db.value(
-            "SELECT txid_current_if_assigned() IS NOT NULL AND (age(c.xmin) <= 0 OR c.relhassubclass"
-            " OR pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)"
-            " + pg_stat_get_xact_tuples_deleted(c.oid) > 0) FROM pg_catalog.pg_class c WHERE c.oid = $1::oid",
+            sql(
+                "SELECT txid_current_if_assigned() IS NOT NULL AND (age(c.xmin) <= 0 OR c.relhassubclass"
+                " OR pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)"
+                " + pg_stat_get_xact_tuples_deleted(c.oid) > 0) FROM pg_catalog.pg_class c WHERE c.oid = $1::oid"
+            ),
             ("bigint",),
             table.oid,
         )
@@ -61,16 +64,16 @@ def _size_of(db: Database, table: Relation) -> int:
     """Bytes of a table.  The size of a view is not known; views count as small."""
     if table.kind == "v":
         return 0
-    return int(db.value("SELECT pg_total_relation_size($1::oid)", ("bigint",), table.oid) or 0)
+    return int(db.value(sql("SELECT pg_total_relation_size($1::oid)"), ("bigint",), table.oid) or 0)
 
 
 # -- in the caller's session ---------------------------------------------------------------------------------
 
 
-def _predict_here(db: Database, mine: Segment, model: Model, order: PredictionOrder, source: Source) -> str:
+def _predict_here(db: Database, mine: Segment, model: Model, order: PredictionOrder, source: Source) -> Sql:
     here = platform.of(db)
     (chunks,) = source.shares(db, here.distribution_keys(db, 1), source.count())
-    table = f"pg_temp.{quote('cerebro_predict_' + token())}"
+    table = Name("pg_temp", f"cerebro_predict_{token()}").sql
     with trainers.predicting(db, mine, model, order) as prediction:
         for statement in staging.create(table, here):
             db.execute(statement)
@@ -81,13 +84,13 @@ def _predict_here(db: Database, mine: Segment, model: Model, order: PredictionOr
     return table
 
 
-def _predict_fetched(db: Database, prediction: Prediction, chunks: str, table: str) -> None:
+def _predict_fetched(db: Database, prediction: Prediction, chunks: Sql, table: Sql) -> None:
     """Chunk by chunk through this function, where a query would call cerebro._predict on the segments."""
-    cursor = db.cursor(f"SELECT __dist_key__, rows, ids::text AS ids, variables FROM ({chunks}) c")
+    cursor = db.cursor(sql("SELECT __dist_key__, rows, ids::text AS ids, variables FROM ({chunks}) c", chunks=chunks))
     while found := cursor.fetch(1):
         chunk = found[0]
         db.execute(
-            f"INSERT INTO {table} VALUES ($1, $2, $3::text[], $4)",
+            sql("INSERT INTO {table} VALUES ($1, $2, $3::text[], $4)", table=table),
             ("integer", "bigint", "text", "cerebro._prediction[]"),
             *(chunk[name] for name in ("__dist_key__", "rows", "ids")),
             prediction.predict(chunk["rows"], chunk["variables"]),

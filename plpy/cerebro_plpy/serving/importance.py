@@ -12,8 +12,9 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import BadData, InvalidArgument, Unsupported
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.metrics import LOSS, mean
-from cerebro_db.core.names import is_name, literal, quote
+from cerebro_db.core.names import is_name
 from cerebro_db.core.protocol import MOST_REPEATS, Exchange, InputElements
+from cerebro_db.core.sql import Sql, identifier, joined, literal, quoting, sql
 
 from ..data import packed
 from ..database.access import Database
@@ -24,7 +25,7 @@ from .judging import PAIR, judged_of, target_of
 from .trained import read_model
 
 MODULE = "cerebro.importance"
-NUMBER = "__cerebro_number"  # a column that the query gets
+NUMBER = identifier("__cerebro_number")  # a column that the query gets
 LEAST = 1e-7  # of a probability, as Keras clips it
 SEED = 0  # of the orders in which rows of packed tables get the values of others
 
@@ -122,11 +123,17 @@ def _of_query(
 
 def _require_known(db: Database, source: Relation, variable: Variable, actual: Actual) -> None:
     """Raise an error unless each row has a value of the target that predictions can be compared with."""
-    known, has, what = f"{actual.value} IS NOT NULL", "is NULL", "value"
+    known, has, what = sql("{value} IS NOT NULL", value=actual.value), "is NULL", "value"
     if variable.target == "real":
-        known += f" AND {actual.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
+        known = sql("{known} AND {value} NOT IN ('NaN', 'Infinity', '-Infinity')", known=known, value=actual.value)
         has, what = "is NULL, NaN or infinite", "number"
-    (found,) = db.scan(f"SELECT count(*) AS rows, count(*) FILTER (WHERE {known}) AS known FROM {source.rows} AS q")
+    (found,) = db.scan(
+        sql(
+            "SELECT count(*) AS rows, count(*) FILTER (WHERE {known}) AS known FROM {rows} AS q",
+            known=known,
+            rows=source.rows,
+        )
+    )
     if found["known"] < found["rows"]:
         raise BadData(
             f"{MODULE}: the target '{variable.columns[0]}' {has} in {found['rows'] - found['known']} of"
@@ -135,31 +142,46 @@ def _require_known(db: Database, source: Relation, variable: Variable, actual: A
         )
 
 
-def _exchanged(source: Relation, present: dict[str, Column], name: str) -> str:
+def _exchanged(source: Relation, present: dict[str, Column], name: str) -> Sql:
     """The rows with the values of one column in random order."""
-    others = ", ".join(f"a.{quote(one)}" for one in present if one != name)
-    return (
-        f"(SELECT {others + ', ' if others else ''}b.{quote(name)}"
-        f" FROM (SELECT q.*, row_number() OVER () AS {NUMBER} FROM {source.rows} AS q) a"
-        f" JOIN (SELECT q.{quote(name)}, row_number() OVER (ORDER BY pg_catalog.random()) AS {NUMBER}"
-        f" FROM {source.rows} AS q) b USING ({NUMBER}))"
+    others = joined("", (sql("a.{name}, ", name=identifier(one)) for one in present if one != name))
+    return sql(
+        "(SELECT {others}b.{name}"
+        " FROM (SELECT q.*, row_number() OVER () AS {number} FROM {rows} AS q) a"
+        " JOIN (SELECT q.{name}, row_number() OVER (ORDER BY pg_catalog.random()) AS {number}"
+        " FROM {rows} AS q) b USING ({number}))",
+        others=others,
+        name=identifier(name),
+        number=NUMBER,
+        rows=source.rows,
     )
 
 
 def _loss(
-    db: Database, model_text: str | None, rows: str, variable: Variable, actual: Actual, mst_key: int | None
+    db: Database, model_text: str | None, rows: Sql, variable: Variable, actual: Actual, mst_key: int | None
 ) -> float:
     """The mean squared error, or the mean cross-entropy."""
-    query = actual.rows(rows, f"{actual.text} AS {PAIR}")
+    query = actual.rows(rows, sql("{text} AS {pair}", text=actual.text, pair=identifier(PAIR)))
     if variable.target == "real":
-        loss = "pg_catalog.avg((p.key_value::pg_catalog.float8 - p.value) ^ 2)"
+        loss = sql("pg_catalog.avg((p.key_value::pg_catalog.float8 - p.value) ^ 2)")
     else:
-        right = f"CASE WHEN p.class = p.key_value THEN GREATEST(p.probability, {LEAST}) END"
+        right = sql("CASE WHEN p.class = p.key_value THEN GREATEST(p.probability, {least}) END", least=LEAST)
         # A row has a probability for its class; classes that training did not have are left out of the sum.
-        loss = f"-pg_catalog.sum(pg_catalog.ln({right})) / NULLIF(pg_catalog.count(*) FILTER (WHERE p.rank = 1), 0)"
+        loss = sql(
+            "-pg_catalog.sum(pg_catalog.ln({right})) / NULLIF(pg_catalog.count(*) FILTER (WHERE p.rank = 1), 0)",
+            right=right,
+        )
     found = db.scan(
-        f"SELECT {loss} AS loss FROM cerebro.predict({literal(model_text or '')}, {literal(query)}, '{PAIR}',"
-        f" {'NULL' if mst_key is None else int(mst_key)}, 1000000) p WHERE p.target = {literal(variable.name)}"
+        sql(
+            "SELECT {loss} AS loss FROM cerebro.predict({model}, {query}, {pair},"
+            " {key}, 1000000) p WHERE p.target = {name}",
+            loss=loss,
+            model=literal(model_text or ""),
+            query=quoting(query),
+            pair=literal(PAIR),
+            key=sql("NULL") if mst_key is None else mst_key,
+            name=literal(variable.name),
+        )
     )
     if found[0]["loss"] is None:
         raise BadData(

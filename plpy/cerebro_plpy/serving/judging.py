@@ -9,7 +9,8 @@ from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.names import quote, split_list
+from cerebro_db.core.names import split_list
+from cerebro_db.core.sql import Sql, identifier, shown, sql
 
 from ..database import relations
 from ..database.access import Database
@@ -45,7 +46,7 @@ def judging(
     actual = actual_of(db, source, present[variable.columns[0]], variable, module)
     return [
         {
-            "query": _with_pairs(source, actual, pair_key),
+            "query": shown(_with_pairs(source, actual, pair_key)),
             "key": PAIR,
             "target": variable.name,
             "class": judged_class,
@@ -88,20 +89,29 @@ def target_of(layout: Layout, target: str | None, module: str) -> Variable:
     return layout.outputs[names.index(wanted[0])]
 
 
-def _key(key: str | None, present: dict[str, Column], module: str) -> str:
+def _key(key: str | None, present: dict[str, Column], module: str) -> Sql:
     """The key of a row, as SQL: a column, or else the number of the row."""
     if key is None:
-        return f"(row_number() OVER ())::{TEXT}"
+        return sql("(row_number() OVER ())::{text}", text=TEXT)
     (name, *more) = split_list(key, f"{module}: key")
     if more or name not in present:
         raise UndefinedColumn(
             f"{module}: key must be one column of the query, not {key}.", hint=relations.has_columns(present)
         )
-    return f"q.{quote(name)}::{TEXT}"
+    return sql("q.{name}::{text}", name=identifier(name), text=TEXT)
 
 
-def _with_pairs(source: Relation, actual: Actual, key: str) -> str:
-    return actual.rows(source.rows, f"pg_catalog.json_build_array({key}, {actual.text})::{TEXT} AS {PAIR}")
+def _with_pairs(source: Relation, actual: Actual, key: Sql) -> Sql:
+    return actual.rows(
+        source.rows,
+        sql(
+            "pg_catalog.json_build_array({key}, {value})::{text} AS {pair}",
+            key=key,
+            value=actual.text,
+            text=TEXT,
+            pair=identifier(PAIR),
+        ),
+    )
 
 
 def _class(variable: Variable, given: str | None, module: str) -> str | None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import psycopg2
 
+from cerebro_db.core.sql import Sql, literal, sql
+
 from .. import platform
 from ..data.visibility import refuse_transaction
 from ..database import relations
@@ -23,14 +25,14 @@ from .trainers import PredictionOrder
 
 def predict(
     db: Database, use_gpus: bool | None, module: str, model: Model, order: PredictionOrder, source: Source
-) -> str:
+) -> Sql:
     """Each worker session predicts its share of the rows, into a table that only this user can see."""
     here = platform.of(db)
     parts = platform.segments_wanted(db, None, module) or here.segments(db)
     keys = here.distribution_keys(db, parts)
     refuse_transaction(db, module)
 
-    def predicted(team: Team) -> str:
+    def predicted(team: Team) -> Sql:
         table, copy = staging.new_name(), staging.new_name()
         copied = not here.runs_functions_in_session  # functions get only rows stored on their segment
         shares = [source.share_of_copy(copy, key) for key in keys] if copied else source.shares(db, keys)
@@ -47,11 +49,11 @@ def predict(
                 _begin_with_one_snapshot(sessions)
             teams.predict(db, team, model, order, statements, in_transaction=not copied)
             if copied:
-                first.run(f"DROP TABLE {copy}")
+                first.run(sql("DROP TABLE {copy}", copy=copy))
         except BaseException:
             with contextlib.suppress(Exception):
                 cleaner = logins.connect_as(db, relations.current_role(db), "cerebro_db cleaner", lambda: None)
-                cleaner.run(f"DROP TABLE IF EXISTS {table}, {copy}")
+                cleaner.run(sql("DROP TABLE IF EXISTS {table}, {copy}", table=table, copy=copy))
                 cleaner.close()
             raise
         return table
@@ -70,10 +72,10 @@ def _begin_with_one_snapshot(sessions: Sequence[Session]) -> None:
 
     Otherwise a row that others change meanwhile could move from the share of one session into that of another.
     """
-    begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+    begin = sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
     first, *others = sessions
     first.run(begin)
-    ((snapshot,),) = first.run("SELECT pg_catalog.pg_export_snapshot()")
+    ((snapshot,),) = first.run(sql("SELECT pg_catalog.pg_export_snapshot()"))
     for session in others:
         session.run(begin)
-        session.run(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        session.run(sql("SET TRANSACTION SNAPSHOT {snapshot}", snapshot=literal(snapshot)))

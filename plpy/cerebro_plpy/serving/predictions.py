@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 
 from cerebro_db.core.layout import Variable
-from cerebro_db.core.names import Name, quote
+from cerebro_db.core.names import Name
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
 from ..database.access import Database
@@ -15,7 +16,7 @@ from ..database.relations import Column
 
 def write_classes(
     db: Database,
-    staged: str,
+    staged: Sql,
     output: Name,
     identity: Column,
     labels: dict[str, list[str | None]],
@@ -28,40 +29,65 @@ def write_classes(
         {"output": place, "class_name": name, "labels": classes} for place, (name, classes) in enumerate(labels.items())
     ]
     db.patiently(
-        f"""
-        CREATE TABLE {output.sql} AS
-        SELECT id::{identity.type} AS {quote(identity.name)}, class_name, labels[1 + class::integer] AS class_value,
-               prob::double precision AS prob {", rank" if ranks else ""}
+        sql(
+            """
+        CREATE TABLE {output} AS
+        SELECT id::{type} AS {name}, class_name, labels[1 + class::integer] AS class_value,
+               prob::double precision AS prob{rank}
           FROM (SELECT unnest(s.ids) AS id, o.class_name, o.labels, a.rank,
                        unnest(cerebro._reals(a.classes)) AS class, unnest(cerebro._reals(a.numbers)) AS prob
                   FROM {staged} s
                  CROSS JOIN LATERAL unnest(s.answers) AS a
                   JOIN jsonb_to_recordset(($1::text[])[1]::jsonb)
                        AS o (output integer, class_name text, labels text[]) USING (output)) answer
-         WHERE {"true" if above is None else f"prob::double precision > {above!r}"}
-        {platform.of(db).distributed_by(quote(identity.name))}
+         WHERE {wanted}
+        {distributed_by}
         """,
+            output=output.sql,
+            type=identity.cast,
+            name=identifier(identity.name),
+            rank=sql(", rank") if ranks else sql(""),
+            staged=staged,
+            wanted=sql("true") if above is None else sql("prob::double precision > {above}", above=above),
+            distributed_by=platform.of(db).distributed_by(identity.name),
+        ),
         [json.dumps(known)],
     )
 
 
-def write_values(db: Database, staged: str, output: Name, identity: Column, outputs: Sequence[Variable]) -> None:
+def write_values(db: Database, staged: Sql, output: Name, identity: Column, outputs: Sequence[Variable]) -> None:
     """Regression: the numbers themselves, one column per dependent variable."""
-    columns, numbers, joined = "", "", ""
+    columns: list[Sql] = []
+    numbers: list[Sql] = []
+    calls: list[Sql] = []
     for place, variable in enumerate(outputs):
-        width = f"(cardinality(n{place}) / rows)"
+        width = sql("(cardinality(n{place}) / rows)", place=place)
         if variable.shape == (1,):
-            value = f"n{place}[1 + (place - 1) * {width}]::double precision"
+            value = sql("n{place}[1 + (place - 1) * {width}]::double precision", place=place, width=width)
         else:
-            value = f"n{place}[1 + (place - 1) * {width} : place * {width}]::double precision[]"
-        columns += f", {value} AS {quote('estimated_' + variable.name)}"
-        numbers += f", a{place}.numbers AS n{place}"
+            value = sql(
+                "n{place}[1 + (place - 1) * {width} : place * {width}]::double precision[]", place=place, width=width
+            )
+        columns.append(sql(", {value} AS {name}", value=value, name=identifier("estimated_" + variable.name)))
+        numbers.append(sql(", a{place}.numbers AS n{place}", place=place))
         # A function in FROM is called once for all rows of a chunk.
-        chosen = f"SELECT a.numbers FROM unnest(s.answers) AS a WHERE a.output = {place}"
-        joined += f" CROSS JOIN LATERAL cerebro._reals(({chosen})) AS a{place} (numbers)"
+        chosen = sql("SELECT a.numbers FROM unnest(s.answers) AS a WHERE a.output = {place}", place=place)
+        calls.append(
+            sql(" CROSS JOIN LATERAL cerebro._reals(({chosen})) AS a{place} (numbers)", chosen=chosen, place=place)
+        )
     db.patiently(
-        f"CREATE TABLE {output.sql} AS SELECT id::{identity.type} AS {quote(identity.name)}{columns}"
-        f" FROM (SELECT unnest(s.ids) AS id, generate_series(1, s.rows) AS place, s.rows{numbers}"
-        f" FROM {staged} s{joined}) answer"
-        f" {platform.of(db).distributed_by(quote(identity.name))}"
+        sql(
+            "CREATE TABLE {output} AS SELECT id::{type} AS {name}{columns}"
+            " FROM (SELECT unnest(s.ids) AS id, generate_series(1, s.rows) AS place, s.rows{numbers}"
+            " FROM {staged} s{calls}) answer"
+            " {distributed_by}",
+            output=output.sql,
+            type=identity.cast,
+            name=identifier(identity.name),
+            columns=joined("", columns),
+            numbers=joined("", numbers),
+            staged=staged,
+            calls=joined("", calls),
+            distributed_by=platform.of(db).distributed_by(identity.name),
+        )
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from cerebro_db.core.errors import Unsupported
 from cerebro_db.core.layout import Layout
-from cerebro_db.core.names import Name, literal, quote
+from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.sql import identifier, in_format, joined, literal, quoting, sql
+from cerebro_db.core.sql_types import SqlType
 
+from ..data import weights
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
@@ -31,7 +34,7 @@ def create_predictor(db: Database, model_text: str | None, name: str | None, mst
         )
     function = relations.qualified(db, Name.parse(name, f"{MODULE}: name"), MODULE)
     arguments = _arguments(model.layout)
-    most = int(db.value("SELECT pg_catalog.current_setting('max_function_args')")) - 1  # format() has one more
+    most = int(db.value(sql("SELECT pg_catalog.current_setting('max_function_args')"))) - 1  # format() has one more
     if len(arguments) > most:
         raise Unsupported(
             f"{MODULE}: the model has {len(arguments)} input columns; a function takes at most {most}.",
@@ -40,38 +43,61 @@ def create_predictor(db: Database, model_text: str | None, name: str | None, mst
     (target,) = model.layout.outputs
     preparation = target.preparation
     if isinstance(preparation, OneHot):
-        result, returned = preparation.type, f"class::{preparation.type}"
+        result, returned = preparation.type, sql("class::{type}", type=preparation.type.sql)
     else:
-        result, returned = "double precision", "value"
+        result, returned = SqlType("double precision"), sql("value")
     # The values are constants of the query; format() writes NULL for NULL.
-    columns = ", ".join(f"%L::{kind} AS {quote(column).replace('%', '%%')}" for column, kind in arguments)
-    places = ", ".join(f"${place}" for place in range(1, len(arguments) + 1))
-    chosen = f", mst_key => {model.key}" if model.key_column == "mst_key" else ""  # a table of one model has no keys
-    body = (
-        f"SELECT {returned} FROM cerebro.predict({literal(model.table.sql)},"
-        f" pg_catalog.format({literal('SELECT ' + columns)}, {places}){chosen})"
+    columns = joined(
+        ", ",
+        (
+            sql("%L::{kind} AS {column}", kind=in_format(kind.sql), column=in_format(identifier(column)))
+            for column, kind in arguments
+        ),
     )
-    listed = ", ".join(f"{quote(column)} {kind}" for column, kind in arguments)
+    places = joined(", ", (sql("${place}", place=place) for place in range(1, len(arguments) + 1)))
+    # A table of one model has no keys.
+    chosen = sql(", mst_key => {key}", key=model.key) if model.key_column == weights.MST_KEY else sql("")
+    body = sql(
+        "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen})",
+        returned=returned,
+        table=quoting(model.table.sql),
+        query=quoting(sql("SELECT {columns}", columns=columns)),
+        places=places,
+        chosen=chosen,
+    )
+    listed = joined(
+        ", ", (sql("{column} {kind}", column=identifier(column), kind=kind.sql) for column, kind in arguments)
+    )
     # The settings make texts of the values that are read as the very same values.
     db.execute(
-        f"CREATE FUNCTION {function.sql}({listed}) RETURNS {result} LANGUAGE sql SET extra_float_digits = 1"
-        f" SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS {literal(body)}"
+        sql(
+            "CREATE FUNCTION {function}({listed}) RETURNS {result} LANGUAGE sql SET extra_float_digits = 1"
+            " SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS {body}",
+            function=function.sql,
+            listed=listed,
+            result=result.sql,
+            body=quoting(body),
+        )
     )
-    types = ", ".join(kind for _, kind in arguments)
+    signature = joined(", ", (kind.sql for _, kind in arguments))
     db.execute(
-        f"COMMENT ON FUNCTION {function.sql}({types}) IS"
-        f" {literal(f'Predicts {target.name} with model {model.key} of {model.table.name}. Made by cerebro_db.')}"
+        sql(
+            "COMMENT ON FUNCTION {function}({signature}) IS {text}",
+            function=function.sql,
+            signature=signature,
+            text=literal(f"Predicts {target.name} with model {model.key} of {model.table.name}. Made by cerebro_db."),
+        )
     )
     return f"{function}({', '.join(str(Name(None, column)) for column, _ in arguments)})"
 
 
-def _arguments(trained: Layout) -> list[tuple[str, str]]:
+def _arguments(trained: Layout) -> list[tuple[str, SqlType]]:
     """The input columns and their types, as in training where these are known."""
     found = []
     for variable in trained.inputs:
         features = variable.preparation.features
-        array = "real[]" if variable.dtype == "float32" else "integer[]"
+        array = SqlType("real[]" if variable.dtype == "float32" else "integer[]")
         for place, column in enumerate(variable.columns):
-            plain = "double precision" if variable.elements == len(variable.columns) else array
+            plain = SqlType("double precision") if variable.elements == len(variable.columns) else array
             found.append((column, features[place].type if features else plain))
     return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from cerebro_db.core.names import STATE_SCHEMA, quote, token
+from cerebro_db.core.names import STATE_SCHEMA, Name, token
+from cerebro_db.core.sql import Sql, literal, sql
 
 from ..platform import Platform
 
@@ -13,36 +14,48 @@ if TYPE_CHECKING:
     from ..sessions.session import Session
 
 FORGOTTEN_AFTER = 86400  # seconds; no prediction takes so long
-COLUMNS = "(__dist_key__ integer, rows bigint, ids text[], answers cerebro._prediction[])"
+COLUMNS = sql("(__dist_key__ integer, rows bigint, ids text[], answers cerebro._prediction[])")
 
 
-def new_name() -> str:
-    return f"{STATE_SCHEMA}.{quote(f'predict_{int(time.time()):08x}_{token()}')}"
+def new_name() -> Sql:
+    return Name(STATE_SCHEMA, f"predict_{int(time.time()):08x}_{token()}").sql
 
 
-def create(table: str, here: Platform) -> list[str]:
+def create(table: Sql, here: Platform) -> list[Sql]:
     """Statements that create a staging table.  It is read once and soon, so compressing it would not pay."""
-    external = ", ".join(f"ALTER COLUMN {column} SET STORAGE EXTERNAL" for column in ("ids", "answers"))
     return [
-        f"CREATE TABLE {table} {COLUMNS} {here.distributed_by('__dist_key__')}",
-        f"ALTER TABLE {table} {external}",
+        sql(
+            "CREATE TABLE {table} {columns} {distributed_by}",
+            table=table,
+            columns=COLUMNS,
+            distributed_by=here.distributed_by("__dist_key__"),
+        ),
+        sql(
+            "ALTER TABLE {table} ALTER COLUMN ids SET STORAGE EXTERNAL, ALTER COLUMN answers SET STORAGE EXTERNAL",
+            table=table,
+        ),
     ]
 
 
-def fill(table: str, chunks: str) -> str:
+def fill(table: Sql, chunks: Sql) -> Sql:
     """A statement that predicts the chunks of a query, in the session or on the segment where it runs."""
-    return (
-        f"INSERT INTO {table} SELECT c.__dist_key__, c.rows, c.ids, cerebro._predict(c.rows, c.variables)"
-        f" FROM ({chunks}) c"
+    return sql(
+        "INSERT INTO {table} SELECT c.__dist_key__, c.rows, c.ids, cerebro._predict(c.rows, c.variables)"
+        " FROM ({chunks}) c",
+        table=table,
+        chunks=chunks,
     )
 
 
 def drop_forgotten(session: Session) -> None:
     """Drop this user's staging tables that were never read, because the caller's transaction failed."""
     for (name,) in session.run(
-        "SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        f" WHERE n.nspname = '{STATE_SCHEMA}' AND c.relkind = 'r' AND c.relowner = current_user::regrole"
-        " AND c.relname ~ '^predict_[0-9a-f]{8}_'"
+        sql(
+            "SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = {state_schema} AND c.relkind = 'r' AND c.relowner = current_user::regrole"
+            " AND c.relname ~ '^predict_[0-9a-f]{{8}}_'",
+            state_schema=literal(STATE_SCHEMA),
+        )
     ):
         if time.time() - int(name[8:16], 16) > FORGOTTEN_AFTER:
-            session.run(f"DROP TABLE IF EXISTS {STATE_SCHEMA}.{quote(name)}")
+            session.run(sql("DROP TABLE IF EXISTS {table}", table=Name(STATE_SCHEMA, name).sql))

@@ -12,8 +12,9 @@ from typing import Any
 
 from cerebro_db.core.errors import BadData, InUse, InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.names import quote, split_list
+from cerebro_db.core.names import split_list
 from cerebro_db.core.protocol import BestClasses
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
 from ..data import buffers, by_name, surprises, windowed
@@ -80,7 +81,7 @@ def _inputs(db: Database, trained: Layout, present: dict[str, Column]) -> list[S
     return as_trained(db, trained, [present[name] for name in known], MODULE)
 
 
-def _identity(key: str | None, present: dict[str, Column], trained: Layout) -> str:
+def _identity(key: str | None, present: dict[str, Column], trained: Layout) -> Sql:
     """The key of a row, as text: a column, by default the first that is no input; without one, the row's number.
 
     A window has that of its last row; without another column, its place.
@@ -91,13 +92,13 @@ def _identity(key: str | None, present: dict[str, Column], trained: Layout) -> s
             raise UndefinedColumn(
                 f"{MODULE}: key must be one column of the query, not {key}.", hint=relations.has_columns(present)
             )
-        return f"{quote(name)}::text"
+        return sql("{name}::text", name=identifier(name))
     used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
     place = trained.windows.columns if trained.windows else ()
     others = [name for name in present if name not in used and name not in place]
     if place and not others:
-        return f"concat_ws(', ', {', '.join(map(quote, place))})"
-    return f"{quote(others[0])}::text" if others else "(row_number() OVER ())::text"
+        return sql("concat_ws(', ', {columns})", columns=joined(", ", map(identifier, place)))
+    return sql("{name}::text", name=identifier(others[0])) if others else sql("(row_number() OVER ())::text")
 
 
 def _best_classes(outputs: tuple[Variable, ...], ranks: int) -> BestClasses | None:
@@ -117,21 +118,32 @@ def _is_number(variable: Variable) -> bool:
 
 
 def _chunks(
-    db: Database, source: Relation, identity: str, inputs: list[SourceVariable], row_bytes: int
+    db: Database, source: Relation, identity: Sql, inputs: list[SourceVariable], row_bytes: int
 ) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
     """The rows, chunk by chunk; an error if one of them cannot be predicted."""
     names = list({column.name: None for variable in inputs for column in variable.columns})
-    alias = {name: f"c{place}" for place, name in enumerate(names)}
-    stored = "".join(f", {quote(name)} AS {alias[name]}" for name in names)
+    alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
+    stored = joined("", (sql(", {name} AS {alias}", name=identifier(name), alias=alias[name]) for name in names))
     arrays = [expression(variable, lambda column: alias[column.name]) for variable in inputs]
-    needed = {"the key": "id", **{f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}}
+    needed = {"the key": sql("id"), **{f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}}
     news = surprises.of(inputs, lambda column: alias[column.name])
-    nulls = [f"count(*) FILTER (WHERE {name} IS NULL) AS n{place}" for place, name in enumerate(needed.values())]
-    counted = ", ".join([*nulls, *surprises.counts(news)])
+    nulls = [
+        sql("count(*) FILTER (WHERE {name} IS NULL) AS n{place}", name=name, place=place)
+        for place, name in enumerate(needed.values())
+    ]
+    counted = joined(", ", [*nulls, *surprises.counts(news)])
     cursor = db.cursor(
-        f"SELECT {gathered('id', arrays)}, {counted}"
-        f" FROM (SELECT {identity} AS id{stored}, (row_number() OVER () - 1) / {at_a_time(row_bytes)} AS turn"
-        f" FROM {source.rows} AS s ORDER BY turn) r GROUP BY turn"
+        sql(
+            "SELECT {gathered}, {counted}"
+            " FROM (SELECT {identity} AS id{stored}, (row_number() OVER () - 1) / {at_a_time} AS turn"
+            " FROM {rows} AS s ORDER BY turn) r GROUP BY turn",
+            gathered=gathered(sql("id"), arrays),
+            counted=counted,
+            identity=identity,
+            stored=stored,
+            at_a_time=at_a_time(row_bytes),
+            rows=source.rows,
+        )
     )
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(news))}}
     while batch := cursor.fetch(1):

@@ -10,8 +10,9 @@ from typing import Callable
 
 from cerebro_db.core.errors import BadData, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout
-from cerebro_db.core.names import Name, quote, split_list
+from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.protocol import BestClasses
+from cerebro_db.core.sql import identifier, joined, sql
 
 from ..data import buffers, by_name, surprises, windowed
 from ..data.preparation import SourceVariable
@@ -39,7 +40,7 @@ def predicted(
     rows = lru_cache(maxsize=None)(partial(count, db, test, identity, inputs, module))
     if surprises.of(inputs):
         rows()  # it tells what training has not seen, and the segments do not
-    table, key = test, quote(identity.name)
+    table, key = test, identifier(identity.name)
     if model.layout.windows is not None:
         rows()
         table, inputs = windowed.to_predict(db, test, model.layout.windows, inputs, key, module)
@@ -64,7 +65,7 @@ def predicted(
         else:
             above = number if kind == "above" else None
             predictions.write_classes(db, staged, output, identity, labels, ranks=kind != "response", above=above)
-        db.execute(f"DROP TABLE {staged}")
+        db.execute(sql("DROP TABLE {staged}", staged=staged))
 
     return write
 
@@ -102,10 +103,14 @@ def input_columns(text: str | None, present: dict[str, Column], test: Relation, 
 def count(db: Database, test: Relation, identity: Column, inputs: list[SourceVariable], module: str) -> int:
     """The number of rows; an error if one of them cannot be predicted."""
     names = [identity.name, *buffers.filled_columns(inputs)]
-    nulls = " OR ".join(f"{quote(name)} IS NULL" for name in names)
+    nulls = joined(" OR ", (sql("{name} IS NULL", name=identifier(name)) for name in names))
     news = surprises.of(inputs)
-    counted = ["count(*) AS rows", f"count(*) FILTER (WHERE {nulls}) AS nulls", *surprises.counts(news)]
-    (found,) = db.scan(f"SELECT {', '.join(counted)} FROM {test.sql}")
+    counted = [
+        sql("count(*) AS rows"),
+        sql("count(*) FILTER (WHERE {nulls}) AS nulls", nulls=nulls),
+        *surprises.counts(news),
+    ]
+    (found,) = db.scan(sql("SELECT {counted} FROM {test}", counted=joined(", ", counted), test=test.sql))
     surprises.tell(db, f"'{test.text}'", news, found, module)
     if found["nulls"]:
         raise BadData(

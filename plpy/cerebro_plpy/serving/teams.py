@@ -15,6 +15,7 @@ from cerebro_db.core.metrics import Means, merged_means, of_means
 from cerebro_db.core.names import token
 from cerebro_db.core.parameters import params
 from cerebro_db.core.protocol import EvaluatedModel, Exchange, MergeMetrics, MetricsMerged, ModelState, StateRef
+from cerebro_db.core.sql import Sql, sql
 
 from ..database.access import Database
 from ..sessions import kept_teams
@@ -54,7 +55,7 @@ def again_if_lost(team: Team, work: Callable[[], T]) -> T:
 async def send_weights(db: Database, team: Team, to: Worker, model: Model, name: str) -> None:
     where, start = team.platform.on_segment(to.dist_key), 0
     for piece in model.weights(db):
-        await Statement(f"SELECT cerebro._state_in(%s, %s, %s) {where}", (name, start, psycopg2.Binary(piece)))
+        await Statement(sql("SELECT cerebro._state_in({}, {}, {}) {where}", where=where), (name, start, piece))
         start += len(piece)
 
 
@@ -125,7 +126,7 @@ def predict(
     team: Team,
     model: Model,
     order: PredictionOrder,
-    statements: Sequence[str],
+    statements: Sequence[Sql],
     *,
     in_transaction: bool,
 ) -> None:
@@ -137,7 +138,7 @@ def predict(
         await team.order(worker, order.begin(name))
         await Statement(statements[worker.segment])
         if in_transaction:
-            await Statement("COMMIT")
+            await Statement(sql("COMMIT"))
         await team.order(worker, protocol.EndPrediction())
 
     team.run_all({worker.segment: steps(worker) for worker in team.workers})

@@ -12,18 +12,17 @@ from cerebro_db.core.metrics import MAX
 from cerebro_db.core.parameters import params
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, sql
 
 from .. import platform
-from ..data import weights
+from ..data import document_columns, weights
 from ..data.summary import parsed, with_labels
 from ..database import relations
 from ..database.access import Database
-from ..database.relations import Relation
+from ..database.relations import Column, Relation
 from ..definitions import custom_functions
 
 COMPANIONS = ("_info", "_summary", "_weights")
-# The versions of custom functions that a model was trained with; older tables have no column for them.
-PINNED = "concat_ws(' ', {0}.loss_type, {0}.metrics_type::text, to_jsonb({0}) ->> 'functions') AS pinned"
 
 
 @dataclass
@@ -35,7 +34,7 @@ class Model:
     definition: dict[str, Any]
     layout: Layout  # of the packed table that it was trained on
     chunked: Relation | None  # the table of the weights if they are too large for one value
-    key_column: str = "mst_key"
+    key_column: Sql = weights.MST_KEY
     loss_type: str | None = None  # the names of loss and metrics in those tables
     metrics_type: list[str] | None = None
 
@@ -49,11 +48,11 @@ class Model:
         if stored.kind not in ("r", "p") or not platform.of(db).runs_functions_in_session:
             return None
         # Who may read only some columns may not read ctid and xmin.
-        if not db.value("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')", ("bigint",), stored.oid):
+        if not db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), stored.oid):
             return None
         return weights.version(db, *self._place())
 
-    def _place(self) -> tuple[str, str | None, int, str]:
+    def _place(self) -> tuple[Sql, Sql | None, int, Sql]:
         return self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.key_column
 
 
@@ -64,21 +63,27 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     """
     argument = "model" if best else "model_table"
     table = relations.existing(db, text, module, argument=argument, companions=COMPANIONS)
+    present = relations.columns(db, table)
+    document_columns.require(present, table.text, module)
     for name in ("model_weights", "model_arch"):
-        if name not in relations.columns(db, table):
+        if name not in present:
             raise UndefinedColumn(
                 f"{module}: '{table.text}' is not a table of trained models: it has no column {name}.",
                 hint="cerebro.train() and cerebro.fit() make such tables.",
             )
     info = relations.find(db, table.name.suffixed("_info"))
     summary = relations.find(db, table.name.suffixed("_summary"))
-    if summary is not None and "mst_key" not in relations.columns(db, table):
+    described = relations.columns(db, summary) if summary is not None else {}
+    document_columns.require(described, f"{table.text}_summary", module)
+    if summary is not None and "mst_key" not in present:
         return _read_single(db, table, summary, key, module)
-    if info is None or summary is None or "layout" not in relations.columns(db, summary):
+    if info is None or summary is None or "layout" not in described:
         raise UndefinedObject(
             f"{module}: Missing summary and/or info tables for {table.text}",
             hint="madlib_fit_multiple_model() and cerebro.materialize() make them; keep the three together.",
         )
+    known = relations.columns(db, info)
+    document_columns.require(known, f"{table.text}_info", module)
     if key is None and best:
         key = next(iter(best_keys(db, table, info, summary, 1)), None)
         if key is None:
@@ -91,14 +96,19 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
             f"{module}: Multi-model needs to pass mst_key", hint=f"SELECT mst_key, * FROM {info.name} lists the models."
         )
     row = db.one(
-        f"SELECT i.compile_params, i.fit_params, i.loss_type, i.metrics_type, {PINNED.format('i')},"
-        " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
-        f" FROM {info.sql} i JOIN {table.sql} m USING (mst_key) WHERE mst_key = $1",
+        sql(
+            "SELECT t.compile_params, t.fit_params, t.loss_type, t.metrics_type, {pinned},"
+            " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
+            " FROM {info} t JOIN {table} m USING (mst_key) WHERE mst_key = $1",
+            pinned=_pinned(known),
+            info=info.sql,
+            table=table.sql,
+        ),
         ("integer",),
         key,
     )
     if row is None:
-        if db.value(f"SELECT 1 FROM {info.sql} WHERE mst_key = $1", ("integer",), key):
+        if db.value(sql("SELECT 1 FROM {info} WHERE mst_key = $1", info=info.sql), ("integer",), key):
             raise WrongState(
                 f"{module}: mst_key {key} left no model",
                 hint=f"SELECT status, reason FROM {info.name} WHERE mst_key = {key}; says why.",
@@ -107,9 +117,12 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
             f"{module}: mst_key {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
         )
     definition, trained_on = _definition(db, row), _layout(db, table, summary, module)
-    chunked = relations.find(db, table.name.suffixed("_weights")) if row["large"] else None
+    chunked = _chunks(db, table, module) if row["large"] else None
     if row["large"] and (
-        chunked is None or not db.value(f"SELECT 1 FROM {chunked.sql} WHERE mst_key = $1 LIMIT 1", ("integer",), key)
+        chunked is None
+        or not db.value(
+            sql("SELECT 1 FROM {chunked} WHERE mst_key = $1 LIMIT 1", chunked=chunked.sql), ("integer",), key
+        )
     ):
         raise WrongState(f"{module}: model {key} of {table.text} has no weights")
     return Model(table, key, definition, trained_on, chunked, **_told(row))
@@ -117,11 +130,16 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
 
 def best_keys(db: Database, table: Relation, info: Relation, summary: Relation, most: int) -> list[int]:
     """The models that are best by the objective of their run, the best first."""
-    largest = db.value(f"SELECT direction FROM {summary.sql} LIMIT 1") == MAX
+    largest = db.value(sql("SELECT direction FROM {summary} LIMIT 1", summary=summary.sql)) == MAX
     rows = db.rows(
-        f"SELECT i.mst_key FROM {info.sql} i JOIN {table.sql} m USING (mst_key)"
-        f" ORDER BY i.objective_value {'DESC' if largest else 'ASC'} NULLS LAST,"
-        " i.validation_loss_final NULLS LAST, i.training_loss_final NULLS LAST, i.mst_key LIMIT $1",
+        sql(
+            "SELECT i.mst_key FROM {info} i JOIN {table} m USING (mst_key)"
+            " ORDER BY i.objective_value {order} NULLS LAST,"
+            " i.validation_loss_final NULLS LAST, i.training_loss_final NULLS LAST, i.mst_key LIMIT $1",
+            info=info.sql,
+            table=table.sql,
+            order=sql("DESC") if largest else sql("ASC"),
+        ),
         ("integer",),
         most,
     )
@@ -133,16 +151,36 @@ def _read_single(db: Database, table: Relation, summary: Relation, key: int | No
     if key is not None:
         raise InvalidArgument(f"{module}: Single model should not pass mst_key", hint="Leave mst_key out.")
     relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"], module)
+    present = relations.columns(db, summary)
     row = db.one(
-        f"SELECT s.compile_params, s.fit_params, s.loss_type, s.metrics_type, {PINNED.format('s')},"
-        " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
-        f" FROM {summary.sql} s, {table.sql} m"
+        sql(
+            "SELECT t.compile_params, t.fit_params, t.loss_type, t.metrics_type, {pinned},"
+            " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
+            " FROM {summary} t, {table} m",
+            pinned=_pinned(present),
+            summary=summary.sql,
+            table=table.sql,
+        )
     )
     if row is None:
         raise WrongState(f"{module} error: Input table '{table.text}' is empty!")
-    chunked = relations.find(db, table.name.suffixed("_weights")) if row["large"] else None
+    chunked = _chunks(db, table, module) if row["large"] else None
     definition, trained_on = _definition(db, row), _layout(db, table, summary, module)
     return Model(table, 1, definition, trained_on, chunked, weights.ONLY, **_told(row))
+
+
+def _chunks(db: Database, table: Relation, module: str) -> Relation | None:
+    """The table of the weights that are too large for one value."""
+    found = relations.find(db, table.name.suffixed("_weights"))
+    if found is not None:
+        document_columns.require(relations.columns(db, found), f"{table.text}_weights", module)
+    return found
+
+
+def _pinned(present: dict[str, Column]) -> Sql:
+    """The versions of custom functions that a model was trained with; older tables have no column for them."""
+    functions = sql("t.functions::text") if "functions" in present else sql("NULL")
+    return sql("concat_ws(' ', t.loss_type, t.metrics_type::text, {functions}) AS pinned", functions=functions)
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
@@ -162,12 +200,12 @@ def _definition(db: Database, row: dict[str, Any]) -> dict[str, Any]:
 
 def _layout(db: Database, table: Relation, summary: Relation, module: str) -> Layout:
     """The layout of the packed table that the model was trained on, with the labels that the summary has now."""
-    layout = db.value(f"SELECT layout FROM {summary.sql}")
+    layout = db.value(sql("SELECT layout FROM {summary}", summary=summary.sql))
     if layout is None:
         raise WrongState(
             f"{module}: {table.text}_summary has no layout", hint="cerebro.materialize() makes the tables anew."
         )
-    return with_labels(db, summary, parsed(layout, f"{table.text}_summary", module), module)
+    return with_labels(db, summary, parsed(db, layout, f"{table.text}_summary", module), module)
 
 
 def class_values(output: Variable) -> list[str | None]:

@@ -15,15 +15,16 @@ from typing import Any
 import psycopg2
 
 from cerebro_db.core import protocol
-from cerebro_db.core.names import quote
 from cerebro_db.core.protocol import TrainerSettings
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import identifier, sql
 
+from ..database import listening
 from ..database.access import Database
 from ..database.cancellation import Listen, listener
 from . import limits, own_team
 from .failures import Refused
-from .logins import WORKER, Owner
+from .logins import WORKER, Owner, intact
 from .session import Statement, configured, worker_settings
 from .team import Team, Worker
 
@@ -75,6 +76,7 @@ def team_for(
         team.close()  # unless it is kept: then it has no workers any more
 
 
+@listening.paused()
 def _keep(team: Team) -> None:
     """Keep a team that has no work, unless that is not allowed or in the least doubtful."""
     global _kept
@@ -82,7 +84,7 @@ def _keep(team: Team) -> None:
         return
     user = Owner.current(team.db)
     seconds = limits.waiting_seconds(team.db)
-    if not seconds or not user.enrolled:
+    if not seconds or not user.admitted or not _intact(team, user):
         return
     team.listen = lambda: None  # the work is done and on record, so a cancel that comes now has nothing to stop
     for worker in team.workers:
@@ -90,8 +92,8 @@ def _keep(team: Team) -> None:
 
     async def settle(worker: Worker) -> None:
         # Code that the owner's statements ran may have left settings, temporary tables, locks and cursors.
-        await Statement("DISCARD ALL")
-        await Statement("SET ROLE " + quote(user.name))
+        await Statement(sql("DISCARD ALL"))
+        await Statement(sql("SET ROLE {role}", role=identifier(user.name)))
         await configured(
             statement_timeout=SETTLE_WITHIN,
             application_name=APPLICATION,
@@ -115,7 +117,8 @@ def _take(team: Team) -> bool:
     for worker in team.workers:
         worker.session.listen = team.listen
     settings = [team.trainer_settings(segment) for segment in range(len(team.dist_keys))]
-    if (kept.user, kept.dist_keys, kept.settings) != (team.owner, team.dist_keys, settings):
+    same = (kept.user, kept.dist_keys, kept.settings) == (team.owner, team.dist_keys, settings)
+    if not same or not _intact(team, team.owner):
         team.close()
         return False
 
@@ -126,8 +129,7 @@ def _take(team: Team) -> bool:
             idle_session_timeout="0",
             **worker_settings(team.commits_wait),
         )
-        # Refused if the worker role is no longer a member of the user's role.
-        await Statement("SET ROLE " + quote(kept.user.name))
+        await Statement(sql("SET ROLE {role}", role=identifier(kept.user.name)))
         ((opened,),) = await team.open_trainer(worker.segment)
         worker.reopened(protocol.decode_opened(opened))
 
@@ -138,9 +140,13 @@ def _take(team: Team) -> bool:
     return True
 
 
+def _intact(team: Team, user: Owner) -> bool:
+    return intact(team.db, user, [worker.session.role for worker in team.workers])
+
+
 def _worth_keeping(team: Team) -> bool:
     """Not on Greenplum, where DISCARD ALL does not reach the segments and idle segment processes end by themselves; not
     with a GPU, whose memory a framework never gives back; not for a submitted run's driver, which has no next call."""
     if not team.platform.keeps_teams or team.options.get("gpus"):
         return False
-    return not str(team.db.value("SELECT session_user AS u")).startswith(WORKER)
+    return not str(team.db.value(sql("SELECT session_user AS u"))).startswith(WORKER)

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from cerebro_db.core.errors import LimitExceeded
+from cerebro_db.core.sql import sql
 
 from ..database.access import Database
 from ..database.cancellation import Listen
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 SEE = "SELECT * FROM cerebro.limits shows the limits and your use; cerebro_admin sets them with cerebro.set_limits()."
-FIGURES = "SELECT name::pg_catalog.text AS name, allowed, used FROM cerebro.limits"
+FIGURES = sql("SELECT name::pg_catalog.text AS name, allowed, used FROM cerebro.limits")
 LEAVE_WITHIN = 2.0  # seconds that dismissed sessions get to end
 
 Figures = dict[str, tuple[Any, int]]  # name -> allowed (None: no limit), used
@@ -28,7 +29,7 @@ def of(db: Database) -> Figures:
 
 def waiting_seconds(db: Database) -> int:
     """How long what a call has opened may wait for the next call of its session; 0: not at all."""
-    return int(db.value("SELECT waiting_seconds FROM cerebro._own_limits"))
+    return int(db.value(sql("SELECT waiting_seconds FROM cerebro._own_limits")))
 
 
 def of_session(session: Session) -> Figures:
@@ -91,12 +92,12 @@ def make_room(db: Database, connections: int, listen: Listen, trainers: int = 0)
 
     def short() -> bool:
         # Without this PostgreSQL shows who was connected when this transaction looked first.
-        db.value("SELECT pg_catalog.pg_stat_clear_snapshot()")
+        db.value(sql("SELECT pg_catalog.pg_stat_clear_snapshot()"))
         allowed, used = of(db)["connections"]
         free = machine.memory_available()
         return used + connections > allowed or (free is not None and free < trainers * machine.FRAMEWORK)
 
-    if short() and db.value("SELECT cerebro._dismiss_waiting()"):
+    if short() and db.value(sql("SELECT cerebro._dismiss_waiting()")):
         deadline = time.monotonic() + LEAVE_WITHIN
         while short() and time.monotonic() < deadline:
             listen()

@@ -1,17 +1,21 @@
 """How the server logs in to itself as one of its users, with exactly that user's rights.
 
-Every user who starts a run has a *worker role*, ``cerebro_w_<oid>``.  It is a member of exactly two roles: the user,
-and the group ``cerebro_worker``, which one line of ``pg_hba.conf`` admits.  A worker session logs in as the worker role
-and runs ``SET ROLE user`` at once.  Code that a user planted gains nothing by ``RESET ROLE`` or ``RESET SESSION
-AUTHORIZATION``, because the worker role has no rights that its user lacks.  On Greenplum the login itself begins as the
-user, because a process of a segment that replaces a killed one knows the login only.
+Each worker session logs in as a *worker role* of its own, ``cerebro_w_<oid of the user>_<random>``, and runs ``SET ROLE
+user`` at once.  The role is a member of exactly two roles: the user, and the group ``cerebro_worker``, which one line
+of ``pg_hba.conf`` admits.  Planted code that runs ``RESET ROLE`` or ``RESET SESSION AUTHORIZATION`` gains nothing,
+because the worker role has no rights that its user lacks.  On Greenplum the role also asks to begin as the user: a
+process of a segment that replaces a killed one knows the login only.
 
-The passwords are derived from a secret file in the data folder, which only the server's operating-system account can
-read.  PostgreSQL itself stores only their SCRAM verifiers.
+A role can always change its own password, settings and members, and code planted in a worker session can act as the
+worker role, even after the session.  Therefore a worker role can log in once only:
 
-A role can always change its own password and settings, so planted code can change those of a worker role.  Therefore a
-worker role has a valid password only while the server logs in: ``cerebro._enrol`` renews the password for a moment and
-resets the settings, and ``cerebro._close_login`` ends its validity.
+1. ``cerebro._enrol`` makes the role.  Its random password is valid for 30 seconds, and only this process knows it.
+2. This process logs in as the role.
+3. ``cerebro._close_login`` ends the validity and commits.  Nothing ever begins it again; the role itself may not.
+4. The first statement runs in the new session.
+
+So nobody's code can act as the role while a password of it is valid.  ``cerebro._enrol`` also drops the worker roles of
+sessions that have ended.
 """
 
 from __future__ import annotations
@@ -21,20 +25,17 @@ import contextlib
 import hashlib
 import hmac
 import os
-import random
 import secrets
-import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg2
-import psycopg2.errors
 
 from cerebro_db.core.errors import CannotConnect, NotPermitted
-from cerebro_db.core.names import quote
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import identifier, literal, quoted, sql
 
 from .. import platform
 from ..database.access import Database
@@ -46,11 +47,8 @@ from .statement_slots import StatementSlots
 
 ENROL = "cerebro_enrol"
 GROUP = "cerebro_worker"
-WORKER = "cerebro_w_"  # and the number of the user
+WORKER = "cerebro_w_"  # and the OID of the user, and random digits
 SCRAM_ROUNDS = 4096
-LOGIN_WITHIN = 30.0  # seconds, while other sessions log in as the same role
-PAUSE = 0.1  # seconds at most before the second attempt, twice that before the third, and so on
-CONCURRENTLY_UPDATED = "XX000"  # how PostgreSQL reports that two sessions have altered a role at once
 
 _slots = StatementSlots()  # of all sessions that this process opens for its user
 
@@ -66,7 +64,8 @@ def private_folder() -> Path:
     return folder
 
 
-def password(role: str) -> str:
+def enrol_password() -> str:
+    """The password of the login that makes worker roles, derived from the server's secret."""
     path = private_folder() / "secret"
     try:
         key = path.read_bytes()
@@ -84,7 +83,7 @@ def password(role: str) -> str:
         finally:
             draft.unlink()
         key = path.read_bytes()
-    return hmac.new(key, role.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, ENROL.encode(), hashlib.sha256).hexdigest()
 
 
 def scram_verifier(secret: str) -> str:
@@ -101,11 +100,13 @@ def scram_verifier(secret: str) -> str:
 @entry
 def setup_logins(db: Database) -> None:
     """Give the login that makes worker roles its password: run by CREATE EXTENSION, or later by a superuser."""
-    db.execute(f"ALTER ROLE {quote(ENROL)} LOGIN NOINHERIT PASSWORD '{scram_verifier(password(ENROL))}'")
-
-
-def worker_role(oid: int) -> str:
-    return f"{WORKER}{oid}"
+    db.execute(
+        sql(
+            "ALTER ROLE {enrol} LOGIN NOINHERIT PASSWORD {verifier}",
+            enrol=identifier(ENROL),
+            verifier=literal(scram_verifier(enrol_password())),
+        )
+    )
 
 
 def addresses() -> list[dict[str, Any]]:
@@ -146,7 +147,7 @@ def settings(queued: bool) -> dict[str, str]:
 
 
 def connect(
-    role: str, database: str, application: str, listen: Listen, secret: str | None = None, *, queued: bool = False
+    role: str, password: str, database: str, application: str, listen: Listen, *, queued: bool = False
 ) -> Session:
     """Log in to this very server as ``role``."""
     problems = []
@@ -156,7 +157,7 @@ def connect(
                 listen,
                 **address,
                 user=role,
-                password=secret or password(role),
+                password=password,
                 dbname=database,
                 application_name=application,
                 passfile="/dev/null",  # use no password file of the environment's
@@ -174,62 +175,51 @@ def connect(
 
 @dataclass(frozen=True)
 class Owner:
-    """A user, the state of the user's worker role, and everything else that a new session of that role depends on.
+    """A user, and everything else that a new worker session of the user depends on.
 
     Every name in the query is qualified, and so are the types: the query runs in the caller's session, whose
-    search_path must not influence which worker role this is.
+    search_path must not influence whose worker roles these are.
     """
 
     name: str
     oid: int
     database: str
     admitted: bool  # whether the user itself may log in
-    memberships: frozenset[str]  # of the worker role; empty if the role does not exist
-    trusted: bool  # whether the worker role has no rights but its memberships, and no members
-    sets_role: bool  # whether a login as the worker role begins as the user, where the platform needs that
-    settings: str  # with which a login as the worker role begins
+    settings: str  # with which a login begins
     version: str  # of the extension
+    sets_role: bool = False  # whether the worker role asks to begin as the user, where the platform needs that
     limit: StatementLimit | None = None  # of the user's statements
     queued: bool = False  # whether statements of some roles wait in queues, perhaps not the user's
 
     @classmethod
     def current(cls, db: Database) -> Owner:
         found = db.one(
-            "SELECT current_user AS me, o.rolname AS name, o.oid::pg_catalog.int8 AS oid,"
-            " pg_catalog.current_database() AS database,"
-            " o.rolcanlogin AND COALESCE(o.rolvaliduntil OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp(), true)"
-            "  AS admitted,"
-            " ARRAY(SELECT g.rolname::pg_catalog.text FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles g"
-            "  ON g.oid OPERATOR(pg_catalog.=) m.roleid WHERE m.member OPERATOR(pg_catalog.=) w.oid) AS memberships,"
-            " EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.roleid OPERATOR(pg_catalog.=) w.oid) AS lent,"
-            " w.rolsuper OR w.rolcreaterole OR w.rolcreatedb OR w.rolreplication OR w.rolbypassrls AS more,"
-            " EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s WHERE s.setrole OPERATOR(pg_catalog.=) w.oid"
-            "  AND s.setdatabase OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.concat('role=', current_user)"
-            "  OPERATOR(pg_catalog.=) ANY (s.setconfig)) AS sets_role,"
-            " ARRAY(SELECT s.setconfig::pg_catalog.text FROM pg_catalog.pg_db_role_setting s"
-            "  WHERE s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, w.oid])"
-            "   AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, d.oid])"
-            "  ORDER BY s.setdatabase, s.setrole)::pg_catalog.text AS settings,"
-            " (SELECT e.extversion FROM pg_catalog.pg_extension e"
-            "   WHERE e.extname OPERATOR(pg_catalog.=) 'cerebro_db') AS version"
-            " FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_database d"
-            "  ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() LEFT JOIN pg_catalog.pg_roles w"
-            "  ON w.rolname OPERATOR(pg_catalog.=) pg_catalog.concat('cerebro_w_', o.oid)::pg_catalog.name"
-            " WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
+            sql(
+                "SELECT current_user AS me, o.rolname AS name, o.oid::pg_catalog.int8 AS oid,"
+                " pg_catalog.current_database() AS database,"
+                " o.rolcanlogin AND COALESCE(o.rolvaliduntil OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp(), true)"
+                "  AS admitted,"
+                " ARRAY(SELECT s.setconfig::pg_catalog.text FROM pg_catalog.pg_db_role_setting s"
+                "  WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid"
+                "   AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, d.oid])"
+                "  ORDER BY s.setdatabase)::pg_catalog.text AS settings,"
+                " (SELECT e.extversion FROM pg_catalog.pg_extension e"
+                "   WHERE e.extname OPERATOR(pg_catalog.=) 'cerebro_db') AS version"
+                " FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_database d"
+                "  ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()"
+                " WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
+            )
         )
         if found is None or found["name"] != found["me"]:
             raise NotPermitted("could not determine the current user")
-        trusted = found["more"] is False and not found["lent"]
         return cls(
             name=found["name"],
             oid=found["oid"],
             database=found["database"],
             admitted=found["admitted"],
-            memberships=frozenset(found["memberships"]),
-            trusted=trusted,
-            sets_role=found["sets_role"] or not platform.of(db).sets_role_at_login,
             settings=found["settings"],
             version=found["version"],
+            sets_role=platform.of(db).sets_role_at_login,
             limit=platform.of(db).statement_limit(db),
             queued=platform.of(db).queues_statements(db),
         )
@@ -242,85 +232,74 @@ class Owner:
             raise NotPermitted(f'"{user.name}" cannot open a worker session of "{name}"')
         return user
 
-    @property
-    def worker(self) -> str:
-        return worker_role(self.oid)
-
-    @property
-    def enrolled(self) -> bool:
-        return self.admitted and self.trusted and self.sets_role and self.memberships == {GROUP, self.name}
-
 
 def connect_as(db: Database, owner: str, application: str, listen: Listen) -> Session:
     return session_of(Owner.acting(db, owner), application, listen)
 
 
 def session_of(user: Owner, application: str, listen: Listen) -> Session:
-    """A session that logs in as the user's worker role and then sets the role to the user."""
+    """A session that logs in as a new worker role of the user and then sets the role to the user."""
     if user.limit is not None:
         user.limit.require(FEWEST, "the caller's own and, one after the other, those of the sessions that it opens")
     _slots.limit_to(user.limit)
-    enroller = connect(ENROL, user.database, "cerebro_db enrol", listen, queued=user.queued)
-    try:
-        session = _admitted(enroller, user, application, listen)
-    finally:
-        enroller.close()
+    session = _logged_in(user, application, listen)
     session.slots = _slots
-    if not user.sets_role:
-        _set_role_at_login(user, session)
-    session.run("SET ROLE " + quote(user.name))
+    if user.sets_role:
+        # Only the role itself can do this: a function with its owner's rights may not name the parameter "role".
+        session.run(
+            sql("ALTER ROLE {worker} SET role TO {name}", worker=identifier(session.role), name=identifier(user.name))
+        )
+    session.run(sql("SET ROLE {role}", role=identifier(user.name)))
     session.another = partial(session_of, user, application)
     return session
 
 
-def _set_role_at_login(user: Owner, session: Session) -> None:
-    """Have every login of the worker role begin as the user.  Only the role itself can ask for that.
-
-    A function with its owner's rights, such as cerebro._enrol, may not name the parameter "role".
-    """
-    # Another session may be doing the same at this moment.
-    with contextlib.suppress(psycopg2.errors.InternalError_, psycopg2.errors.UniqueViolation):
-        session.run(f"ALTER ROLE {quote(user.worker)} SET role TO {quote(user.name)}")
-
-
-def _admitted(enroller: Session, user: Owner, application: str, listen: Listen) -> Session:
-    """Log in as the worker role of a user; another session may open or close the same login meanwhile."""
-    enroller.run("SET synchronous_commit = off")  # what a crash undoes here, the next login does again
-    deadline, attempts = time.monotonic() + LOGIN_WITHIN, 0
-    while True:
-        try:
-            with _open_login(enroller, user):
-                return connect(user.worker, user.database, application, listen, queued=user.limit is not None)
-        except (CannotConnect, psycopg2.Error) as error:
-            if not _others_were_here(error) or time.monotonic() > deadline:
-                raise
-        attempts += 1
-        time.sleep(random.uniform(0, min(attempts * PAUSE, 1)))  # else the same sessions meet again
-        listen()
-
-
-@contextlib.contextmanager
-def _open_login(enroller: Session, user: Owner) -> Iterator[None]:
-    """Make the worker role's password valid for the block."""
-    verifier = scram_verifier(password(user.worker))
-    ((worker,),) = enroller.run("SELECT cerebro._enrol(%s, %s)", (user.name, verifier))
-    if worker is None:
-        raise NotPermitted(
-            f'the role "{user.name}" may not log in, so the server opens no worker session for it',
-            detail="The role has NOLOGIN, or its VALID UNTIL has passed.",
-            hint=f"ALTER ROLE {quote(user.name)} LOGIN VALID UNTIL 'infinity'; or train as a role that may log in.",
-        )
-    # The end of the validity is not committed before the login is done. Until then the row of the role is locked, so
-    # code in another session of the role cannot change the password that is valid now.
-    enroller.run("BEGIN; SELECT cerebro._close_login(%s)", (user.name,))
-    try:
-        yield
-    finally:
-        enroller.run("COMMIT")
+def _logged_in(user: Owner, application: str, listen: Listen) -> Session:
+    """A session of a new worker role.  No statement has run in it, and nobody can log in as the role any more."""
+    secret = secrets.token_hex(32)
+    with contextlib.ExitStack() as opened:
+        enroller = connect(ENROL, enrol_password(), user.database, "cerebro_db enrol", listen, queued=user.queued)
+        opened.callback(enroller.close)
+        enroller.run(
+            sql("SET synchronous_commit = off")
+        )  # after a crash there is no session, and nobody knows the password
+        ((worker,),) = enroller.run(sql("SELECT cerebro._enrol({}, {})"), (user.oid, scram_verifier(secret)))
+        if worker is None:
+            raise NotPermitted(
+                f'the role "{user.name}" may not log in, so the server opens no worker session for it',
+                detail="The role has NOLOGIN, or its VALID UNTIL has passed.",
+                hint=f"ALTER ROLE {quoted(user.name)} LOGIN VALID UNTIL 'infinity';"
+                " or train as a role that may log in.",
+            )
+        with contextlib.ExitStack() as entered:
+            try:
+                session = connect(worker, secret, user.database, application, listen, queued=user.limit is not None)
+                entered.callback(session.close)
+            finally:
+                enroller.run(sql("SELECT cerebro._close_login({})"), (worker,))
+            entered.pop_all()
+        return session
 
 
-def _others_were_here(error: CannotConnect | psycopg2.Error) -> bool:
-    """Whether a login failed because another session altered the role at the same moment."""
-    if isinstance(error, CannotConnect):
-        return "password authentication failed" in (error.detail or "")
-    return error.pgcode == CONCURRENTLY_UPDATED
+def intact(db: Database, user: Owner, roles: Sequence[str]) -> bool:
+    """Whether these worker roles of the user are as they were made, and own nothing."""
+    found = db.value(
+        sql(
+            "SELECT pg_catalog.count(*) AS intact FROM"
+            " (SELECT *, ARRAY(SELECT g.rolname::pg_catalog.text FROM pg_catalog.pg_auth_members m"
+            "   JOIN pg_catalog.pg_roles g ON g.oid OPERATOR(pg_catalog.=) m.roleid"
+            "   WHERE m.member OPERATOR(pg_catalog.=) r.oid) AS held"
+            "  FROM pg_catalog.pg_roles r) w"
+            " WHERE w.rolname::pg_catalog.text OPERATOR(pg_catalog.=) ANY ($1)"
+            " AND w.held OPERATOR(pg_catalog.@>) $2 AND w.held OPERATOR(pg_catalog.<@) $2"
+            " AND NOT (w.rolsuper OR w.rolcreaterole OR w.rolcreatedb OR w.rolreplication OR w.rolbypassrls)"
+            " AND NOT EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.roleid OPERATOR(pg_catalog.=) w.oid)"
+            " AND NOT EXISTS (SELECT FROM pg_catalog.pg_shdepend d"
+            "  WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_authid'::pg_catalog.regclass"
+            "   AND d.refobjid OPERATOR(pg_catalog.=) w.oid)"
+        ),
+        ("pg_catalog.text[]", "pg_catalog.text[]"),
+        list(roles),
+        [user.name, GROUP],
+    )
+    return bool(found == len(roles))

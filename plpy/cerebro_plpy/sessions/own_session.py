@@ -10,12 +10,12 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg2
-from psycopg2 import extensions
+
+from cerebro_db.core.sql import Sql, joined, sql, text_of, with_constants, without
 
 from .. import platform
 from ..database.access import Database
@@ -62,7 +62,7 @@ class OwnSession(Session):
         self._cancels_statements = platform.of(db).cancels_statements
         self._pending: Statement | None = None
         self._answer: Rows = []
-        self._columns: dict[str, int] = {}  # query -> how many columns it has, if two of them share a name; else 0
+        self._columns: dict[Sql, int] = {}  # query -> how many columns it has, if two of them share a name; else 0
 
     # -- one statement ----------------------------------------------------------------------------
 
@@ -74,27 +74,28 @@ class OwnSession(Session):
         if pending is not None:
             self._answer = []
             try:
-                self._run_here(TRANSACTION.sub("", TRANSACTION.sub("", pending.sql)), pending.parameters or ())
+                self._run_here(without(without(pending.sql, TRANSACTION), TRANSACTION), pending.parameters or ())
             except self._db.plpy.SPIError as error:
                 if error.sqlstate.startswith(FOR_GOOD):
                     raise
                 raise StatementFailed(error) from error
         return True
 
-    def _run_here(self, sql: str, parameters: Sequence[Any]) -> None:
-        if not sql:
+    def _run_here(self, statement: Sql, parameters: Sequence[Any]) -> None:
+        if not statement:
             return
         plpy = self._db.plpy
-        text = self.literal(sql, parameters)
+        here, form = with_constants(statement, parameters), text_of(statement)
         # What worker sessions would be asked may take hours, and each change may wait for the lock of another session.
-        if not self._cancels_statements and (self.lasting or not QUERY.match(sql)):
-            found = self._db.perform(text, answers=bool(ANSWERS.search(sql)))
+        if not self._cancels_statements and (self.lasting or not QUERY.match(form)):
+            found = self._db.perform(here, answers=bool(ANSWERS.search(form)))
             self._answer = [tuple(row.values()) for row in found]
             return
-        if QUERY.match(sql) and (count := self._repeated_names(sql, text)):
+        if QUERY.match(form) and (count := self._repeated_names(statement, here)):
             # PL/Python gives rows by the names of their columns.
-            text = f"SELECT * FROM ({text}) AS q ({', '.join(f'c{number}' for number in range(count))})"
-        result = self._db.text(text)
+            names = joined(", ", (sql("c{number}", number=number) for number in range(count)))
+            here = sql("SELECT * FROM ({query}) AS q ({names})", query=here, names=names)
+        result = self._db.text(here)
         try:
             types = result.coltypes()
         except plpy.Error:  # a statement without rows
@@ -107,46 +108,20 @@ class OwnSession(Session):
             for row in result
         ]
 
-    def _repeated_names(self, sql: str, text: str) -> int:
+    def _repeated_names(self, statement: Sql, here: Sql) -> int:
         """How many columns a query has, if two of them share a name; else 0."""
-        if sql not in self._columns:
+        if statement not in self._columns:
             try:
-                names = self._db.text(f"SELECT * FROM ({text}) AS q LIMIT 0").colnames()
-            except self._db.plpy.SPIError:  # several statements, of which the last is a query with one column
+                names = self._db.text(sql("SELECT * FROM ({query}) AS q LIMIT 0", query=here)).colnames()
+            except self._db.plpy.SPIError as error:  # several statements, of which the last is a query with one column
+                if error.sqlstate.startswith(FOR_GOOD):
+                    raise
                 names = []
-            self._columns[sql] = len(names) if len(set(names)) < len(names) else 0
-        return self._columns[sql]
+            self._columns[statement] = len(names) if len(set(names)) < len(names) else 0
+        return self._columns[statement]
 
     def rows(self) -> Rows:
         return self._answer
-
-    def literal(self, sql: str, parameters: Sequence[Any]) -> str:
-        if not parameters:
-            return sql
-        pieces = re.split(r"%([s%])", sql)
-        values, made = iter(parameters), [pieces[0]]
-        for mark, piece in zip(pieces[1::2], pieces[2::2]):
-            made += [self._written(next(values)) if mark == "s" else "%", piece]
-        return "".join(made)
-
-    def _written(self, value: Any) -> str:
-        quote = self._db.plpy.quote_literal
-        if value is None:
-            return "NULL"
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, int):
-            return f"({value})" if value < 0 else str(value)
-        if isinstance(value, float):
-            return f"{quote(repr(value))}::float8"
-        if isinstance(value, datetime):
-            return f"{quote(value.isoformat())}::timestamptz"
-        if isinstance(value, extensions.Binary):  # type: ignore[arg-type]
-            return f"pg_catalog.decode('{bytes(value.adapted).hex()}', 'hex')"
-        if isinstance(value, (list, tuple)):
-            inner = ", ".join(map(self._written, value))
-            return f"({inner})" if isinstance(value, tuple) else f"ARRAY[{inner}]" if value else "'{}'"
-        return str(quote(str(value)))
 
     # -- what a connection is asked otherwise -------------------------------------------------------
 

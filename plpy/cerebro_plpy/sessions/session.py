@@ -20,7 +20,9 @@ from psycopg2 import extensions
 
 from cerebro_db.core.protocol import Progress, progress_in
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, in_psycopg2, joined, sql
 
+from ..database import listening
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
 from .statement_slots import StatementSlots
@@ -30,14 +32,18 @@ T = TypeVar("T")
 
 ENDURE = 60.0  # seconds for which a statement is repeated after an error that passes
 CONNECT_WITHIN = 20.0  # seconds
+LEAVE_WITHIN = 3.0  # seconds that cancelled sessions get to end their statements
 UNLIMITED = StatementSlots()
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Awaited by a piece of work: the session runs it and sends the rows back."""
+    """Awaited by a piece of work: the session runs it and sends the rows back.
 
-    sql: str
+    Each ``{}`` in the SQL is the place of a parameter.
+    """
+
+    sql: Sql
     parameters: Sequence[Any] | None = None
     low_priority: bool = False  # a poll: every other statement for the session goes first
 
@@ -50,13 +56,7 @@ class Statement:
         if len(statements) == 1 and not low_priority:
             return statements[0]
         parameters = [value for one in statements for value in one.parameters or ()]
-        texts = [in_format(one.sql) if one.parameters is None and parameters else one.sql for one in statements]
-        return cls("; ".join(texts), parameters or None, low_priority)
-
-
-def in_format(sql: str) -> str:
-    """SQL for a statement that has parameters, where psycopg2 wants % doubled."""
-    return sql.replace("%", "%%")
+        return cls(joined("; ", [one.sql for one in statements]), parameters or None, low_priority)
 
 
 Work = Coroutine[Any, Rows, T]
@@ -69,6 +69,7 @@ class Session:
 
     def __init__(self, connection: Any, listen: Listen) -> None:
         self.connection = connection
+        self.role = ""  # which logged in, if it is not the caller's own session
         self.listen = listen
         self.cursor: Any = None
         self.work: Work[Any] | None = None
@@ -85,6 +86,7 @@ class Session:
     @classmethod
     def open(cls, listen: Listen, **parameters: Any) -> Session:
         session = cls(psycopg2.connect(async_=1, **parameters), listen)
+        session.role = parameters["user"]
         deadline = time.monotonic() + CONNECT_WITHIN
         while not session.ready():
             if time.monotonic() > deadline:
@@ -95,22 +97,18 @@ class Session:
 
     # -- one statement, and wait for it ------------------------------------------------------------
 
-    def run(self, sql: str, parameters: Sequence[Any] | None = None) -> Rows:
+    def run(self, statement: Sql, parameters: Sequence[Any] | None = None) -> Rows:
         self.finish()
         deadline = time.monotonic() + ENDURE
         while True:
             try:
-                self.send(Statement(sql, parameters))
+                self.send(Statement(statement, parameters))
                 return self.answer()
             except psycopg2.Error as error:
                 if not self.endures(error) or self.in_transaction or time.monotonic() > deadline:
                     raise
             time.sleep(LISTEN_EVERY)
             self.listen()
-
-    def literal(self, sql: str, parameters: Sequence[Any]) -> str:
-        """A statement with its parameters as text."""
-        return self.connection.cursor().mogrify(sql, parameters).decode(extensions.encodings[self.connection.encoding])
 
     def answer(self) -> Rows:
         """Wait for the rows of the statement that was sent."""
@@ -183,7 +181,7 @@ class Session:
     def _send(self, statement: Statement) -> None:
         self._kept_back = None
         self.cursor = self.connection.cursor()
-        self.cursor.execute(statement.sql, statement.parameters)
+        self.cursor.execute(in_psycopg2(statement.sql, statement.parameters), statement.parameters)
 
     def ready(self) -> bool:
         """Whether the statement under way has ended; raises its error."""
@@ -260,6 +258,7 @@ class Session:
 
     # -- the end ----------------------------------------------------------------------------------
 
+    @listening.paused()
     def settle(self) -> None:
         """Wait, without listening, until the statement under way has ended; its outcome no longer matters."""
         self.work = None
@@ -294,10 +293,13 @@ def worker_settings(commits_wait: bool) -> dict[str, str]:
 
 
 def configured(**settings: str) -> Statement:
-    wanted = ", ".join(["(%s, %s)"] * len(settings))
+    wanted = joined(", ", [sql("({}, {})")] * len(settings))
     return Statement(
-        f"SELECT pg_catalog.set_config(s.name, wanted, false) FROM pg_catalog.pg_settings s JOIN (VALUES {wanted})"
-        " AS ours (name, wanted) USING (name)",
+        sql(
+            "SELECT pg_catalog.set_config(s.name, wanted, false) FROM pg_catalog.pg_settings s JOIN (VALUES {wanted})"
+            " AS ours (name, wanted) USING (name)",
+            wanted=wanted,
+        ),
         [text for setting in settings.items() for text in setting],
     )
 
@@ -305,3 +307,12 @@ def configured(**settings: str) -> Statement:
 def wait_any(sessions: Sequence[Session], seconds: float) -> None:
     """Wait until one of the sessions has something to say, at most so long."""
     wait_for([session.fileno() for session in sessions], select.POLLIN, seconds)
+
+
+def leave(sessions: Sequence[Session]) -> None:
+    """Wait until the statements of the sessions have ended, but not for long."""
+    deadline = time.monotonic() + LEAVE_WITHIN
+    for session in sessions:
+        with contextlib.suppress(psycopg2.Error):
+            while not session.ready() and time.monotonic() < deadline:
+                wait_any([session], LISTEN_EVERY)

@@ -12,21 +12,22 @@ import psycopg2
 from cerebro_db.core import protocol
 from cerebro_db.core.errors import GpuMissing, RowsLost, TrainerFailed
 from cerebro_db.core.layout import DataSet
-from cerebro_db.core.names import STATE_SCHEMA, quote, token
+from cerebro_db.core.names import STATE_SCHEMA, Name, token
 from cerebro_db.core.protocol import HANG_AFTER, Computation, Failure, Order, TrainerSettings, WorkerOpened
 from cerebro_db.core.records import dataclass, field
+from cerebro_db.core.sql import identifier, joined, sql
 
 from .. import platform
+from ..database import listening
 from ..database.access import Database
 from ..database.cancellation import Listen, listener
 from ..database.polling import LISTEN_EVERY
 from . import logins
 from .failures import Refused, failure_of, session_was_lost
 from .overlap import TaskQueue
-from .session import ENDURE, Session, Statement, Work, in_format, wait_any, worker_settings
+from .session import ENDURE, Session, Statement, Work, leave, wait_any, worker_settings
 
 MOST_ENDED = 5  # sessions of one segment that are ended while they are opened
-LEAVE_WITHIN = 3.0  # seconds that cancelled workers get to come back
 POLL_SECONDS = 0.1  # for which a session waits for its trainer when another task may want the session
 
 A = TypeVar("A")
@@ -200,7 +201,7 @@ class Team:
         """Starts the segment's trainer if it has none; returns the process ids of worker and trainer."""
         where = self.platform.on_segment(self.dist_keys[segment])
         settings = protocol.encode_settings(self.trainer_settings(segment))
-        return Statement(f"SELECT cerebro._worker_open(%s) {where}", (settings,))
+        return Statement(sql("SELECT cerebro._worker_open({}) {where}", where=where), (settings,))
 
     def replace(self, worker: Worker) -> None:
         """Open a new session and trainer for a segment whose old ones are gone."""
@@ -219,7 +220,7 @@ class Team:
         The statements ``before`` travel in the same message.
         """
         where = self.platform.on_segment(worker.dist_key)
-        statement = Statement(f"SELECT cerebro._work(%s) {where}", (protocol.to_json(order),))
+        statement = Statement(sql("SELECT cerebro._work({}) {where}", where=where), (protocol.to_json(order),))
         ((reply,),) = await Statement.joined([*before, statement], low_priority=low_priority)
         answer = protocol.reply_of(order, reply)
         if isinstance(answer, Failure):
@@ -254,16 +255,15 @@ class Team:
         for stale in {handle, *worker.cached} - worker.verified:
             await self.order(worker, protocol.DropRows(stale))
             worker.cached.pop(stale, None)
-        columns = [in_format(quote(name)) for name in data.variables]
-        calls = ", ".join(f"cerebro._data_in(%s, %s, {column})" for column in columns)
-        temporary = f"{STATE_SCHEMA}.{quote('part_' + token())}"
+        table, columns = Name.parse(data.table).sql, list(map(identifier, data.variables))
+        calls = joined(", ", (sql("cerebro._data_in({}, {}, {column})", column=column) for column in columns))
+        temporary = Name(STATE_SCHEMA, f"part_{token()}").sql
         before, table, key, after = self.platform.bring_rows(
-            in_format(data.table), columns, int(partition["key"]), worker.dist_key, temporary
+            table, columns, int(partition["key"]), worker.dist_key, temporary
         )
-        await Statement(
-            f"{before}SELECT {calls} FROM {table} WHERE __dist_key__ = {key} ORDER BY buffer_id{after}",
-            [text for name in data.variables for text in (handle, name)],
-        )
+        rows = sql("{table} WHERE __dist_key__ = {key} ORDER BY buffer_id{after}", table=table, key=key, after=after)
+        query = sql("{before}SELECT {calls} FROM {rows}", before=before, calls=calls, rows=rows)
+        await Statement(query, [text for name in data.variables for text in (handle, name)])
         try:
             await self.order(
                 worker, protocol.LoadRows(handle, data.for_trainer, partition["rows"], partition["sha256"])
@@ -276,20 +276,19 @@ class Team:
         worker.verified.add(handle)
         return handle, time.monotonic() - started
 
-    async def versions(self, table: str, key: int) -> Versions:
+    async def versions(self, packed: str, key: int) -> Versions:
         """The versions of a partition's rows as our user sees them now; equal versions have equal bytes."""
-        plain = await Statement(
-            "SELECT 1 FROM pg_catalog.pg_class t WHERE t.oid = pg_catalog.to_regclass(%s) AND t.relkind IN ('r', 'p')"
+        heap = sql(
+            "SELECT 1 FROM pg_catalog.pg_class t WHERE t.oid = pg_catalog.to_regclass({}) AND t.relkind IN ('r', 'p')"
             " AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam"
             "  LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid"
-            "  WHERE (c.oid = t.oid OR i.inhparent = t.oid) AND a.amname <> 'heap')",
-            (table,),
+            "  WHERE (c.oid = t.oid OR i.inhparent = t.oid) AND a.amname <> 'heap')"
         )
-        if not plain:
+        if not await Statement(heap, (packed,)):
             return None  # a view, or a kind of table that may lack the system columns
-        return await Statement(
-            f"SELECT tableoid, ctid, xmin FROM {table} WHERE __dist_key__ = {key} ORDER BY buffer_id"
-        )
+        table = Name.parse(packed).sql
+        rows = sql("{table} WHERE __dist_key__ = {key} ORDER BY buffer_id", table=table, key=key)
+        return await Statement(sql("SELECT tableoid, ctid, xmin FROM {rows}", rows=rows))
 
     # -- all segments at once -----------------------------------------------------------------------
 
@@ -314,17 +313,15 @@ class Team:
 
     # -- the end --------------------------------------------------------------------------------------
 
+    @listening.paused()
     def abandon(self) -> None:
         """Cancel whatever the sessions do and close them: after a cancel or an error."""
         for worker in self.workers:
             worker.session.cancel()
-        deadline = time.monotonic() + LEAVE_WITHIN
-        for worker in self.workers:
-            with contextlib.suppress(psycopg2.Error):
-                while not worker.session.ready() and time.monotonic() < deadline:
-                    wait_any([worker.session], LISTEN_EVERY)
+        leave([worker.session for worker in self.workers])
         self.close()
 
+    @listening.paused()
     def close(self) -> None:
         """End all sessions."""
         self._end(self.workers)
@@ -337,13 +334,9 @@ class Team:
             with contextlib.suppress(psycopg2.Error):
                 if not worker.session.lost and worker.session.ready():
                     where = self.platform.on_segment(worker.dist_key)
-                    worker.session.send(Statement(f"ROLLBACK; SELECT cerebro._worker_close() {where}"))
+                    worker.session.send(Statement(sql("ROLLBACK; SELECT cerebro._worker_close() {where}", where=where)))
                     leaving.append(worker.session)
-        deadline = time.monotonic() + LEAVE_WITHIN
-        for session in leaving:
-            with contextlib.suppress(psycopg2.Error):
-                while not session.ready() and time.monotonic() < deadline:
-                    wait_any([session], LISTEN_EVERY)
+        leave(leaving)
         for worker in workers:
             with contextlib.suppress(psycopg2.Error):
                 worker.session.close()

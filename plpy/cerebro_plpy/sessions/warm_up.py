@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cerebro_db.core.engines import DEFAULT
+from cerebro_db.core.sql import sql
 
 from .. import platform
 from ..database.access import Database
@@ -37,4 +38,8 @@ def ahead(db: Database, engine: str) -> None:
 def everywhere(db: Database, engine: str = DEFAULT) -> None:
     """Have every server of segments import an engine, for trainers that will be wanted soon.  Nobody waits for it."""
     require_engine(engine)
-    db.rows(f"SELECT cerebro._warm_up($1) {platform.of(db).on_every_server}", ("text",), engine)
+    db.rows(
+        sql("SELECT cerebro._warm_up($1) {on_every_server}", on_every_server=platform.of(db).on_every_server),
+        ("text",),
+        engine,
+    )

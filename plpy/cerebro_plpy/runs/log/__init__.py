@@ -7,6 +7,7 @@ session stores them in the transaction that stores the state.
 
 from __future__ import annotations
 
+from .base import as_written
 from .drivers import Drivers
 from .known import Known
 from .loading import Loading
@@ -21,6 +22,7 @@ __all__ = [
     "EarlierModel",
     "RunLog",
     "StateOnRecord",
+    "as_written",
     "earlier_configurations",
     "earlier_runs",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from cerebro_db.core.errors import InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
+from cerebro_db.core.sql import literal, sql
 
 from ...database import locks
 from ...database.polling import LISTEN_EVERY
@@ -29,7 +30,9 @@ class Drivers(Events):
         """The run's status, whether nobody drives it or makes its model tables any more, and the view's message."""
         whose = owner or self.whose()
         for _ in range(2):
-            found = self._all("SELECT status, ended, message FROM cerebro.runs WHERE run = %s AND owner = %s", whose)
+            found = self._all(
+                sql("SELECT status, ended, message FROM cerebro.runs WHERE run = {} AND owner = {}"), whose
+            )
             # The driver may have ended while the statement ran and recorded that after the statement's snapshot; the
             # next statement sees it.
             if found and found[0][0] != RunStatus.INTERRUPTED and found[0][2] is None:
@@ -44,11 +47,13 @@ class Drivers(Events):
         owners = [
             found
             for (found,) in self._all(
-                "SELECT owner::pg_catalog.text AS owner FROM cerebro.run_plan WHERE run = %s"
-                " ORDER BY owner = current_user DESC, owner"
+                sql(
+                    "SELECT owner::pg_catalog.text AS owner FROM cerebro.run_plan WHERE run = {}"
+                    " ORDER BY owner = current_user DESC, owner"
+                )
             )
         ]
-        mine = self.ask("SELECT current_user::pg_catalog.text AS me", ())[0][0]
+        mine = self.ask(sql("SELECT current_user::pg_catalog.text AS me"), ())[0][0]
         if owner is not None:
             owners = [found for found in owners if found == owner]
         if not owners:
@@ -63,16 +68,16 @@ class Drivers(Events):
     def claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool = False) -> None:
         """Become the one session that drives the run, or say which session does.  Submitted: nobody waits for it."""
         listen = recorder.listen
-        recorder.run("BEGIN")
+        recorder.run(sql("BEGIN"))
         try:
             self._lock(recorder)
             self._claim(recorder, epochs, retry_failed, submitted)
             # Between the claim and the code that records an end, nothing may raise: not even a cancel.
             recorder.listen = lambda: None
-            recorder.run("COMMIT")
+            recorder.run(sql("COMMIT"))
         except BaseException:
             recorder.settle()
-            recorder.run("ROLLBACK")
+            recorder.run(sql("ROLLBACK"))
             raise
         finally:
             recorder.listen = listen
@@ -83,18 +88,23 @@ class Drivers(Events):
         The runs of one owner are counted one after the other: two that start at once would not see each other.  But the
         caller's own transaction would keep all other runs waiting for its end.
         """
-        owner = recorder.run("SELECT current_user::text")[0][0]
+        owner = recorder.run(sql("SELECT current_user::text"))[0][0]
         names = [(locks.of_run(self.run), f"run {self.run}"), (locks.of_owner(owner), f"the runs of {owner}")]
         for name, what in names[:1] if recorder.own else names:
             deadline = time.monotonic() + locks.PATIENCE
-            while not recorder.run(f"SELECT {locks.TRY.format('%s')}", (name,))[0][0]:
+            while not recorder.run(locks.attempt(sql("{}")), (name,))[0][0]:
                 if time.monotonic() > deadline:
                     raise locks.in_use(what)
                 time.sleep(LISTEN_EVERY)
 
     def _claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool) -> None:
         for _ in range(2):
-            found = self._all(f"SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE {OWN_IN_VIEW}")
+            found = self._all(
+                sql(
+                    "SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE {own_in_view}",
+                    own_in_view=OWN_IN_VIEW,
+                )
+            )
             if not found:
                 raise no_such_run(self.run)
             if found[0][0] != RunStatus.INTERRUPTED:  # as in ``status``
@@ -132,11 +142,19 @@ class Drivers(Events):
 
     def starts(self) -> int:
         """How often a session has begun to drive the run."""
-        return int(self._value(f"SELECT count(*) FROM cerebro.event WHERE {OWN} AND event = '{Event.STARTED}'"))
+        return int(
+            self._value(
+                sql(
+                    "SELECT count(*) FROM cerebro.event WHERE {own} AND event = {started}",
+                    own=OWN,
+                    started=literal(Event.STARTED),
+                )
+            )
+        )
 
 
 def session_of(recorder: Session) -> dict[str, Any]:
     """The session that this function runs in, as the log names it: a process id alone may be used again."""
     # JSON's format of a timestamp is read back the same under every DateStyle.
-    began = "SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = %s"
+    began = sql("SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = {}")
     return {"pid": os.getpid(), "backend_start": recorder.run(began, (os.getpid(),))[0][0]}

@@ -6,13 +6,20 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_db.core.documents import decoded
+from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import ENDINGS, Action, Decider, Event
 from cerebro_db.core.search.policy import Decision
 from cerebro_db.core.search.request import Request
+from cerebro_db.core.sql import identifier, joined, literal, quoting, sql, with_constants
+from cerebro_db.core.texts import shortened
 
+from ...sessions.failures import first_line
 from ...sessions.session import Rows, Session, Statement
 from ..run import Model
-from .base import ME, MODEL_EVENTS, OWN, Log, listed
+from .base import LONGEST_TEXT, ME, MODEL_EVENTS, OWN, Log, listed, recordable_detail
+
+DECISION = ("model", "epoch", "decision", "reason", "policy", "request", "detail")  # columns; detail as text
 
 
 class Events(Log):
@@ -23,39 +30,48 @@ class Events(Log):
 
     def event(self, event: Event, model: int | None = None, **detail: Any) -> Statement:
         """Records an event, within a transaction of the caller's."""
-        return self._insert("event", {"event": event.value, "model": model, "detail": detail})
+        return self._insert("event", {"event": event.value, "model": model, "detail": recordable_detail(detail)})
 
     def note_each(self, event: Event, details: Mapping[Any, dict[str, Any]]) -> None:
         """The same event of several models: all are on record, or none."""
-        marks = ", ".join(["(%s, %s, %s::integer, %s::jsonb)"] * len(details))
+        rows = joined(", ", [sql("({}, {}, {}::integer, {}::jsonb)")] * len(details))
         self.ask(
-            f"INSERT INTO cerebro.event (run, event, model, detail) VALUES {marks}",
+            sql("INSERT INTO cerebro.event (run, event, model, detail) VALUES {rows}", rows=rows),
             [
                 value
                 for model, detail in details.items()
-                for value in (self.run, event.value, model, json.dumps(detail))
+                for value in (self.run, event.value, model, json.dumps(recordable_detail(detail)))
             ],
         )
 
     def last_of(self, *events: Event) -> str | None:
         """The newest of these events."""
         return self._value(
-            f"SELECT event FROM cerebro.event WHERE {OWN} AND event IN ({listed(events)})"
-            " ORDER BY event_id DESC LIMIT 1"
+            sql(
+                "SELECT event FROM cerebro.event WHERE {own} AND event IN ({listed}) ORDER BY event_id DESC LIMIT 1",
+                own=OWN,
+                listed=listed(events),
+            )
         )
 
-    def note_end(self, recorder: Session, event: Event, message: str) -> None:
+    def note_end(self, recorder: Session, event: Event, error: BaseException) -> None:
         """Record the end of a run that is under way; its end is recorded once.
 
         In a DO block, which no resource queue of Greenplum keeps waiting: the cancel of a run must not wait.
         """
-        insert = recorder.literal(
-            "INSERT INTO cerebro.event (run, event, detail) SELECT %s, %s, %s::jsonb"
-            f" WHERE (SELECT event FROM cerebro.event WHERE {OWN}"
-            f" AND event IN ({listed((Event.STARTED, *ENDINGS))}) ORDER BY event_id DESC LIMIT 1) = %s",
-            (self.run, event.value, json.dumps({"message": message}), self.run, Event.STARTED.value),
+        sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        detail = {"message": first_line(error), "sqlstate": sqlstate}
+        insert = with_constants(
+            sql(
+                "INSERT INTO cerebro.event (run, event, detail) SELECT {}, {}, {}::jsonb"
+                " WHERE (SELECT event FROM cerebro.event WHERE {own}"
+                " AND event IN ({listed}) ORDER BY event_id DESC LIMIT 1) = {}",
+                own=OWN,
+                listed=listed((Event.STARTED, *ENDINGS)),
+            ),
+            (self.run, event.value, json.dumps(recordable_detail(detail)), self.run, Event.STARTED.value),
         )
-        recorder.run("DO %s", (f"BEGIN {insert}; END",))
+        recorder.run(sql("DO {block}", block=quoting(sql("BEGIN {insert}; END", insert=insert))))
 
     def failed(self, *, for_good: bool = True) -> dict[int, str]:
         """Model -> why it failed; models that were revived afterwards are left out.
@@ -65,9 +81,15 @@ class Events(Log):
         return {
             model: reason
             for model, event, reason, refused in self._all(
-                "SELECT DISTINCT ON (model) model, event, detail ->> 'reason', detail ->> 'refused'"
-                f" FROM {MODEL_EVENTS} WHERE {OWN}"
-                f" AND event IN ('{Event.MODEL_FAILED}', '{Event.MODEL_REVIVED}') ORDER BY model, event_id DESC"
+                sql(
+                    "SELECT DISTINCT ON (model) model, event, detail ->> 'reason', detail ->> 'refused'"
+                    " FROM {model_events} WHERE {own}"
+                    " AND event IN ({model_failed}, {model_revived}) ORDER BY model, event_id DESC",
+                    model_events=MODEL_EVENTS,
+                    own=OWN,
+                    model_failed=literal(Event.MODEL_FAILED),
+                    model_revived=literal(Event.MODEL_REVIVED),
+                )
             )
             if event == Event.MODEL_FAILED and (for_good or not refused)
         }
@@ -81,27 +103,37 @@ class Events(Log):
     def cancel_requested(self) -> Statement:
         """Asks whether somebody has requested a cancel since the run was started."""
         return Statement(
-            f"SELECT event = '{Event.CANCEL_REQUESTED}' FROM cerebro.event WHERE {OWN}"
-            f" AND event IN ({listed((Event.STARTED, Event.CANCEL_REQUESTED))}) ORDER BY event_id DESC LIMIT 1",
+            sql(
+                "SELECT event = {cancel_requested} FROM cerebro.event WHERE {own}"
+                " AND event IN ({listed}) ORDER BY event_id DESC LIMIT 1",
+                cancel_requested=literal(Event.CANCEL_REQUESTED),
+                own=OWN,
+                listed=listed((Event.STARTED, Event.CANCEL_REQUESTED)),
+            ),
             (self.run,),
         )
 
     def request_cancel(self, owner: str) -> None:
         """By the run's owner or an administrator."""
         self.ask(
-            "INSERT INTO cerebro.event (run, owner, event, detail) VALUES (%s,"
-            f" pg_catalog.quote_ident(%s)::pg_catalog.regrole, '{Event.CANCEL_REQUESTED}',"
-            " jsonb_build_object('by', current_user))",
+            sql(
+                "INSERT INTO cerebro.event (run, owner, event, detail) VALUES ({},"
+                " pg_catalog.quote_ident({})::pg_catalog.regrole, {cancel_requested},"
+                " jsonb_build_object('by', current_user))",
+                cancel_requested=literal(Event.CANCEL_REQUESTED),
+            ),
             (self.run, owner),
         )
 
     def ask_for(self, owner: str, action: Action, reason: str, detail: Mapping[str, Any]) -> int:
         """Put a request on record, by the run's owner or an administrator; returns its number."""
         # An administrator may not read the row, so its number is known beforehand.
-        number = self.ask("SELECT nextval('cerebro.request_id') AS number", ())[0][0]
+        number = self.ask(sql("SELECT nextval('cerebro.request_id') AS number"), ())[0][0]
         self.ask(
-            "INSERT INTO cerebro.request (request_id, run, owner, action, reason, detail)"
-            " VALUES (%s, %s, pg_catalog.quote_ident(%s)::pg_catalog.regrole, %s, NULLIF(%s, ''), %s::jsonb)",
+            sql(
+                "INSERT INTO cerebro.request (request_id, run, owner, action, reason, detail)"
+                " VALUES ({}, {}, pg_catalog.quote_ident({})::pg_catalog.regrole, {}, NULLIF({}, ''), {}::jsonb)"
+            ),
             (number, self.run, owner, action.value, reason, json.dumps(detail)),
         )
         return number  # type: ignore[no-any-return]
@@ -109,16 +141,23 @@ class Events(Log):
     def new_requests(self, known: Sequence[int] = ()) -> Statement:
         """Asks for the requests that no decision answers, without the known ones."""
         return Statement(
-            f"SELECT request_id, action, detail, reason FROM cerebro.request r WHERE {OWN}"
-            " AND NOT request_id = ANY (%s::bigint[]) AND NOT EXISTS (SELECT FROM cerebro.decision d"
-            " WHERE d.run = r.run AND d.owner = r.owner AND d.request = r.request_id) ORDER BY request_id",
+            sql(
+                "SELECT request_id, action, detail::text AS detail, reason FROM cerebro.request r WHERE {own}"
+                " AND NOT request_id = ANY ({}::bigint[]) AND NOT EXISTS (SELECT FROM cerebro.decision d"
+                " WHERE d.run = r.run AND d.owner = r.owner AND d.request = r.request_id) ORDER BY request_id",
+                own=OWN,
+            ),
             (self.run, list(known)),
         )
 
     @staticmethod
     def request_of(row: tuple[Any, ...]) -> Request:
         number, action, detail, reason = row
-        return Request(number, Action(action), detail, reason or "")
+        try:
+            decoded_detail, wrong = decoded(detail, "its detail"), ""
+        except BadData as error:  # the request is refused; the run goes on
+            decoded_detail, wrong = {}, error.message
+        return Request(number, Action(action), decoded_detail, reason or "", wrong)
 
     def requests(self) -> list[Request]:
         """The requests that no decision answers.  Needs a recorder session."""
@@ -127,21 +166,27 @@ class Events(Log):
 
     def heartbeat(self, done: int, total: int) -> Statement:
         return Statement(
-            "INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES (%s, %s, %s)", (self.run, done, total)
+            sql("INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES ({}, {}, {})"),
+            (self.run, done, total),
         )
 
     def decide(self, decision: Decision, policy: str) -> Statement:
         """Record a decision."""
         who = {"policy": policy} if decision.by is Decider.POLICY else {}
-        return self._insert("decision", {**decision.to_json(), **who})
+        row = {**decision.to_json(), **who}
+        return self._insert("decision", {**row, "reason": shortened(row["reason"], LONGEST_TEXT)})
 
     def decisions(self) -> list[Decision]:
         """The decisions on record, in the order in which they took effect.  Needs a recorder session."""
         return [
-            Decision.from_json(dict(zip(("model", "epoch", "decision", "reason", "policy", "request", "detail"), row)))
-            for row in self._all(
-                "SELECT model, epoch, decision, reason, policy, request, detail FROM cerebro.decision"
-                f" WHERE {OWN} ORDER BY decision_id"
+            Decision.from_json(dict(zip(DECISION, row)), f"decision {number} of run {self.run}")
+            for number, *row in self._all(
+                sql(
+                    "SELECT decision_id, {columns}, detail::text AS detail FROM cerebro.decision"
+                    " WHERE {own} ORDER BY decision_id",
+                    columns=joined(", ", map(identifier, DECISION[:-1])),
+                    own=OWN,
+                )
             )
         ]
 
@@ -184,9 +229,13 @@ class Events(Log):
     def earlier_trials(self, forms: Sequence[str]) -> Rows:
         """(form, program, tried, refused, run): the newest engine trial of each form, of any run of this user."""
         return self.ask(
-            "SELECT DISTINCT ON (detail ->> 'form') detail ->> 'form', detail ->> 'program', detail ->> 'tried',"
-            " detail ->> 'refused', run"
-            f" FROM cerebro.event WHERE owner = {ME} AND event = '{Event.BUILT}'"
-            " AND detail ->> 'form' = ANY (%s) ORDER BY detail ->> 'form', event_id DESC",
+            sql(
+                "SELECT DISTINCT ON (detail ->> 'form') detail ->> 'form', detail ->> 'program', detail ->> 'tried',"
+                " detail ->> 'refused', run"
+                " FROM cerebro.event WHERE owner = {me} AND event = {built}"
+                " AND detail ->> 'form' = ANY ({}) ORDER BY detail ->> 'form', event_id DESC",
+                me=ME,
+                built=literal(Event.BUILT),
+            ),
             (list(forms),),
         )

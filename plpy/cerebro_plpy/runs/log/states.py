@@ -5,6 +5,7 @@ from __future__ import annotations
 from cerebro_db.core.events import HopKind
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, literal, sql
 
 from .base import ME, OWN, OWN_IN_VIEW, Log
 
@@ -41,22 +42,28 @@ class States(Log):
 
     def last_states(self, mst_key: int | None = None) -> list[StateOnRecord]:
         """The state after the last committed hop of each model, or of the models of one configuration."""
-        return self._states(LAST, "", mst_key)
+        return self._states(LAST, sql(""), mst_key)
 
     def best_states(self, mst_key: int | None = None) -> list[StateOnRecord]:
         """The state that is kept as the best of each model, or of the models of one configuration."""
-        best = (
+        best = sql(
             "JOIN cerebro.objective o ON o.kept AND (o.run, o.owner, o.model, o.hop) = (h.run, h.owner, h.model, h.hop)"
         )
         return self._states(BEST, best, mst_key)
 
-    def _states(self, which: str, among: str, mst_key: int | None) -> list[StateOnRecord]:
+    def _states(self, which: str, among: Sql, mst_key: int | None) -> list[StateOnRecord]:
         found = self._all(
-            "SELECT DISTINCT ON (m.model) m.model, m.mst_key, h.hop, h.epoch, h.segment, h.state_bytes, h.state_sha256,"
-            " h.weights_offset, h.weights_bytes FROM cerebro.model m JOIN cerebro.hop h USING (run, owner, model)"
-            f" {among} WHERE h.kind <> '{HopKind.TRAIN_REPLICA}' AND m.run = %s AND m.owner = {ME}"
-            f"{'' if mst_key is None else ' AND m.mst_key = %s'}"
-            " ORDER BY m.model, h.hop DESC",
+            sql(
+                "SELECT DISTINCT ON (m.model) m.model, m.mst_key, h.hop, h.epoch, h.segment, h.state_bytes,"
+                " h.state_sha256,"
+                " h.weights_offset, h.weights_bytes FROM cerebro.model m JOIN cerebro.hop h USING (run, owner, model)"
+                " {among} WHERE h.kind <> {train_replica} AND m.run = {} AND m.owner = {me}{one}"
+                " ORDER BY m.model, h.hop DESC",
+                among=among,
+                train_replica=literal(HopKind.TRAIN_REPLICA),
+                me=ME,
+                one=sql("") if mst_key is None else sql(" AND m.mst_key = {}"),
+            ),
             *([] if mst_key is None else [mst_key]),
         )
         return [StateOnRecord(which, *row) for row in found]
@@ -70,8 +77,12 @@ class States(Log):
         A model of which no epoch was the best has its last state.
         """
         found = self._all(
-            f"SELECT DISTINCT ON (mst_key) model FROM cerebro.leaderboard WHERE {OWN_IN_VIEW}"
-            f" AND fold {'IS NULL' if fold is None else '= %s'} ORDER BY mst_key, rank, model",
+            sql(
+                "SELECT DISTINCT ON (mst_key) model FROM cerebro.leaderboard WHERE {own_in_view}"
+                " AND fold {wanted} ORDER BY mst_key, rank, model",
+                own_in_view=OWN_IN_VIEW,
+                wanted=sql("IS NULL") if fold is None else sql("= {}"),
+            ),
             *([] if fold is None else [fold]),
         )
         best = {model for (model,) in found}
@@ -83,9 +94,12 @@ class States(Log):
     def earlier_model(self, mst_key: int) -> EarlierModel | None:
         """The best model of a configuration, to the run's owner in the caller's session."""
         found = self._all(
-            "SELECT r.storage, r.dist_keys, c.compile::text, a.architecture::text"
-            " FROM cerebro.run r JOIN cerebro.configuration c USING (run, owner)"
-            f" JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {OWN} AND mst_key = %s",
+            sql(
+                "SELECT r.storage, r.dist_keys, c.compile::text, a.architecture::text"
+                " FROM cerebro.run r JOIN cerebro.configuration c USING (run, owner)"
+                " JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {own} AND mst_key = {}",
+                own=OWN,
+            ),
             mst_key,
         )
         states = {state.hop: state for which in (LAST, BEST) for state in self.states_of_best_models(which, mst_key)}
@@ -94,7 +108,11 @@ class States(Log):
     def state_after(self, model: int, hop: int) -> tuple[str | None, int]:
         """The checksum of a model's state after a hop, and the segment on which it was stored."""
         if hop == 0:
-            return self._value(f"SELECT initial_sha256 FROM cerebro.model WHERE {OWN} AND model = %s", model), 0
-        where = f"WHERE {OWN} AND model = %s AND hop = %s"
-        ((sha256, segment),) = self._all(f"SELECT state_sha256, segment FROM cerebro.hop {where}", model, hop)
+            return self._value(
+                sql("SELECT initial_sha256 FROM cerebro.model WHERE {own} AND model = {}", own=OWN), model
+            ), 0
+        where = sql("WHERE {own} AND model = {} AND hop = {}", own=OWN)
+        ((sha256, segment),) = self._all(
+            sql("SELECT state_sha256, segment FROM cerebro.hop {where}", where=where), model, hop
+        )
         return sha256, segment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cerebro_db.core.events import DataSetName
+from cerebro_db.core.sql import literal, sql
 
 from .base import ME
 
@@ -11,7 +12,8 @@ from .base import ME
 # "functions": references to custom functions as the text of an array, if there are any}}, and for MADlib's AutoML
 # "epochs": those that it counts, "s" and "i": bracket and round, $6: the fold of the models; NULL: those on all rows),
 # and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
-MODEL_INFO = f"""
+MODEL_INFO = sql(
+    """
 WITH best AS MATERIALIZED (
     SELECT DISTINCT ON (mst_key) *
       FROM cerebro.leaderboard
@@ -21,9 +23,9 @@ WITH best AS MATERIALIZED (
     -- Of MADlib's functions: on the training table after an epoch, once all of its parts are evaluated.
     SELECT e.model, e.epoch, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0) AS loss, max(e.metric) AS metric
       FROM cerebro.evaluation e
-     WHERE e.run = $1 AND e.owner = {ME} AND e.dataset = '{DataSetName.TRAINING.value}'
+     WHERE e.run = $1 AND e.owner = {me} AND e.dataset = {training}
      GROUP BY e.model, e.epoch
-    HAVING sum(e.rows) >= (SELECT (r.layout ->> 'rows')::bigint FROM cerebro.run r WHERE r.run = $1 AND r.owner = {ME})
+    HAVING sum(e.rows) >= (SELECT r.rows_per_epoch FROM cerebro.run r WHERE r.run = $1 AND r.owner = {me})
 ), named AS (
     SELECT n.mst_key::integer AS mst_key, n.told ->> 'loss' AS loss, n.told ->> 'which' AS which,
            (n.told ->> 'epoch')::integer AS epoch, n.told -> 'epochs' AS epochs,
@@ -89,9 +91,13 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS 
   LEFT JOIN told t ON t.model = b.model
   LEFT JOIN named n ON n.mst_key = c.mst_key
   LEFT JOIN cerebro.objective o ON o.run = c.run AND o.owner = c.owner AND o.model = b.model AND o.epoch = n.epoch
- WHERE c.run = $1 AND c.owner = {ME}
-"""
-ARCHITECTURE = (
+ WHERE c.run = $1 AND c.owner = {me}
+""",
+    me=ME,
+    training=literal(DataSetName.TRAINING.value),
+)
+ARCHITECTURE = sql(
     "SELECT architecture FROM cerebro.architecture JOIN cerebro.configuration USING (run, owner, model_id)"
-    f" WHERE run = $2 AND owner = {ME} AND mst_key = $1"
+    " WHERE run = $2 AND owner = {me} AND mst_key = $1",
+    me=ME,
 )

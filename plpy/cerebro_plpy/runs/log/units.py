@@ -11,6 +11,7 @@ from cerebro_db.core import metrics as metric_values
 from cerebro_db.core.events import ENDINGS, Event
 from cerebro_db.core.protocol import EvaluatedModel, MetricStates, TrainedMember
 from cerebro_db.core.scheduling.schedule import Evaluate, Train
+from cerebro_db.core.sql import joined, marks, sql
 
 from ...sessions.session import Rows, Statement
 from .base import OWN, Log, counted_states, listed, recordable
@@ -21,13 +22,15 @@ class Units(Log):
 
     def attempts(self, visits: Sequence[Train], worker_pid: int, began: datetime | None = None) -> Statement:
         """Record that visits begin; returns when, if that is not given."""
-        began_sql = "clock_timestamp()" if began is None else "%s"
-        marks = ", ".join([f"(%s, %s, %s, %s, %s, {began_sql})"] * len(visits))
+        moment = sql("clock_timestamp()") if began is None else sql("{}")
+        rows = joined(", ", [sql("({}, {}, {}, {}, {}, {moment})", moment=moment)] * len(visits))
         values: list[Any] = []
         for visit in visits:
             values += [self.run, visit.model, visit.hop, visit.segment, worker_pid, *([] if began is None else [began])]
-        insert = f"INSERT INTO cerebro.attempt (run, model, hop, segment, worker_pid, started_at) VALUES {marks}"
-        return Statement(insert if began is not None else f"{insert} RETURNING started_at", values)
+        insert = sql(
+            "INSERT INTO cerebro.attempt (run, model, hop, segment, worker_pid, started_at) VALUES {rows}", rows=rows
+        )
+        return Statement(insert if began is not None else sql("{insert} RETURNING started_at", insert=insert), values)
 
     def hop(
         self,
@@ -53,18 +56,23 @@ class Units(Log):
         """
         seconds = dict(seconds)
         saved, moment = seconds.pop("save", 0.0), behind or saving
-        since = "now()" if moment is None else "%s"
-        join = "+" if behind is None else ", 'behind',"
+        since = sql("now()") if moment is None else sql("{}")
+        join = sql("+") if behind is None else sql(", 'behind',")
         return Statement(
-            "INSERT INTO cerebro.hop (run, model, hop, kind, epoch, segment, worker_pid, trainer_pid, rows, steps,"
-            "  loss, metric_name, metric, metrics, metric_states, state_bytes, state_sha256, weights_offset,"
-            "  weights_bytes, seconds, started_at, finished_at)"
-            f" SELECT {', '.join(['%s'] * 19)}, %s::jsonb"
-            f"  || jsonb_build_object('save', %s {join} extract(epoch FROM clock.now - {since}) / %s),"
-            "  clock.began + (clock.done - clock.began) * %s,"
-            "  clock.began + (clock.done - clock.began) * %s + (clock.now - clock.done) / %s"
-            " FROM (SELECT t.*, coalesce(%s::timestamptz, t.now) AS done"
-            "         FROM (SELECT %s::timestamptz AS began, clock_timestamp() AS now) t) clock",
+            sql(
+                "INSERT INTO cerebro.hop (run, model, hop, kind, epoch, segment, worker_pid, trainer_pid, rows, steps,"
+                "  loss, metric_name, metric, metrics, metric_states, state_bytes, state_sha256, weights_offset,"
+                "  weights_bytes, seconds, started_at, finished_at)"
+                " SELECT {values}, {}::jsonb"
+                "  || jsonb_build_object('save', {} {join} extract(epoch FROM clock.now - {since}) / {}),"
+                "  clock.began + (clock.done - clock.began) * {},"
+                "  clock.began + (clock.done - clock.began) * {} + (clock.now - clock.done) / {}"
+                " FROM (SELECT t.*, coalesce({}::timestamptz, t.now) AS done"
+                "         FROM (SELECT {}::timestamptz AS began, clock_timestamp() AS now) t) clock",
+                values=marks(19),
+                join=join,
+                since=since,
+            ),
             [
                 self.run,
                 visit.model,
@@ -111,11 +119,14 @@ class Units(Log):
         ``began`` and ``slice_of_time`` are as in ``hop``.
         """
         return Statement(
-            "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, worker_pid,"
-            " rows, loss, metric_name, metric, metrics, metric_states, seconds, started_at, finished_at)"
-            f" SELECT {', '.join(['%s'] * 13)}, %s::jsonb,"
-            "  clock.began + (clock.now - clock.began) * %s, clock.began + (clock.now - clock.began) * %s"
-            " FROM (SELECT %s::timestamptz AS began, clock_timestamp() AS now) clock",
+            sql(
+                "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, worker_pid,"
+                " rows, loss, metric_name, metric, metrics, metric_states, seconds, started_at, finished_at)"
+                " SELECT {values}, {}::jsonb,"
+                "  clock.began + (clock.now - clock.began) * {}, clock.began + (clock.now - clock.began) * {}"
+                " FROM (SELECT {}::timestamptz AS began, clock_timestamp() AS now) clock",
+                values=marks(13),
+            ),
             (
                 self.run,
                 unit.model,
@@ -142,8 +153,11 @@ class Units(Log):
     def objectives(self, model: int | None = None) -> Rows:
         """(model, epoch, value, kept) of all epochs on record, or of one model's, in order."""
         return self._all(
-            f"SELECT model, epoch, value, kept FROM cerebro.objective WHERE {OWN}"
-            f"{'' if model is None else ' AND model = %s'} ORDER BY model, epoch",
+            sql(
+                "SELECT model, epoch, value, kept FROM cerebro.objective WHERE {own}{one} ORDER BY model, epoch",
+                own=OWN,
+                one=sql("") if model is None else sql(" AND model = {}"),
+            ),
             *([] if model is None else [model]),
         )
 
@@ -151,9 +165,12 @@ class Units(Log):
         """Model, epoch, data set -> by part, what the metrics have counted, where no part has the metrics of all."""
         found: dict[tuple[int, int, str], dict[int, MetricStates]] = {}
         for model, epoch, dataset, part, counted in self._all(
-            "SELECT model, epoch, dataset, part, metric_states FROM (SELECT e.*,"
-            "  bool_or(metrics <> '{}') OVER (PARTITION BY model, epoch, dataset) AS merged"
-            f" FROM cerebro.evaluation e WHERE {OWN}) e WHERE NOT merged"
+            sql(
+                "SELECT model, epoch, dataset, part, metric_states FROM (SELECT e.*,"
+                "  bool_or(metrics <> '{{}}') OVER (PARTITION BY model, epoch, dataset) AS merged"
+                " FROM cerebro.evaluation e WHERE {own}) e WHERE NOT merged",
+                own=OWN,
+            )
         ):
             states = counted_states(counted)
             if states is not None:
@@ -163,8 +180,11 @@ class Units(Log):
     def evaluation_on_record(self, unit: Evaluate) -> tuple[int, float, dict[str, Any]] | None:
         """(rows, loss, metrics) of an evaluation, if it is committed."""
         found = self._all(
-            f"SELECT rows, loss, metrics FROM cerebro.evaluation WHERE {OWN} AND model = %s AND epoch = %s"
-            " AND dataset = %s AND part = %s",
+            sql(
+                "SELECT rows, loss, metrics FROM cerebro.evaluation WHERE {own} AND model = {} AND epoch = {}"
+                " AND dataset = {} AND part = {}",
+                own=OWN,
+            ),
             unit.model,
             unit.epoch,
             unit.dataset,
@@ -175,8 +195,11 @@ class Units(Log):
     def hop_on_record(self, unit: Train) -> tuple[int, float, dict[str, Any], int, str, MetricStates | None] | None:
         """(rows, loss, metrics, state_bytes, state_sha256, metric states) of a hop, if it is committed."""
         found = self._all(
-            "SELECT rows, loss, metrics, state_bytes, state_sha256, metric_states FROM cerebro.hop"
-            f" WHERE {OWN} AND model = %s AND hop = %s",
+            sql(
+                "SELECT rows, loss, metrics, state_bytes, state_sha256, metric_states FROM cerebro.hop"
+                " WHERE {own} AND model = {} AND hop = {}",
+                own=OWN,
+            ),
             unit.model,
             unit.hop,
         )
@@ -187,12 +210,16 @@ class Units(Log):
 
     def driven_seconds(self) -> float:
         """How long sessions have driven the run, before the one that asks."""
-        marks = self._all(
-            "SELECT event, extract(epoch FROM at)::double precision AS at FROM cerebro.event"
-            f" WHERE {OWN} AND event IN ({listed((Event.STARTED, *ENDINGS))}) ORDER BY event_id"
+        moments = self._all(
+            sql(
+                "SELECT event, extract(epoch FROM at)::double precision AS at FROM cerebro.event"
+                " WHERE {own} AND event IN ({listed}) ORDER BY event_id",
+                own=OWN,
+                listed=listed((Event.STARTED, *ENDINGS)),
+            )
         )
         seconds = 0.0
-        for (event, began), (following, at) in zip(marks, marks[1:]):
+        for (event, began), (following, at) in zip(moments, moments[1:]):
             if event == Event.STARTED:
                 # A session that was killed has no end on record: then its last heartbeat counts.
                 ended = at if following != Event.STARTED else self._last_beat(began, at)
@@ -201,8 +228,11 @@ class Units(Log):
 
     def _last_beat(self, since: float, until: float) -> float:
         last = self._value(
-            "SELECT extract(epoch FROM max(at))::double precision AS at FROM cerebro.heartbeat"
-            f" WHERE {OWN} AND at BETWEEN to_timestamp(%s) AND to_timestamp(%s)",
+            sql(
+                "SELECT extract(epoch FROM max(at))::double precision AS at FROM cerebro.heartbeat"
+                " WHERE {own} AND at BETWEEN to_timestamp({}) AND to_timestamp({})",
+                own=OWN,
+            ),
             since,
             until,
         )
@@ -210,11 +240,16 @@ class Units(Log):
 
     def unit_seconds(self) -> float:
         """How long the visits and evaluations on record have taken, in all."""
-        took = "extract(epoch FROM finished_at - started_at)"
+        took = sql("extract(epoch FROM finished_at - started_at)")
         return float(
             self.ask(
-                f"SELECT (COALESCE((SELECT sum({took}) FROM cerebro.hop WHERE {OWN}), 0)"
-                f" + COALESCE((SELECT sum({took}) FROM cerebro.evaluation WHERE {OWN}), 0))::double precision AS took",
+                sql(
+                    "SELECT (COALESCE((SELECT sum({took}) FROM cerebro.hop WHERE {own}), 0)"
+                    " + COALESCE((SELECT sum({took}) FROM cerebro.evaluation"
+                    " WHERE {own}), 0))::double precision AS took",
+                    took=took,
+                    own=OWN,
+                ),
                 (self.run, self.run),
             )[0][0]
         )

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
-from .cluster import Cluster, UpResult
-from .errors import ClusterError
-from .files import option_of
-
-out = Console(soft_wrap=True)
+from ..embedded.cluster import Cluster, UpResult
+from ..embedded.errors import ClusterError
+from ..embedded.files import option_of
+from .terminal import Terminal, confirm
 
 Name = Annotated[str, typer.Option("--name", "-n", envvar="CEREBRO_CLUSTER", help="The cluster's name.")]
 
@@ -28,6 +26,10 @@ def register(app: typer.Typer) -> None:
     app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(psql)
     for command in (dsn, status, destroy):
         app.command()(command)
+
+
+def _say(text: str | Text) -> None:
+    Terminal(soft_wrap=True).print(text)
 
 
 def up(
@@ -60,7 +62,7 @@ def up(
     """
     cluster = Cluster(name)
     result = cluster.up(listen=listen, port=port, recreate=recreate)
-    out.print(_summary(result, cluster))
+    _say(_summary(result, cluster))
     if result.extension == "stale":
         # Only between two states of the code with the same version number: a newer version updates itself.
         raise ClusterError(
@@ -69,11 +71,11 @@ def up(
         )
     cluster.warm_up()
     if result.extension != "unchanged":
-        out.print(f"The extension was {result.extension}.")
+        _say(f"The extension was {result.extension}.")
     elif result.files_changed:
-        out.print("The extension's Python code has changed. New sessions use the new code.")
-    out.print(f"DSN: {cluster.dsn()}", highlight=False)
-    out.print(f"Next: {command()} psql{option_of(name)}", highlight=False)
+        _say("The extension's Python code has changed. New sessions use the new code.")
+    _say(f"DSN: {cluster.dsn()}")
+    _say(f"Next: {command()} psql{option_of(name)}")
 
 
 def command() -> str:
@@ -90,7 +92,7 @@ def _summary(result: UpResult, cluster: Cluster) -> str:
 def down(name: Name = "default") -> None:
     """Stop the cluster. Its data stays."""
     stopped = Cluster(name).down()
-    out.print(f"Cluster {name} was stopped." if stopped else f"Cluster {name} was not running.")
+    _say(f"Cluster {name} was stopped." if stopped else f"Cluster {name} was not running.")
 
 
 def psql(context: typer.Context, name: Name = "default") -> None:
@@ -104,7 +106,7 @@ def psql(context: typer.Context, name: Name = "default") -> None:
 
 def dsn(name: Name = "default") -> None:
     """Print the connection string of the database."""
-    print(Cluster(name).dsn())
+    _say(Cluster(name).dsn())
 
 
 def status(name: Name = "default") -> None:
@@ -112,7 +114,7 @@ def status(name: Name = "default") -> None:
     shown = Cluster(name).status()
     width = max(map(len, shown))
     for label, value in shown.items():
-        out.print(f"[bold]{label:<{width}}[/]  {escape(str(value))}", highlight=False)
+        _say(Text(f"{label:<{width}}", style="bold").append(f"  {value}", style="not bold"))
 
 
 def destroy(
@@ -122,6 +124,6 @@ def destroy(
     cluster = Cluster(name)
     cluster.record()  # raises an error if the folder was not made by cerebro
     if not yes:
-        typer.confirm(f"Remove {shlex.quote(str(cluster.path))} with all its data?", abort=True)
+        confirm(f"Remove {shlex.quote(str(cluster.path))} with all its data?")
     cluster.destroy()
-    out.print(f"Cluster {name} was removed.")
+    _say(f"Cluster {name} was removed.")

@@ -1,0 +1,51 @@
+"""The SQL types that documents name: which of them statements of the caller may use.
+
+A cast to a type, or from it, can call functions of the type's owner with the rights of whoever casts.  So a document
+can only choose a type of the server, of a superuser, of an extension or of the caller.  Any other type counts as text.
+"""
+
+from __future__ import annotations
+
+from cerebro_db.core.sql import Sql, identifier, sql
+from cerebro_db.core.sql_types import TEXT, SqlType
+
+from .access import Database
+
+
+def written(row: Sql) -> Sql:
+    """The name of a type as the server itself writes it.  ``row`` is a row of pg_type."""
+    return sql(
+        "CASE WHEN {t}.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type({t}.oid, -1)"
+        " ELSE pg_catalog.format('%s.%I', {t}.typnamespace::pg_catalog.regnamespace, {t}.typname) END",
+        t=row,
+    )
+
+
+_FOUND = sql(
+    """
+    SELECT {written} AS written
+      FROM pg_catalog.pg_type t
+      JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+      JOIN pg_catalog.pg_roles r ON r.oid = t.typowner
+     WHERE n.nspname = COALESCE($1, 'pg_catalog') AND t.typtype IN ('b', 'c', 'e', 'r', 'm')
+       AND CASE WHEN $1 IS NULL THEN pg_catalog.format_type(t.oid, -1) ELSE t.typname::pg_catalog.text END = $2
+       AND (r.rolsuper OR r.rolname = current_user
+            OR EXISTS (SELECT FROM pg_catalog.pg_depend d
+                        WHERE d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = t.oid
+                          AND d.deptype = 'e'))
+""",
+    written=written(identifier("t")),
+)
+
+
+def settled(db: Database, named: SqlType) -> SqlType:
+    """The type of this name if the caller's statements may use it, as the server writes it; else text."""
+    if named.is_built_in:
+        return named
+    schema, name = named.parts
+    found = db.value(_FOUND, ("text", "text"), schema, name)
+    return TEXT if found is None else SqlType(found)
+
+
+def may_use(db: Database, named: SqlType) -> bool:
+    return settled(db, named) == named

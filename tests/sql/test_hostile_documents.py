@@ -1,0 +1,315 @@
+"""A stranger's tables, with documents that try to run SQL as whoever uses them: a plain user, and a superuser.
+
+Nothing of the stranger's may run: a sequence counts the calls of the stranger's function, whatever is rolled back.
+Each call either works or fails with an error of ours that names the document.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+import pytest
+
+from cerebro_db.core import errors
+from tests import documents
+from tests.documents import CALL, MARK, SQL
+from tests.sql import users
+from tests.sql.users import Town, User
+
+OURS = {kind.sqlstate for kind in errors.CerebroError.__subclasses__()}
+RAW = ("KeyError", "TypeError", "ValueError", "OverflowError", "IndexError", "AttributeError", "RecursionError",
+       "UnicodeEncodeError", "AssertionError", "spiexceptions", "syntax error")  # fmt: skip
+
+
+class Stage:
+    """mallory, who writes documents; bob and a superuser, who use them."""
+
+    def __init__(self, root: Town, mallory: User, bob: User) -> None:
+        self.root, self.mallory, self.bob = root, mallory, bob
+        self.schema = mallory.name
+        # Also where the victims find functions and types by their names only.
+        self.victims: list[Any] = [bob, root]
+        bob(f"SET search_path = {bob.name}, {self.schema}, cerebro")
+        root(f"SET search_path = {self.schema}, cerebro; SET client_min_messages = warning")
+
+    def calls(self) -> int:
+        (found,) = self.root(f"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {self.schema}.rang")
+        return int(found)
+
+    def layout(self, table: str) -> Any:
+        return self.mallory(f"SELECT layout FROM {table}_summary")[0]
+
+    def write(self, table: str, layout: Any) -> None:
+        self.mallory(f"UPDATE {table}_summary SET layout = %s::jsonb", json.dumps(layout))
+
+    def tried(self, victim: Any, statement: str) -> psycopg2.Error | None:
+        """The error of a statement, which must be ours; None if it worked.  Nothing of mallory's has run."""
+        before, error = self.calls(), None
+        victim("BEGIN")
+        try:
+            victim(statement)
+        except psycopg2.Error as caught:
+            error = caught
+        finally:
+            victim("ROLLBACK")
+        assert self.calls() == before, f"code of a stranger ran: {statement}"
+        if error is not None:
+            message = str(error.diag.message_primary)
+            assert error.pgcode in OURS and not any(word in message for word in RAW), f"{statement}: {message}"
+        return error
+
+
+@pytest.fixture(scope="module")
+def stage(server: str) -> Iterator[Stage]:
+    with users.town(server) as root:
+        mallory, bob = root.user("mallory", "cerebro_user"), root.user("bob", "cerebro_user")
+        own = mallory.name
+        users.equip(bob)
+        users.equip(mallory)
+        users.fit(mallory)
+        mallory("CREATE TABLE people AS SELECT i AS id, (i % 7)::double precision AS a, 'c' || i % 3 AS b,"
+                " CASE WHEN i % 2 = 0 THEN 'yes' ELSE 'no' END AS y FROM generate_series(1, 60) i")  # fmt: skip
+        mallory("SELECT cerebro.pack('people', 'mixed', 'y', 'a, b', segments => 1, seed => 1)")
+        mallory("SELECT cerebro.load_keras_model('arch', cerebro.architecture('mlp', 'mixed'))")
+        mallory(
+            "SELECT cerebro.load_model_selection_table('arch', 'chosen', ARRAY[2],"
+            " ARRAY[cerebro.default_compile_params('mixed')], ARRAY[$$batch_size=8,epochs=1$$])"
+        )
+        mallory("SELECT cerebro.fit('mixed', 'guesses', 'chosen', 1)")
+        mallory(f"CREATE SEQUENCE rang; CREATE FUNCTION {MARK}() RETURNS integer LANGUAGE sql AS"
+                f" $$ SELECT nextval('{own}.rang')::integer $$")  # fmt: skip
+        for name in ("packed", "mixed", "models", "guesses"):
+            mallory(f"CREATE TABLE {name}_summary_kept AS TABLE {name}_summary")
+        mallory(
+            f"GRANT USAGE ON SCHEMA {own} TO PUBLIC; GRANT SELECT ON ALL TABLES IN SCHEMA {own} TO PUBLIC;"
+            f" GRANT USAGE, SELECT, UPDATE ON SEQUENCE rang TO PUBLIC"
+        )
+        for victim in (bob, root):
+            victim(f"SELECT {own}.{MARK}()")  # it can run: else nothing below would prove anything
+        made = Stage(root, mallory, bob)
+        assert made.calls() == 2
+        bob("CREATE TABLE folk AS SELECT i AS id, 1.0::double precision AS a, 'c1'::text AS b, 'yes'::text AS y"
+            " FROM generate_series(1, 5) i")  # fmt: skip
+        root(f"GRANT SELECT ON ALL TABLES IN SCHEMA {bob.name} TO PUBLIC")
+        yield made
+
+
+@pytest.fixture(params=["a user", "a superuser"])
+def victim(stage: Stage, request: pytest.FixtureRequest) -> Any:
+    return stage.victims[request.param == "a superuser"]
+
+
+@pytest.fixture
+def kept(stage: Stage) -> Iterator[None]:
+    """The summaries are as they were, after the test."""
+    yield
+    for name in ("packed", "mixed", "models", "guesses"):
+        stage.mallory(
+            f"DROP TABLE {name}_summary CASCADE; CREATE TABLE {name}_summary AS TABLE {name}_summary_kept;"
+            f" GRANT SELECT ON {name}_summary TO PUBLIC"
+        )
+
+
+def statements(stage: Stage) -> dict[str, str]:
+    """What uses a stranger's model or packed table, or a copy of them."""
+    own, bobs = stage.schema, stage.bob.name
+    return {
+        "predict": f"SELECT * FROM cerebro.predict('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
+        "keras predict": f"SELECT cerebro.madlib_keras_predict('{own}.models', '{bobs}.points', 'id', 'x',"
+        f" '{bobs}.out', 'prob', false, 1)",
+        "predictor": f"SELECT cerebro.create_predictor('{own}.guesses', '{bobs}.guess')",
+        "judge": f"SELECT * FROM cerebro.confusion_matrix('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
+        "importance": f"SELECT * FROM cerebro.importance('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
+        "validation": f"SELECT cerebro.validation_preprocessor_dl('{bobs}.points', '{bobs}.out', 'y', 'x',"
+        f" '{own}.packed')",
+        "columns": f"SELECT * FROM cerebro.prepared_columns('{own}.guesses')",
+        "columns of a packed table": f"SELECT * FROM cerebro.prepared_columns('{own}.packed')",
+        "architecture": f"SELECT cerebro.architecture('mlp', '{own}.packed')",
+        "fit": f"SELECT cerebro.madlib_fit_multiple_model('{own}.packed', '{bobs}.out', '{bobs}.mst', 1, options =>"
+        """ '{"execution": "session"}')""",
+    }
+
+
+# -- the three attacks that were seen --------------------------------------------------------------------------
+
+ONE_HOT_INPUT = {"kind": "one_hot", "labels": [], "type": SQL[1]}
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("what", ["predict", "keras predict", "validation", "fit"])
+def test_a_label_as_an_input_runs_nothing(stage: Stage, victim: Any, what: str) -> None:
+    for table in ("packed", "models", "guesses"):
+        layout = stage.layout(table)
+        layout["inputs"][0]["preparation"] = ONE_HOT_INPUT
+        stage.write(table, layout)
+    error = stage.tried(victim, statements(stage)[what])
+    assert error is not None and "'kind' must be one of as_is" in str(error)
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize(
+    "what", ["predict", "keras predict", "predictor", "judge", "validation", "fit", "architecture"]
+)
+def test_the_type_of_an_output_runs_nothing(stage: Stage, victim: Any, what: str) -> None:
+    for table in ("packed", "models", "guesses"):
+        layout = stage.layout(table)
+        layout["outputs"][0]["preparation"]["type"] = SQL[0]
+        stage.write(table, layout)
+    error = stage.tried(victim, statements(stage)[what])
+    assert error is not None and "'type' must be the name of an SQL type" in str(error)
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("hostile", SQL)
+def test_the_type_and_the_name_of_a_column_run_nothing(stage: Stage, victim: Any, hostile: str) -> None:
+    layout = stage.layout("guesses")
+    layout["inputs"][0]["columns"] = [f'a" int); SELECT {MARK}();--'[:63]]
+    layout["inputs"][0]["preparation"]["features"][0]["type"] = hostile
+    stage.write("guesses", layout)
+    for what in ("predictor", "predict", "columns"):
+        assert stage.tried(victim, statements(stage)[what]) is not None
+    # With a type that is one, the name is a name.
+    layout["inputs"][0]["preparation"]["features"][0]["type"] = "double precision"
+    stage.write("guesses", layout)
+    stage.tried(victim, statements(stage)["predictor"])
+    stage.tried(victim, statements(stage)["predict"])
+
+
+# -- types with code of their owner ----------------------------------------------------------------------------
+
+TYPES = {
+    "domain": f"CREATE DOMAIN wish AS text CHECK ({MARK}() > 0)",
+    "enum": f"""
+        CREATE TYPE wish AS ENUM ('yes', 'no', 'up', 'down');
+        CREATE FUNCTION to_wish(text) RETURNS wish LANGUAGE sql AS $$ SELECT {MARK}(); SELECT 'yes'::wish $$;
+        CREATE FUNCTION of_wish(wish) RETURNS text LANGUAGE sql AS $$ SELECT {MARK}(); SELECT 'yes'::text $$;
+        CREATE CAST (text AS wish) WITH FUNCTION to_wish(text) AS ASSIGNMENT;
+        CREATE CAST (wish AS text) WITH FUNCTION of_wish(wish) AS ASSIGNMENT""",
+    "composite": f"""
+        CREATE TYPE wish AS (x text);
+        CREATE FUNCTION to_wish(text) RETURNS wish LANGUAGE sql AS $$ SELECT {MARK}(); SELECT ROW($1)::wish $$;
+        CREATE FUNCTION of_wish(wish) RETURNS text LANGUAGE sql AS $$ SELECT {MARK}(); SELECT 'yes'::text $$;
+        CREATE CAST (text AS wish) WITH FUNCTION to_wish(text) AS ASSIGNMENT;
+        CREATE CAST (wish AS text) WITH FUNCTION of_wish(wish) AS ASSIGNMENT""",
+}
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("sort", TYPES)
+def test_a_type_of_a_stranger_counts_as_text(stage: Stage, victim: Any, sort: str) -> None:
+    own = stage.schema
+    stage.mallory(TYPES[sort])
+    try:
+        for table in ("packed", "models", "guesses"):
+            layout = stage.layout(table)
+            layout["outputs"][0]["preparation"]["type"] = f"{own}.wish"
+            for variable in layout["inputs"]:
+                for feature in variable["preparation"].get("features", []):
+                    if feature["family"] == "text":
+                        feature["type"] = f"{own}.wish"
+            stage.write(table, layout)
+        for what, statement in statements(stage).items():
+            error = stage.tried(victim, statement)
+            assert error is None or what in ("importance",), (what, error)
+        # The labels' column of the summary has the type, too.
+        for table in ("packed", "models", "guesses"):
+            as_wish = "ROW(l)::{0}.wish" if sort == "composite" else "l::{0}.wish"
+            if sort == "enum":
+                stage.mallory(f"ALTER TABLE {table}_summary ALTER y_class_values TYPE wish[] USING"
+                              " y_class_values::varchar[]::wish[]")  # fmt: skip
+            else:
+                stage.mallory(f"ALTER TABLE {table}_summary ADD COLUMN z {own}.wish[]")
+                stage.mallory(
+                    f"UPDATE {table}_summary SET z = (SELECT array_agg({as_wish.format(own)})"
+                    " FROM unnest(y_class_values) l)"
+                )
+                stage.mallory(f"ALTER TABLE {table}_summary DROP y_class_values")
+                stage.mallory(f"ALTER TABLE {table}_summary RENAME z TO y_class_values")
+        for statement in statements(stage).values():
+            stage.tried(victim, statement)
+    finally:
+        stage.mallory(
+            "DROP TABLE packed_summary, models_summary, guesses_summary;"
+            + "".join(f" CREATE TABLE {n}_summary AS TABLE {n}_summary_kept;" for n in ("packed", "models", "guesses"))
+            + (" DROP DOMAIN wish" if sort == "domain" else " DROP TYPE wish CASCADE")
+        )
+        for name in ("packed", "models", "guesses"):
+            stage.mallory(f"GRANT SELECT ON {name}_summary TO PUBLIC")
+
+
+# -- every field -----------------------------------------------------------------------------------------------
+
+VALUES = (*SQL[:4], None, 10**400, -1, 1e308, "x", "fold", [], {}, documents.deep(60))
+
+
+@pytest.mark.usefixtures("kept")
+def test_no_field_of_a_layout_runs_anything_or_breaks_python(stage: Stage, victim: Any) -> None:
+    """As the documents are after their leaves were replaced: each call works, or an error of ours names the table."""
+    tried = 0
+    for table, named in (("guesses", ("predict", "predictor", "columns")), ("packed", ("validation", "architecture"))):
+        layout = stage.layout(table)
+        for _, changed in documents.changes(layout, VALUES):
+            if documents.as_jsonb(changed) is None:
+                continue
+            stage.write(table, changed)
+            for what in named:
+                error = stage.tried(victim, statements(stage)[what])
+                tried += 1
+                if error is None or changed is None:
+                    continue
+                assert table in str(error) or "parameter" in str(error) or "input" in str(error), error
+    assert tried > 1000
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("kind", ["text", "json", "integer", "text[]", "bytea"])
+def test_a_layout_of_another_type_is_no_layout(stage: Stage, victim: Any, kind: str) -> None:
+    deep = "[" * documents.DEEP + "]" * documents.DEEP
+    values = {
+        "text": [deep, "{", "NaN", "1" * 5000, '{"rows": 1e999}', '"\\ud800"', "[" * 100_000],
+        "json": [deep, "1" * 5000, '"\\ud800"', '{"rows": 1e400}'],
+        "integer": ["7"], "text[]": ["{a}"], "bytea": ["\\x00"],
+    }[kind]  # fmt: skip
+    for table in ("guesses", "packed"):
+        stage.mallory(f"ALTER TABLE {table}_summary DROP layout; ALTER TABLE {table}_summary ADD layout {kind}")
+        for value in values:
+            stage.mallory(f"UPDATE {table}_summary SET layout = %s::{kind}", value)
+            for what in ("predict",) if table == "guesses" else ("validation", "architecture", "fit"):
+                error = stage.tried(victim, statements(stage)[what])
+                assert error is not None and f"the layout of '{stage.schema}.{table}" in str(error), error
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("column", ["normalizing_const", "num_classes", "segment_count", "dependent_varname",
+                                    "independent_varname", "dependent_vartype", "y_class_values"])  # fmt: skip
+def test_no_column_of_a_summary_breaks_python(stage: Stage, victim: Any, column: str) -> None:
+    kinds = {
+        "text": [SQL[0], ""], "bytea": ["\\xff"], "integer": ["-1"], "double precision": ["NaN", "-1e308"],
+        "text[]": ['{"a",NULL}', "{}", "{a,a}"], "numeric": ["1" + "0" * 400], "integer[]": ["{-5}", "{{1,2},{3,4}}"],
+        "json": ["{}"], "timestamptz": ["infinity"],
+    }  # fmt: skip
+    for kind, values in kinds.items():
+        stage.mallory(f"ALTER TABLE packed_summary DROP {column}; ALTER TABLE packed_summary ADD {column} {kind}")
+        for value in values:
+            stage.mallory(f"UPDATE packed_summary SET {column} = %s::{kind}", value)
+            for what in ("validation", "fit"):
+                stage.tried(victim, statements(stage)[what])
+
+
+# -- after the victim has copied the tables --------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("kept")
+def test_copies_of_a_strangers_tables_are_no_better(stage: Stage) -> None:
+    bob, own = stage.bob, stage.schema
+    layout = stage.layout("guesses")
+    layout["outputs"][0]["preparation"]["type"] = SQL[0]
+    stage.write("guesses", layout)
+    for ending in ("", "_info", "_summary"):
+        bob(f"CREATE TABLE mine{ending} AS TABLE {own}.guesses{ending}")
+    error = stage.tried(bob, f"SELECT * FROM cerebro.predict('{bob.name}.mine', 'SELECT * FROM folk')")
+    assert error is not None and "'type' must be the name of an SQL type" in str(error)
+    assert CALL in SQL[0]

@@ -1,0 +1,147 @@
+"""Rows of the log that a user has written by hand: a run with such rows is resumed, replayed, handed out, steered and
+forgotten, or an error of ours says why not.  No error is one of Python's, and no text of a row runs as SQL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests import documents
+from tests.documents import MARK, SQL
+from tests.sql import users
+from tests.sql.test_hostile_documents import OURS, RAW
+from tests.sql.users import User
+
+# Each of these columns gets each value; those that a check of the table refuses prove nothing.
+PLAIN = {
+    "configuration": ["mst_key", "place", "model_id", "compile_params", "fit_params"],
+    "model": ["mst_key", "visits", "seed", "initial", "initial_sha256", "parent", "fold"],
+}
+TEXTS = ("''", "$$' || " + SQL[3] + "$$", "'2147483647'", "'0'", "'{2147483647,NULL}'", "NULL")
+
+
+@pytest.fixture(scope="module")
+def ann(server: str) -> Iterator[User]:
+    with users.town(server) as root:
+        ann = root.user("ann", "cerebro_user")
+        users.equip(ann, segments=2)
+        first = users.fit(ann, epochs=2)
+        ann("SET statement_timeout = '30s'")  # nothing may take long because of a row
+        ann(f"CREATE SEQUENCE rang; CREATE FUNCTION {MARK}() RETURNS bigint LANGUAGE sql AS"
+            f" $$ SELECT nextval('{ann.name}.rang') $$")  # fmt: skip
+        for table in ("run", "architecture", "configuration", "model", "event", "hop", "evaluation", "decision",
+                      "objective"):  # fmt: skip
+            ann(f"CREATE TABLE kept_{table} AS SELECT * FROM cerebro.{table} WHERE run = %s", first)
+        ann.wrong = []  # type: ignore[attr-defined]
+        yield ann
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_wrong(ann: User) -> Iterator[None]:
+    """All the wrong errors of a test together."""
+    ann.wrong = []  # type: ignore[attr-defined]
+    yield
+    assert not ann.wrong, "\n".join(ann.wrong)  # type: ignore[attr-defined]
+
+
+def copied(ann: User, change: dict[str, tuple[str, str]]) -> int:
+    """The number of a run with the rows and states of the first one; ``change``: table -> a column and its SQL."""
+    (number,) = ann("SELECT nextval('cerebro.run_id')")
+    (storage,) = ann("SELECT storage FROM kept_run")
+    own = f"run_{number:012x}"
+    for (table,) in ann("SELECT ARRAY[tablename::text] FROM pg_tables WHERE schemaname = 'cerebro_state'"
+                        " AND tablename LIKE %s", storage + "%"):  # fmt: skip
+        ann(f"CREATE TABLE cerebro_state.{table.replace(storage, own)} (LIKE cerebro_state.{table} INCLUDING ALL)")
+        ann(f"INSERT INTO cerebro_state.{table.replace(storage, own)} TABLE cerebro_state.{table}")
+
+    for table in ("run", "architecture", "configuration", "model", "event", "hop", "evaluation", "objective"):
+        columns = ann(
+            "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+            f"kept_{table}",
+        )
+        column, value = change.get(table, ("", ""))
+        known = {"storage": f"'{own}'", "model_table": f"'{ann.name}.made_{number}'", "run": str(number), column: value}
+        chosen = [known.get(one, one) for one in columns]
+        ann(f"INSERT INTO cerebro.{table} ({', '.join(columns)}) SELECT {', '.join(chosen)} FROM kept_{table}")
+    return int(number)
+
+
+def tried(ann: User, statement: str, *values: Any) -> psycopg2.Error | None:
+    try:
+        ann(statement, *values)
+    except psycopg2.Error as error:
+        message = str(error.diag.message_primary)
+        if error.pgcode not in OURS - {"57014"} or any(word in message for word in RAW):
+            ann.wrong.append(f"{statement}: {error.pgcode} {message}")  # type: ignore[attr-defined]
+        return error
+    finally:
+        assert ann("SELECT is_called FROM rang") == [False], statement
+    return None
+
+
+def use(ann: User, change: dict[str, tuple[str, str]]) -> int:
+    """What happens with such a run: (how many of the calls were refused); -1 if the tables do not take the rows."""
+    ann("BEGIN")
+    try:
+        number = copied(ann, change)
+    except psycopg2.Error:
+        ann("ROLLBACK")
+        return -1
+    ann("COMMIT")
+    refused, before = 0, len(ann.wrong)  # type: ignore[attr-defined]
+    for statement in (
+        f"SELECT cerebro.resume({number}, epochs => 3)",
+        f"SELECT cerebro.materialize({number}, 'out_{number}')",
+        "SELECT cerebro.madlib_fit_multiple_model('packed', 'again', 'mst', 2,"
+        f""" options => '{{"replay": {number}}}')""",
+        f"SELECT cerebro.extend({number}, 5)",
+    ):
+        refused += tried(ann, statement) is not None
+    made = ", ".join(f"{one}{ending}" for one in (f"out_{number}", f"made_{number}", "again")
+                     for ending in ("", "_info", "_summary"))  # fmt: skip
+    ann(f"DROP TABLE IF EXISTS {made}")
+    if len(ann.wrong) > before:  # type: ignore[attr-defined]
+        ann.wrong[-1] += f" [{change}]"[:300]  # type: ignore[attr-defined]
+    error = tried(ann, f"SELECT cerebro.forget({number})")
+    assert error is None, error
+    return refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", PLAIN)
+def test_a_run_with_another_value_in_a_column(ann: User, table: str) -> None:
+    taken = sum(use(ann, {table: (column, value)}) >= 0 for column in PLAIN[table] for value in TEXTS)
+    assert taken > 5, "the checks of the table let hardly anything in: nothing is tested"
+
+
+REQUESTS = [
+    ("stop", "{}"), ("stop", '{"model": "1"}'), ("stop", '{"model": 99}'), ("go on", '{"model": 1}'),
+    ("add", '{"new": 7}'), ("add", '{"new": {"parent": 1, "visits": [7]}}'),
+    ("add", '{"new": {"parent": 1, "visits": "x"}}'),
+    ("add", '{"new": {"configuration": {"compile_params": 1, "fit_params": 2, "model_id": 1}}}'),
+    ("add", '{"new": {"configuration": {"compile_params": "x", "fit_params": "y", "model_id": 1}}}'),
+    ("add", '{"new": {"configuration": {"compile_params": "x", "fit_params": "y", "architecture": "[[[["}}}'),
+    ("add", '{"new": {"mst_key": 99}}'), ("add", '{"new": {"mst_key": 1e400}}'), ("extend", '{"epochs": 2.5}'),
+    ("budget", '{"seconds": 1e400}'), ("budget", '{"x": 1}'), ("budget", "[]"), ("extend", '"x"'),
+    ("stop", "[" * documents.DEEP + "]" * documents.DEEP),
+]  # fmt: skip
+
+
+def test_requests_that_were_written_by_hand_are_refused_and_the_run_goes_on(ann: User) -> None:
+    number, made = copied(ann, {}), 0
+    for action, detail in REQUESTS:  # the table refuses some of them
+        with contextlib.suppress(psycopg2.errors.DataError, psycopg2.errors.CheckViolation, psycopg2.OperationalError):
+            ann("INSERT INTO cerebro.request (run, action, detail) VALUES (%s, %s, %s::jsonb)", number, action, detail)
+            made += 1
+    assert made > len(REQUESTS) / 2
+    assert tried(ann, f"SELECT cerebro.resume({number}, epochs => 3)") is None
+    assert ann("SELECT status FROM cerebro.runs WHERE run = %s", number) == ["finished"]
+    told = ann("SELECT reason FROM cerebro.decision WHERE run = %s AND decision = 'refuse'", number)
+    assert len(told) >= made - 2, told  # two of them can be done
+    assert not any(word in reason for reason in told for word in RAW), told
+    ann(f"SELECT cerebro.forget({number})")
