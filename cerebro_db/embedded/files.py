@@ -11,6 +11,7 @@ HOME is CEREBRO_HOME, or else ``home()``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -184,8 +185,12 @@ class ClusterFiles:
         if folder.parent != self.path and folder.parent == Path("/tmp") and folder.name.startswith("cerebro-"):
             shutil.rmtree(folder, ignore_errors=True)
         while self.path.exists():
-            with contextlib.suppress(FileNotFoundError):  # a trainer that ends removes its own files meanwhile
+            try:
                 shutil.rmtree(self.path)
+            except OSError as error:
+                # A process that ends meanwhile removes its own files, or makes a last one in a folder just emptied.
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    raise
 
     def size(self) -> int:
         """Bytes on disk."""
