@@ -6,15 +6,16 @@
 -- security_barrier makes their filter run before the conditions of a query, whose functions could otherwise see rows of
 -- other users.
 -- A view over all runs must not take time in proportion to the square of their number. The planner knows little of joins
--- by several columns and would run an aggregated subquery again for each row. So:
--- * Rows of several tables are gathered by UNION ALL and aggregated once.
--- * Whole tables are joined to that by LEFT JOIN, because the planner may begin an inner join with the other table;
---   num_nonnulls(), which says nothing to the planner, then leaves out what the other table lacks. Joins are by the number
---   of the owner: of names the planner knows nothing.
--- * Of what a condition chooses (events of one sort, answered requests) the planner may expect one row where there are
---   100,000. Such rows are gathered, too, or joined by FULL JOIN, which is never a loop over the rows of both sides.
--- * What needs a figure of all rows (the latest moment, the engine) gets it from a window over the gathered rows.
--- * A condition on the run reaches every table, but not through GROUPING SETS, nor through a FULL JOIN of a FULL JOIN.
+-- by several columns: where it expects few rows, it reads one table again for each row of another. So no view may depend
+-- on what it expects:
+-- * Rows of several tables are gathered by UNION ALL, and aggregated once. What each row needs of other rows (the name of
+--   its architecture, the plan of its run) it gets from a window over the gathered rows.
+-- * Where two sets of rows are joined, it is by FULL JOIN ... USING, which is never a loop over the rows of both sides, and
+--   which no condition of a query turns into another join. num_nonnulls(), which says nothing to the planner, then leaves
+--   out what one of the sides lacks. Joins are by the number of the owner: of names the planner knows nothing.
+-- * A condition on the run reaches every table, but not through GROUPING SETS, nor through a FULL JOIN of a FULL JOIN: there
+--   is one in each level of a query, and grouping, windows or UNION ALL are between the levels.
+-- * LEFT JOIN is for the sessions of the server only. They are few.
 -- tests/sql/test_many_runs.py counts the rows that each view reads.
 -- The tables have the number of the owner (10_runs.sql), and the views show the name, which a query can compare with a text.
 -- CREATE OR REPLACE VIEW can add columns only at the end.

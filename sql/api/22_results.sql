@@ -25,20 +25,29 @@ WITH unit AS (
       FROM unit
      GROUP BY run, owner, model, epoch
     HAVING sum(trained) > 0
+), model AS (
+    SELECT run, owner, model, mst_key, visits, fold, fold_rows,
+           max(validation_rows) OVER of_run AS validation_rows, max(segments) OVER of_run AS segments
+      FROM (SELECT run, owner, model, mst_key, cardinality(visits) AS visits, fold, fold_rows,
+                   NULL::bigint AS validation_rows, NULL::integer AS segments
+              FROM cerebro._visible_model
+             UNION ALL
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, validation_rows, segments
+              FROM cerebro._visible_run) u
+    WINDOW of_run AS (PARTITION BY run, owner)
 )
-SELECT t.run, t.owner, m.mst_key, t.epoch,
+SELECT run, owner, m.mst_key, t.epoch,
        t.training_loss, t.training_metric,
        -- Validation rows keep the order of their table, so some parts are no sample of the whole: there is no figure until
        -- all parts are evaluated.
-       CASE WHEN t.validated >= COALESCE(m.fold_rows, r.validation_rows) THEN t.validation_loss END AS validation_loss,
-       CASE WHEN t.validated >= COALESCE(m.fold_rows, r.validation_rows) THEN t.validation_metric END AS validation_metric,
+       CASE WHEN t.validated >= COALESCE(m.fold_rows, m.validation_rows) THEN t.validation_loss END AS validation_loss,
+       CASE WHEN t.validated >= COALESCE(m.fold_rows, m.validation_rows) THEN t.validation_metric END AS validation_metric,
        t.metric_name,
        LEAST(t.trained, 1e18)::bigint AS rows, t.seconds AS training_seconds, t.finished_at AS trained_at,
-       t.model, t.visits >= COALESCE(cardinality(m.visits), r.segments) AS complete, m.fold
+       model, t.visits >= COALESCE(m.visits, m.segments) AS complete, m.fold
   FROM epoch t
-  LEFT JOIN cerebro._visible_run r ON r.run = t.run AND r.owner = t.owner
-  LEFT JOIN cerebro._visible_model m ON m.run = t.run AND m.owner = t.owner AND m.model = t.model
- WHERE num_nonnulls(r.run, m.run) = 2;
+  FULL JOIN model m USING (run, owner, model)
+ WHERE num_nonnulls(t.epoch, m.mst_key, m.segments) = 3;
 COMMENT ON VIEW cerebro._learning_curve IS
 'The learning curves that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
 
@@ -135,30 +144,49 @@ WITH fact AS (
       FROM fact
      GROUP BY run, owner, model
     HAVING max(mst_key) IS NOT NULL  -- users can write rows about models that do not exist
+), configured AS (
+    -- The configurations, each with its architecture's name and what its run was asked to do.
+    SELECT run, owner, mst_key, model_id, compile_params, fit_params, chosen,
+           max(model_name) OVER (PARTITION BY run, owner, model_id) AS model_name,
+           max(epochs) OVER of_run AS epochs, max(segments) OVER of_run AS segments,
+           max(source_table) OVER of_run AS source_table, max(validation_table) OVER of_run AS validation_table,
+           max(model_table) OVER of_run AS model_table, max(run_name) OVER of_run AS run_name,
+           max(objective) OVER of_run AS objective, max(direction) OVER of_run AS direction, max(keep) OVER of_run AS keep
+      FROM (SELECT run, owner, mst_key, model_id, compile_params, fit_params, chosen,
+                   NULL::text AS model_name, NULL::integer AS epochs, NULL::integer AS segments,
+                   NULL::text AS source_table, NULL::text AS validation_table, NULL::text AS model_table,
+                   NULL::text AS run_name, NULL::text AS objective, NULL::text AS direction, NULL::text AS keep
+              FROM cerebro._visible_configuration
+             UNION ALL
+            SELECT run, owner, NULL, model_id, NULL, NULL, NULL, name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+              FROM cerebro._visible_architecture
+             UNION ALL
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, epochs, segments, source_table, validation_table,
+                   model_table, name, objective, direction, keep
+              FROM cerebro._plan) u
+    WINDOW of_run AS (PARTITION BY run, owner)
 ), told AS (
-    SELECT m.run, m.owner, m.model, m.mst_key, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
+    SELECT run, owner, m.model, mst_key, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
            m.parameters, m.engine, m.metric_name, m.rung, m.fold, m.has_failed,
-           c.model_id, a.name AS model_name, c.compile_params, c.fit_params, c.chosen,
-           r.epochs, r.segments, r.source_table, r.model_table, r.name AS run_name,
-           m.owner = (SELECT quote_ident(current_user)::regrole) AS own,
-           r.objective AS asked,
-           COALESCE(r.objective, CASE WHEN r.validation_table IS NULL THEN 'loss' ELSE 'val_loss' END) AS objective,
-           CASE WHEN r.direction = 'max' THEN -1 ELSE 1 END AS sign,
-           CASE WHEN r.objective IS NULL
-                THEN CASE WHEN r.validation_table IS NULL THEN m.trained[2] ELSE m.validated[2] END
-                WHEN r.keep = 'best' THEN m.kept[2]
+           c.model_id, c.model_name, c.compile_params, c.fit_params, c.chosen,
+           c.epochs, c.segments, c.source_table, c.model_table, c.run_name,
+           owner = (SELECT quote_ident(current_user)::regrole) AS own,
+           c.objective AS asked,
+           COALESCE(c.objective, CASE WHEN c.validation_table IS NULL THEN 'loss' ELSE 'val_loss' END) AS objective,
+           CASE WHEN c.direction = 'max' THEN -1 ELSE 1 END AS sign,
+           CASE WHEN c.objective IS NULL
+                THEN CASE WHEN c.validation_table IS NULL THEN m.trained[2] ELSE m.validated[2] END
+                WHEN c.keep = 'best' THEN m.kept[2]
                 ELSE m.latest[2]
            END AS objective_value,
-           CASE WHEN r.objective IS NULL
-                THEN CASE WHEN r.validation_table IS NULL THEN m.least_trained ELSE m.least_validated END
-                WHEN r.direction = 'max' THEN ARRAY[m.most[1], -m.most[2]]
+           CASE WHEN c.objective IS NULL
+                THEN CASE WHEN c.validation_table IS NULL THEN m.least_trained ELSE m.least_validated END
+                WHEN c.direction = 'max' THEN ARRAY[m.most[1], -m.most[2]]
                 ELSE m.least
            END AS best
       FROM model m
-      LEFT JOIN cerebro._plan r ON r.run = m.run AND r.owner = m.owner
-      LEFT JOIN cerebro._visible_configuration c ON c.run = m.run AND c.owner = m.owner AND c.mst_key = m.mst_key
-      LEFT JOIN cerebro._visible_architecture a ON a.run = c.run AND a.owner = c.owner AND a.model_id = c.model_id
-     WHERE num_nonnulls(r.run, c.run) = 2
+      FULL JOIN configured c USING (run, owner, mst_key)
+     WHERE num_nonnulls(m.model, c.model_id, c.segments) = 3
 ), folded AS (
     -- Of each configuration, the figures of the folds. A copy of a model is none of them: it goes on from a state.
     SELECT told.*,
@@ -365,7 +393,7 @@ WITH figures AS (
       ORDER BY run, owner, model, epoch, dataset, part)
 ), numbers AS NOT MATERIALIZED (
     -- What is no number here becomes NULL.
-    SELECT f.run, f.owner, f.model, f.epoch, f.dataset, named.metric, jsonb_typeof(named.value) = 'array' AS listed,
+    SELECT run, owner, f.model, f.epoch, f.dataset, named.metric, jsonb_typeof(named.value) = 'array' AS listed,
            COALESCE(single.label, (single.place - 1)::text) AS label,
            CASE WHEN jsonb_typeof(single.value) = 'number'
                 THEN CASE WHEN abs((single.value #>> '{}')::numeric) < 1e-290 THEN 0.0
@@ -374,7 +402,7 @@ WITH figures AS (
                      END
            END AS value
       FROM figures f
-      LEFT JOIN cerebro._visible_run r ON r.run = f.run AND r.owner = f.owner
+      FULL JOIN cerebro._visible_run r USING (run, owner)
      CROSS JOIN LATERAL jsonb_each(f.metrics) AS named (metric, value)
      CROSS JOIN LATERAL ROWS FROM (
                jsonb_array_elements(CASE jsonb_typeof(named.value)
@@ -384,7 +412,7 @@ WITH figures AS (
                -- The labels of the classes. Monitors see no class values.
                jsonb_array_elements_text(
                    CASE WHEN named.metric ~ '^(f1|fbeta)_score' AND jsonb_typeof(named.value) = 'array'
-                             AND f.owner = (SELECT quote_ident(current_user)::regrole)
+                             AND owner = (SELECT quote_ident(current_user)::regrole)
                         THEN CASE WHEN r.layout #> '{outputs,1}' IS NULL
                                        AND jsonb_typeof(r.layout #> '{outputs,0,preparation,labels}') = 'array'
                                   THEN r.layout #> '{outputs,0,preparation,labels}'
@@ -392,6 +420,7 @@ WITH figures AS (
                    END)
            ) WITH ORDINALITY AS single (value, label, place)
      WHERE single.value IS NOT NULL  -- there may be more labels
+       AND num_nonnulls(r.seed) = 1
 ), told AS (
     -- The mean of a list, and besides each number of it.
     SELECT run, owner, model, epoch, dataset, metric, NULL AS label,
@@ -407,22 +436,21 @@ WITH figures AS (
       FROM cerebro._learning_curve
      WHERE validation_loss IS NOT NULL
      UNION ALL
-    SELECT e.run, e.owner, e.model, e.epoch, 'training, after', 'loss', NULL, e.loss
+    SELECT run, owner, e.model, e.epoch, 'training, after', 'loss', NULL, e.loss
       FROM (SELECT run, owner, model, epoch, sum(loss * rows) / NULLIF(sum(rows), 0) AS loss, sum(rows) AS rows
               FROM cerebro._visible_evaluation
              WHERE dataset = 'training'
              GROUP BY run, owner, model, epoch) e
-      LEFT JOIN cerebro._visible_run r ON r.run = e.run AND r.owner = e.owner
+      FULL JOIN cerebro._visible_run r USING (run, owner)
      WHERE CASE WHEN e.rows >= r.rows_per_epoch THEN true END  -- all parts
 )
-SELECT t.run, t.model, m.mst_key, t.epoch, t.dataset,
+SELECT run, model, m.mst_key, t.epoch, t.dataset,
        CASE WHEN t.label IS NULL THEN t.metric ELSE format('%s[%s]', t.metric, t.label) END AS metric,
        t.value,
-       pg_get_userbyid(t.owner) AS owner
+       pg_get_userbyid(owner) AS owner
   FROM told t
-  LEFT JOIN cerebro._visible_model m ON m.run = t.run AND m.owner = t.owner AND m.model = t.model
-  LEFT JOIN cerebro._visible_run r ON r.run = t.run AND r.owner = t.owner
- WHERE num_nonnulls(m.run, r.run) = 2;
+  FULL JOIN cerebro._visible_model m USING (run, owner, model)
+ WHERE num_nonnulls(t.epoch, m.mst_key) = 2;
 COMMENT ON VIEW cerebro.metric IS
 'The loss and all metrics of each model after each epoch, one row each.';
 COMMENT ON COLUMN cerebro.metric.run IS 'Number of the run.';

@@ -98,7 +98,7 @@ WITH ending AS (
      GROUP BY run, owner, seen_at
     HAVING bool_or(kind = 'run')  -- users can write rows about runs that do not exist
 )
-SELECT t.run,
+SELECT run,
        r.name,
        r.status,
        -- A heartbeat counts the rows of visits under way, too, but there is one per second.
@@ -128,13 +128,13 @@ SELECT t.run,
        t.best_loss,
        t.best_metric,
        t.seen_at,
-       pg_get_userbyid(t.owner) AS owner,
+       pg_get_userbyid(owner) AS owner,
        r.message,
        t.objective,
        t.best_value
   FROM told t
-  LEFT JOIN cerebro._runs r ON r.run = t.run AND r.owner = t.owner
- WHERE num_nonnulls(r.run) = 1;
+  FULL JOIN cerebro._runs r USING (run, owner)
+ WHERE num_nonnulls(t.hops_done, r.status) = 2;
 COMMENT ON VIEW cerebro.run_progress IS
 'How far each run is, how fast it trains, and when it will end. Updated about once per second while a run is '
 'driven.';

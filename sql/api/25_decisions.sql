@@ -2,10 +2,10 @@
 -- for views.
 
 CREATE OR REPLACE VIEW cerebro.decisions WITH (security_barrier) AS
-SELECT d.run, d.decision_id, d.at, d.decision, d.model, m.mst_key, d.epoch, d.policy AS decided_by,
+SELECT run, d.decision_id, d.at, d.decision, model, m.mst_key, d.epoch, d.policy AS decided_by,
        -- Texts of errors, and of the query stop_when, may contain what rows contain: a monitor does not see them. Whoever
        -- has made a request sees why it was refused.
-       CASE WHEN d.owner = (SELECT quote_ident(current_user)::regrole) OR r.by = current_user
+       CASE WHEN owner = (SELECT quote_ident(current_user)::regrole) OR d.by = current_user
                  OR (d.decision <> 'refuse' AND d.policy <> 'rule')
             THEN d.reason
        END AS reason,
@@ -13,10 +13,18 @@ SELECT d.run, d.decision_id, d.at, d.decision, d.model, m.mst_key, d.epoch, d.po
        NULLIF(btrim(jsonb_path_query_array(
                         d.detail, '$.added[*].model ? (@.type() == "number" && @ > 0 && @ <= 2147483647)')::text, '[]'), '')
            AS added,
-       d.request AS request_id, r.by AS requested_by, pg_get_userbyid(d.owner) AS owner
-  FROM cerebro._visible_decision d
-  LEFT JOIN cerebro._visible_model m ON m.run = d.run AND m.owner = d.owner AND m.model = d.model
-  LEFT JOIN cerebro._visible_request r ON r.run = d.run AND r.owner = d.owner AND r.request_id = d.request;
+       d.request AS request_id, d.by AS requested_by, pg_get_userbyid(owner) AS owner
+  -- Before its decisions comes the request itself.
+  FROM (SELECT run, owner, model, decision_id, at, decision, epoch, policy, reason, detail, request,
+               first_value(by) OVER (PARTITION BY run, owner, request ORDER BY decision_id NULLS FIRST) AS by
+          FROM (SELECT run, owner, model, decision_id, at, decision, epoch, policy, reason, detail, request,
+                       NULL::name AS by
+                  FROM cerebro._visible_decision
+                 UNION ALL
+                SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, request_id, by
+                  FROM cerebro._visible_request) u) d
+  FULL JOIN cerebro._visible_model m USING (run, owner, model)
+ WHERE num_nonnulls(d.decision_id) = 1;
 COMMENT ON VIEW cerebro.decisions IS
 'Each decision about a run or one of its models: what was decided, when, by whom, why, and which models it added.';
 COMMENT ON COLUMN cerebro.decisions.run IS 'Number of the run.';
@@ -44,9 +52,9 @@ COMMENT ON COLUMN cerebro.decisions.requested_by IS 'The user who made the reque
 COMMENT ON COLUMN cerebro.decisions.owner IS 'The user who owns the run.';
 
 CREATE OR REPLACE VIEW cerebro.requests WITH (security_barrier) AS
-SELECT r.run, r.request_id, r.at, r.by,
+SELECT run, r.request_id, r.at, r.by,
        CASE WHEN r.action = 'add' AND r.detail #>> '{new,parent}' IS NOT NULL THEN 'clone' ELSE r.action END AS action,
-       m.model, m.mst_key,
+       CASE WHEN num_nonnulls(m.mst_key) = 1 THEN model END AS model, m.mst_key,
        CASE r.action
             WHEN 'add' THEN concat_ws('; ', NULLIF(r.detail #>> '{new,configuration,compile_params}', ''),
                                       NULLIF(r.detail #>> '{new,configuration,fit_params}', ''))
@@ -58,22 +66,26 @@ SELECT r.run, r.request_id, r.at, r.by,
        r.answered_at,
        CASE WHEN r.decision = 'refuse'
                  -- As in cerebro.decisions.
-                 AND (r.owner = (SELECT quote_ident(current_user)::regrole) OR r.by = current_user)
+                 AND (owner = (SELECT quote_ident(current_user)::regrole) OR r.by = current_user)
             THEN r.answer
        END AS refusal,
-       r.decision_id, pg_get_userbyid(r.owner) AS owner
-  FROM (SELECT run, owner, request_id, r.at, r.by, r.action, r.reason, r.detail,
-               d.decision_id, d.decision, d.at AS answered_at, d.reason AS answer
-          FROM cerebro._visible_request r
-          FULL JOIN (SELECT DISTINCT ON (run, owner, request) run, owner, request AS request_id, decision_id, decision, at,
-                            reason
-                       FROM cerebro._visible_decision
-                      WHERE request IS NOT NULL
-                      ORDER BY run, owner, request, decision_id) d USING (run, owner, request_id)
-         WHERE num_nonnulls(r.action) = 1) r
-  LEFT JOIN cerebro._visible_model m
-         ON m.run = r.run AND m.owner = r.owner
-        AND m.model = COALESCE(r.detail ->> 'model', r.detail #>> '{new,parent}')::integer;
+       r.decision_id, pg_get_userbyid(owner) AS owner
+  -- After its decisions comes the request itself, so the first one of all is the decision that answers it.
+  FROM (SELECT run, owner, request_id, at, by, action, reason, detail,
+               COALESCE(detail ->> 'model', detail #>> '{new,parent}')::integer AS model,
+               first_value(decision_id) OVER answers AS decision_id, first_value(decision) OVER answers AS decision,
+               first_value(answered_at) OVER answers AS answered_at, first_value(answer) OVER answers AS answer
+          FROM (SELECT run, owner, request_id, at, by, action, reason, detail,
+                       NULL::bigint AS decision_id, NULL::text AS decision, NULL::timestamptz AS answered_at,
+                       NULL::text AS answer
+                  FROM cerebro._visible_request
+                 UNION ALL
+                SELECT run, owner, request, NULL, NULL, NULL, NULL, NULL, decision_id, decision, at, reason
+                  FROM cerebro._visible_decision
+                 WHERE request IS NOT NULL) u
+        WINDOW answers AS (PARTITION BY run, owner, request_id ORDER BY decision_id)) r
+  FULL JOIN cerebro._visible_model m USING (run, owner, model)
+ WHERE num_nonnulls(r.action) = 1;
 COMMENT ON VIEW cerebro.requests IS
 'Each request that a user made with cerebro.stop_model, go_on, clone_model, add_configuration, extend or set_budget, and '
 'its result.';

@@ -99,19 +99,27 @@ WITH visit AS (
       FROM visit
      ORDER BY run, owner, segment, started_at DESC, finished_at IS NOT NULL, model
 )
-SELECT l.run, l.segment, m.mst_key,
-       (l.hop - 1) / COALESCE(cardinality(m.visits), r.segments) + 1 AS epoch,
+SELECT run, l.segment, m.mst_key,
+       (l.hop - 1) / COALESCE(cardinality(m.visits), l.segments) + 1 AS epoch,
        l.hop,
-       CASE WHEN l.finished_at IS NOT NULL OR r.status = 'running'
+       CASE WHEN l.finished_at IS NOT NULL OR l.status = 'running'
             THEN extract(epoch FROM COALESCE(l.finished_at, clock_timestamp()) - l.started_at)::double precision
        END AS seconds,
        l.finished_at IS NOT NULL AS done,
-       pg_get_userbyid(l.owner) AS owner,
-       l.model
-  FROM latest l
-  LEFT JOIN cerebro._runs r ON r.run = l.run AND r.owner = l.owner
-  LEFT JOIN cerebro._visible_model m ON m.run = l.run AND m.owner = l.owner AND m.model = l.model
- WHERE num_nonnulls(r.run, m.run) = 2;
+       pg_get_userbyid(owner) AS owner,
+       model
+  -- No WITH, which would keep a condition on the run from the rows: cerebro._runs asks for sessions and locks.
+  FROM (SELECT run, owner, model, hop, segment, started_at, finished_at,
+               max(segments) OVER of_run AS segments, max(status) OVER of_run AS status
+          FROM (SELECT run, owner, model, hop, segment, started_at, finished_at, NULL::integer AS segments,
+                       NULL::text AS status
+                  FROM latest
+                 UNION ALL
+                SELECT run, owner, NULL, NULL, NULL, NULL, NULL, segments, status
+                  FROM cerebro._runs) u
+        WINDOW of_run AS (PARTITION BY run, owner)) l
+  FULL JOIN cerebro._visible_model m USING (run, owner, model)
+ WHERE num_nonnulls(l.hop, l.status, m.mst_key) = 3;
 COMMENT ON VIEW cerebro.segments_now IS
 'The latest visit that each segment of each run has started. If several models train in one order, together or one '
 'after the other, the first of them stands for all.';
