@@ -25,8 +25,8 @@ BEGIN
 
     -- All rows about a run are stored on one segment, so that joins between them need no data movement. Tables without
     -- a primary key are distributed by their first column, run, as they are.
-    FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'model', 'event', 'hop', 'evaluation', 'decision',
-                                 'request']
+    FOREACH named IN ARRAY ARRAY['run', 'architecture', 'configuration', 'model', 'event', 'hop', 'evaluation', 'objective',
+                                 'decision', 'request']
     LOOP
         EXECUTE format('ALTER TABLE cerebro.%I SET DISTRIBUTED BY (run)', named);
     END LOOP;

@@ -70,6 +70,13 @@ def test_nobody_looks_while_nothing_is_computed(plpy: FakePlpy) -> None:
     assert plpy.looks == looks, "the function has ended"
 
 
+def test_greenplums_coordinator_is_asked_nothing(plpy: FakePlpy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a statement fails if a segment was lost since the function began."""
+    monkeypatch.setattr(cancellation, "_greenplum", True)
+    during(plpy, lambda: compute(0.1))
+    assert plpy.looks == 0
+
+
 def test_a_paused_part_comes_to_its_end(plpy: FakePlpy) -> None:
     plpy.errors = [Cancelled()]
     done = []

@@ -92,6 +92,7 @@ VALUES = {
     "value": "'a text of words'", "length": "5", "ids": "100", "settings": text(SETTINGS),
     "work": document(["DropStates", {"names": []}]), "timeout": "0.1", "var": "'{1, 2}'", "x": "'{1, 2}'",
     "bytes": "'\\x00000000'", "size": "4", "elements": "ARRAY[1, 2]",
+    "command": "'SELECT 1'", "commands": "'SELECT 1'", "labels": "'{a}'", "answers": "true",  # on Greenplum only
 }  # fmt: skip
 
 # What is right for some functions only. Arguments without a name have their number.

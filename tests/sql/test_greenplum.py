@@ -75,7 +75,14 @@ def test_a_cancel_while_the_interpreter_is_made_ready(sql: Any, packed: None, se
             with contextlib.suppress(psycopg2.Error):
                 cursor.execute(f"SELECT training_preprocessor_dl('rows', 'early_{moment}', 'y', 'x')")
             cursor.execute("RESET statement_timeout")
-            cursor.execute(f"SELECT training_preprocessor_dl('rows', 'late_{moment}', 'y', 'x')")
+            late = f"SELECT training_preprocessor_dl('rows', 'late_{moment}', 'y', 'x')"
+            try:
+                cursor.execute(late)
+            except psycopg2.errors.ExternalRoutineException as error:
+                # The server sends the signal twice. If both come before the first line of ours, Greenplum keeps the
+                # second one for the next Python.
+                assert str(error).startswith("KeyboardInterrupt")
+                cursor.execute(late)
 
 
 def test_buffers_lie_where_their_keys_say(sql: Any, packed: None) -> None:
@@ -614,21 +621,9 @@ def test_a_cancel_while_the_queue_is_full(sql: Any, queued: Callable[[int], Queu
 
 
 def test_the_log_of_a_run_lies_on_one_segment(sql: Any) -> None:
-    for table in (
-        "run",
-        "architecture",
-        "configuration",
-        "model",
-        "event",
-        "attempt",
-        "hop",
-        "evaluation",
-        "decision",
-        "heartbeat",
-        "request",
-    ):
-        assert sql(
-            "SELECT attname::text FROM gp_distribution_policy p JOIN pg_attribute a"
-            " ON a.attrelid = p.localoid AND a.attnum = ANY(p.distkey) WHERE p.localoid = %s::regclass",
-            f"cerebro.{table}",
-        ) == [("run",)]
+    """All tables that have a run, so that joins of the log move no rows."""
+    found = sql(
+        "SELECT c.relname, pg_get_table_distributedby(c.oid) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"
+        " WHERE c.relnamespace = 'cerebro'::regnamespace AND c.relkind = 'r' AND a.attname = 'run'"
+    )
+    assert len(found) >= 12 and {by for _, by in found} == {"DISTRIBUTED BY (run)"}, found

@@ -79,7 +79,8 @@ def stage(server: str) -> Iterator[Stage]:
             " ARRAY[cerebro.default_compile_params('mixed')], ARRAY[$$batch_size=8,epochs=1$$])"
         )
         mallory("SELECT cerebro.fit('mixed', 'guesses', 'chosen', 1)")
-        mallory(f"CREATE SEQUENCE rang; CREATE FUNCTION {MARK}() RETURNS integer LANGUAGE sql AS"
+        # Not Greenplum's cache of 20 values for each session: each call counts.
+        mallory(f"CREATE SEQUENCE rang CACHE 1; CREATE FUNCTION {MARK}() RETURNS integer LANGUAGE sql AS"
                 f" $$ SELECT nextval('{own}.rang')::integer $$")  # fmt: skip
         for name in ("packed", "mixed", "models", "guesses"):
             mallory(f"CREATE TABLE {name}_summary_kept AS TABLE {name}_summary")

@@ -160,7 +160,7 @@ class Log:
         for other, sound in SOUND.items():
             self.insert(other, {"run": number, **sound, **((row or {}) if other == table else {})})
 
-    def written(self, table: str, column: str, value: Any, **more: Any) -> bool:
+    def written(self, table: str, column: str, value: Any, /, **more: Any) -> bool:
         """Whether the user could write the value into a row of a run."""
         self.root("SAVEPOINT before")
         try:

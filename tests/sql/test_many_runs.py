@@ -117,7 +117,7 @@ class Filled:
         return sum(self(role, f"SELECT count(*) FROM cerebro.{table} WHERE {where}")[0][0] for table in LOG)
 
     def analyze(self) -> None:
-        run(self.connection, "".join(f"ANALYZE cerebro.{table};" for table in LOG))
+        run(self.connection, "".join(f"ANALYZE cerebro.{table};" for table in (*LOG, "architecture")))
 
 
 @contextlib.contextmanager

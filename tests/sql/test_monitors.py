@@ -102,11 +102,12 @@ def aviary(server: str) -> Iterator[tuple[Town, User, User, User]]:
         owner(ROWS)
         call(owner, "train", source="birds", model="colours", target="colour", folds=2, **{**FEW, "validation": None})
         call(owner, "train", source="birds", model="weights", target="weight", **FEW)
-        # A rule whose reasons are labels, and later fails with a value in its message.
+        # A rule whose reasons are labels, and later fails with a value in its message. The cast that fails is outside
+        # of the subquery, because Greenplum computes subqueries before the query, whether CASE needs them or not.
         owner("CREATE TABLE turn AS SELECT 1 AS number")
         rule = (
             "SELECT m.model, CASE WHEN m.model = 1 THEN (SELECT min(colour) FROM birds WHERE region > 'canary')"
-            " ELSE (SELECT (min(region) || number)::integer::text FROM birds, turn GROUP BY number) END"
+            " ELSE (SELECT min(region) || number FROM birds, turn GROUP BY number)::integer::text END"
             " FROM cerebro.leaderboard m WHERE m.run = $1 AND m.model IN (1, (SELECT number FROM turn))"
         )
         call(owner, "train", source="birds", model="ruled", target="colour", stop_when=rule, **{**FEW, "epochs": 4})

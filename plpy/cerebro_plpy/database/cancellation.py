@@ -32,18 +32,23 @@ CANCEL, TERMINATE = signal.SIGINT, signal.SIGTERM
 Prepare = Callable[[str, tuple[str, ...]], Any]  # a statement and the types of its parameters -> a plan
 
 _greenplum: bool | None = None  # not known yet
+_on_segment = False  # of Greenplum
 _scanning = False
 
 
 def on_greenplum(plpy: Any) -> bool:
     """For this module and ``platform.of`` only: all others use the methods of the Platform."""
-    global _greenplum
+    global _greenplum, _on_segment
     if _greenplum is None:
         if os.path.exists("internal.auto.conf"):  # a file of Greenplum's in the data folder, our working directory
             # A cancel may have come while the interpreter started, and must not meet a statement.  Writing to the log
             # raises it as an exception.
             plpy.log("cerebro_db is used in this session")
-        _greenplum = "Greenplum" in plpy.execute("SELECT pg_catalog.version() AS version")[0]["version"]
+        (here,) = plpy.execute(
+            "SELECT pg_catalog.version() AS version, pg_catalog.current_setting('gp_role', true) AS role"
+        )
+        _on_segment = here["role"] == "execute"
+        _greenplum = "Greenplum" in here["version"]
     return _greenplum
 
 
@@ -94,18 +99,25 @@ def is_closed(connection: int) -> bool:
 
 def listener(plpy: Any) -> Listen:
     """A function to call again and again while waiting.  It raises when the session we run in is to stop."""
-    if not on_greenplum(plpy):
-        plan = plpy.prepare("SELECT 1")
-        return lambda: plan.execute([], 1) and None
-    (settings,) = plpy.execute(
-        "SELECT pg_catalog.current_setting('gp_role') AS role,"
-        " pg_catalog.current_setting('client_connection_check_interval') AS checks"
-    )
-    if settings["role"] == "execute":  # in a segment's process statements are as harmless as on PostgreSQL
-        plan = plpy.prepare("SELECT 1")
-        return lambda: execute(plpy, plan, []) and None
+    if not on_greenplum(plpy) or _on_segment:
+        return listener_in_between(plpy)
+    (settings,) = plpy.execute("SELECT pg_catalog.current_setting('client_connection_check_interval') AS checks")
     client = client_socket() if settings["checks"] != "0" else None
     return lambda: look(plpy, client)
+
+
+def listener_in_between(plpy: Any) -> Listen:
+    """As ``listener``, for a function that may compute for long before it is heard.
+
+    On Greenplum's coordinator each statement asks all segments, and fails if one of them was lost meanwhile.  A driver
+    must outlive that.  So nothing is asked there, and only signals are heard.
+    """
+    if on_greenplum(plpy) and not _on_segment:
+        return lambda: look(plpy)
+    plan = plpy.prepare("SELECT 1")
+    if _on_segment:  # there statements are as harmless as on PostgreSQL
+        return lambda: execute(plpy, plan, []) and None
+    return lambda: plan.execute([], 1) and None
 
 
 def client_socket() -> int | None:

@@ -42,7 +42,7 @@ class _Call:
         """Raise the cancel, if there is one.  A session that is terminated ends here."""
         try:
             if self._listen is None:
-                self._listen = cancellation.listener(self.plpy)
+                self._listen = cancellation.listener_in_between(self.plpy)
             self._listen()
         except BaseException as error:
             if str(getattr(error, "sqlstate", ""))[:2] in NO_ROOM:
