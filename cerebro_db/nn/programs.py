@@ -172,9 +172,11 @@ class Programs:
     @contextlib.contextmanager
     def reading(self, ready: ReadyProgram) -> Iterator[None]:
         """Around evaluating and predicting, which leave the state as it is, except for volatile programs."""
+        put_back = ready.program.put_back()
         try:
             yield
         finally:
+            put_back()
             if ready.program.volatile:
                 ready.forget_state()
 

@@ -20,6 +20,16 @@ LANGUAGE sql AS $$
 SELECT cerebro._train_test_split($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
 
+CREATE OR REPLACE FUNCTION @extschema@.train_test_split() RETURNS varchar
+LANGUAGE sql STABLE AS $$
+SELECT cerebro._madlib_usage('train_test_split', NULL)
+$$;
+
+CREATE OR REPLACE FUNCTION @extschema@.train_test_split(message varchar) RETURNS varchar
+LANGUAGE sql STABLE AS $$
+SELECT cerebro._madlib_usage('train_test_split', $1)
+$$;
+
 CREATE OR REPLACE FUNCTION @extschema@.array_scalar_mult(x anyarray, k anyelement) RETURNS anyarray
 LANGUAGE sql IMMUTABLE STRICT AS $$
 SELECT cerebro._array_product($1, $2)

@@ -54,6 +54,15 @@ LANGUAGE sql IMMUTABLE AS $$
 SELECT CASE WHEN $2 = 0 THEN abs($1) ELSE abs($1 - $2) / abs($2) END
 $$;
 
+-- Of vectors, by their Euclidean norms.
+CREATE OR REPLACE FUNCTION @extschema@.relative_error(double precision[], double precision[]) RETURNS double precision
+LANGUAGE sql IMMUTABLE AS $$
+SELECT CASE WHEN sum(v.known ^ 2) = 0 THEN sqrt(sum(v.found ^ 2))
+            ELSE sqrt(sum((v.found - v.known) ^ 2)) / sqrt(sum(v.known ^ 2))
+       END
+  FROM unnest($1, $2) AS v (found, known)
+$$;
+
 CREATE OR REPLACE FUNCTION @extschema@.__to_char(anyelement) RETURNS text
 LANGUAGE sql STABLE AS $$
 SELECT $1::text

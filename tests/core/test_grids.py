@@ -20,9 +20,9 @@ FIT = "{'batch_size': [8, 32], 'epochs': [1]}"
 def test_a_grid_becomes_strings_in_madlibs_form():
     assert generate([2, 1, 1], COMPILE % ADAM, FIT) == [
         (model, f"optimizer='Adam(lr={lr},epsilon=0.3)',loss='categorical_crossentropy',metrics=['accuracy']", fit)
-        for model in (1, 2)
         for lr in (0.1, 0.01)
         for fit in ("batch_size=8,epochs=1", "batch_size=32,epochs=1")
+        for model in (1, 2)
     ]
 
 
@@ -156,6 +156,15 @@ def test_zero_is_a_seed_and_none_means_a_random_seed():
     assert rows(0) == rows(0)
     assert rows(0) != rows(1)
     assert rows(None) != rows(None)
+
+
+def test_the_rows_of_a_grid_have_madlibs_order():
+    rows = generate([1, 2], "{'loss': ['mse', 'mae']}", "{'batch_size': [4, 8]}")
+    loss, batch = (
+        ("optimizer='RMSprop()',loss='mse'", "optimizer='RMSprop()',loss='mae'"),
+        ("batch_size=4", "batch_size=8"),
+    )
+    assert rows == [(model_id, one, other) for one in loss for other in batch for model_id in (1, 2)]
 
 
 def test_a_small_space_is_found_completely():

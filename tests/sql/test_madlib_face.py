@@ -401,10 +401,10 @@ def test_rows_are_split(madlib: Lab) -> None:
     assert madlib("SELECT split, sex, count(*), count(DISTINCT id) FROM halves GROUP BY 1, 2 ORDER BY 1, 2") == [
         (0, 0, 10, 10), (0, 1, 10, 10), (1, 0, 25, 25), (1, 1, 25, 25),
     ]  # fmt: skip
-    assert [column for column, _ in shape(madlib, "halves")] == ["id", "sex", "No One", "split"]
+    assert [column for column, _ in shape(madlib, "halves")] == ["sex", "id", "No One", "split"]
     madlib("""SELECT madlib.train_test_split('crowd', 'again', 0.9, 0.9, '"No One"', 'id', TRUE, TRUE)""")
     assert madlib("SELECT count(*), count(DISTINCT id) < 90 FROM again_train") == [(90, True)]
-    assert shape(madlib, "again_test") == shape(madlib, "again_train") == [("id", "integer")]
+    assert shape(madlib, "again_test") == shape(madlib, "again_train") == [("No One", "text"), ("id", "integer")]
     for arguments, why in (
         ("'crowd', 'x', 1.5", "train_proportion is 1.5"),
         ("'crowd', 'x', 0.6, 0.6", "at most 1"),
@@ -415,6 +415,22 @@ def test_rows_are_split(madlib: Lab) -> None:
     ):
         with pytest.raises(Exception, match=why):
             madlib(f"SELECT madlib.train_test_split({arguments})")
+
+
+def test_groups_are_divided_as_on_madlibs_page(madlib: Lab) -> None:
+    """Groups of 12, 6 and 7 rows, of which the test table gets 6, 3 and 4."""
+    madlib("CREATE TABLE grouped AS SELECT i AS id1, i AS id2, CASE WHEN i <= 18 THEN 1 ELSE 2 END AS gr1,"
+           " CASE WHEN i <= 12 THEN 1 ELSE 2 END AS gr2 FROM generate_series(1, 25) i")  # fmt: skip
+    counts = "SELECT split, gr1, gr2, count(*) FROM {} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    expected = [(0, 1, 1, 6), (0, 1, 2, 3), (0, 2, 2, 4), (1, 1, 1, 6), (1, 1, 2, 3), (1, 2, 2, 3)]
+    madlib("SELECT madlib.train_test_split('grouped', 'out', 0.5, 0.5, 'gr1,gr2', 'id1,id2', FALSE, FALSE)")
+    assert madlib(counts.format("out")) == expected
+    assert [column for column, _ in shape(madlib, "out")] == ["gr1", "gr2", "id1", "id2", "split"]
+    assert madlib.value("SELECT count(DISTINCT id1) FROM out") == 25
+    madlib("SELECT madlib.train_test_split('grouped', 'twice', 0.5, NULL, 'gr1,gr2', 'id1,id2', TRUE, TRUE)")
+    assert madlib("SELECT (SELECT count(*) FROM twice_train), (SELECT count(*) FROM twice_test)") == [(12, 13)]
+    madlib("SELECT madlib.train_test_split('grouped', 'all_in_all', 0.1, 0.2, NULL, 'id1')")  # shares that floats miss
+    assert madlib("SELECT split, count(*) FROM all_in_all GROUP BY 1 ORDER BY 1") == [(0, 5), (1, 3)]
 
 
 def test_arrays(madlib: Lab) -> None:
@@ -464,5 +480,9 @@ def test_functions_for_test_scripts(madlib: Lab) -> None:
     with pytest.raises(errors.RaiseException, match="plan_cache_mode is auto, not other"):
         madlib("SELECT madlib.assert_guc_value('plan_cache_mode', 'other')")
     assert madlib("SELECT madlib.relative_error(1.1, 1) < 0.11, madlib.relative_error(2, 0)") == [(True, 2.0)]
+    vectors = (
+        "madlib.relative_error(ARRAY[3, 4.5]::float8[], ARRAY[3, 4]), madlib.relative_error(ARRAY[3, 4.0], '{0, 0}')"
+    )
+    assert madlib(f"SELECT {vectors}") == [(0.1, 5.0)]
     madlib("CREATE UNLOGGED TABLE quick (i int)")
     assert madlib("SELECT madlib.__to_char(1.5), madlib.is_table_unlogged('quick')") == [("1.5", True)]

@@ -209,4 +209,20 @@ HELP = {
         "output_table has a row per GPU: hostname, gpu_descr.",
         "SELECT madlib.gpu_configuration('gpus');\nSELECT * FROM gpus;",
     ),
+    "train_test_split": Help(
+        "draws the rows of a table for training, and other rows of it for testing.",
+        {
+            "source_table": COLUMNS["source_table"],
+            "output_table": COLUMNS["output_table"],
+            "train_proportion": "share of the rows for training, between 0 and 1",
+            "test_proportion": "share of the rows for testing; NULL: all others",
+            "grouping_cols": "columns of groups that are divided one by one; the output always has them",
+            "target_cols": "columns of the output; NULL or *: all",
+            "with_replacement": "TRUE: a row may be drawn several times",
+            "separate_output_tables": "TRUE: two tables, with the endings _train and _test",
+        },
+        "output_table has the rows, and in split 1 for training and 0 for testing.",
+        "SELECT madlib.train_test_split('iris_data', 'iris', 0.8, NULL, NULL, NULL, FALSE, TRUE);\n"
+        "SELECT count(*) FROM iris_train;",
+    ),
 }

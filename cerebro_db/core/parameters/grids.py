@@ -172,7 +172,9 @@ def _grid_rows(
         raise InvalidArgument(f"the grid has {size} configurations; the limit is {MOST_ROWS} in one call")
     named = [templates.named(model_id, point) for model_id in ids for point in _of_space(archs[model_id])]
     compiles = _bounded(compile_text(point) for space in spaces for point in _of_space(space))
-    rows = itertools.product(named, compiles, _bounded(fit_text(point) for point in _of_space(fits)))
+    fit_texts = _bounded(fit_text(point) for point in _of_space(fits))
+    # In MADlib's order, so that an mst_key means the same configuration: the architecture varies fastest.
+    rows = ((model_id, compiled, fit) for compiled, fit, model_id in itertools.product(compiles, fit_texts, named))
     return [row for row in dict.fromkeys(rows) if row not in existing]
 
 

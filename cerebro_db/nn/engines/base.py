@@ -12,7 +12,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,7 +42,7 @@ class Program(Protocol):
     outputs: list[list[int | None]]
     weights: int  # number of variables that are the model's weights; they come first
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
-    volatile: bool  # whether evaluating or predicting changes the state
+    volatile: bool  # whether weights alone are not all that evaluating and predicting need, or they replace weights
     fusion: Fusion | None  # None: the engine cannot fuse such configurations
 
     def initialise(self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
@@ -69,6 +69,9 @@ class Program(Protocol):
 
     def average(self) -> None:
         """Before evaluating: if the optimizer keeps moving averages of the weights, they replace the weights."""
+
+    def put_back(self) -> Callable[[], None]:
+        """Remember what evaluating and predicting may write, besides averages; the function puts it back."""
 
     def start_metrics(self) -> None: ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import gc
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,16 @@ class KerasProgram(abc.ABC):
             self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
             self._untouched = (configuration["compile"]["optimizer"], seed)
         self._state = whole_state(self.model)
+        # What a layer may write when it is called: states of random numbers (a recurrent layer with dropout draws some
+        # also when it evaluates), of stateful layers, moving statistics. Weights that are frozen are none of these.
+        self._written_by_calls = [
+            variable
+            for layer in self.model._flatten_layers()
+            for variable in (
+                *layer._non_trainable_variables,
+                *(generator.state for generator in layer._seed_generators),
+            )
+        ]
         self._recipe: Recipe | None = None
         self._recipe_is_right = False
         self.weights = len(self.model.weights)
@@ -203,6 +213,15 @@ class KerasProgram(abc.ABC):
         for variable in self._state[self.weights :]:
             if not build.has_value(variable):
                 build.give_value(variable)
+
+    def put_back(self) -> Callable[[], None]:
+        kept = [np.array(np.asarray(variable)) for variable in self._written_by_calls]
+
+        def put() -> None:
+            for variable, value in zip(self._written_by_calls, kept):
+                variable.assign(value)
+
+        return put
 
     def average(self) -> None:
         if self._averages:  # as Keras' fit does at its end; training goes on from the weights themselves

@@ -36,7 +36,8 @@ def train_test_split(
     groups = split_list(grouping_cols, f"{MODULE} error: grouping_cols") if (grouping_cols or "").strip() else []
     relations.require_columns(db, source, targets + groups, MODULE)
 
-    columns = joined(", ", map(identifier, targets))
+    # As in MADlib, the columns of the groups come first, wherever target_cols has them.
+    columns = joined(", ", map(identifier, dict.fromkeys(groups + targets)))
     by = joined(", ", map(identifier, groups))
     drawn = (_with_replacement if with_replacement else _without_replacement)(source.sql, columns, by, train, test)
     if not separate_output_tables:
@@ -97,37 +98,37 @@ def _numbered(source: Sql, columns: Sql, by: Sql) -> Sql:
     )
 
 
+def _amount(of: Sql, share: float, by: Sql) -> Sql:
+    """A share of a number of rows, as MADlib rounds it: up for groups, to the nearest number for a whole table."""
+    if by:
+        return sql("ceil({of} * {share}::numeric - 1e-9)", of=of, share=share)
+    return sql("round({of} * {share}::numeric)", of=of, share=share)
+
+
 def _without_replacement(source: Sql, columns: Sql, by: Sql, train: float, test: float) -> Sql:
+    """Rows are drawn for both tables; a share of them is for the test table, and the others for training."""
     both = min(1.0, train + test)
+    total = _amount(sql("__rows"), both, by)
     return sql(
-        "SELECT {columns}, (__row <= round(__rows * {train}::numeric))::integer AS __split"
-        " FROM ({numbered}) numbered WHERE __row <= round(__rows * {both}::numeric)",
+        "SELECT {columns}, (__row > {tested})::integer AS __split FROM ({numbered}) numbered WHERE __row <= {total}",
         columns=columns,
-        train=train,
+        tested=_amount(total, test / (train + test), by),
         numbered=_numbered(source, columns, by),
-        both=both,
+        total=total,
     )
 
 
 def _with_replacement(source: Sql, columns: Sql, by: Sql, train: float, test: float) -> Sql:
-    """Both tables are drawn from all rows, so that a row may be in both, and several times in one."""
-    draws = joined(
-        " UNION ALL ",
-        (
-            sql(
-                "SELECT __group, {split} AS __split, 1 + floor(random() * __rows)::bigint AS __row"
-                " FROM (SELECT __group, __rows, generate_series(1, round(__rows * {share}::numeric)::bigint)"
-                " FROM (SELECT DISTINCT __group, __rows FROM numbered) g) d",
-                split=split,
-                share=share,
-            )
-            for split, share in ((1, train), (0, test))
-        ),
-    )
+    """Each draw is from all rows, so that a row may be in both tables, and several times in one."""
+    total = sql("round(__rows * {both}::numeric)", both=train + test)
     return sql(
-        "WITH numbered AS ({numbered}), draws AS ({draws})"
+        "WITH numbered AS ({numbered}), draws AS ("
+        "SELECT __group, 1 + floor(random() * __rows)::bigint AS __row, (__place > {tested})::integer AS __split"
+        " FROM (SELECT __group, __rows, generate_series(1, {total}::bigint) AS __place"
+        " FROM (SELECT DISTINCT __group, __rows FROM numbered) g) d)"
         " SELECT {columns}, __split FROM numbered JOIN draws USING (__group, __row)",
         numbered=_numbered(source, columns, by),
-        draws=draws,
+        tested=_amount(total, test / (train + test), by),
+        total=total,
         columns=columns,
     )

@@ -1,0 +1,121 @@
+"""Evaluating and predicting leave every variable of a model as it was, whatever its layers do when they are called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from cerebro_db.core.architecture import allowlist, reading
+from cerebro_db.core.protocol import ModelState, Origin, Predict, StateRef
+from cerebro_db.nn import predictions
+from cerebro_db.nn.engines.base import open_engine
+from cerebro_db.nn.evaluations import evaluate
+from cerebro_db.nn.programs import Programs
+from cerebro_db.nn.rows.data import Dataset
+
+from . import configurations as c
+
+ROWS = 12
+SHAPES = ((6,), (6, 4), (8, 8, 3), (4, 8, 8, 3))  # of a row
+# Arguments with which a layer does most that it can do, and those that it must have.
+GIVEN: dict[str, Any] = {
+    "dropout": 0.3, "recurrent_dropout": 0.3, "rate": 0.3, "stddev": 0.3, "units": 3, "filters": 3, "kernel_size": 2,
+    "num_heads": 2, "key_dim": 2, "head_dim": 2, "num_query_heads": 2, "num_key_value_heads": 1, "input_dim": 9,
+    "output_dim": 3, "factor": 0.3, "height_factor": 0.3, "width_factor": 0.3, "height": 8, "width": 8, "groups": 1,
+    "equation": "ab,bc->ac", "output_shape": 3, "value_range": (0.0, 1.0),
+}  # fmt: skip
+TWICE = ("AdditiveAttention", "Attention", "GroupQueryAttention", "MultiHeadAttention")  # a query and a value
+
+
+def arguments(name: str) -> dict[str, Any]:
+    known = allowlist.LAYERS[name]
+    if name in ("RNN", "StackedRNNCells"):
+        cell = keras.layers.GRUCell(3, dropout=0.3, recurrent_dropout=0.3)
+        return {"cell": cell} if name == "RNN" else {"cells": [cell]}
+    if name == "Bidirectional":
+        return {"layer": keras.layers.LSTM(3, dropout=0.3, recurrent_dropout=0.3)}
+    if name == "TimeDistributed":
+        return {"layer": keras.layers.Dropout(0.3)}
+    if name == "SpectralNormalization":
+        return {"layer": keras.layers.Dense(3)}
+    if name == "ActivityRegularization":
+        return {"l2": 0.1}
+    return {key: value for key, value in GIVEN.items() if key in known}
+
+
+def built(name: str, shape: tuple[int, ...]) -> keras.Model | None:
+    """A model with the layer in it, if the layer takes rows of this shape and has variables."""
+    keras.backend.clear_session()
+    rows = keras.Input(shape, name="rows")
+    try:
+        layer = getattr(keras.layers, name)(**arguments(name))
+        found = (
+            layer(rows, rows)
+            if name.endswith("QueryAttention") or name == "MultiHeadAttention"
+            else (layer([rows, rows]) if name in TWICE else layer(rows))
+        )
+        model = keras.Model(rows, keras.layers.Dense(1)(keras.layers.Flatten()(found)))
+    except Exception:  # of Keras, which has many ways to refuse a shape
+        return None
+    return model if layer.variables or any(one.variables for one in layer._flatten_layers()) else None
+
+
+def models() -> dict[str, tuple[keras.Model, tuple[int, ...]]]:
+    found: dict[str, tuple[Any, tuple[int, ...]]] = {}
+    for name in sorted(allowlist.LAYERS):
+        for shape in SHAPES[2:] if name.startswith("Random") else SHAPES[1:] if name in TWICE else SHAPES:
+            model = built(name, shape)
+            if model is not None:
+                found[name] = (model, shape)
+                break
+    return found
+
+
+MODELS = models()
+
+
+def test_the_layers_that_draw_random_numbers_are_among_them() -> None:
+    assert {"Dropout", "GRU", "LSTM", "SimpleRNN", "RNN", "Bidirectional", "ConvLSTM1D", "BatchNormalization"} < set(
+        MODELS
+    )
+    assert {"RandomZoom", "GaussianNoise", "MultiHeadAttention", "SpectralNormalization", "Embedding"} < set(MODELS)
+
+
+@pytest.fixture(scope="module")
+def programs() -> Programs:
+    return Programs(open_engine("tensorflow", threads=None, deterministic=False))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_variable_is_as_it_was(name: str, programs: Programs, tmp_path: Path) -> None:
+    model, shape = MODELS[name]
+    architecture = reading.architecture(model.to_json())
+    configuration = c.configuration(architecture, "mse", metrics=[])
+    layout = {"inputs": [c.column("rows", list(shape))], "outputs": [c.target("price", [], "real", "float32")]}
+    random = np.random.default_rng(1)
+    files = {}
+    for column in layout["inputs"] + layout["outputs"]:
+        files[column["name"]] = str(tmp_path / column["name"])
+        random.random((ROWS, *column["shape"]), "float32").tofile(files[column["name"]])
+    rows = Dataset(layout, ROWS, files)
+    ready = programs.ready(configuration, layout, seed=3)
+    programs.load(ready, configuration, StateRef(Origin.SEED), seed=3)
+    ready.token = "resident"
+    before = [np.array(value) for value in ready.program.get_all()]
+    state = StateRef(Origin.RESIDENT, token="resident")
+    evaluate(programs, ModelState(configuration, state), rows, lambda: None)
+    predictions.predict(
+        programs, Predict(configuration, state, str(tmp_path / "out"), handle="rows"), rows, lambda: None
+    )
+    assert ready.token == "resident" or ready.program.volatile
+    changed = [
+        variable[0]
+        for variable, one, other in zip(ready.program.variables, before, ready.program.get_all())
+        if one.tobytes() != np.asarray(other).tobytes()
+    ]
+    assert not changed, json.dumps(changed)
