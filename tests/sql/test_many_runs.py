@@ -157,7 +157,7 @@ def plan_of(log: Filled, role: str, query: str) -> dict[str, Any]:
     return plan[0]["Plan"]  # type: ignore[no-any-return]
 
 
-# What the planner may not choose. Without joins by hash and merge it joins in a loop whatever can be joined in a loop, and
+# What the planner may not choose. Without joins by hash and merge it joins in a loop whatever can be joined so, and
 # without indexes such a loop reads a whole table again for each row.
 PLANNERS = {
     "free": (),
