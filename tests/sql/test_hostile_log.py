@@ -5,12 +5,15 @@ forgotten, or an error of ours says why not.  No error is one of Python's, and n
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg2
 import pytest
 
+from cerebro_db.core.events import Event
+from cerebro_db.core.sql import literal, shown
 from tests import documents
 from tests.documents import MARK, SQL
 from tests.sql import users
@@ -19,10 +22,35 @@ from tests.sql.users import User
 
 # Each of these columns gets each value; those that a check of the table refuses prove nothing.
 PLAIN = {
+    "run": ["source_table", "validation_table", "model_table", "epochs", "evaluate_every", "seed", "segments",
+            "dist_keys", "configurations", "rows_per_epoch", "storage", "validation_rows", "version"],
     "configuration": ["mst_key", "place", "model_id", "compile_params", "fit_params"],
     "model": ["mst_key", "visits", "seed", "initial", "initial_sha256", "parent", "fold"],
+    "hop": ["model", "hop", "kind", "epoch", "segment", "rows", "steps", "loss", "metric_name", "metric",
+            "metric_states", "state_bytes", "state_sha256", "weights_offset", "weights_bytes"],
+    "evaluation": ["model", "epoch", "dataset", "part", "segment", "rows", "loss", "metric_name", "metric",
+                   "metric_states"],
+}  # fmt: skip
+# Each of these columns gets each document.
+JSON = {
+    "run": ["options", "layout", "validation_layout", "source_summary"],
+    "architecture": ["given", "architecture"],
+    "configuration": ["compile", "fit", "chosen"],
+    "event": ["detail"],
+    "hop": ["metrics", "seconds"],
+    "evaluation": ["metrics", "seconds"],
 }
 TEXTS = ("''", "$$' || " + SQL[3] + "$$", "'2147483647'", "'0'", "'{2147483647,NULL}'", "NULL")
+# Not all rows of a run can have the same value: one of them gets another one.
+ONE_ROW = {
+    "hop": [("model", "7"), ("hop", "7"), ("hop", "2147483647"), ("epoch", "7"), ("segment", "7")],
+    "evaluation": [("model", "7"), ("epoch", "7"), ("epoch", "2147483647"), ("part", "7"), ("part", "-1")],
+    "event": [("model", "7"), ("model", "NULL"), *(("event", f"'{event}'") for event in Event)],
+}
+DOCUMENTS = (
+    "{}", '{"": null}', '{"x": [1e400]}', '{"kind": "one_hot"}', '{"columns": {}, "partitions": [[]]}',
+    json.dumps({"x": SQL[3], "objective": SQL[0], "pid": 1, "group": SQL[1]}), '{"a": ' * 500 + "1" + "}" * 500,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +145,40 @@ def use(ann: User, change: dict[str, tuple[str, str]]) -> int:
 def test_a_run_with_another_value_in_a_column(ann: User, table: str) -> None:
     taken = sum(use(ann, {table: (column, value)}) >= 0 for column in PLAIN[table] for value in TEXTS)
     assert taken > 5, "the checks of the table let hardly anything in: nothing is tested"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ONE_ROW)
+def test_a_run_with_another_value_in_one_row(ann: User, table: str) -> None:
+    for column, value in ONE_ROW[table]:
+        for order in ("ASC", "DESC"):
+            which = f"(SELECT ctid FROM kept_{table} ORDER BY ctid {order} LIMIT 1)"
+            one = f"CASE WHEN ctid = {which} THEN {value} ELSE {column} END"
+            assert use(ann, {table: (column, one)}) >= 0, (column, value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", JSON)
+def test_a_run_with_another_document(ann: User, table: str) -> None:
+    others = (*(shown(literal(text)) for text in DOCUMENTS), *JSON[table], "NULL")
+    taken = [use(ann, {table: (column, value)}) >= 0 for column in JSON[table] for value in others]
+    assert sum(taken) > 1
+
+
+def test_who_has_removed_what_the_log_says_of_a_run_can_forget_it(ann: User) -> None:
+    number = copied(ann, {"event": ("event", "'forgotten'")})
+    assert ann("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [0]
+    ann(f"SELECT cerebro.forget({number})")
+    assert ann("SELECT count(*) FROM cerebro.run WHERE run = %s", number) == [0]
+
+
+@pytest.mark.parametrize(("column", "value"), [("hop", 7), ("epoch", 7), ("segment", 7)])
+def test_a_hop_that_a_model_cannot_have_is_named(ann: User, column: str, value: int) -> None:
+    last = "(SELECT max(hop) FROM kept_hop)"
+    number = copied(ann, {"hop": (column, f"CASE WHEN hop = {last} THEN {value} ELSE {column} END")})
+    error = tried(ann, f"SELECT cerebro.resume({number}, epochs => 3)")
+    assert error is not None and column in str(error) and "hop" in str(error) and str(value) in str(error), error
+    ann(f"SELECT cerebro.forget({number})")
 
 
 REQUESTS = [

@@ -117,7 +117,7 @@ class Filled:
         return sum(self(role, f"SELECT count(*) FROM cerebro.{table} WHERE {where}")[0][0] for table in LOG)
 
     def analyze(self) -> None:
-        run(self.connection, "".join(f"ANALYZE cerebro.{table};" for table in (*LOG, "architecture")))
+        run(self.connection, "".join(f"ANALYZE cerebro.{table};" for table in LOG))
 
 
 @contextlib.contextmanager
@@ -157,8 +157,8 @@ def plan_of(log: Filled, role: str, query: str) -> dict[str, Any]:
     return plan[0]["Plan"]  # type: ignore[no-any-return]
 
 
-# What the planner may not choose. Without joins by hash and merge it joins in a loop whatever can be joined so, and
-# without indexes such a loop reads a whole table again for each row.
+# What the planner may not choose. Without joins by hash and merge it joins in a loop whatever can be joined in a loop,
+# and without indexes such a loop reads a whole table again for each row.
 PLANNERS = {
     "free": (),
     "loops": ("enable_hashjoin", "enable_mergejoin", "enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan"),

@@ -87,7 +87,7 @@ def to_forget(db: Database, run_id: int, owner: str | None) -> str:
     whose = log.whose(owner)
     if whose != relations.current_role(db):
         require_admin(db, run_id, whose, "forget")
-    if log.status(whose) is RunStatus.RUNNING:
+    if log.is_running(whose):
         raise InUse(f"run {run_id} is running", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
     if whose == relations.current_role(db):
         log.require_own()

@@ -293,7 +293,8 @@ def _make_summary(
     # The summary of a packed table counts the classes of labels only, as MADlib's.
     vectors = [one.shape[-1] for one in layout.outputs if one.target == "encoded" and one.shape]
     optimised = objective.of_options(run["options"], run["validation_table"] is not None)
-    every, epochs = max(1, run["evaluate_every"]), run["epochs"]
+    epochs = run["epochs"]
+    every = run["evaluate_every"] or epochs
     # Of a run that is planned for more epochs than anybody lists, only the last one.
     iterations = [*range(every, epochs, every), epochs] if epochs // every <= MOST_ITERATIONS else [epochs]
     columns: list[tuple[str, str, Any]] = [

@@ -26,6 +26,18 @@ class Drivers(Events):
         """The run's status, to its owner, a monitor or an administrator."""
         return self.standing(owner)[0]
 
+    def is_running(self, owner: str) -> bool:
+        """False also where the log does not say how the run stands: its owner can remove its events, and forget it."""
+        return bool(
+            self._all(
+                sql(
+                    "SELECT 1 FROM cerebro.runs WHERE run = {} AND owner = {} AND status = {running}",
+                    running=literal(RunStatus.RUNNING),
+                ),
+                owner,
+            )
+        )
+
     def standing(self, owner: str | None = None) -> tuple[RunStatus, bool, str | None]:
         """The run's status, whether nobody drives it or makes its model tables any more, and the view's message."""
         whose = owner or self.whose()

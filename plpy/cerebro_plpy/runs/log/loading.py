@@ -212,16 +212,18 @@ class Loading(States):
             run.models[number].group = group
         for last in self.last_states():
             model = run.models[last.model]
+            self._require_hop(run, model, last.hop, last.epoch, last.segment)
             model.hops, model.sha256, model.state_bytes = last.hop, last.state_sha256, last.state_bytes
             model.dist_key = run.dist_keys[last.segment]
-        for number, epoch, counted in self._all(
+        for number, hop, epoch, segment, counted in self._all(
             sql(
-                "SELECT DISTINCT ON (model) model, epoch, metric_states FROM cerebro.hop WHERE {own}"
+                "SELECT DISTINCT ON (model) model, hop, epoch, segment, metric_states FROM cerebro.hop WHERE {own}"
                 " ORDER BY model, hop DESC",
                 own=OWN,
             )
         ):
             if number in run.models:
+                self._require_hop(run, run.models[number], hop, epoch, segment)
                 run.models[number].epoch, run.models[number].metric_states = epoch, counted_states(counted)
 
         for model in run.models.values() if run.averages else ():
@@ -238,6 +240,15 @@ class Loading(States):
                     model.hops,
                 )
             }
+
+    def _require_hop(self, run: Run, model: Model, hop: int, epoch: int, segment: int) -> None:
+        """An error for a hop that the model cannot have: the row may be one of a user."""
+        row = Fields(
+            {"hop": hop, "epoch": epoch, "segment": segment}, f"hop {hop} of model {model.number} of run {self.run}"
+        )
+        row.whole("hop", 1, run.hops_of(model))
+        row.whole("epoch", 1, run.epochs)
+        row.whole("segment", 0, run.segments - 1)
 
     def given_architectures(self) -> dict[int, str]:
         """The run's architectures as they were loaded, those with parameters included; by model_id."""

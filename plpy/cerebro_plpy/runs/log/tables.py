@@ -56,7 +56,7 @@ WITH best AS MATERIALIZED (
            max(l.validation_metric) FILTER (WHERE l.is_stored) AS stored_validation_metric,
            max(l.validation_loss) FILTER (WHERE l.is_stored) AS stored_validation_loss
       FROM (SELECT c.*, e.metric, e.loss, c.epoch = n.epoch AS is_stored,
-                   CASE WHEN n.epochs IS NULL THEN c.epoch % $3 = 0 OR c.epoch = $4
+                   CASE WHEN n.epochs IS NULL THEN COALESCE(c.epoch % NULLIF($3, 0) = 0, false) OR c.epoch = $4
                         ELSE n.epochs @> to_jsonb(c.epoch)
                    END AS counts
               FROM cerebro.learning_curve c
