@@ -292,6 +292,15 @@ def test_pbt_replaces_the_worst_by_changed_copies_of_the_best() -> None:
     assert done.best < Simulation(search("random", 8, 6, at_once=8), loss, 6).run().best + 0.1
 
 
+def test_pbt_replaces_no_larger_share_than_its_quantile() -> None:
+    """Of all models that were compared, with scores that are chance: 20 models, of which the worst 5 are replaced."""
+    chance = random.Random(1)
+    policy = search("pbt", 20, 40, quantile=0.25)
+    done = Simulation(policy, lambda point, epochs: chance.random(), 40, segments=4).run()
+    replaced = sum(1 for one in done.decisions if one.added)
+    assert 0.2 < replaced / done.units < 0.3
+
+
 def test_pbt_changes_numbers_only() -> None:
     space = read(
         {

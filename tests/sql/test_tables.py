@@ -282,6 +282,21 @@ def mirror(place: Lab) -> Lab:
     return place
 
 
+def test_the_seed_orders_rows_whose_texts_are_all_null(lab: Lab) -> None:
+    """The order must not be that in which the rows lie in the table."""
+    for name, order in (("upwards", "ASC"), ("downwards", "DESC")):
+        lab(
+            f"CREATE TABLE {name} AS SELECT i * 0.5 AS size, CASE WHEN i % 10 = 0 THEN 'some' END AS note,"
+            f" i % 2 = 0 AS even FROM generate_series(1, 300) i ORDER BY i {order}"
+        )
+        for seed in (1, 2):
+            packed(lab, f"{name}_{seed}", "even", name, seed=seed, segments=1, inputs="size, note")
+    sizes = {name: values(lab, name, "numbers")[:, 0].tolist() for name in ("upwards_1", "downwards_1", "upwards_2")}
+    assert sizes["upwards_1"] == sizes["downwards_1"] != sizes["upwards_2"]
+    neighbours = [one < other for one, other in zip(sizes["upwards_1"], sizes["upwards_1"][1:])]
+    assert 100 < sum(neighbours) < 200  # mixed, not sorted
+
+
 def prepared_rows(place: Lab, table: str) -> list[tuple[float, ...]]:
     """All inputs of a packed table, row by row, sorted."""
     layout = place.value(f"SELECT layout FROM {table}_summary")

@@ -60,15 +60,34 @@ class PopulationBased(Policy):
         return age
 
     def _better(self, history: History, model: int, epoch: int) -> int | None:
-        """One of the best, if the model is one of the worst."""
+        """One of the best, if the model is one of the worst.
+
+        Each place of the population counts with the score that it had at the age of the model, or with its last one if
+        it is younger. With the latest scores of all, models would be compared with older ones and with the copies that
+        have replaced others of their own age, and more than the quantile would be replaced.
+        """
+        age = self.age(history, model, epoch)
         known = {model: scores.at(history, model, epoch)}
         for other in history.models:
-            alive = not history.stopped(other) and not history.failed(other) and history.epochs(other)
+            alive = not history.stopped(other) and not history.failed(other)
             if other != model and alive and self.space.has(history.configuration(other).get("chosen") or {}):
-                known[other] = scores.last(history, other)
+                score = self._score_at(history, other, age)
+                if score is not None:
+                    known[other] = score
         ranked = sorted(known, key=lambda one: (known[one], one))
         count = min(max(1, math.floor(self.quantile * len(ranked))), len(ranked) // 2)
-        best = [one for one in ranked[:count] if known[one] < known[model]]
-        if not best or model not in ranked[-count:]:
+        if model not in ranked[len(ranked) - count :]:
             return None
-        return best[int(random_stream(self.seed, f"pbt parent/{model}/{epoch}").random() * len(best))]
+        best = [one for one in ranked[:count] if known[one] < known[model] and history.epochs(one)]
+        return best[int(random_stream(self.seed, f"pbt parent/{model}/{epoch}").random() * len(best))] if best else None
+
+    def _score_at(self, history: History, model: int, age: int) -> float | None:
+        """The score of a model's place at an age, or the last one before it; None: it has none."""
+        place: int | None = model
+        while place is not None:
+            epochs = min(age - self.age(history, place, 0), len(history.epochs(place)))
+            if epochs > 0:
+                return scores.at(history, place, epochs)
+            origin = history.origin(place)
+            place = None if origin is None else origin[0]
+        return None

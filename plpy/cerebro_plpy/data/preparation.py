@@ -198,11 +198,11 @@ def hashed(variable: SourceVariable, alias: Alias, seed: Sql) -> Sql:
     if variable.preparation.features and not variable.gathered:
         return hash_of_any(variable.columns, alias, seed)
     if isinstance(variable.preparation, Weight):
-        return sql("pg_catalog.hash_array_extended({weight}, {seed})", weight=_weight(variable, alias), seed=seed)
+        return _hash_of_array(_weight(variable, alias), seed)
     if variable.is_array:
-        return sql("pg_catalog.hash_array_extended({alias}, {seed})", alias=alias(variable.columns[0]), seed=seed)
+        return _hash_of_array(alias(variable.columns[0]), seed)
     parts = [_number(alias(column), column, sql("double precision")) for column in variable.columns]
-    return sql("pg_catalog.hash_array_extended(ARRAY[{parts}], {seed})", parts=joined(", ", parts), seed=seed)
+    return _hash_of_array(sql("ARRAY[{parts}]", parts=joined(", ", parts)), seed)
 
 
 def hash_of_any(columns: Sequence[Column], alias: Alias, seed: Sql) -> Sql:
@@ -210,21 +210,24 @@ def hash_of_any(columns: Sequence[Column], alias: Alias, seed: Sql) -> Sql:
     elements: tuple[list[Sql], list[Sql]] = ([], [])
     for column in columns:
         if column.element in NUMBERS:
-            seed = sql(
-                "coalesce(pg_catalog.hash_array_extended({alias}, {seed}), {seed})", alias=alias(column), seed=seed
-            )
+            seed = _hash_of_array(alias(column), seed)
         elif column.type in NUMBERS and column.type != "boolean":
             elements[0].append(features.number(column, alias(column)))
         else:
             elements[1].append(features.text(column, alias(column)))
     for numbers_or_texts in elements:
         if numbers_or_texts:
-            seed = sql(
-                "pg_catalog.hash_array_extended(ARRAY[{numbers_or_texts}], {seed})",
-                numbers_or_texts=joined(", ", numbers_or_texts),
-                seed=seed,
-            )
+            seed = _hash_of_array(sql("ARRAY[{parts}]", parts=joined(", ", numbers_or_texts)), seed)
     return seed
+
+
+def _hash_of_array(array: Sql, seed: Sql) -> Sql:
+    """The seed is no argument of the inner hash: PostgreSQL's hash of an array of NULLs would not depend on it."""
+    return sql(
+        "coalesce(pg_catalog.hashint8extended(pg_catalog.hash_array_extended({array}, 0), {seed}), {seed})",
+        array=array,
+        seed=seed,
+    )
 
 
 def label_text(value: Sql, label_type: SqlType) -> Sql:

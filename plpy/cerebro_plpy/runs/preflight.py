@@ -103,19 +103,27 @@ def build_models(
 
 
 def settle_positions(run: Run, log: RunLog, built: dict[int, Built]) -> None:
-    """Give the models that were built just now their ring positions; the positions of others do not change."""
+    """Give the models that were built just now their ring positions; the positions of others do not change.
+
+    A run that is resumed before its models were built may have got more models by requests.  Those come last, so that
+    the run's own models have the positions that they would have had without the interruption.
+    """
     earlier = RunLog(log.ask, run.options["replay"]).built() if "replay" in run.options else {}
-    costs = {}
+    own: dict[int, tuple[int, float]] = {}
+    requested = []
     for number, one in built.items():
         model = run.models[number]
         if number in earlier:
             _, model.position = earlier[number]
+        elif model.parent is not None or (model.chosen is not None and "space" not in run.options):
+            requested.append(number)
         else:
             # Of two models with equal parameters the one with more batches takes longer.
-            costs[number] = (one.described.parameters, run.rows_of(model) / model.batch_size)
-    taken = {model.position for model in run.models.values() if model.position is not None}
-    for number, position in ring_positions(costs, taken).items():
-        run.models[number].position = position
+            own[number] = one.described.parameters, run.rows_of(model) / model.batch_size
+    for costs in (own, dict.fromkeys(sorted(requested), 0)):
+        taken = {model.position for model in run.models.values() if model.position is not None}
+        for number, position in ring_positions(costs, taken).items():
+            run.models[number].position = position
 
 
 def described_for_sure(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built | CerebroError]:

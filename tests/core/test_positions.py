@@ -1,0 +1,45 @@
+"""The ring positions of a run's own models do not depend on models that were requested before the run was built."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cerebro_db.core.events import Initial
+from cerebro_db.core.layout import DataSet
+from cerebro_plpy.runs.log import RunLog
+from cerebro_plpy.runs.preflight import Built, settle_positions
+from cerebro_plpy.runs.run import Model, Run
+
+PARAMETERS = {1: 50, 2: 900, 3: 50}
+
+
+def run_of(*requested: dict[str, Any], **options: Any) -> Run:
+    rows = DataSet("t", {"partitions": [{"key": 0, "rows": 10}, {"key": 1, "rows": 10}], "rows": 20})
+    run = Run(1, "me", rows, None, "models", 9, 1, 1, [0, 1], "run_0", dict(options))
+    for number in (*PARAMETERS, *(4 + place for place in range(len(requested)))):
+        run.models[number] = Model(number, number, 0, 1, "", "", {"fit": {}}, 1, Initial.RANDOM, None)
+    for number, known in enumerate(requested, 4):
+        for name, value in known.items():
+            setattr(run.models[number], name, value)
+    return run
+
+
+def settled(run: Run) -> dict[int, int | None]:
+    described = {number: SimpleNamespace(parameters=PARAMETERS.get(number, 5000)) for number in run.models}
+    built = {number: Built(cast(Any, one), "jax", None) for number, one in described.items()}
+    settle_positions(run, cast(RunLog, None), built)
+    return {number: model.position for number, model in run.models.items()}
+
+
+@pytest.mark.parametrize("requested", [{"parent": 2}, {"chosen": {"learning_rate": 0.1}}, {"parent": 1, "chosen": {}}])
+def test_requested_models_come_last(requested: dict[str, Any]) -> None:
+    alone = settled(run_of())
+    assert alone == {2: 0, 1: 1, 3: 2}
+    assert settled(run_of(requested, requested)) == {**alone, 4: 3, 5: 4}
+
+
+def test_the_proposals_of_a_search_are_its_own_models() -> None:
+    assert settled(run_of({"chosen": {"learning_rate": 0.1}}, space={})) == {4: 0, 2: 1, 1: 2, 3: 3}
