@@ -47,7 +47,7 @@ def arguments(name: str) -> dict[str, Any]:
 
 
 def built(name: str, shape: tuple[int, ...]) -> keras.Model | None:
-    """A model with the layer in it, if the layer takes rows of this shape and has variables."""
+    """A model with the layer in it, if the layer takes rows of this shape and has something to write."""
     keras.backend.clear_session()
     rows = keras.Input(shape, name="rows")
     try:
@@ -60,7 +60,8 @@ def built(name: str, shape: tuple[int, ...]) -> keras.Model | None:
         model = keras.Model(rows, keras.layers.Dense(1)(keras.layers.Flatten()(found)))
     except Exception:  # of Keras, which has many ways to refuse a shape
         return None
-    return model if layer.variables or any(one.variables for one in layer._flatten_layers()) else None
+    written = any(one._non_trainable_variables or one._seed_generators for one in model._flatten_layers())
+    return model if written else None
 
 
 def models() -> dict[str, tuple[keras.Model, tuple[int, ...]]]:
@@ -103,7 +104,7 @@ def changed(name: str, model: keras.Model, shape: tuple[int, ...], programs: Pro
 def test_every_variable_of_every_layer_is_as_it_was(tmp_path: Path) -> None:
     programs = Programs(open_engine("tensorflow", threads=None, deterministic=False))
     found = models()
-    assert {"Dropout", "GRU", "LSTM", "SimpleRNN", "RNN", "Bidirectional", "ConvLSTM1D"} < set(found)
-    assert {"RandomZoom", "GaussianNoise", "MultiHeadAttention", "BatchNormalization", "Embedding"} < set(found)
+    assert {"Dropout", "GRU", "LSTM", "SimpleRNN", "RNN", "Bidirectional"} < set(found)
+    assert {"RandomZoom", "GaussianNoise", "MultiHeadAttention", "BatchNormalization"} < set(found)
     wrong = {name: changed(name, model, shape, programs, tmp_path) for name, (model, shape) in found.items()}
     assert not any(wrong.values()), {name: paths for name, paths in wrong.items() if paths}
