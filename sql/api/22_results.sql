@@ -402,21 +402,24 @@ WITH figures AS (
                      END
            END AS value
       FROM figures f
-      FULL JOIN cerebro._visible_run r USING (run, owner)
+      -- The labels of the classes; monitors see no class values. With the layout itself in the lists' condition,
+      -- Greenplum would move it with each value.
+      FULL JOIN (SELECT run, owner,
+                        CASE WHEN owner = (SELECT quote_ident(current_user)::regrole)
+                                  AND layout #> '{outputs,1}' IS NULL
+                                  AND jsonb_typeof(layout #> '{outputs,0,preparation,labels}') = 'array'
+                             THEN layout #> '{outputs,0,preparation,labels}'
+                        END AS labels
+                   FROM cerebro._visible_run) r USING (run, owner)
      CROSS JOIN LATERAL jsonb_each(f.metrics) AS named (metric, value)
      CROSS JOIN LATERAL ROWS FROM (
                jsonb_array_elements(CASE jsonb_typeof(named.value)
                                          WHEN 'array' THEN named.value
                                          ELSE jsonb_build_array(named.value)
                                     END),
-               -- The labels of the classes. Monitors see no class values.
                jsonb_array_elements_text(
                    CASE WHEN named.metric ~ '^(f1|fbeta)_score' AND jsonb_typeof(named.value) = 'array'
-                             AND owner = (SELECT quote_ident(current_user)::regrole)
-                        THEN CASE WHEN r.layout #> '{outputs,1}' IS NULL
-                                       AND jsonb_typeof(r.layout #> '{outputs,0,preparation,labels}') = 'array'
-                                  THEN r.layout #> '{outputs,0,preparation,labels}'
-                             END
+                        THEN r.labels
                    END)
            ) WITH ORDINALITY AS single (value, label, place)
      WHERE single.value IS NOT NULL  -- there may be more labels
