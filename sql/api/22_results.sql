@@ -404,7 +404,7 @@ WITH figures AS (
       FROM figures f
       -- The labels of the classes; monitors see no class values. With the layout itself in the lists' condition,
       -- Greenplum would move it with each value.
-      FULL JOIN (SELECT run, owner,
+      FULL JOIN (SELECT run, owner, seed,
                         CASE WHEN owner = (SELECT quote_ident(current_user)::regrole)
                                   AND layout #> '{outputs,1}' IS NULL
                                   AND jsonb_typeof(layout #> '{outputs,0,preparation,labels}') = 'array'
