@@ -61,7 +61,6 @@ FUNCTIONS = {
         "train",
         "search",
         "madlib_fit_multiple_model",
-        "submit",
         "wait",
         "cancel",
         "resume",
@@ -145,7 +144,7 @@ def options_page() -> str:
         "object:",
         "",
         "```sql",
-        "SELECT cerebro.fit('packed', 'models', 'mst', 20, options => '{\"engine\": \"jax\", \"seed\": 7}');",
+        "SELECT cerebro.fit('packed', 'models', 'mst', epochs => 20, options => '{\"engine\": \"jax\", \"seed\": 7}');",
         "```",
         "",
         paragraph(
