@@ -119,7 +119,7 @@ class People:
                         break
                     if number:
                         break  # an earlier attempt has forgotten it, and was ended before it could say so
-                    run(connection, f"SELECT submit('train', '{name}', 'mst', 2)")
+                    run(connection, f"SELECT fit('train', '{name}', 'mst', epochs => 2, wait => false)")
             except psycopg2.Error as error:
                 self._judge(number, "forget", error)
                 if error.pgcode == IN_USE and chance.random() < 0.5:

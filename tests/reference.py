@@ -35,7 +35,7 @@ VIEWS = {
     "Models": ["leaderboard", "cross_validation", "learning_curve", "metric"],
     "Decisions and requests": ["decisions", "requests"],
     "Segments": ["segments_now", "hop_timeline", "run_time"],
-    "Server": ["limits", "custom_functions"],
+    "Server": ["limits", "custom_functions", "architectures"],
 }
 FUNCTIONS = {
     "Packing tables": [
@@ -51,6 +51,8 @@ FUNCTIONS = {
     "Architectures and configurations": [
         "architecture",
         "default_compile_params",
+        "add_architecture",
+        "drop_architecture",
         "load_keras_model",
         "delete_keras_model",
         "generate_model_configs",
@@ -61,7 +63,6 @@ FUNCTIONS = {
         "train",
         "search",
         "madlib_fit_multiple_model",
-        "submit",
         "wait",
         "cancel",
         "resume",
@@ -145,7 +146,7 @@ def options_page() -> str:
         "object:",
         "",
         "```sql",
-        "SELECT cerebro.fit('packed', 'models', 'mst', 20, options => '{\"engine\": \"jax\", \"seed\": 7}');",
+        "SELECT cerebro.fit('packed', 'models', 'mst', epochs => 20, options => '{\"engine\": \"jax\", \"seed\": 7}');",
         "```",
         "",
         paragraph(

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .architecture import building
+from .architecture import building, sources
+from .architecture.sources import Source
 from .errors import InvalidArgument
 from .layout import Layout
 from .records import dataclass
@@ -40,9 +41,8 @@ VISIT_SECONDS = 0.05  # what a visit takes besides training
 ROW_SECONDS = 1e-5  # of training; and so much more for each element of the inputs
 ELEMENT_SECONDS = 2e-7
 
-# kind -> parameters, of the architectures that a plan begins with.
-ARCHITECTURES: dict[str, Json] = {"mlp": {"units": "$units", "dropout": "$dropout"}}
-# Each value of these parameters is one more program to build, which takes seconds.
+ARCHITECTURE = "mlp"
+# Of an mlp. Each value of these parameters is one more program to build, which takes seconds.
 UNITS = (128, 256)
 DROPOUT = (0.1, 0.3)
 RATES = (0.0005, 0.01)  # learning rates
@@ -50,15 +50,16 @@ FEW_ROWS = 1000  # a model soon knows them by heart
 DROPOUT_OF_FEW_ROWS = (0.5, 0.3)
 RATES_OF_FEW_ROWS = (0.0005, 0.003)
 SECONDS_FOR_MANY_PROGRAMS = 120  # with less time, the first value of each
-PARTS = ("arch_params", "compile", "fit")  # of a space
+OPTIMIZER = "AdamW"
+WEIGHT_DECAY = 0.0001  # of a configuration that names no optimizer
 
 
 @dataclass(frozen=True)
 class Wishes:
     """What the user has decided; None: the plan decides."""
 
-    architectures: Mapping[str, Json] | None = None  # kind -> parameters
-    space: Mapping[str, Json] | None = None  # parts of a space; each entry replaces the plan's entry of that name
+    architectures: Mapping[Any, Source]  # by their labels
+    space: Json | None = None  # flat; each entry replaces the plan's entry of that name
     method: Any = None
     epochs: int | None = None
     configurations: int | None = None
@@ -67,8 +68,8 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Plan:
-    architectures: list[tuple[str, Json]]  # kind and JSON
-    space: Json
+    architectures: list[str]  # their labels
+    space: Json  # flat
     method: Any
     epochs: int
     configurations: int
@@ -79,7 +80,7 @@ class Plan:
 
     def told(self, seconds: float | None) -> list[str]:
         """The plan in sentences."""
-        kinds = " and ".join(kind for kind, _ in self.architectures)
+        kinds = " and ".join(self.architectures)
         method = self.method if isinstance(self.method, str) else self.method["name"]
         ends = "" if seconds is None else f"; the search ends after {_duration(seconds)}"
         stops = "" if method in methods.INDEPENDENT else f", and {method} stops the worse ones early"
@@ -87,12 +88,11 @@ class Plan:
             stops = f", once for each of {self.folds} folds on the rows of the others, and once on all rows"
         best = "configuration is best, by its mean over the folds" if self.folds else "model and epoch are best"
         again = f" of {self.passes} passes over the rows" if self.passes > 1 else ""
-        dimensions = {**self.space["arch_params"], **self.space["compile"], **self.space["fit"]}
         return [
-            f"loss {_shown(self.space['compile'].get('loss'))}; {self.objective} says which {best}",
+            f"loss {_shown(self.space['loss'])}; {self.objective} says which {best}",
             f"at most {counted(self.configurations, 'configuration')} of {kinds}; each trains at most"
             f" {counted(self.epochs, 'epoch')}{again}{stops}{ends}",
-            f"space: {_dimensions(dimensions)}",
+            f"space: {dimensions(self.space)}",
         ]
 
 
@@ -100,27 +100,20 @@ def planned(
     layout: Layout, rows: int, segments: int, seconds: float | None, validated: bool, wishes: Wishes, where: str
 ) -> Plan:
     _require_fitting(layout, wishes.objective, where)
-    passes = max(1, min(MOST_PASSES, VISIT_ROWS * segments // max(1, rows)))
+    passes = _passes(rows, segments)
     epoch_seconds = _epoch_seconds(layout, rows * passes, segments)
     amounts = _amounts_with_folds if layout.folds else _amounts
     configurations, epochs = amounts(wishes, seconds, epoch_seconds * (layout.folds + 1))
-    kinds = wishes.architectures if wishes.architectures is not None else ARCHITECTURES
-    used = {value[1:] for given in kinds.values() for value in given.values() if str(value).startswith("$")}
-    space: Json = {
-        "arch_params": {name: one for name, one in _parameters(rows, seconds).items() if name in used},
-        "compile": _compiled(layout, rows, wishes.objective),
-        "fit": {"batch_size": {"choice": _batch_sizes(rows)}, "epochs": passes},
-    }
-    require_parts(wishes.space or {}, where)
-    for part, entries in (wishes.space or {}).items():
-        space[part] = {**space[part], **entries}
+    space = {**_parameters(rows, seconds, wishes.architectures), **defaults(layout, rows, segments, wishes.objective)}
+    space["learning_rate"] = {"log_uniform": list(RATES_OF_FEW_ROWS if rows <= FEW_ROWS else RATES)}
+    space["weight_decay"] = {"log_uniform": [0.0001, 0.1]}
+    space["batch_size"] = {"choice": _batch_sizes(rows)}
+    space.update(wishes.space or {})
     method: Any = {"name": METHOD, "min_epochs": min(FIRST_RUNG, epochs)}
     if layout.folds:
         method = METHOD_WITH_FOLDS
     return Plan(
-        architectures=[
-            (kind, building.architecture(kind, layout, dict(given), where)) for kind, given in kinds.items()
-        ],
+        architectures=list(map(str, wishes.architectures)),
         space=space,
         method=wishes.method if wishes.method is not None else method,
         epochs=epochs,
@@ -163,11 +156,48 @@ def _amounts_with_folds(wishes: Wishes, seconds: float | None, epoch_seconds: fl
     return configurations, epochs
 
 
-def _parameters(rows: int, seconds: float | None) -> Json:
+def defaults(layout: Layout, rows: int, segments: int, objective: str | None = None) -> Json:
+    """What a flat configuration has that says nothing about these parameters."""
+    return {
+        **_measures(layout, objective),
+        "optimizer": OPTIMIZER,
+        "weight_decay": WEIGHT_DECAY,
+        "batch_size": _batch_sizes(rows)[1],
+        "passes": _passes(rows, segments),
+    }
+
+
+def completed(given: Json, defaults: Json) -> Json:
+    """A flat configuration, or a space, with the defaults for what it leaves out."""
+    left = {name: value for name, value in defaults.items() if name not in given}
+    if "optimizer" in given:  # the others have weight decays of their own
+        left.pop("weight_decay", None)
+    if "loss" in given and "metrics" not in given:  # the metrics may not fit another loss
+        left.pop("metrics", None)
+    return {**{name: value for name, value in given.items() if value is not None}, **left}
+
+
+def _passes(rows: int, segments: int) -> int:
+    return max(1, min(MOST_PASSES, VISIT_ROWS * segments // max(1, rows)))
+
+
+def _parameters(rows: int, seconds: float | None, architectures: Mapping[Any, Source]) -> Json:
+    """The parameters of an mlp that a plan tries, if there is one among the architectures that has them."""
+    mlp = next(
+        (label for label, one in architectures.items() if isinstance(one, sources.Kind) and one.kind == "mlp"), None
+    )
     values = {"units": UNITS, "dropout": DROPOUT_OF_FEW_ROWS if rows <= FEW_ROWS else DROPOUT}
-    if seconds is None or seconds >= SECONDS_FOR_MANY_PROGRAMS:
-        return {name: {"choice": list(of_one)} for name, of_one in values.items()}
-    return {name: of_one[0] for name, of_one in values.items()}
+    known = sources.parameters(architectures[mlp]) if mlp is not None else set()
+    found: Json = {}
+    for name, of_one in values.items():
+        if name not in known:
+            continue
+        tried = list(of_one) if seconds is None or seconds >= SECONDS_FOR_MANY_PROGRAMS else [of_one[0]]
+        if len(architectures) > 1:  # others have parameters of the same name, with other sensible values
+            found[name] = {"choice": tried, "when": {"architecture": mlp}}
+        else:
+            found[name] = {"choice": tried} if len(tried) > 1 else tried[0]
+    return found
 
 
 def _batch_sizes(rows: int) -> list[int]:
@@ -196,7 +226,7 @@ def _require_fitting(layout: Layout, wished: str | None, where: str) -> None:
     )
 
 
-def _compiled(layout: Layout, rows: int, wished: str | None) -> Json:
+def _measures(layout: Layout, wished: str | None) -> Json:
     losses = [building.loss(variable) for variable in layout.outputs]
     metrics = [[building.metric(variable)] for variable in layout.outputs]
     metric = metric_of(wished)
@@ -205,31 +235,21 @@ def _compiled(layout: Layout, rows: int, wished: str | None) -> Json:
     return {
         "loss": losses[0] if len(losses) == 1 else losses,
         "metrics": metrics[0] if len(metrics) == 1 else metrics,
-        "optimizer": "AdamW",
-        "learning_rate": {"log_uniform": list(RATES_OF_FEW_ROWS if rows <= FEW_ROWS else RATES)},
-        "weight_decay": {"log_uniform": [0.0001, 0.1]},
     }
 
 
-def require_parts(wished: Mapping[str, Any], where: str) -> None:
-    """Raise an error unless the user's space has only parts of a space."""
-    for part, entries in wished.items():
-        if part not in PARTS or not isinstance(entries, dict):
-            raise InvalidArgument(
-                f"{where}: {part!r} is not a part of a space, or its value is not a JSON object.",
-                hint=f"""Parts are {", ".join(PARTS)}. For instance {{"fit": {{"batch_size": 64}}}}.""",
-            )
-
-
-def _dimensions(entries: Mapping[str, Any]) -> str:
+def dimensions(space: Mapping[str, Any]) -> str:
+    """A flat space for people."""
     return ", ".join(
-        f"{name} {_shown(value)}" for name, value in entries.items() if name not in ("loss", "metrics", "epochs")
+        f"{name} {_shown(value)}"
+        for name, value in space.items()
+        if name not in ("architecture", "loss", "metrics", "passes")
     )
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, dict) and len(value) == 1:
-        ((kind, given),) = value.items()
+    if isinstance(value, dict) and len(set(value) - {"when"}) == 1:
+        ((kind, given),) = ((name, one) for name, one in value.items() if name != "when")
         if kind == "choice":
             return " or ".join(map(_shown, given))
         if isinstance(given, list) and len(given) == 2:

@@ -50,8 +50,8 @@ COMMENT ON COLUMN cerebro.run_plan.source_table IS 'Packed table that the run tr
 COMMENT ON COLUMN cerebro.run_plan.validation_table IS
 'Packed table that the run evaluates on; NULL: none. If the rows have folds, the table that it trains on.';
 COMMENT ON COLUMN cerebro.run_plan.model_table IS 'Table that receives the trained models.';
-COMMENT ON COLUMN cerebro.run_plan.selection_table IS 'Model selection table that listed the configurations.';
-COMMENT ON COLUMN cerebro.run_plan.arch_table IS 'Table of architectures that the selection table refers to.';
+COMMENT ON COLUMN cerebro.run_plan.selection_table IS 'Model selection table that listed the configurations; empty: they were listed in another way, or proposed.';
+COMMENT ON COLUMN cerebro.run_plan.arch_table IS 'Table of architectures that the selection table refers to; empty: there is none.';
 COMMENT ON COLUMN cerebro.run_plan.epochs IS
 'Planned number of epochs per model. cerebro.resume(run, epochs => N) raises it.';
 COMMENT ON COLUMN cerebro.run_plan.evaluate_every IS

@@ -1,40 +1,79 @@
--- Runs: training all configurations of a model selection table by model hopping, and managing the runs.
+-- Runs: training a list of configurations by model hopping, and managing the runs.
 
 CREATE OR REPLACE FUNCTION cerebro.fit(
     source_table     text,
     model_table      text,
-    selection_table  text,
-    epochs           integer,
+    configurations   text,
+    target           text    DEFAULT NULL,
+    inputs           text    DEFAULT NULL,
+    prepare          json    DEFAULT NULL,
+    weights          text    DEFAULT NULL,
+    class_weight     text    DEFAULT NULL,
+    sequence         json    DEFAULT NULL,
+    validation       double precision DEFAULT NULL,
     validation_table text    DEFAULT NULL,
+    split_by         text    DEFAULT NULL,
+    split_at         text    DEFAULT NULL,
+    stratify         boolean DEFAULT NULL,
+    folds            integer DEFAULT NULL,
+    segments         integer DEFAULT NULL,
+    packed_table     text    DEFAULT NULL,
+    epochs           integer DEFAULT NULL,
+    objective        text    DEFAULT NULL,
+    direction        text    DEFAULT NULL,
+    stop_when        text    DEFAULT NULL,
+    budget           text    DEFAULT NULL,
     evaluate_every   integer DEFAULT NULL,
     use_gpus         boolean DEFAULT false,
     warm_start       boolean DEFAULT false,
-    name             text    DEFAULT NULL,
+    run_name         text    DEFAULT NULL,
     description      text    DEFAULT NULL,
     options          jsonb   DEFAULT NULL,
-    stop_when        text    DEFAULT NULL
+    wait             boolean DEFAULT true,
+    dry_run          boolean DEFAULT false
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.fit_multiple_model(plpy, source_table, model_table, selection_table, epochs, use_gpus, validation_table,
-                              evaluate_every, warm_start, name, description, True, options, stop_when)
+return api.fit(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.fit(
-    text, text, text, integer, text, integer, boolean, boolean, text, text, jsonb, text
+    text, text, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
+    integer, text, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean,
+    boolean
 ) IS
-'Trains every configuration of a model selection table on a packed table by model hopping, and returns the number of the
-run. In each epoch every model visits every segment once, and its whole training state moves with it.
+'Trains a list of configurations by model hopping, and returns the number of the run. In each epoch every model visits
+every segment once, and its whole training state moves with it.
 
 The trained models are in model_table, their losses and metrics in model_table_info, the arguments of the run in
 model_table_summary. Models too large for one value have their weights in model_table_weights. From another session,
 SELECT * FROM cerebro.run_progress shows how far the run is.
 
-- validation_table: packed table to evaluate the models on.
+- source_table: a table, a view or a foreign table, which is packed first; or a table that is packed already. With a
+  packed table, the arguments from target to packed_table stay NULL; the rows for validation are in validation_table, or
+  in the table with the ending _validation.
+- configurations: JSON, such as [{"learning_rate": 0.01}, {"architecture": "resnet", "units": 64}]; or a query whose
+  columns are the keys; or the name of a table whose columns are the keys. The keys are architecture (a kind such as mlp,
+  the name of an architecture of cerebro.add_architecture, or JSON of Keras), the parameters of the architecture, loss,
+  metrics, optimizer, the arguments of the optimizer, batch_size, passes (over the rows of a segment in one visit) and
+  other fit parameters of Keras. What is left out follows from the rows, as in cerebro.train. A model selection table of
+  MADlib''s form is taken, too.
+- target: the columns to predict, separated by commas.
+- inputs, prepare, weights, class_weight, sequence, validation_table, split_by, split_at, folds, segments: as in cerebro.pack.
+- validation, stratify, packed_table: as in cerebro.train.
+- epochs: how often the run goes over all rows.
 - evaluate_every: number of epochs between two evaluations. NULL: the models are evaluated after the last epoch only, and
   after every epoch if the objective is measured on the validation table.
+- objective, direction: the metric that says which model is best, such as val_accuracy, and min or max.
+- budget: when to end: an interval such as 2 hours, or JSON with seconds, unit_hours, hops or configurations. An interval
+  holds for the whole call. A visit that has begun is completed.
+- stop_when: a query that stops models, such as $$SELECT mst_key, ''no better than chance'' FROM cerebro.learning_curve
+  WHERE run = $1 AND epoch >= 3 AND training_loss > 1.1$$. $1 is the number of the run.
 - use_gpus: true trains on GPUs.
 - warm_start: true starts from the models that an earlier run has left in model_table; the new models replace them.
-- name, description: texts that the views show with the run.
+- run_name, description: texts that the views show with the run.
+- wait: false returns as soon as the rows are packed and the run has begun. The run continues in a session of its own, also
+  after you have disconnected. cerebro.wait(run) waits for its end, cerebro.cancel(run) ends it.
+- dry_run: true shows what would be done, makes nothing, and returns NULL.
 - options: a JSON object; docs/reference/options.md describes each option. The options are
   seed (a number from which all random choices of the run follow),
   deterministic (true: the same seed gives the same models, bit for bit),
@@ -47,16 +86,14 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   read_ahead (whether segments fetch the next state while they train),
   synchronous_commit (whether the commit of a visit waits for the disk),
   hang_after (seconds without progress after which a trainer is ended),
-  objective (the metric that says which model and which epoch is best),
-  direction (min or max: which values of the objective are better),
-  keep (best: the state of each model''s best epoch is kept, and the model tables get it),
-  budget (how many seconds, unit_hours, hops or configurations the run may use),
-  execution (session: the run trains in your own session, and commits nothing in between),
+  objective (as the argument),
+  direction (as the argument),
+  budget (as the argument, but only a JSON object),
   stop_when (as the argument),
+  keep (best: the state of each model''s best epoch is kept, and the model tables get it),
+  execution (session: the run trains in your own session, and commits nothing in between),
   search (the method that stops unpromising models early: docs/search.md) and
-  replay (number of an earlier run whose options, seed and order of visits are used again).
-- stop_when: a query that stops models, such as $$SELECT mst_key, ''no better than chance'' FROM cerebro.learning_curve
-  WHERE run = $1 AND epoch >= 3 AND training_loss > 1.1$$. $1 is the number of the run.';
+  replay (number of an earlier run whose options, seed and order of visits are used again).';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_fit_multiple_model(
     source_table              text,
@@ -79,32 +116,9 @@ $py$;
 COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(
     text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb
 ) IS
-'cerebro.fit with the name and the arguments of MADlib: model_output_table is model_table, model_selection_table is
-selection_table, num_iterations is epochs and metrics_compute_frequency is evaluate_every. use_caching has no effect,
-because trainers always cache their rows.';
-
-CREATE OR REPLACE FUNCTION cerebro.submit(
-    source_table              text,
-    model_output_table        text,
-    model_selection_table     text,
-    num_iterations            integer,
-    use_gpus                  boolean DEFAULT false,
-    validation_table          text    DEFAULT NULL,
-    metrics_compute_frequency integer DEFAULT NULL,
-    warm_start                boolean DEFAULT false,
-    name                      text    DEFAULT NULL,
-    description               text    DEFAULT NULL,
-    use_caching               boolean DEFAULT true,
-    options                   jsonb   DEFAULT NULL
-) RETURNS bigint
-LANGUAGE plpython3u AS $py$
-@cerebro@
-return api.submit(plpy, *args)
-$py$;
-COMMENT ON FUNCTION cerebro.submit(text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb) IS
-'Starts a run as cerebro.madlib_fit_multiple_model does, and returns the number of the run at once. The run continues in
-a session of its own, also after you have disconnected. cerebro.wait(run) waits for its end, cerebro.runs and
-cerebro.run_progress show its status, cerebro.cancel(run) ends it.';
+'cerebro.fit with the name and the arguments of MADlib, for a packed table: model_output_table is model_table,
+model_selection_table lists the configurations, num_iterations is epochs and metrics_compute_frequency is evaluate_every.
+use_caching has no effect, because trainers always cache their rows.';
 
 CREATE OR REPLACE FUNCTION cerebro.resume(
     run          bigint,
@@ -122,7 +136,7 @@ repeated, and the models become what they would have become without the interrup
 
 - epochs: a new total number of epochs, larger than the planned one. It extends the run, also a finished one.
 - retry_failed: true gives failed models another chance.
-- wait: false returns at once, as cerebro.submit does.';
+- wait: false returns at once; a session of its own continues the run.';
 
 CREATE OR REPLACE FUNCTION cerebro._drive(run bigint, epochs integer, retry_failed boolean) RETURNS void
 LANGUAGE plpython3u AS $py$
@@ -130,7 +144,7 @@ LANGUAGE plpython3u AS $py$
 return api.drive(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._drive(bigint, integer, boolean) IS
-'Drives a run for which nobody waits. The session that cerebro.submit and cerebro.resume open calls it.';
+'Drives a run for which nobody waits. The session that a call with wait => false opens calls it.';
 
 CREATE OR REPLACE FUNCTION cerebro.wait(run bigint, timeout double precision DEFAULT NULL) RETURNS text
 LANGUAGE plpython3u AS $py$

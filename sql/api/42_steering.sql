@@ -73,28 +73,26 @@ COMMENT ON FUNCTION cerebro.clone_model(bigint, integer, jsonb, text, integer, n
 other parameters. The parent trains on. A parent that is training is copied at the end of its epoch. Returns the number
 of the request.
 
-- changes: a JSON object, such as {"learning_rate": 0.001, "batch_size": 64}. Values for compile and fit parameters
-  replace those of the parent; other names are arguments of the optimizer. The architecture and the class of the
+- changes: a JSON object with the keys of a configuration, such as {"learning_rate": 0.001, "batch_size": 64}. Their
+  values replace those of the parent. The architecture and the class of the
   optimizer stay. NULL: the clone has the parameters of its parent, but sees the rows in another order.
 - mst_key, reason, model, owner: as in cerebro.stop_model; mst_key and model say which model is the parent.';
 
 CREATE OR REPLACE FUNCTION cerebro.add_configuration(
-    run            bigint,
-    model_id       integer,
-    compile_params text,
-    fit_params     text DEFAULT NULL,
-    reason         text DEFAULT NULL,
-    owner          name DEFAULT NULL
+    run           bigint,
+    configuration jsonb,
+    reason        text DEFAULT NULL,
+    owner         name DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.add_configuration(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.add_configuration(bigint, integer, text, text, text, name) IS
-'Adds a configuration to a run. Its model starts at epoch 0. Returns the number of the request.
+COMMENT ON FUNCTION cerebro.add_configuration(bigint, jsonb, text, name) IS
+'Adds a configuration to a run. Its model starts at epoch 0, from random weights. Returns the number of the request.
 
-- model_id: the architecture: one of the run, or one that was added to the run''s table of architectures since.
-- compile_params, fit_params: as in a model selection table.
+- configuration: a JSON object, as in the argument configurations of cerebro.fit, such as {"architecture": "mlp",
+  "units": 64, "learning_rate": 0.01}. What is left out follows from the rows.
 - reason, owner: as in cerebro.stop_model.';
 
 CREATE OR REPLACE FUNCTION cerebro.extend(
@@ -116,7 +114,7 @@ number of the request.
 
 CREATE OR REPLACE FUNCTION cerebro.set_budget(
     run    bigint,
-    budget jsonb,
+    budget text,
     reason text DEFAULT NULL,
     owner  name DEFAULT NULL
 ) RETURNS bigint
@@ -124,10 +122,10 @@ LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.set_budget(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.set_budget(bigint, jsonb, text, name) IS
+COMMENT ON FUNCTION cerebro.set_budget(bigint, text, text, name) IS
 'Replaces the budget of a run. When its budget is spent, a run begins no visit and finishes. What the run has used so
 far counts. Returns the number of the request.
 
-- budget: a JSON object with limits: seconds, unit_hours (hours of work of one segment), hops and configurations, such
-  as {"seconds": 3600}. {}: no limit.
+- budget: an interval such as 2 hours, or a JSON object with limits: seconds, unit_hours (hours of work of one segment),
+  hops and configurations, such as {"unit_hours": 2}. {}: no limit.
 - reason, owner: as in cerebro.stop_model.';

@@ -10,7 +10,8 @@ REVOKE ALL ON TYPE cerebro._chunk, cerebro._prediction FROM PUBLIC;
 -- and only cerebro._forget() needs DELETE.
 GRANT SELECT, INSERT
    ON cerebro.run, cerebro.architecture, cerebro.configuration, cerebro.model, cerebro.event, cerebro.attempt,
-      cerebro.hop, cerebro.evaluation, cerebro.objective, cerebro.decision, cerebro.heartbeat, cerebro.request
+      cerebro.hop, cerebro.evaluation, cerebro.objective, cerebro.decision, cerebro.heartbeat, cerebro.request,
+      cerebro.added_architecture
    TO cerebro_user;
 GRANT USAGE ON SEQUENCE cerebro.run_id, cerebro.event_id, cerebro.decision_id, cerebro.request_id TO cerebro_user;
 GRANT USAGE ON TYPE cerebro._chunk, cerebro._prediction TO cerebro_user;
@@ -20,7 +21,7 @@ GRANT SELECT
       cerebro.run_progress,
       cerebro.decisions, cerebro.requests, cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time, cerebro.custom_functions, cerebro.custom_function
    TO cerebro_user, cerebro_monitor;
-GRANT SELECT ON cerebro._own_limits, cerebro.limits TO cerebro_user;
+GRANT SELECT ON cerebro._own_limits, cerebro.limits, cerebro.architectures TO cerebro_user;
 
 -- Administrators register functions and set limits. The database fills in registered_by, registered_at, set_by and
 -- set_at, so these columns are not granted.

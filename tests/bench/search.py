@@ -32,14 +32,12 @@ POPULATION = 16  # of population-based training, whose models all train to the e
 
 def space_of(work: Work) -> Json:
     return {
-        "architecture": [1],
-        "compile": {
-            "loss": CROSS_ENTROPY,
-            "metrics": ["accuracy"],
-            "optimizer": {"choice": list(OPTIMIZERS)},
-            "learning_rate": {"log_uniform": list(RATES), "points": RATE_POINTS},
-        },
-        "fit": {"batch_size": {"choice": list(BATCHES)}, "epochs": 1},
+        "loss": CROSS_ENTROPY,
+        "metrics": ["accuracy"],
+        "optimizer": {"choice": list(OPTIMIZERS)},
+        "learning_rate": {"log_uniform": list(RATES), "points": RATE_POINTS},
+        "batch_size": {"choice": list(BATCHES)},
+        "passes": 1,
     }
 
 
@@ -52,13 +50,15 @@ def searching(name: str, method: Json) -> Contender:
         count = min(POPULATION, len(work.configurations)) if method["name"] == "pbt" else len(work.configurations)
         named: Json = {
             "method": json.dumps(method),
-            "configurations": count,
+            "epochs": work.epochs,
+            "max_configurations": count,
             "objective": "val_accuracy",
             "validation_table": f"{table}_packed_validation",
             "options": json.dumps({"seed": next(seeds)}),
         }
-        statement = f"SELECT cerebro.search(%s, %s, %s, %s, %s{''.join(f', {key} => %s' for key in named)})"
-        first = (f"{table}_packed", OUTPUT, f"{table}_arch", json.dumps(space_of(work)), work.epochs)
+        statement = f"SELECT cerebro.search(%s, %s, %s{''.join(f', {key} => %s' for key in named)})"
+        given = database.lab.value(f"SELECT model_arch FROM {table}_arch WHERE model_id = 1")
+        first = (f"{table}_packed", OUTPUT, json.dumps({"architecture": given, **space_of(work)}))
         with contextlib.closing(database.lab.connect()) as session, stage.meter() as meter:
             began = time.time()
             ((number,),) = run(session, statement, *first, *named.values())

@@ -130,7 +130,7 @@ SPACE = {
     "architecture": [1],
     "arch_params": {"units": {"choice": [4, 8]}},
     "compile": {"loss": "mse", "optimizer": {"choice": [{"class_name": "Adam"}, "SGD"]},
-                "learning_rate": {"log_uniform": [0.001, 0.1], "when": {"compile.optimizer": ["SGD"]}}},
+                "learning_rate": {"log_uniform": [0.001, 0.1], "when": {"optimizer": ["SGD"]}}},
     "fit": {"batch_size": {"integer": [8, 32], "step": 8}},
 }  # fmt: skip
 NEW = NewModel(
@@ -172,7 +172,7 @@ DOCUMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "budget": ({"seconds": 5, "hops": 3}, checked_budget),
     "method": ({"name": "asha", "reduction": 3, "sampler": {"name": "tpe", "startup": 3}},
                lambda d: methods.checked(d, "x", proposes=True)),
-    "space": (SPACE, lambda d: (read_space.model_ids(d), read_space.read(d, {1: WITH_PARAMETERS}))),
+    "space": (SPACE, lambda d: (read_space.labels(d), read_space.read(d, {1: WITH_PARAMETERS}))),
     "new model": (NEW, NewModel.from_json),
     "decision": (DECISION, Decision.from_json),
     "request to stop": ({"model": 3}, sound_request(Action.STOP)),

@@ -13,7 +13,7 @@ from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.parameters import params
 from cerebro_db.core.search.dimensions import Choice, Number, of_description
 from cerebro_db.core.search.past import point_of
-from cerebro_db.core.search.read_space import model_ids, read
+from cerebro_db.core.search.read_space import labels, read
 from cerebro_db.core.search.space import Space
 
 LR = {"log_uniform": [0.0001, 1]}
@@ -210,8 +210,8 @@ def test_dimensions_of_one_key_are_named_by_their_places() -> None:
     names = {name for number in range(20) for name in space.drawn(1, number)}
     assert names == {
         "optimizer",
-        "compile.optimizer[0].config.learning_rate",
-        "compile.optimizer[1].config.learning_rate",
+        "optimizer[0].config.learning_rate",
+        "optimizer[1].config.learning_rate",
     }
     options[0] = {"class_name": "SGD", "config": {"learning_rate": {**rate, "name": "sgd_rate"}}}
     names = {one.name for one in compile_only(optimizer={"choice": options}).dimensions}
@@ -255,9 +255,9 @@ def test_what_a_sampler_outside_is_told_is_enough() -> None:
 
 
 def test_all_architectures_or_some() -> None:
-    assert model_ids({"compile": {}}) is None
-    assert model_ids({"architecture": 3}) == [3]
-    assert model_ids({"architecture": {"choice": [3, 1]}}) == [3, 1]
+    assert labels({"compile": {}}) is None
+    assert labels({"architecture": 3}) == [3]
+    assert labels({"architecture": {"choice": [3, 1]}}) == [3, 1]
 
 
 # -- earlier runs --------------------------------------------------------------------------------------
@@ -338,43 +338,43 @@ def nested(levels: int) -> Any:
     [
         (
             {"learning_rate": {"log_uniform": [0.1, 0.01]}},
-            "compile.learning_rate.log_uniform: there is no number from 0.1",
+            "learning_rate.log_uniform: there is no number from 0.1",
         ),
-        ({"learning_rate": {"log_uniform": [0, 1]}}, "compile.learning_rate.log_uniform: the bounds must be above 0"),
-        ({"x": {"log_integer": [0, 8]}}, "compile.x.log_integer: the bounds must be at least 1"),
-        ({"x": {"integer": [0.5, 8]}}, "compile.x.integer: the bounds must be whole numbers"),
-        ({"x": {"uniform": [0]}}, "compile.x.uniform: this must be a list of two numbers"),
-        ({"x": {"uniform": [0, True]}}, "compile.x.uniform: this must be a list of two numbers"),
-        ({"x": {"uniform": [0, 1], "step": 2}}, "compile.x.step: the step 2 is larger than the distance from 0 to 1"),
-        ({"x": {"uniform": [0, 1], "step": 0}}, "compile.x.step: this must be a number above 0"),
-        ({"x": {"integer": [0, 9], "step": 1.5}}, "compile.x.step: this must be a whole number above 0"),
-        ({"x": {"uniform": [0, 1e9], "step": 1e-9}}, "compile.x.step: the step 1e-09 is too small"),
-        ({"x": {"uniform": [0, 1], "points": 0}}, "compile.x.points: this must be a whole number from 1 to 1000"),
-        ({"x": {"choice": []}}, "compile.x.choice: this must be a list with at least one option"),
-        ({"x": {"choice": [1, 1.0]}}, "compile.x.choice: 1 is given twice"),
-        ({"x": {"choice": [1, 2], "step": 1}}, "compile.x: a choice has no step"),
-        ({"x": {"choice": [1], "uniform": [0, 1]}}, "compile.x: choice and uniform cannot be used together"),
-        ({"x": {"uniform": [0, 1], "steps": 1}}, "compile.x: uniform and steps cannot be used together"),
+        ({"learning_rate": {"log_uniform": [0, 1]}}, "learning_rate.log_uniform: the bounds must be above 0"),
+        ({"x": {"log_integer": [0, 8]}}, "x.log_integer: the bounds must be at least 1"),
+        ({"x": {"integer": [0.5, 8]}}, "x.integer: the bounds must be whole numbers"),
+        ({"x": {"uniform": [0]}}, "x.uniform: this must be a list of two numbers"),
+        ({"x": {"uniform": [0, True]}}, "x.uniform: this must be a list of two numbers"),
+        ({"x": {"uniform": [0, 1], "step": 2}}, "x.step: the step 2 is larger than the distance from 0 to 1"),
+        ({"x": {"uniform": [0, 1], "step": 0}}, "x.step: this must be a number above 0"),
+        ({"x": {"integer": [0, 9], "step": 1.5}}, "x.step: this must be a whole number above 0"),
+        ({"x": {"uniform": [0, 1e9], "step": 1e-9}}, "x.step: the step 1e-09 is too small"),
+        ({"x": {"uniform": [0, 1], "points": 0}}, "x.points: this must be a whole number from 1 to 1000"),
+        ({"x": {"choice": []}}, "x.choice: this must be a list with at least one option"),
+        ({"x": {"choice": [1, 1.0]}}, "x.choice: 1 is given twice"),
+        ({"x": {"choice": [1, 2], "step": 1}}, "x: a choice has no step"),
+        ({"x": {"choice": [1], "uniform": [0, 1]}}, "x: choice and uniform cannot be used together"),
+        ({"x": {"uniform": [0, 1], "steps": 1}}, "x: uniform and steps cannot be used together"),
         (
             {"x": {"log": [0, 1], "step": 1}},
-            "compile.x: step is allowed only in a dimension, and this is not a dimension",
+            "x: step is allowed only in a dimension, and this is not a dimension",
         ),
-        ({"x": {"uniform": [0, 1], "when": "Adam"}}, "compile.x.when: this must be an object"),
-        ({"x": {"uniform": [0, 1], "when": {"y": 1}}}, "compile.x.when: there is no dimension y"),
-        ({"x": {"uniform": [0, 1], "name": 3}}, "compile.x.name: this must be a text"),
+        ({"x": {"uniform": [0, 1], "when": "Adam"}}, "x.when: this must be an object"),
+        ({"x": {"uniform": [0, 1], "when": {"y": 1}}}, "x.when: there is no dimension y"),
+        ({"x": {"uniform": [0, 1], "name": 3}}, "x.name: this must be a text"),
         (
             {"x": {"uniform": [0, 1], "when": {"y": 3}}, "y": {"choice": [1, 2]}},
-            "compile.x.when.y: y is never 3",
+            "x.when.y: y is never 3",
         ),
         (
             {"x": {"choice": [1], "when": {"y": 1}}, "y": {"choice": [1], "when": {"x": 1}}},
-            "compile.x.when: compile.x and compile.y depend on each other",
+            "x.when: x and y depend on each other",
         ),
         (
             {"x": {"uniform": [0, 1], "name": "a"}, "y": {"uniform": [0, 1], "name": "a"}},
-            "compile.x: another dimension has the name a, too",
+            "x: another dimension has the name a, too",
         ),
-        ({"x": [{"y": {"choice": {}}}]}, "compile.x[0].y.choice: this must be a list"),
+        ({"x": [{"y": {"choice": {}}}]}, "x[0].y.choice: this must be a list"),
         ({"x": nested(40)}, "nested more than 32 levels deep"),
         ({}, "at the top: there is nothing to search: every parameter is a constant"),
     ],
@@ -394,10 +394,10 @@ def test_an_error_names_the_place(parameters, said) -> None:
         ({"compile": {"loss": "mse"}, "optimizer": {}}, "at optimizer: a space has no such key"),
         ({"compile": {"choice": [{}]}}, "at compile: this must be an object with one entry for each parameter"),
         ({"compile": [], "fit": {}}, "at compile: this must be an object"),
-        ({"compile": {"lr": LR}, "arch_params": {"width": 3}}, "arch_params: model_id 1 has the parameter depth"),
+        ({"compile": {"lr": LR}, "arch_params": {"width": 3}}, "at depth: the architecture 1 has this parameter"),
         (
             {"compile": {"lr": LR}, "arch_params": {"width": 3, "depth": 1, "heigth": 3}},
-            "arch_params.heigth: no architecture has this parameter",
+            "at heigth: no architecture has this parameter",
         ),
     ],
 )
@@ -407,10 +407,10 @@ def test_a_wrong_space_is_refused(given, said) -> None:
     assert said in caught.value.message
 
 
-@pytest.mark.parametrize("given", [{"architecture": []}, {"architecture": "1"}, {"architecture": [1, 1]}])
-def test_architectures_are_numbers(given) -> None:
+@pytest.mark.parametrize("given", [{"architecture": []}, {"architecture": [1, "1"]}, {"architecture": [1, 1]}])
+def test_architectures_are_numbers_or_names(given) -> None:
     with pytest.raises(InvalidArgument, match="search space, at architecture"):
-        model_ids(given)
+        labels(given)
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_what_would_fail_in_the_run_is_refused_before(changes, said) -> None:
 
 
 def test_a_grid_of_a_continuous_dimension_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="compile.learning_rate: a grid needs a list of values"):
+    with pytest.raises(InvalidArgument, match="learning_rate: a grid needs a list of values"):
         list(compile_only(learning_rate=LR).grid())
     with pytest.raises(InvalidArgument, match="more than 100000 points"):
         list(compile_only(**{name: {"integer": [1, 100]} for name in "abc"}).grid())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,29 +9,35 @@ from test_building import CODES, IMAGE, KIND, NUMBERS, PRICE, TEXT, VECTOR, layo
 
 from cerebro_db.core import training_plan
 from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.reported import reported
-from cerebro_db.core.search import read_space
+from cerebro_db.core.search import flat_space, read_space
 from cerebro_db.core.training_plan import Plan, Wishes
 
 
 def plan(rows: int = 1000, seconds: float | None = 600, *outputs: Any, validated: bool = True, **wishes: Any) -> Plan:
     inputs = [NUMBERS, CODES, TEXT, IMAGE]
     found = layout(inputs, *(outputs or (KIND,)))
-    return training_plan.planned(found, rows, 2, seconds, validated, Wishes(**wishes), "test")
+    given = wishes.pop("architectures", {"mlp": {}})
+    architectures = {kind: Kind(kind, fixed, "test", found) for kind, fixed in given.items()}
+    return training_plan.planned(found, rows, 2, seconds, validated, Wishes(architectures, **wishes), "test")
 
 
 @pytest.mark.parametrize("rows", [10, 150, 5_000, 100_000, 10_000_000])
 @pytest.mark.parametrize("outputs", [(KIND,), (PRICE,), (KIND, PRICE), (VECTOR,)], ids=len)
 def test_every_point_of_the_space_can_be_trained(rows: int, outputs: tuple[Any, ...]) -> None:
     made = plan(rows, 600, *outputs)
-    architectures = {place: built for place, (_, built) in enumerate(made.architectures, 1)}
-    space = read_space.read({**made.space, "architecture": list(architectures)}, architectures)
+    architectures: dict[Any, Any] = {
+        kind: Kind(kind, {}, "test", layout([NUMBERS, CODES, TEXT, IMAGE], *outputs)) for kind in made.architectures
+    }
+    space = read_space.read(flat_space.parted(made.space, architectures, "test"), architectures)
     space.check({})
     for point in space.probes():
         drawn = space.configuration(point)
-        built = reading.architecture(drawn.architecture or json.dumps(architectures[drawn.model_id]))
+        assert drawn.architecture is not None
+        built = reading.architecture(drawn.architecture)
         compiled = reading.for_outputs(params.compile_params(drawn.compile_params), built)
         assert made.objective.removeprefix("val_") in reported(compiled, reading.outputs(built))
     assert made.told(600)
@@ -43,7 +48,7 @@ def test_more_rows_in_the_same_time_mean_fewer_models_and_fewer_repeats() -> Non
     assert plans[0].configurations == training_plan.CONFIGURATIONS and plans[0].epochs == training_plan.EPOCHS
     for fewer, more in zip(plans, plans[1:]):
         assert more.configurations <= fewer.configurations and more.passes <= fewer.passes
-        assert more.space["fit"]["batch_size"]["choice"] >= fewer.space["fit"]["batch_size"]["choice"]
+        assert more.space["batch_size"]["choice"] >= fewer.space["batch_size"]["choice"]
     assert plans[0].passes > 1 and plans[-1].passes == 1
     assert 1 <= plans[-1].configurations < 10 and plans[-1].epochs >= 1
     assert plan(10_000_000, 5).configurations == 1
@@ -53,16 +58,16 @@ def test_more_rows_in_the_same_time_mean_fewer_models_and_fewer_repeats() -> Non
 def test_each_decision_can_be_overridden() -> None:
     made = plan(
         architectures={"mlp": {"units": 7, "layers": 2}},
-        space={"fit": {"batch_size": 64}, "compile": {"optimizer": "SGD"}},
+        space={"batch_size": 64, "optimizer": "SGD"},
         method="random",
         epochs=3,
         configurations=2,
         objective="val_auc",
     )
-    assert [kind for kind, _ in made.architectures] == ["mlp"] and '"units": 7' in json.dumps(made.architectures)
-    assert made.space["fit"]["batch_size"] == 64 and made.space["compile"]["optimizer"] == "SGD"
-    assert "learning_rate" in made.space["compile"] and "auc" in made.space["compile"]["metrics"]
-    assert made.space["arch_params"] == {}  # no architecture asks for one
+    assert made.architectures == ["mlp"]
+    assert made.space["batch_size"] == 64 and made.space["optimizer"] == "SGD"
+    assert "learning_rate" in made.space and "auc" in made.space["metrics"]
+    assert "units" not in made.space and "dropout" in made.space  # the architecture has a value for one
     assert (made.method, made.epochs, made.configurations, made.objective) == ("random", 3, 2, "val_auc")
 
 
@@ -73,12 +78,16 @@ def test_a_method_that_stops_no_model_is_not_said_to_stop_some() -> None:
 
 @pytest.mark.parametrize(("rows", "dropouts"), [(1000, [0.5, 0.3]), (100_000, [0.1, 0.3])])
 def test_little_time_means_one_program(rows: int, dropouts: list[float]) -> None:
-    assert plan(rows, 30).space["arch_params"] == {"units": 128, "dropout": dropouts[0]}
-    assert plan(rows, 600).space["arch_params"] == {"units": {"choice": [128, 256]}, "dropout": {"choice": dropouts}}
+    def tried(seconds: int) -> list[Any]:
+        space = plan(rows, seconds).space
+        return [space["units"], space["dropout"]]
+
+    assert tried(30) == [128, dropouts[0]]
+    assert tried(600) == [{"choice": [128, 256]}, {"choice": dropouts}]
 
 
 def test_few_rows_are_learned_slowly() -> None:
-    few, many = (plan(rows).space["compile"]["learning_rate"]["log_uniform"] for rows in (1000, 1001))
+    few, many = (plan(rows).space["learning_rate"]["log_uniform"] for rows in (1000, 1001))
     assert few[0] == many[0] and few[1] < many[1]
 
 
@@ -86,10 +95,10 @@ def test_without_rows_for_validation_the_training_loss_decides() -> None:
     assert plan(validated=False).objective == "loss" and plan().objective == "val_loss"
 
 
-@pytest.mark.parametrize("space", [{"batch_size": 64}, {"fit": 64}])
-def test_parts_of_a_space_are_checked(space: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match="is not a part of a space"):
-        plan(space=space)
+def test_what_a_plan_tries_of_an_mlp_holds_for_no_other_architecture() -> None:
+    space = plan(architectures={"mlp": {}, "resnet": {}}).space
+    assert space["units"] == {"choice": [128, 256], "when": {"architecture": "mlp"}}
+    assert "units" not in plan(architectures={"resnet": {}}).space
 
 
 @pytest.mark.parametrize(

@@ -178,9 +178,11 @@ class Lab:
         ][0]
 
     def submit(self, source: str, output: str, selection: str, epochs: int, **more: Any) -> int:
-        """Submit a run in a session that ends immediately."""
+        """Submit a run in a session that ends immediately.  The arguments are those of ``fit`` above."""
+        names = {"metrics_compute_frequency": "evaluate_every", "name": "run_name"}
+        renamed = {names.get(name, name): value for name, value in more.items()}
         with contextlib.closing(self.connect()) as connection:
-            return run(connection, *fit_statement("submit", source, output, selection, epochs, more))[0][0]
+            return run(connection, *natural_fit(source, output, selection, epochs, wait=False, **renamed))[0][0]
 
     # -- results -----------------------------------------------------------------------------
 
@@ -292,6 +294,21 @@ def fit_statement(
     more = {name: json.dumps(value) if name == "options" else value for name, value in more.items()}
     named = "".join(f", {name} => %s" for name in more)
     return [f"SELECT {function}(%s, %s, %s, %s{named})", source, output, selection, epochs, *more.values()]
+
+
+def natural_fit(source: str, output: str, configurations: str, epochs: int, **more: Any) -> list[Any]:
+    """A call of ``cerebro.fit``, and its values."""
+    return verb("fit", source, output, configurations, epochs=epochs, **more)
+
+
+def verb(name: str, *first: Any, **more: Any) -> list[Any]:
+    """A call of one of the three verbs, and its values.  Lists and objects become JSON."""
+
+    def sent(value: Any) -> Any:
+        return json.dumps(value) if isinstance(value, (dict, list)) else value
+
+    named = ["%s"] * len(first) + [f"{argument} => %s" for argument in more]
+    return [f"SELECT cerebro.{name}({', '.join(named)})", *map(sent, (*first, *more.values()))]
 
 
 def trainer_processes(home: Path) -> list[tuple[int, int]]:

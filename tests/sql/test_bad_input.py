@@ -10,7 +10,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.sql.lab import CROSS, Lab, fit_statement, flower_model, run
+from tests.sql.lab import CROSS, Lab, fit_statement, flower_model, natural_fit, run
 
 GOOD = f"optimizer='Adam(lr=0.01)', {CROSS}"
 FIT = "batch_size=16, epochs=1"
@@ -155,7 +155,7 @@ def test_gpus_that_are_not_there(bench: Lab) -> None:
 
 
 def test_submit_refuses_as_fit_does(bench: Lab) -> None:
-    statement = fit_statement("submit", "nowhere", "out", "mst", 1, {})
+    statement = natural_fit("nowhere", "out", "mst", 1, wait=False)
     assert refused(bench, *statement).pgcode == "42P01"
 
 

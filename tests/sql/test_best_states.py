@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import keras
@@ -10,7 +9,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.sql.lab import Lab, commits_that_wait, eventually, layer, sequential
+from tests.sql.lab import Lab, commits_that_wait, eventually, layer, sequential, verb
 from tests.sql.test_metrics import broken
 
 EPOCHS, SEGMENTS, ROWS = 6, 2, 60
@@ -327,13 +326,13 @@ def test_a_warm_start_goes_on_from_the_best_states(noise: Lab, fitted: int) -> N
 
 def test_a_search_keeps_the_best_states_of_the_models_that_it_adds(noise: Lab) -> None:
     """Also of models that wait at a rung, or go on from it."""
-    compiled = {"loss": "categorical_crossentropy", "metrics": ["accuracy"], "optimizer": "Adam",
-                "learning_rate": {"log_uniform": [0.01, 0.1]}}  # fmt: skip
-    space = {"architecture": [1], "compile": compiled, "fit": {"batch_size": 8, "epochs": 2}}
+    given = noise.value("SELECT model_arch FROM arch WHERE model_id = 1")
+    space = {"architecture": given, "loss": "categorical_crossentropy", "metrics": ["accuracy"], "optimizer": "Adam",
+             "learning_rate": {"log_uniform": [0.01, 0.1]}, "batch_size": 8, "passes": 2}  # fmt: skip
     run = noise.value(
-        "SELECT cerebro.search('train', 'searched', 'arch', %s, 4, method => %s, configurations => 5,"
-        " validation_table => 'val', objective => 'val_accuracy', options => %s)",
-        json.dumps(space), json.dumps({"name": "asha", "reduction": 2}), json.dumps({"keep": "best", "seed": 3}),
+        *verb("search", "train", "searched", space, epochs=4, method={"name": "asha", "reduction": 2},
+              max_configurations=5, validation_table="val", objective="val_accuracy",
+              options={"keep": "best", "seed": 3})
     )  # fmt: skip
     curves = values(noise, run, "accuracy")
     shown = noise("SELECT mst_key, status, best_epoch, best_value, rung FROM leaderboard WHERE run = %s", run)

@@ -48,7 +48,7 @@ def folds_of(place: Lab, table: str) -> dict[int, int]:
 
 def fit(place: Lab, source: str, output: str, epochs: int = EPOCHS, **options: Any) -> int:
     return place.value(
-        "SELECT fit(%s, %s, 'mst', %s, evaluate_every => 1, options => %s)",
+        "SELECT fit(%s, %s, 'mst', epochs => %s, evaluate_every => 1, options => %s)",
         source, output, epochs, json.dumps({"deterministic": True, "seed": 3, **options}),
     )  # fmt: skip
 
@@ -252,7 +252,7 @@ def states(place: Lab, run: int) -> list[Any]:
 
 def test_a_replay_and_the_own_session_have_the_same_bits(rows: Lab, run: int) -> None:
     again = rows.value(
-        "SELECT fit('folded', 'again', 'mst', %s, evaluate_every => 1, options => %s)",
+        "SELECT fit('folded', 'again', 'mst', epochs => %s, evaluate_every => 1, options => %s)",
         EPOCHS,
         json.dumps({"replay": run}),
     )
@@ -272,7 +272,9 @@ def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab
     values_of_info = "SELECT i.objective_value, c.mean FROM longer_info i JOIN cross_validation c USING (mst_key)"
     means = rows(f"{values_of_info} WHERE run = %s", longer)
     assert len(means) == 2 and all(value == pytest.approx(mean) for value, mean in means)
-    rows("SELECT add_configuration(%s, 1, %s, 'batch_size=10')", longer, SGD.replace("0.05", "0.01"))
+    given = rows.value("SELECT model_arch FROM arch WHERE model_id = 1")
+    more = {"architecture": given, "metrics": ["mae"], "optimizer": "SGD", "learning_rate": 0.01, "batch_size": 10}
+    rows("SELECT add_configuration(%s, %s)", longer, json.dumps(more))
     rows("SELECT resume(%s)", longer)
     standing = "SELECT fold, status, epochs_done FROM leaderboard WHERE run = %s AND mst_key = 3 ORDER BY 1 NULLS FIRST"
     assert rows(standing, longer) == [(fold, "finished", 2) for fold in (None, 1, 2, 3)]  # fmt: skip
@@ -298,7 +300,7 @@ def test_a_segment_may_have_no_row_of_a_fold_or_no_other(rows: Lab) -> None:
         "few_mst", [(rows.architecture(sequential([6], layer("Dense", "out", units=1))), SGD, "batch_size=2")]
     )
     found = rows.value(
-        "SELECT fit('few_folded', 'few_models', 'few_mst', 2, options => %s)",
+        "SELECT fit('few_folded', 'few_models', 'few_mst', epochs => 2, options => %s)",
         json.dumps({"execution": "session"}),
     )
     assert rows("SELECT DISTINCT status FROM leaderboard WHERE run = %s", found) == [("finished",)]
@@ -317,13 +319,13 @@ def test_a_configuration_that_fails_has_no_mean(rows: Lab) -> None:
     wrong = rows.architecture(sequential([7], layer("Dense", "out", units=1)))
     rows.selection("wrong_mst", [(wrong, SGD, "batch_size=5"), (2, SGD, "batch_size=5")])
     rows.told()
-    found = rows.value("SELECT fit('folded', 'half', 'wrong_mst', 1)")
+    found = rows.value("SELECT fit('folded', 'half', 'wrong_mst', epochs => 1)")
     assert len([line for line in rows.told() if "mst_key 1 failed" in line]) == 1
     told = "SELECT mst_key, rank, mean IS NULL, folds_done FROM cross_validation WHERE run = %s ORDER BY 1"
     assert rows(told, found) == [(1, 2, True, 0), (2, 1, False, 3)]
     assert set(rows.weights("half")) == {2}
     with pytest.raises(psycopg2.Error, match="mst_key 1: Input shape .* does not match"):
-        rows("DELETE FROM wrong_mst WHERE mst_key = 2; SELECT fit('folded', 'none', 'wrong_mst', 1)")
+        rows("DELETE FROM wrong_mst WHERE mst_key = 2; SELECT fit('folded', 'none', 'wrong_mst', epochs => 1)")
 
 
 def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
@@ -338,17 +340,18 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        ("fit('folded', 'no', 'mst', 1, validation_table => 'folded')", "validation_table cannot be given"),
-        ("fit('folded', 'models', 'mst', 1, warm_start => true)", "warm_start cannot be used"),
-        ("fit('folded', 'no', 'mst', 1, options => '{\"keep\": \"best\"}')", "option 'keep' cannot be 'best'"),
-        ("fit('folded', 'no', 'mst', 1, options => '{\"search\": \"asha\"}')", "the method 'asha' cannot be used"),
-        ("fit('folded', 'no', 'mst', 1, options => '{\"stop_when\": \"SELECT 1, $1::text\"}')", "'stop_when' cannot"),
+        ("fit('folded', 'no', 'mst', epochs => 1, validation_table => 'folded')", "validation_table cannot be given"),
+        ("fit('folded', 'models', 'mst', epochs => 1, warm_start => true)", "warm_start cannot be used"),
+        ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"keep\": \"best\"}')", "'keep' cannot be 'best'"),
+        ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"search\": \"asha\"}')", "'asha' cannot be used"),
+        ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"stop_when\": \"SELECT 1, $1::text\"}')",
+         "'stop_when' cannot"),
         ("train('rows', 'no', target => 'cost', folds => 3, stop_when => 'SELECT 1 AS mst_key, ''x'' AS why"
          " WHERE $1 > 0')", "'stop_when' cannot"),
         ("cerebro._madlib_fit_multiple_model('folded', 'no', 'mst', 1, false, NULL, NULL, false, NULL, NULL, false)",
          "is packed with folds, which this function does not know"),
-        ("search('folded', 'no', 'arch', '{{\"compile\": {{\"loss\": \"mse\", \"optimizer\": \"SGD\"}}}}', epochs => 1,"
-         " configurations => 2)", "the method 'asha' cannot be used"),
+        ("search('folded', 'no', '{{\"batch_size\": {{\"choice\": [5, 10]}}}}', epochs => 1, max_configurations => 2)",
+         "the method 'asha' cannot be used"),
         ("materialize({run}, 'no', fold => 4)", "run {run} has no fold 4"),
         ("materialize({run}, 'no', fold => 0)", "run {run} has no fold 0"),
         ("train('rows', 'no', target => 'cost', folds => 3, method => 'asha')", "the method 'asha' cannot be used"),
@@ -370,11 +373,10 @@ def test_what_has_no_meaning_with_folds_is_refused(rows: Lab, run: int, call: st
 
 
 def test_a_grid_is_searched_with_folds(rows: Lab) -> None:
-    compiled = {"loss": "mse", "optimizer": "SGD", "learning_rate": {"choice": [0.01, 0.1]}}
-    space = {"architecture": [1], "compile": compiled, "fit": {"batch_size": 5}}
-    rows("UPDATE arch SET model_weights = NULL WHERE model_id = 1")
+    given = rows.value("SELECT model_arch FROM arch WHERE model_id = 1")
+    space = {"architecture": given, "optimizer": "SGD", "learning_rate": {"choice": [0.01, 0.1]}, "batch_size": 5}
     found = rows.value(
-        "SELECT search('folded', 'searched', 'arch', %s, epochs => 1, method => 'grid', options => '{\"seed\": 2}')",
+        "SELECT search('folded', 'searched', %s, epochs => 1, method => 'grid', options => '{\"seed\": 2}')",
         json.dumps(space),
     )
     board = rows("SELECT mst_key, fold, chosen ->> 'learning_rate', status FROM leaderboard WHERE run = %s"
@@ -386,7 +388,7 @@ def test_a_grid_is_searched_with_folds(rows: Lab) -> None:
     told = rows(judged, found)
     assert told == [(1, "0.01", 3), (2, "0.1", 3)]
     again = rows.value(
-        "SELECT search('folded', 'searched_again', 'arch', %s, epochs => 1, method => 'grid', options => %s)",
+        "SELECT search('folded', 'searched_again', %s, epochs => 1, method => 'grid', options => %s)",
         json.dumps(space), json.dumps({"replay": found}),
     )  # fmt: skip
     assert [row[:5] for row in states(rows, again)] == [row[:5] for row in states(rows, found)]
@@ -397,7 +399,7 @@ def test_train_chooses_by_folds_and_trains_on_all_rows(rows: Lab) -> None:
          " CASE WHEN i * 37 % 101 > 50 THEN 'yes' ELSE 'no' END AS answer FROM generate_series(1, 200) i")  # fmt: skip
     rows.told()
     found = rows.value(
-        "SELECT train('people', 'answers', target => 'answer', folds => 3, configurations => 2, epochs => 2,"
+        "SELECT train('people', 'answers', target => 'answer', folds => 3, max_configurations => 2, epochs => 2,"
         " segments => 2, budget => NULL)"
     )
     told = "\n".join(rows.told())
@@ -413,5 +415,7 @@ def test_train_chooses_by_folds_and_trains_on_all_rows(rows: Lab) -> None:
     tables = rows.tables()
     assert rows.value("SELECT train('people', 'dry', target => 'answer', folds => 4, dry_run => true)") is None
     assert rows.tables() == tables and "once for each of 4 folds" in "\n".join(rows.told())
-    (later,) = rows("SELECT train('answers_packed', 'answers_2', configurations => 1, epochs => 1, budget => NULL)")[0]
+    (later,) = rows(
+        "SELECT train('answers_packed', 'answers_2', max_configurations => 1, epochs => 1, budget => NULL)"
+    )[0]
     assert rows.value("SELECT count(*) FROM leaderboard WHERE run = %s", later) == 4

@@ -185,7 +185,10 @@ def test_rules_that_name_nothing(sql: Any, packed: None) -> None:
 def test_commits_wait_for_the_disk(sql: Any, packed: None) -> None:
     """Each segment has a log of its own, so a crash could lose a hop and keep later ones."""
     with pytest.raises(psycopg2.Error, match="'synchronous_commit' cannot be false on Greenplum") as caught:
-        sql("SELECT fit('packed', 'hurried', 'mst', 1, options => %s)", json.dumps({"synchronous_commit": False}))
+        sql(
+            "SELECT fit('packed', 'hurried', 'mst', epochs => 1, options => %s)",
+            json.dumps({"synchronous_commit": False}),
+        )
     assert "write-ahead log of its own" in caught.value.diag.message_hint
 
 
@@ -215,15 +218,15 @@ def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> N
 @pytest.mark.same_machine
 def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: None, server: str) -> None:
     """The segment ends all its processes and restarts.  Its unfinished units are repeated with the same bits."""
-    fit = "SELECT {}('packed', %s, 'slow', 4, options => %s)"
+    fit = "SELECT {}('packed', %s, 'slow', {}4, options => %s)"
     options = json.dumps({"deterministic": True, "seed": 3})
     sql(
         "CREATE TABLE slow AS"
         " SELECT mst_key, model_id, compile_params, 'batch_size=4, epochs=30' AS fit_params FROM mst"
     )
     sql("CREATE TABLE slow_summary AS SELECT * FROM mst_summary")
-    sql(fit.format("madlib_fit_multiple_model"), "calm", options)
-    ((run,),) = sql(fit.format("submit"), "stormy", options)
+    sql(fit.format("madlib_fit_multiple_model", ""), "calm", options)
+    ((run,),) = sql(fit.format("fit", "wait => false, epochs => "), "stormy", options)
     unfinished = (
         "SELECT a.worker_pid FROM cerebro.attempt a LEFT JOIN cerebro.hop h USING (run, model, hop)"
         " WHERE a.run = %s AND a.hop > 2 AND h.run IS NULL"
@@ -311,7 +314,7 @@ def test_a_segments_process_is_killed_between_the_phases_of_a_commit(sql: Any, p
         return []
 
     try:
-        ((run,),) = sql("SELECT submit('packed', 'stormy', 'mst', 4, options => %s)", options)
+        ((run,),) = sql("SELECT fit('packed', 'stormy', 'mst', epochs => 4, wait => false, options => %s)", options)
         eventually(stopped.exists, 120, "a commit is stopped")
         sleeper, victim = map(int, stopped.read_text().split())
         try:
@@ -343,9 +346,11 @@ def interrupted(fresh_database: str) -> tuple[str, int, int]:
         cursor.execute("SELECT load_keras_model('arch', %s::json)", (json.dumps(model),))
         cursor.execute("SELECT load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
                        " loss='categorical_crossentropy'$$], ARRAY['batch_size=16, epochs=1'])")  # fmt: skip
-        cursor.execute("SELECT cerebro.fit('packed', 'out', 'mst', 20, options => %s)", (DETERMINISTIC,))
+        cursor.execute("SELECT cerebro.fit('packed', 'out', 'mst', epochs => 20, options => %s)", (DETERMINISTIC,))
         calm = cursor.fetchone()[0]
-        cursor.execute("SELECT cerebro.submit('packed', 'later', 'mst', 20, options => %s)", (DETERMINISTIC,))
+        cursor.execute(
+            "SELECT cerebro.fit('packed', 'later', 'mst', epochs => 20, wait => false, options => %s)", (DETERMINISTIC,)
+        )
         run = cursor.fetchone()[0]
         hops = "SELECT 1 FROM cerebro.hop WHERE run = %s HAVING count(*) >= 4"
         eventually(lambda: cursor.execute(hops, (run,)) or cursor.fetchall(), 60, "four hops")
@@ -430,7 +435,7 @@ def test_a_dump_is_restored_to_another_number_of_segments(interrupted: Any, serv
             cursor.execute("SELECT segment_count FROM anew_summary UNION ALL SELECT segment_count FROM packed_summary")
             (new,), (old,) = cursor.fetchall()
             assert new == there_are != old
-            cursor.execute("SELECT cerebro.fit('anew', 'fresh', 'mst', 1)")
+            cursor.execute("SELECT cerebro.fit('anew', 'fresh', 'mst', epochs => 1)")
 
 
 class Queued:
@@ -501,7 +506,8 @@ def queued(sql: Any, packed: None, server: str) -> Iterator[Callable[[int], Queu
             user.end()
 
 
-FIT = "SELECT cerebro.fit('packed', 'queued', 'mst', 2, validation_table => 'packed', options => %s)"
+FIT = "SELECT cerebro.fit('packed', 'queued', 'mst', epochs => 2, validation_table => 'packed', options => %s)"
+SUBMIT = FIT.replace("epochs", "wait => false, epochs")
 OWNED = "SELECT run FROM cerebro.run_plan WHERE owner = %s"
 
 
@@ -519,7 +525,7 @@ def test_a_run_with_fewer_statements_than_segments(sql: Any, queued: Callable[[i
 def test_other_calls_with_fewer_statements_than_segments(sql: Any, queued: Callable[[int], Queued]) -> None:
     ((calm,),) = sql(FIT.replace("queued", "calm"), DETERMINISTIC)
     user = queued(3)
-    ((run,),) = user(FIT.replace("fit", "submit"), DETERMINISTIC)
+    ((run,),) = user(SUBMIT, DETERMINISTIC)
     assert user("SELECT cerebro.wait(%s)", run) == [("finished",)]
     assert sql(HASHES, run) == sql(HASHES, calm)
     user("SELECT cerebro.madlib_keras_predict('queued', 'rows', 'id', 'x', 'said', 'response', false, 1)")
@@ -540,7 +546,7 @@ def test_a_queue_that_is_large_enough(sql: Any, queued: Callable[[int], Queued])
 def test_a_queue_in_which_a_call_would_wait_for_itself(sql: Any, queued: Callable[[int], Queued]) -> None:
     """It is refused before anything begins."""
     user = queued(1)
-    for call in (FIT, FIT.replace("fit", "submit")):
+    for call in (FIT, SUBMIT):
         with pytest.raises(psycopg2.Error, match=user.limit.format("1 statement")) as caught:
             user(call, DETERMINISTIC)
         assert caught.value.pgcode == "53400" and "ALTER RESOURCE QUEUE" in caught.value.diag.message_hint
@@ -548,7 +554,7 @@ def test_a_queue_in_which_a_call_would_wait_for_itself(sql: Any, queued: Callabl
     assert any(user.limit.format("1 statement") in found for _, found in checks)
     sql(f"ALTER RESOURCE QUEUE {user.user}_queue WITH (ACTIVE_STATEMENTS = 2)")
     with pytest.raises(psycopg2.Error, match=user.limit.format("2 statements")):
-        user(FIT.replace("fit", "submit"), DETERMINISTIC)
+        user(SUBMIT, DETERMINISTIC)
     assert sql(OWNED, user.user) == []
     ((run,),) = user(FIT, DETERMINISTIC)
     with pytest.raises(psycopg2.Error, match=user.limit.format("2 statements")):

@@ -78,7 +78,7 @@ def stage(server: str) -> Iterator[Stage]:
             "SELECT cerebro.load_model_selection_table('arch', 'chosen', ARRAY[2],"
             " ARRAY[cerebro.default_compile_params('mixed')], ARRAY[$$batch_size=8,epochs=1$$])"
         )
-        mallory("SELECT cerebro.fit('mixed', 'guesses', 'chosen', 1)")
+        mallory("SELECT cerebro.fit('mixed', 'guesses', 'chosen', epochs => 1)")
         # Not Greenplum's cache of 20 values for each session: each call counts.
         mallory(f"CREATE SEQUENCE rang CACHE 1; CREATE FUNCTION {MARK}() RETURNS integer LANGUAGE sql AS"
                 f" $$ SELECT nextval('{own}.rang')::integer $$")  # fmt: skip

@@ -89,9 +89,11 @@ def test_who_sets_them(town: Town, ann: User) -> None:
     admin("SELECT cerebro.set_limits(%s)", ann.name)
 
 
-@pytest.mark.parametrize("function", ["madlib_fit_multiple_model", "submit"])
+@pytest.mark.parametrize("function", ["madlib_fit_multiple_model", "fit"])
 def test_runs_and_segments(ann: User, limited: Any, function: str) -> None:
     statement = FIT.replace("madlib_fit_multiple_model", function)
+    if function == "fit":
+        statement = statement.replace("'mst', 1", "'mst', epochs => 1")
     limited(max_running_runs=0)
     assert refused(ann, statement) == "you have 0 runs under way, and may have 0 at once"
     limited(max_segments=1)
@@ -113,7 +115,7 @@ def test_connections(town: Town, ann: User, limited: Any) -> None:
 def test_one_after_the_other(town: Town, ann: User, limited: Any) -> None:
     """With one run allowed a second waits for nobody, also when it is resumed; time and disk end a run, resumably."""
     limited(max_running_runs=1, max_segments=3)
-    long = ann("SELECT submit('packed', 'long', 'mst', 3000)")[0]
+    long = ann("SELECT fit('packed', 'long', 'mst', epochs => 3000, wait => false)")[0]
     try:
         assert used(ann)["running_runs"] == (1, 1) and used(ann)["segments"] == (3, 2)
         assert refused(ann, FIT) == "you have 1 runs under way, and may have 1 at once"
@@ -216,7 +218,7 @@ def test_the_memory_of_trainers(ann: User, limited: Any) -> None:
     limited(max_trainer_mb=6000)
     assert ann("SELECT allowed, used FROM cerebro.limits WHERE name = 'trainer_mb'") == [(6000, None)]
     if "Greenplum" in ann("SELECT version()")[0]:  # there trainers end with their call
-        run = users.fit(ann, f"limited_{secrets.token_hex(3)}", function="submit", epochs=10_000)
+        run = users.fit(ann, f"limited_{secrets.token_hex(3)}", function="fit", epochs=10_000, wait=False)
         at_work = "SELECT trainer_pid FROM cerebro.hop WHERE run = %s"
         first = set(eventually(lambda: ann(at_work, run), 60, "a hop"))
         assert {limit_of(pid) for pid in first} == {str(6000 << 20)}

@@ -264,7 +264,7 @@ def test_a_callback_is_accepted_with_a_notice(things: Lab) -> None:
         things(load.format("cerebro"), params, BOARD)
     things(load.format("madlib"), params, BOARD)
     with pytest.raises(errors.FeatureNotSupported, match="callbacks"):
-        things("SELECT cerebro.fit('board', 'never_b', 'mst_b', 1)")
+        things("SELECT cerebro.fit('board', 'never_b', 'mst_b', epochs => 1)")
     things.told()
     things("SELECT madlib.madlib_keras_fit_multiple_model('board', 'out_b', 'mst_b', 1)")
     assert any("cerebro.learning_curve" in line for line in things.told())
@@ -413,7 +413,8 @@ def test_temporary_tables_as_results(things: Lab) -> None:
     with pytest.raises(errors.DuplicateTable):
         things("SELECT madlib.madlib_keras_evaluate('out_t', 'lasting', 'pg_temp.judged_t', FALSE, 1)")
     with pytest.raises(errors.InvalidParameterValue, match="temporary table of the session that drives the run"):
-        things("SELECT cerebro.submit('lasting', 'pg_temp.never', 'mst_t', 1)")
-    space = json.dumps({"compile": {"loss": "categorical_crossentropy", "optimizer": {"choice": ["Adam", "SGD"]}}})
+        things("SELECT cerebro.fit('lasting', 'pg_temp.never', 'mst_t', epochs => 1, wait => false)")
+    space = json.dumps({"optimizer": {"choice": ["Adam", "SGD"]}})
     with pytest.raises(errors.InvalidParameterValue, match="temporary table of the session that drives the run"):
-        things("SELECT cerebro.search('lasting', 'pg_temp.never', 'arch_t', %s, 1, 'grid', wait => FALSE)", space)
+        things("SELECT cerebro.search('lasting', 'pg_temp.never', %s, epochs => 1, method => 'grid',"
+               " wait => FALSE)", space)  # fmt: skip

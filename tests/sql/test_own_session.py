@@ -14,11 +14,11 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
-from tests.sql.lab import CROSS, Lab, eventually, flower_model, run, trainer_processes
+from tests.sql.lab import CROSS, Lab, eventually, flower_model, run, trainer_processes, verb
 
 PACK = "SELECT training_preprocessor_dl('flowers', %s, 'species', 'sl, sw, pl, pw', segments => %s, seed => 1)"
 VALIDATE = "SELECT validation_preprocessor_dl('garden', %s, 'species', 'sl, sw, pl, pw', %s)"
-FIT = "SELECT cerebro.fit(%s, %s, 'mst', 3, validation_table => %s, evaluate_every => 1, options => %s)"
+FIT = "SELECT cerebro.fit(%s, %s, 'mst', epochs => 3, validation_table => %s, evaluate_every => 1, options => %s)"
 SAME = {"deterministic": True, "seed": 5}
 
 
@@ -101,7 +101,7 @@ def test_temporary_tables(flowers: Lab) -> None:
         run(mine, "SELECT madlib_keras_evaluate('brief_out', 'brief_val', 'pg_temp.brief_judged', false, 2)")
         assert run(mine, "SELECT loss > 0 FROM brief_judged") == [(True,)]
         with pytest.raises(errors.InvalidParameterValue, match="cannot be driven by another session"):
-            run(mine, "SELECT cerebro.submit('brief', 'never', 'mst', 1)")
+            run(mine, "SELECT cerebro.fit('brief', 'never', 'mst', epochs => 1, wait => false)")
         with pytest.raises(errors.FeatureNotSupported, match="temporary table, which worker sessions cannot see"):
             run(mine, FIT, "brief", "never", None, '{"execution": "workers"}')
 
@@ -122,7 +122,7 @@ def test_on_request(flowers: Lab) -> None:
     with pytest.raises(errors.InvalidParameterValue, match="option 'execution' cannot be"):
         flowers(FIT, "train", "never", None, '{"execution": "here"}')
     with pytest.raises(errors.InvalidParameterValue, match="stop_when needs another session"):
-        flowers("SELECT cerebro.fit('train', 'never', 'mst', 1, stop_when => 'SELECT 1 AS model',"
+        flowers("SELECT cerebro.fit('train', 'never', 'mst', epochs => 1, stop_when => 'SELECT 1 AS model',"
                 """ options => '{"execution": "session"}')""")  # fmt: skip
 
 
@@ -149,19 +149,16 @@ def test_one_bad_configuration_fails_alone(flowers: Lab) -> None:
     )
     with transaction(flowers) as mine:
         run(mine, PACK, "part", 2)
-        run(mine, "SELECT cerebro.fit('part', 'part_out', 'mixed', 2, options => %s)", json.dumps(SAME))
+        run(mine, "SELECT cerebro.fit('part', 'part_out', 'mixed', epochs => 2, options => %s)", json.dumps(SAME))
         assert run(mine, "SELECT mst_key, status FROM part_out_info ORDER BY 1") == [(1, "failed"), (2, "finished")]
 
 
 def test_a_search_in_one_transaction(flowers: Lab) -> None:
-    space = {
-        "compile": {"loss": "categorical_crossentropy", "learning_rate": {"log_uniform": [0.001, 0.1]}},
-        "fit": {"batch_size": 16},
-    }
+    space = {"learning_rate": {"log_uniform": [0.001, 0.1]}, "batch_size": 16}
     with transaction(flowers) as mine:
         run(mine, PACK, "sought", 2)
-        more = """'{"name": "asha", "sampler": {"name": "tpe", "startup": 3}}', configurations => 6"""
-        run(mine, f"SELECT cerebro.search('sought', 'sought_out', 'arch', %s, 4, {more})", json.dumps(space))
+        method = {"name": "asha", "sampler": {"name": "tpe", "startup": 3}}
+        run(mine, *verb("search", "sought", "sought_out", space, epochs=4, method=method, max_configurations=6))
         assert run(mine, "SELECT count(*), bool_or(status = 'finished') FROM sought_out_info") == [(6, True)]
 
 
@@ -170,11 +167,11 @@ def test_a_cancel_is_heard(flowers: Lab) -> None:
         run(mine, PACK, "halted", 1)
         run(mine, "SET statement_timeout = '4s'")
         with pytest.raises(errors.QueryCanceled):
-            run(mine, "SELECT cerebro.fit('halted', 'halted_out', 'mst', 100000)")
+            run(mine, "SELECT cerebro.fit('halted', 'halted_out', 'mst', epochs => 100000)")
         run(mine, "ROLLBACK; RESET statement_timeout")
         run(mine, "BEGIN")
         run(mine, PACK, "halted", 1)
-        run(mine, "SELECT cerebro.fit('halted', 'halted_out', 'mst', 1)")
+        run(mine, "SELECT cerebro.fit('halted', 'halted_out', 'mst', epochs => 1)")
         assert run(mine, "SELECT count(*) FROM halted_out") == [(2,)]
 
 
@@ -203,7 +200,7 @@ def test_an_end_in_the_middle_of_a_visit(flowers: Lab, end: str) -> None:
     with transaction(flowers) as mine, ThreadPoolExecutor(1) as thread:
         ((pid,),) = run(mine, "SELECT pg_backend_pid()")
         run(mine, PACK, "ended", 2)
-        fitting = thread.submit(run, mine, "SELECT cerebro.fit('ended', 'ended_out', 'long_mst', 3)")
+        fitting = thread.submit(run, mine, "SELECT cerebro.fit('ended', 'ended_out', 'long_mst', epochs => 3)")
         eventually(lambda: trainers_of(flowers, processes(flowers, pid)), 60, "a trainer starts")
         time.sleep(4)  # into a visit that would take minutes
         ours = processes(flowers, pid)
@@ -227,7 +224,7 @@ def test_an_end_in_the_middle_of_a_visit(flowers: Lab, end: str) -> None:
 
 
 def test_a_cancel_at_any_moment(flowers: Lab) -> None:
-    fit = "SELECT cerebro.fit('often', 'often_out', 'mst', 2)"
+    fit = "SELECT cerebro.fit('often', 'often_out', 'mst', epochs => 2)"
     with transaction(flowers) as mine:
         run(mine, PACK, "often", 2)
         run(mine, "SAVEPOINT packed")
@@ -275,7 +272,7 @@ def test_others_read_the_log_while_it_grows_and_is_committed(flowers: Lab) -> No
     try:
         with transaction(flowers) as mine:
             run(mine, PACK, "read", 2)
-            ((number,),) = run(mine, "SELECT cerebro.fit('read', 'read_out', 'mst', 40)")
+            ((number,),) = run(mine, "SELECT cerebro.fit('read', 'read_out', 'mst', epochs => 40)")
             inside = counts(mine, number)
             run(mine, "COMMIT")
     finally:
@@ -306,7 +303,7 @@ def test_the_limits_harm_no_table_that_an_open_transaction_has_made(flowers: Lab
 @pytest.mark.greenplum
 def test_beside_runs_in_worker_sessions(flowers: Lab) -> None:
     """Greenplum 7.0.0 can lose rows of the log (docs/greenplum.md).  No call succeeds with such a log."""
-    ((busy,),) = flowers("SELECT cerebro.submit('train', 'busy_out', 'mst', 100000)")
+    ((busy,),) = flowers("SELECT cerebro.fit('train', 'busy_out', 'mst', epochs => 100000, wait => false)")
     outcomes = []
     try:
         for turn in range(4):
@@ -348,7 +345,7 @@ def test_a_call_finds_that_its_log_has_lost_rows(flowers: Lab) -> None:
             with transaction(flowers) as mine:
                 run(mine, PACK, f"harmed{turn}", 2)
                 with pytest.raises(psycopg2.Error) as failed:
-                    run(mine, f"SELECT cerebro.fit('harmed{turn}', 'harmed_out', 'mst', 20)")
+                    run(mine, f"SELECT cerebro.fit('harmed{turn}', 'harmed_out', 'mst', epochs => 20)")
                 found.add(failed.value.diag.message_primary.partition(": ")[2])
     finally:
         over.set()

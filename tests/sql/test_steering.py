@@ -17,6 +17,10 @@ from tests.sql.users import equip, fit, town
 
 ADAM = f"optimizer='Adam(lr=0.01)', {CROSS}"
 SGD = f"optimizer='SGD(lr=0.1)', {CROSS}"
+# As flat configurations; the text of what is left out is that of the defaults.
+ADDED = {"architecture": flower_model(), "optimizer": "SGD", "learning_rate": 0.1, "batch_size": 32, "passes": 1}
+ADDED_TEXT = "optimizer='SGD(learning_rate=0.1)',loss='categorical_crossentropy',metrics=['accuracy']"
+ADDED_FIT = "epochs=1,batch_size=32"
 
 
 @pytest.fixture(scope="module")
@@ -52,21 +56,25 @@ def refused(lab: Lab, statement: str, *values: Any) -> psycopg2.Error:
         ("go_on({done}, 1, repeat('x', 20000))", "55000", "is finished"),
         ("clone_model({done}, 3)", "42704", "no configuration with mst_key 3"),
         ("clone_model({done}, 1, '[1]')", "22023", "changes must be a JSON object"),
-        ("clone_model({done}, 1, '{{\"model_id\": 2}}')", "0A000", "changes cannot contain model_id"),
+        ("clone_model({done}, 1, '{{\"architecture\": 2}}')", "0A000", "changes cannot contain architecture"),
+        ("clone_model({done}, 1, '{{\"epochs\": 2}}')", "22023", "changes: 'epochs' is no parameter"),
         ("clone_model({done}, 1, '{{\"optimizer\": \"SGD\"}}')", "0A000", "change its optimizer from Adam to SGD"),
-        ("clone_model({done}, 1, '{{\"fnord\": 2}}')", "22023", "fnord is not currently accepted"),
+        ("clone_model({done}, 1, '{{\"fnord\": 2}}')", "22023", "changes: there is no parameter .fnord."),
         ("clone_model({done}, 1, '{{\"batch_size\": 0}}')", "22023", "batch_size=0"),
         ("clone_model({done}, 1, '{{x')", "22P02", "invalid input syntax for type json"),
         ("clone_model({done}, 1, '{{}}', repeat('x', 20000))", "22023", "reason has 20000 characters"),
-        ("add_configuration({done}, NULL, 'x')", "22023", "model_id cannot be NULL"),
-        ("add_configuration({done}, 77, $${sgd}$$)", "42704", "no model arch found in table .*arch with id 77"),
-        ("add_configuration({done}, 1, NULL)", "22023", "Compile parameters cannot be empty"),
-        ("add_configuration({done}, 1, $$optimizer='Nope()', loss='mse'$$)", "22023", "invalid optimizer name"),
-        ("add_configuration({done}, 1, $${sgd}$$, 'batch_size=x')", "22", "batch_size"),
+        ("add_configuration({done}, NULL)", "22023", "configuration is null; it must be an object"),
+        ("add_configuration({done}, '{{\"architecture\": \"tower\"}}')", "42704", "there is no architecture .tower."),
+        ("add_configuration({done}, '{{\"units\": 0}}')", "22023", "configuration: units cannot be 0"),
+        ("add_configuration({done}, '{{\"optimizer\": \"Nope\"}}')", "22023", "invalid optimizer name"),
+        ("add_configuration({done}, '{{\"batch_size\": \"x\"}}')", "22", "batch_size"),
+        ("add_configuration({done}, '{{\"lerning_rate\": 1}}')", "22023", "there is no parameter .lerning_rate."),
         ("extend({done}, 2)", "22023", "planned for 2 epochs; epochs cannot be 2"),
         ("extend({done}, NULL)", "22023", "epochs cannot be NULL"),
         ("extend({done}, 2147483647)", "22023", "more hops than can be counted"),
-        ("set_budget({done}, NULL)", "22023", "a budget is a JSON object"),
+        ("set_budget({done}, NULL)", "22023", "budget cannot be NULL"),
+        ("set_budget({done}, 'soon')", "22023", "budget is .soon.; it must be an interval or a JSON object"),
+        ("set_budget({done}, '-1 hour')", "22023", "budget is .-1 hour.; it must be longer"),
         ("set_budget({done}, '{{\"seconds\": 0}}')", "22023", "the limit .seconds. of a budget must be"),
         ("set_budget({done}, '{{\"hours\": 1}}')", "22023", "a budget has no limit .hours."),
     ],
@@ -83,7 +91,7 @@ def test_requests_before_a_resume_wait_and_say_so(flowers: Lab, done: int) -> No
     flowers.told()
     asked = [
         flowers.value("SELECT clone_model(%s, 1, %s, 'too fast')", done, json.dumps({"lr": 0.001, "batch_size": 8})),
-        flowers.value("SELECT add_configuration(%s, 1, %s)", done, SGD),
+        flowers.value("SELECT add_configuration(%s, %s)", done, json.dumps(ADDED)),
         flowers.value("SELECT extend(run => %s, epochs => 4, reason => 'not done')", done),
         flowers.value("SELECT set_budget(%s, %s)", done, json.dumps({"hops": 500})),
     ]
@@ -99,7 +107,7 @@ def test_requests_before_a_resume_wait_and_say_so(flowers: Lab, done: int) -> No
     clone = "optimizer='Adam(learning_rate=0.001)',loss='categorical_crossentropy',metrics=['accuracy']; batch_size=8"
     assert [row[1:] for row in found] == [
         ("clone", 1, 1, clone, "too fast", "waiting", True, None),
-        ("add", None, None, SGD, None, "waiting", True, None),
+        ("add", None, None, f"{ADDED_TEXT}; {ADDED_FIT}", None, "waiting", True, None),
         ("extend", None, None, "4 epochs", "not done", "waiting", True, None),
         ("budget", None, None, '{"hops": 500}', None, "waiting", True, None),
     ]
@@ -107,8 +115,9 @@ def test_requests_before_a_resume_wait_and_say_so(flowers: Lab, done: int) -> No
 
 def test_an_architecture_that_was_added_since(flowers: Lab, done: int) -> None:
     """It is part of the request, so that it may be deleted before the request is carried out."""
-    arch = flowers.architecture(flower_model(units=5))
-    request = flowers.value("SELECT add_configuration(%s, %s, %s)", done, arch, SGD)
+    flowers("SELECT add_architecture('five', %s)", json.dumps(flower_model(units=5)))
+    request = flowers.value("SELECT add_configuration(%s, %s)", done, json.dumps({**ADDED, "architecture": "five"}))
+    flowers("SELECT drop_architecture('five')")
     new = flowers.value("SELECT detail -> 'new' -> 'configuration' FROM request WHERE request_id = %s", request)
     assert new["model_id"] is None and json.loads(new["architecture"]) == flower_model(units=5)
 
@@ -141,7 +150,11 @@ def test_whose_runs_may_be_steered(server: str) -> None:
             error = mona.refused(f"SELECT cerebro.{call}", done)
             assert f'run {done} belongs to "{ann.name}"' in str(error) and "can steer it" in str(error)
         request = adam("SELECT cerebro.clone_model(%s, 1, '{\"lr\": 0.5}', owner => %s)", done, ann.name)[0]
-        adam("SELECT cerebro.add_configuration(%s, 1, $$loss='mse',optimizer='SGD'$$)", done)
+        given = {"architecture": flower_model(), "loss": "mse", "optimizer": "SGD"}
+        adam("SELECT cerebro.add_configuration(%s, %s)", done, json.dumps(given))
+        for lacking in ({"loss": "mse"}, {"architecture": flower_model()}):
+            with pytest.raises(psycopg2.Error, match="the run is another user's"):
+                adam("SELECT cerebro.add_configuration(%s, %s)", done, json.dumps(lacking))
         assert adam("SELECT by::text FROM cerebro.requests WHERE run = %s", done) == [adam.name] * 2
         assert ann("SELECT by::text FROM cerebro.requests WHERE request_id = %s", request) == [adam.name]
         assert mona("SELECT count(*) FROM cerebro.requests WHERE run = %s", done) == [2]
@@ -178,7 +191,8 @@ def test_a_rule_that_cannot_be_used_is_refused_before_there_is_a_run(flowers: La
         f" 'INSERT INTO {flowers.schema}.flowers (id) VALUES (-1); SELECT 1'"
     )
     before = flowers("SELECT count(*) FROM runs") + flowers("SELECT count(*) FROM flowers")
-    error = refused(flowers, "SELECT fit('train', 'never', 'mst', 2, stop_when => %s)", rule.format(s=flowers.schema))
+    fit = "SELECT fit('train', 'never', 'mst', epochs => 2, stop_when => %s)"
+    error = refused(flowers, fit, rule.format(s=flowers.schema))
     assert error.pgcode == "22023" and re.search(said, error.diag.message_primary), error
     assert "$1 is the number of the run" in error.diag.message_hint
     assert flowers("SELECT count(*) FROM runs") + flowers("SELECT count(*) FROM flowers") == before
@@ -193,9 +207,7 @@ def test_a_finished_run_is_resumed_for_requests(flowers: Lab) -> None:
     first = flowers.fit("train", "resumed", "mst", 2, options={"deterministic": True, "seed": 5})
     kept = flowers.states(first)
     flowers("SELECT clone_model(%s, 1, '{\"lr\": 0.001}', 'smaller steps')", first)
-    arch = flowers.architecture(flower_model(units=6))
-    flowers("SELECT add_configuration(%s, %s, %s, 'batch_size=32')", first, arch, SGD)
-    flowers("DELETE FROM arch WHERE model_id = %s", arch)
+    flowers("SELECT add_configuration(%s, %s)", first, json.dumps({**ADDED, "architecture": flower_model(units=6)}))
     nonsense = ["{}", '{"model": 77}', '{"new": {"parent": 99}}', '{"new": [1]}', '{"epochs": 2}', '{"hops": 0}']
     for detail in nonsense:
         for action in ("stop", "go on", "add", "extend"):
@@ -213,7 +225,7 @@ def test_a_finished_run_is_resumed_for_requests(flowers: Lab) -> None:
     )
     assert board == [
         (1, 1, "finished", 4, "batch_size=16"), (2, 2, "finished", 4, "batch_size=16"),
-        (3, 3, "finished", 4, "batch_size=16"), (4, 4, "finished", 4, "batch_size=32"),
+        (3, 3, "finished", 4, "batch_size=16"), (4, 4, "finished", 4, ADDED_FIT),
     ]  # fmt: skip
     assert kept.keys() == {1, 2}
     with pytest.raises(psycopg2.Error, match="is finished"):
@@ -252,7 +264,7 @@ def test_a_run_that_is_steered_killed_and_resumed_has_the_bits_of_its_replay(flo
     steps = [
         "SELECT clone_model(%s, 1, '{\"lr\": 0.001, \"batch_size\": 8}', 'smaller steps')",
         "SELECT stop_model(%s, 2, 'far off')",
-        f"SELECT add_configuration(%s, 1, $${SGD}$$, 'batch_size=32')",
+        f"SELECT add_configuration(%s, '{json.dumps(ADDED)}')",
         "SELECT go_on(%s, 2, 'too early')",
         "SELECT clone_model(%s, 2)",
         "SELECT extend(%s, 44)",
@@ -308,7 +320,9 @@ def test_a_rule_stops_what_it_names(flowers: Lab) -> None:
         " WHERE run = $1 AND mst_key = 2 GROUP BY mst_key HAVING max(epoch) >= 2;"
     )
     options = json.dumps({"deterministic": True, "seed": 3})
-    run = flowers.value("SELECT fit('train', 'ruled', 'mst', 4, options => %s, stop_when => %s)", options, rule)
+    run = flowers.value(
+        "SELECT fit('train', 'ruled', 'mst', epochs => 4, options => %s, stop_when => %s)", options, rule
+    )
     board = "SELECT model, status, epochs_done, reason FROM leaderboard WHERE run = %s ORDER BY model"
     expected = [(1, "finished", 4, None), (2, "stopped", 2, "epoch 2 is enough")]
     assert flowers(board, run) == expected
@@ -334,7 +348,9 @@ def test_a_rule_that_fails_while_the_run_goes_on_warns_once_and_stops_nothing(fl
         " GROUP BY mst_key ORDER BY max(epoch) LIMIT 1"
     )
     flowers.told()
-    run = flowers.value("SELECT fit('train', 'unwell', 'mst', 6, options => '{\"seed\": 3}', stop_when => %s)", rule)
+    run = flowers.value(
+        "SELECT fit('train', 'unwell', 'mst', epochs => 6, options => '{\"seed\": 3}', stop_when => %s)", rule
+    )
     warned = [text for text in flowers.told() if "stop_when failed and stops nothing" in text]
     # A segment of Greenplum refuses a function that writes before the transaction does.
     causes = [

@@ -147,5 +147,6 @@ def fit(
     user: User, output: str = "models", *, function: str = "madlib_fit_multiple_model", epochs: int = 1, **more: Any
 ) -> int:
     given = "".join(f", {name} => %s" for name in more)
-    run = user(f"SELECT cerebro.{function}('packed', %s, 'mst', %s{given})", output, epochs, *more.values())
+    named = "epochs => " if function == "fit" else ""
+    run = user(f"SELECT cerebro.{function}('packed', %s, 'mst', {named}%s{given})", output, epochs, *more.values())
     return int(run[0])

@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InvalidArgument, Unsupported
-from . import custom, params, writing
+from . import custom, flat, params, writing
 from .custom import Known
 from .optimizers import canonical_optimizer
-from .params import FIT_KEYS
 
-OF_AN_ARCHITECTURE = ("model_id", "architecture", "model_arch", "arch")
+OF_AN_ARCHITECTURE = ("architecture",)
 
 
 def changed(compile_text: str, fit_text: str, changes: object, known: Known = custom.NONE) -> tuple[str, str]:
     """The texts of the compile and fit parameters after the changes, which are checked.
 
-    A change that is named like a compile or a fit parameter replaces it.  Any other change is an argument of the
-    optimizer, such as ``learning_rate``.
+    The changes have the keys of a flat configuration.
     """
     if not isinstance(changes, Mapping):
         raise InvalidArgument(
@@ -37,10 +35,10 @@ def changed(compile_text: str, fit_text: str, changes: object, known: Known = cu
     point.update({"optimizer": optimizer["class_name"], **_as_people_write(optimizer["config"])})
     defaults = params.fit_params(None)
     fit = {name: value for name, value in fitted.items() if value != defaults[name] or name == "batch_size"}
-    for name, value in changes.items():
-        if name in FIT_KEYS:
-            fit[name] = value
-        elif name != "optimizer":
+    asked = flat.parts(changes, (), "changes")
+    fit.update(asked.fit)
+    for name, value in asked.compile.items():
+        if name != "optimizer":
             point["learning_rate" if name == "lr" else name] = value
     texts = writing.compile_text(point), writing.fit_text(fit)
     require_same_optimizer(compile_text, texts[0], known)

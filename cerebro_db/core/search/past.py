@@ -9,13 +9,18 @@ from ..errors import CerebroError
 from ..parameters import params
 from ..parameters.params import COMPILE_KEYS
 from .dimensions import Choice, Dimension, same
-from .space import ARCHITECTURE, Point, Space
+from .space import ARCHITECTURE, Label, Point, Space
 
 Json = Mapping[str, Any]
 
 
 def point_of(
-    space: Space, architectures: Mapping[int, Json], chosen: Point | None, architecture: Json, compiled: Json, fit: Json
+    space: Space,
+    architectures: Mapping[Label, Json],
+    chosen: Point | None,
+    architecture: Json,
+    compiled: Json,
+    fit: Json,
 ) -> dict[str, Any] | None:
     """The point of the space that an earlier configuration is; None if it is none.
 
@@ -24,11 +29,11 @@ def point_of(
     """
     if chosen and space.has(chosen):
         return dict(chosen)
-    model_id = next((number for number, known in architectures.items() if known == architecture), None)
-    if model_id is None:
+    label = next((one for one, known in architectures.items() if known == architecture), None)
+    if label is None:
         return None
     try:
-        point = space.point(lambda one: _value(one, model_id, compiled, fit))
+        point = space.point(lambda one: _value(one, label, compiled, fit))
         drawn = space.configuration(point)
         alike = params.compile_params(drawn.compile_params) == compiled and params.fit_params(drawn.fit_params) == fit
     except (CerebroError, LookupError, StopIteration):
@@ -36,10 +41,10 @@ def point_of(
     return point if alike and space.has(point) else None
 
 
-def _value(dimension: Dimension, model_id: int, compiled: Json, fit: Json) -> Any:
+def _value(dimension: Dimension, label: Label, compiled: Json, fit: Json) -> Any:
     """What a configuration has for a dimension; a LookupError if that cannot be told."""
     if dimension.path == ARCHITECTURE:
-        return model_id
+        return label
     part, _, path = dimension.path.partition(".")
     key = path.rpartition(".")[2]
     if part == "fit":

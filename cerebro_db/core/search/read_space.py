@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..architecture import placeholders
+from ..architecture import placeholders, sources
+from ..architecture.sources import Source
 from ..parameters.value_types import is_finite, is_number, shown
 from ..records import dataclass
 from .dimensions import MOST_VALUES, Choice, Condition, Dimension, Number
-from .space import ARCHITECTURE, Option, Options, Space, wrong
+from .space import ARCHITECTURE, PARTS, Label, Option, Options, Space, flat_path, wrong
 
-PARTS = ("arch_params", "compile", "fit")
 KINDS = {  # of a dimension with two bounds -> logarithmic, whole
     "uniform": (False, False),
     "log_uniform": (True, False),
@@ -40,24 +40,25 @@ class _Found:
     inside: tuple[tuple[str, Any], ...]  # the choices around it: path, and label of the option
 
 
-def model_ids(given: Any) -> list[int] | None:
-    """The architectures that a space names; None if it names none: all of the table."""
+def labels(given: Any) -> list[Label] | None:
+    """The architectures that the parts of a space name; None if they name none: all of the table."""
     space = _object(given)
     value = space.get(ARCHITECTURE)
     if value is None:
         return None
     if isinstance(value, dict) and set(value) == {CHOICE}:
         value = value[CHOICE]
-    ids = value if isinstance(value, list) else [value]
-    if not ids or not all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
-        raise wrong(ARCHITECTURE, f"{shown(value)} is not a list of model ids", "Write one or more: [1, 2].")
-    if len(set(ids)) < len(ids):
-        raise wrong(ARCHITECTURE, "a model id is given twice")
-    return ids
+    found = value if isinstance(value, list) else [value]
+    alike = any(found and all(type(one) is kind for one in found) for kind in (int, str))
+    if not alike:
+        raise wrong(ARCHITECTURE, f"{shown(value)} is not a list of model ids or of names")
+    if len(set(found)) < len(found):
+        raise wrong(ARCHITECTURE, "an architecture is given twice")
+    return found
 
 
-def read(given: Any, architectures: Mapping[int, Any]) -> Space:
-    """The space.  ``architectures``: the decoded JSON of those that it chooses from, by model_id."""
+def read(given: Any, architectures: Mapping[Any, Source]) -> Space:
+    """The space.  ``architectures``: those that it chooses from, by their labels."""
     space = _object(given)
     for key in space:
         if key not in (ARCHITECTURE, *PARTS):
@@ -67,10 +68,10 @@ def read(given: Any, architectures: Mapping[int, Any]) -> Space:
     reader, trees = _Reader(), {}
     for part in PARTS:
         value = space.get(part, {})
-        if not isinstance(value, dict) or _is_dimension(value):
+        if not isinstance(value, dict) or is_dimension(value):
             raise wrong(part, "this must be an object with one entry for each parameter", EXAMPLE)
         trees[part] = {key: reader.tree(inner, _Place(None, f"{part}.{key}"), ()) for key, inner in value.items()}
-    templates = {number: one if placeholders.has_parameters(one) else None for number, one in architectures.items()}
+    templates = {label: sources.template(one) for label, one in architectures.items()}
     users = _users(templates, space.get("arch_params", {}))
     found = reader.found
     if len(architectures) > 1:
@@ -81,7 +82,7 @@ def read(given: Any, architectures: Mapping[int, Any]) -> Space:
         raise wrong("", "there is nothing to search: every parameter is a constant", DIMENSIONS)
     named = {one.path: one for one in dimensions}
     trees = {part: _resolved(tree, named) for part, tree in trees.items()}
-    return Space(dimensions, templates, trees, tuple(architectures))
+    return Space(dimensions, templates, trees)
 
 
 def _object(given: Any) -> dict[str, Any]:
@@ -90,27 +91,27 @@ def _object(given: Any) -> dict[str, Any]:
     return given
 
 
-def _is_dimension(value: Mapping[str, Any]) -> bool:
+def is_dimension(value: Mapping[str, Any]) -> bool:
     return CHOICE in value or any(kind in value for kind in KINDS)
 
 
-def _users(templates: Mapping[int, Any], given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _users(templates: Mapping[Label, Source], given: Mapping[str, Any]) -> dict[str, tuple[Label, ...]]:
     """Which architectures have each parameter; an error if one has no value, or nobody has it."""
-    names = {number: placeholders.names(one) if one is not None else set() for number, one in templates.items()}
-    for number, needed in names.items():
-        missing = sorted(needed.difference(given))
+    for label, one in templates.items():
+        missing = sorted(sources.needed(one).difference(given))
         if missing:
             raise wrong(
-                "arch_params",
-                f"model_id {number} has the parameter {missing[0]}, which has no value here",
+                missing[0],
+                f"the architecture {shown(label)} has this parameter, which has no value here",
                 f'Add "{missing[0]}": a value or a dimension.',
             )
-    users = {name: tuple(number for number, needed in names.items() if name in needed) for name in given}
+    names = {label: sources.parameters(one) for label, one in templates.items()}
+    users = {name: tuple(label for label, known in names.items() if name in known) for name in given}
     for name, its in users.items():
         if not its:
             every = sorted(set().union(*names.values()))
             raise wrong(
-                f"arch_params.{name}",
+                name,
                 "no architecture has this parameter",
                 f"Parameters of the architectures: {', '.join(every) or 'none'}. {placeholders.HINT}",
             )
@@ -142,7 +143,7 @@ class _Reader:
             return [self.tree(one, _Place(place, f"[{index}]"), inside, depth + 1) for index, one in enumerate(value)]
         if not isinstance(value, dict):
             return value
-        if not _is_dimension(value):
+        if not is_dimension(value):
             alone = [key for key in MORE if key in value and key != "name"]
             if alone:
                 problem = f"{alone[0]} is allowed only in a dimension, and this is not a dimension"
@@ -194,7 +195,7 @@ class _Reader:
 
 def _name_of(path: str) -> str:
     """The key before the dimension; of an element of a list the whole path."""
-    return path if path.endswith("]") else path.rpartition(".")[2]
+    return flat_path(path) if path.endswith("]") else path.rpartition(".")[2]
 
 
 def _labels(options: Sequence[Any], path: str) -> tuple[Any, ...]:
@@ -245,10 +246,11 @@ def _number(kind: str, value: Mapping[str, Any], name: str, path: str) -> Number
     return Number(name, path, (), low, high, log, whole, step, points)
 
 
-def _connected(found: list[_Found], users: Mapping[str, tuple[int, ...]]) -> tuple[Dimension, ...]:
+def _connected(found: list[_Found], users: Mapping[str, tuple[Label, ...]]) -> tuple[Dimension, ...]:
     """The dimensions with their names and conditions, each after those that it depends on."""
     found = _named(found)
     by_path = {one.dimension.path: one for one in found}
+    by_place = {flat_path(path): one for path, one in by_path.items()}
     by_name = {one.dimension.name: one for one in found}
     made: dict[str, Dimension] = {}  # by path
     needs: dict[str, set[str]] = {}
@@ -260,7 +262,7 @@ def _connected(found: list[_Found], users: Mapping[str, tuple[int, ...]]) -> tup
             conditions.append(Condition(ARCHITECTURE, users[parameter.group()]))
         conditions += [Condition(by_path[around].dimension.name, (label,)) for around, label in one.inside]
         for other, values in one.when.items():
-            target = by_name.get(other) or by_path.get(other)
+            target = by_name.get(other) or by_place.get(other)
             if target is None:
                 known = ", ".join(name for name in by_name if name != one.dimension.name)
                 raise wrong(f"{path}.when", f"there is no dimension {shown(other)}", f"Dimensions are {known}.")
@@ -297,7 +299,7 @@ def _in_order(needs: Mapping[str, set[str]]) -> list[str]:
         free = sorted(following, key=places.__getitem__)
     circle = [path for path in needs if missing[path]]
     if circle:
-        raise wrong(f"{circle[0]}.when", f"{' and '.join(circle)} depend on each other")
+        raise wrong(f"{circle[0]}.when", f"{' and '.join(map(flat_path, circle))} depend on each other")
     return ordered
 
 
@@ -307,7 +309,7 @@ def _named(found: list[_Found]) -> list[_Found]:
     named = [
         one
         if times[one.dimension.name] == 1 or one.named
-        else replace(one, dimension=replace(one.dimension, name=one.dimension.path))
+        else replace(one, dimension=replace(one.dimension, name=flat_path(one.dimension.path)))
         for one in found
     ]
     times = Counter(one.dimension.name for one in named)

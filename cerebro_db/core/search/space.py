@@ -1,4 +1,4 @@
-"""A search space: from its JSON to points, and from a point to a configuration.
+"""A search space: from its parts to points, and from a point to a configuration.
 
     {"architecture": [1, 2],
      "arch_params": {"width": {"integer": [16, 256], "step": 16}},
@@ -8,9 +8,10 @@
                  "momentum": {"uniform": [0, 0.99], "when": {"optimizer": "SGD"}}},
      "fit": {"batch_size": {"choice": [16, 32, 64]}, "epochs": 1}}
 
-Everything in it is a constant or a dimension (read_space.py reads them).  A point says for each of its dimensions which
-value it has: ``{"optimizer": "SGD", "learning_rate": 0.01, …}``.  Dimensions whose conditions do not hold are not part
-of the point, and their parameters are left out of the configuration.
+Users write it flat (flat_space.py).  Everything in it is a constant or a dimension (read_space.py reads them).  A
+point says for each of its dimensions which value it has: ``{"optimizer": "SGD", "learning_rate": 0.01, …}``.
+Dimensions whose conditions do not hold are not part of the point, and their parameters are left out of the
+configuration.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Union
 
-from ..architecture import placeholders, reading
+from ..architecture import reading, sources
+from ..architecture.sources import Source
 from ..errors import CerebroError, InvalidArgument
 from ..parameters import custom, params, writing
 from ..parameters.custom import Known
@@ -32,6 +34,7 @@ from ..records import dataclass
 from .dimensions import Choice, Dimension, Number
 
 Point = Mapping[str, Any]
+Label = Union[int, str]  # of an architecture in points: its model_id, or its name
 
 MOST_POINTS = 100_000  # of a grid
 ARCHITECTURE = "architecture"
@@ -67,9 +70,8 @@ class Drawn:
 @dataclass(frozen=True)
 class Space:
     dimensions: tuple[Dimension, ...]  # each after those that it depends on
-    templates: Mapping[int, Any]  # model_id -> the architecture as it was loaded, if it has parameters, else None
+    templates: Mapping[Label, Source]  # what is made anew for each point; None: an architecture without parameters
     trees: Mapping[str, Any]  # compile, fit, arch_params: constants, dimensions and options
-    model_ids: tuple[int, ...]
 
     # -- points ------------------------------------------------------------------------------------
 
@@ -175,19 +177,26 @@ class Space:
 
     def configuration(self, point: Point) -> Drawn:
         """The configuration of a point."""
-        model_id = int(point.get(ARCHITECTURE, self.model_ids[0]))
+        label = point.get(ARCHITECTURE, next(iter(self.templates)))
         compiled, fit = self._built("compile", point), self._built("fit", point)
         return Drawn(
-            model_id, self._architecture(model_id, point), writing.compile_text(compiled), writing.fit_text(fit)
+            self.model_id(label),
+            self._architecture(label, point),
+            writing.compile_text(compiled),
+            writing.fit_text(fit),
         )
 
-    def _architecture(self, model_id: int, point: Point) -> str | None:
-        template = self.templates.get(model_id)
+    def model_id(self, label: Label) -> int:
+        """The number of an architecture.  Those that have names are numbered in their order."""
+        return label if isinstance(label, int) else list(self.templates).index(label) + 1
+
+    def _architecture(self, label: Label, point: Point) -> str | None:
+        template = self.templates.get(label)
         if template is None:
             return None
-        needed = placeholders.names(template)
-        values = {name: value for name, value in self._built("arch_params", point).items() if name in needed}
-        return json.dumps(placeholders.filled(template, values))
+        known = sources.parameters(template)
+        values = {name: value for name, value in self._built("arch_params", point).items() if name in known}
+        return json.dumps(sources.made(template, values))
 
     def _built(self, part: str, point: Point) -> dict[str, Any]:
         made: dict[str, Any] = _built(self.trees[part], point)
@@ -263,6 +272,15 @@ def _built(tree: Any, point: Point) -> Any:
     return tree
 
 
+PARTS = ("arch_params", "compile", "fit")
+
+
+def flat_path(path: str) -> str:
+    """A place as the user knows it, who writes no parts."""
+    part, _, rest = path.partition(".")
+    return rest if rest and part in PARTS else path
+
+
 def wrong(path: str, problem: str, hint: str | None = None) -> InvalidArgument:
     """The error for a place of a space."""
-    return InvalidArgument(f"search space, at {path or 'the top'}: {problem}", hint=hint)
+    return InvalidArgument(f"search space, at {flat_path(path) or 'the top'}: {problem}", hint=hint)

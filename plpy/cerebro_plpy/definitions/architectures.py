@@ -29,7 +29,7 @@ def load_keras_model(
     description: str | None = None,
 ) -> None:
     _named(keras_model_arch_table)
-    parameters = _check(db, model_arch, model_weights)
+    parameters = checked(db, model_arch, model_weights, f"{MODULE} error", ("model_arch", "model_weights"))
     _load(db, keras_model_arch_table, model_arch, model_weights, name, description)
     if parameters is not None:
         db.info(
@@ -62,25 +62,25 @@ def _named(keras_model_arch_table: str | None) -> Name:
     return Name.parse(keras_model_arch_table, f"{MODULE} error: keras_model_arch_table")
 
 
-def _check(db: Database, model_arch: str | None, model_weights: bytes | None) -> list[str] | None:
+def checked(
+    db: Database, model_arch: str | None, model_weights: bytes | None, where: str, names: tuple[str, str]
+) -> list[str] | None:
     """The parameters of an architecture, None for one without; an error if it cannot be trained."""
     if model_arch is None:
-        raise InvalidArgument(
-            f"{MODULE} error: model_arch must not be NULL.", hint="model.to_json() of Keras gives it."
-        )
+        raise InvalidArgument(f"{where}: {names[0]} must not be NULL.", hint="model.to_json() of Keras gives it.")
     parameters = reading.parameters(model_arch)
     if parameters is None:
         reading.architecture(model_arch)  # refuses now, not in a run, what is no architecture and code that would run
         for warning in keras2.warnings(reading.decoded(model_arch)):
-            db.warning(f"{MODULE}: {warning}")
+            db.warning(f"{where}: {warning}")
     elif model_weights is not None:
         raise InvalidArgument(
-            f"{MODULE} error: an architecture with parameters ({', '.join(parameters)}) cannot have model_weights.",
+            f"{where}: an architecture with parameters ({', '.join(parameters)}) cannot have {names[1]}.",
             hint="The sizes of the weights depend on the values of the parameters.",
         )
     if model_weights is not None and len(model_weights) % 4:
         raise BadData(
-            f"{MODULE} error: model_weights has {len(model_weights)} bytes, which is not a multiple of 4.",
+            f"{where}: {names[1]} has {len(model_weights)} bytes, which is not a multiple of 4.",
             hint="Weights are float32: np.concatenate([w.flatten() for w in model.get_weights()]).tobytes().",
         )
     return parameters

@@ -21,9 +21,10 @@ from cerebro_db.core.options import LAST
 from cerebro_db.core.parameters import grids, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.search import methods, read_space
+from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
-from ..data import visibility
+from ..data import document_columns, visibility
 from ..database import relations
 from ..database.access import Database
 from ..database.cancellation import listener
@@ -121,7 +122,7 @@ def madlib_keras_automl(
         validation=validation,
         output=output,
         selection=str(selected),
-        arch_table=arch,
+        arch_table=arch.text,
         rows=rows,
         architectures=architectures,
         epochs=method.iterations,
@@ -217,10 +218,10 @@ def proposed(
     known: Known,
 ) -> dict[int, Architecture]:
     """The architectures of a search by TPE, whose method and space go into the options."""
-    rows = search.read_architectures(db, arch, read_space.model_ids(space))
+    rows = read_architectures(db, arch, space["architecture"])
     decoded = {model_id: reading.decoded(row["arch"]) for model_id, row in rows.items()}
     read_space.read(space, decoded).check(known)
-    architectures = {model_id: search.trained(model_id, row, arch, chosen) for model_id, row in rows.items()}
+    architectures = {number: search.of_text(row["name"], row["arch"], chosen) for number, row in rows.items()}
     search.require_optuna(db, chosen["engine"])
     chosen["search"] = methods.checked({"name": "tpe"}, MODULE, proposes=True)
     chosen["space"] = {
@@ -230,3 +231,37 @@ def proposed(
         "past": [],
     }
     return architectures
+
+
+def read_architectures(db: Database, arch: Relation, ids: list[int]) -> dict[int, dict[str, Any]]:
+    """The rows of the table of architectures, in the order of the space."""
+    present = relations.columns(db, arch)
+    document_columns.require(present, arch.text, MODULE)
+    name = sql("name::text") if "name" in present else sql("NULL::text AS name")
+    relations.require_columns(db, arch, ["model_id", "model_arch"], MODULE)
+    found = {
+        row["model_id"]: row
+        for row in db.rows(
+            sql(
+                "SELECT model_id, {name}, model_arch::text AS arch, model_weights IS NOT NULL AS has_weights"
+                " FROM {arch} WHERE model_arch IS NOT NULL AND model_id = ANY ($1) ORDER BY model_id",
+                name=name,
+                arch=arch.sql,
+            ),
+            ("integer[]",),
+            ids,
+        )
+    }
+    missing = [number for number in ids if number not in found]
+    if missing:
+        raise InvalidArgument(
+            f"{MODULE} error: model_id_list names architecture {missing[0]}, which {arch.text} does not have.",
+            hint=f"SELECT model_id, name FROM {arch.name.quoted} lists them.",
+        )
+    weighted = [number for number, row in found.items() if row["has_weights"]]
+    if weighted:
+        db.warning(
+            f"{MODULE}: architecture {weighted[0]} has weights. A search does not use them: models start from random"
+            " weights"
+        )
+    return {number: found[number] for number in ids}

@@ -1,4 +1,4 @@
-"""The functions that start or resume a run: ``fit``, ``submit`` and ``resume``."""
+"""What starts or resumes a run: ``madlib_fit_multiple_model``, ``resume``, and the end of the three verbs."""
 
 from __future__ import annotations
 
@@ -55,14 +55,8 @@ def run_request(
     return run_id
 
 
-@entry
-def submit(db: Database, *arguments: Any) -> int:
-    """Train without waiting: the run goes on in a session of its own."""
-    background.require_statements(db)
-    return submit_request(db, check(db, *arguments))
-
-
 def submit_request(db: Database, request: Request) -> int:
+    """Train without waiting: the run goes on in a session of its own."""
     if request.output.schema == relations.TEMPORARY:
         raise InvalidArgument(
             f"'{request.output}' would be a temporary table of the session that drives the run.",

@@ -23,7 +23,7 @@ from .options import MODULE
 from .request import Request
 from .run import AVERAGING, averaging_visits
 
-LONGEST = {"name": 10_000, "description": 100_000}  # bytes
+LONGEST = {"name": 10_000, "run_name": 10_000, "description": 100_000}  # bytes
 
 
 def put_on_record(db: Database, recorder: Session, request: Request) -> int:
@@ -49,7 +49,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
             "validation_table": str(request.validation.relation.name) if request.validation else None,
             "model_table": str(request.output),
             "selection_table": request.selection,
-            "arch_table": request.arch_table.text,
+            "arch_table": request.arch_table,
             "epochs": request.epochs,
             "evaluate_every": request.evaluate_every,
             "seed": seed,

@@ -20,7 +20,7 @@ MOST_TRIALS = 200  # the best of each run, and the latest runs first
 
 
 def trials(
-    db: Database, source: Packed, space: Space, architectures: Mapping[int, Any], objective: Objective
+    db: Database, source: Packed, space: Space, architectures: Mapping[Any, Any], objective: Objective
 ) -> list[Trial]:
     """The points that earlier runs have trained on this table, or on another of the same shape; a NOTICE says which."""
     found: list[Trial] = []

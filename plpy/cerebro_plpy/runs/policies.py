@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import sources
+from cerebro_db.core.layout import Layout
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.folds import CrossValidated
@@ -30,9 +31,14 @@ def _named(spec: dict[str, Any], search: dict[str, Any] | None, run: Run, log: R
     if search is None:
         return methods.policy_of(spec, run.epochs, log.planned_configurations())
     given = log.given_architectures()
-    ids = read_space.model_ids(search["space"]) or sorted(given)
+    labels = read_space.labels(search["space"]) or sorted(given)
+    layout = Layout.from_json(run.source.layout, f"the layout of run {run.id}")
+    known = {
+        label: sources.of_log(given[label if isinstance(label, int) else place], layout, "architecture")
+        for place, label in enumerate(labels, 1)
+    }
     proposals = Proposals(
-        space=read_space.read(search["space"], {number: reading.decoded(given[number]) for number in ids}),
+        space=read_space.read(search["space"], known),
         seed=run.seed,
         at_once=-(-search["at_once"] // (run.folds + 1)),  # configurations, each of which has a model for each fold
         suggest=suggest,

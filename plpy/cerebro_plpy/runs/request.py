@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Callable
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
@@ -42,8 +42,8 @@ class Request:
     validation: Packed | None
     output: Name
     selection: str  # the model selection table as it was named; empty: the run has none
-    arch_table: Relation
-    rows: list[dict[str, Any]]  # of the model selection table, with parsed parameters
+    arch_table: str  # the table of architectures as it was named; empty: the run has none
+    rows: list[dict[str, Any]]  # of the model selection table, or configurations, with parsed parameters
     architectures: dict[int, Architecture]
     epochs: int
     evaluate_every: int
@@ -55,12 +55,23 @@ class Request:
 
 @dataclass
 class Architecture:
-    """A row of an architecture table."""
+    """An architecture of a run: what a model selection table or a configuration names."""
 
     name: str | None
     given: str
     translated: dict[str, Any]
     weights: bytes | None
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """The configurations of a fit, and where they are from."""
+
+    text: str  # as errors name them
+    rows: list[dict[str, Any]]
+    architectures: dict[int, Architecture]
+    selection: str = ""
+    arch_table: str = ""
 
 
 def check(
@@ -77,14 +88,24 @@ def check(
     description: str | None,
     _use_caching: bool | None,  # trainers always keep their rows
     options: str | None,
-    stop_when: str | None = None,
     *,
     madlib: bool = False,
 ) -> Request:
+    """The request of ``madlib_fit_multiple_model``."""
     visibility.refuse_transaction(db, MODULE)
     require_epochs(epochs, frequency)
     source, validation = read_rows(db, source_table, validation_table, epochs, folds=not madlib)
-    selection = relations.filled(
+    selection = selection_of(db, selection_table)
+    output = model_table(db, output_table, warm_start, MODULE, "model_output_table")
+    return of_configurations(
+        db, source, validation, output, lambda known, _: read_selection(db, selection, known, madlib), epochs=epochs,
+        use_gpus=use_gpus, frequency=frequency, warm_start=warm_start, name=name, description=description,
+        options=options, madlib=madlib,
+    )  # fmt: skip
+
+
+def selection_of(db: Database, selection_table: str) -> Relation:
+    return relations.filled(
         db,
         selection_table,
         MODULE,
@@ -92,22 +113,41 @@ def check(
         " load_model_selection_table() or generate_model_configs().",
         argument="model_selection_table",
     )
-    if warm_start:
-        relations.existing(db, output_table, MODULE, "A warm start goes on from it.", argument="model_output_table")
-        model_table = relations.qualified(db, Name.parse(output_table), MODULE)
-        output.require_replaceable(db, model_table, MODULE)
-    else:
-        model_table = relations.new(
-            db, output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table"
-        )
+
+
+def model_table(db: Database, text: str | None, warm_start: bool | None, module: str, argument: str) -> Name:
+    """The name of the table that the models go into."""
+    if not warm_start:
+        return relations.new(db, text, module, ("_info", "_summary", "_weights"), argument=argument)
+    relations.existing(db, text, module, "A warm start goes on from it.", argument=argument)
+    name = relations.qualified(db, Name.parse(text), module)
+    output.require_replaceable(db, name, module)
+    return name
+
+
+def of_configurations(
+    db: Database,
+    source: Packed,
+    validation: Packed | None,
+    output: Name,
+    listed: Callable[[Known, dict[str, Any]], Configurations],
+    *,
+    epochs: int,
+    use_gpus: bool | None,
+    frequency: int | None,
+    warm_start: bool | None,
+    name: str | None,
+    description: str | None,
+    options: str | None,
+    madlib: bool = False,
+) -> Request:
+    """The request for a fit of the configurations that ``listed`` reads when the options are known."""
     keys = [partition["key"] for partition in source.layout["partitions"]]
-    chosen = choose_options(db, options, keys, bool(use_gpus), stop_when, (source, validation))
+    chosen = choose_options(db, options, keys, bool(use_gpus), tables=(source, validation))
     # A replay names the versions of custom functions that the earlier run had.
     pinned = RunLog.of_caller(db, chosen["replay"]).compile_texts() if "replay" in chosen else ""
-    rows, arch_table = read_selection(db, selection, custom_functions.known(db, pinned=pinned), madlib)
-    architectures = {
-        model_id: read_architecture(db, arch_table, model_id) for model_id in sorted({row["model_id"] for row in rows})
-    }
+    found = listed(custom_functions.known(db, pinned=pinned), chosen)
+    rows, architectures = found.rows, found.architectures
     if "precision" in chosen:
         for architecture in architectures.values():
             architecture.translated = computed_in(architecture.translated, chosen["precision"])
@@ -121,8 +161,8 @@ def check(
     most = chosen.get("budget", {}).get("configurations")
     if most is not None and most < len(rows):
         raise InvalidArgument(
-            f"{MODULE} error: option 'budget' allows {most} configurations, but '{selection.text}' has {len(rows)}.",
-            hint="Raise the limit, or fit a model selection table with fewer rows.",
+            f"{MODULE} error: option 'budget' allows {most} configurations, but {found.text} has {len(rows)}.",
+            hint="Raise the limit, or fit fewer configurations.",
         )
     # An objective that is measured on the validation table needs all epochs, and so does a search by it.
     validated = validation is not None and "search" in chosen
@@ -135,9 +175,9 @@ def check(
     return Request(
         source=source,
         validation=validation,
-        output=model_table,
-        selection=selection.text,
-        arch_table=arch_table,
+        output=output,
+        selection=found.selection,
+        arch_table=found.arch_table,
         rows=rows,
         architectures=architectures,
         epochs=epochs,
@@ -270,9 +310,7 @@ def alike(one: Any, other: Any) -> bool:
     return float(one) == float(other) if numbers else bool(one == other)
 
 
-def read_selection(
-    db: Database, selection: Relation, known: Known, tensorboard: bool
-) -> tuple[list[dict[str, Any]], Relation]:
+def read_selection(db: Database, selection: Relation, known: Known, tensorboard: bool) -> Configurations:
     relations.require_columns(db, selection, ["mst_key", "model_id", "compile_params", "fit_params"], MODULE)
     document_columns.require(relations.columns(db, selection), selection.text, MODULE)
     rows = db.rows(
@@ -305,7 +343,11 @@ def read_selection(
             f"{MODULE} error: '{name}' does not say which table holds the architectures.{there}",
             hint="generate_model_configs() and load_model_selection_table() make it.",
         )
-    return rows, relations.existing(db, named, MODULE, "It should hold the architectures.")
+    table = relations.existing(db, named, MODULE, "It should hold the architectures.")
+    architectures = {
+        model_id: read_architecture(db, table, model_id) for model_id in sorted({row["model_id"] for row in rows})
+    }
+    return Configurations(f"'{selection.text}'", rows, architectures, selection.text, table.text)
 
 
 def say_tensorboard(db: Database, texts: Iterable[str | None]) -> None:

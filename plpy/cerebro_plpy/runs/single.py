@@ -100,7 +100,7 @@ def madlib_keras_fit(
         validation=validation,
         output=output,
         selection="",
-        arch_table=arch,
+        arch_table=arch.text,
         rows=[row],
         architectures={model_id: architecture},
         epochs=num_iterations,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from cerebro_db.core import documents
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Action, RunStatus
-from cerebro_db.core.parameters import changes, params
+from cerebro_db.core.parameters import changes, flat
 from cerebro_db.core.search import steering
 from cerebro_db.core.search.decision import NewConfiguration, NewModel
 
@@ -16,12 +17,10 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions import custom_functions
+from . import budgets, configurations
 from .lifecycle import require_admin
 from .log import RunLog
-from .request import read_architecture
 from .run import require_countable
-
-ADD = "add_configuration"
 
 
 class Steered:
@@ -88,28 +87,17 @@ def clone_model(
 
 
 @entry
-def add_configuration(
-    db: Database,
-    run: int,
-    model_id: int | None,
-    compile_params: str | None,
-    fit_params: str | None,
-    reason: str | None,
-    owner: str | None,
-) -> int:
+def add_configuration(db: Database, run: int, configuration: str | None, reason: str | None, owner: str | None) -> int:
     steered = Steered(db, run, owner)
-    if model_id is None:
-        raise InvalidArgument("model_id cannot be NULL: it is the number of the architecture that is to train.")
-    compiled = params.compile_params(compile_params, custom_functions.known(db))
-    params.fit_params(fit_params)
-    text = None
-    if model_id not in {standing.model_id for standing in steered.log.standings(steered.owner)}:
-        # Not yet of this run, but perhaps added to its table of architectures since.
-        table = relations.existing(db, steered.log.arch_table(steered.owner), ADD, "It should hold the architectures.")
-        found = read_architecture(db, table, model_id, ADD)
-        reading.for_outputs(compiled, found.translated)
-        model_id, text = None, found.given
-    new = NewModel(configuration=NewConfiguration(compile_params or "", fit_params or "", model_id, text))
+    given = documents.argument(configuration, "configuration")
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"configuration is {documents.shown(given)}; it must be an object.", hint=flat.EXAMPLE)
+    layout, segments, objective = steered.log.rows_and_objective(steered.owner)
+    listed = configurations.checked(db, given, "configuration", {})
+    known = custom_functions.known(db)
+    made, compiled, fit, parsed, _ = configurations.built(listed, layout, segments, objective, known)
+    reading.for_outputs(parsed, reading.architecture(json.dumps(made)))
+    new = NewModel(configuration=NewConfiguration(compiled, fit, None, json.dumps(made)))
     return steered.ask(Action.ADD, reason, new=new.to_json())
 
 
@@ -125,5 +113,7 @@ def extend(db: Database, run: int, epochs: int | None, reason: str | None, owner
 @entry
 def set_budget(db: Database, run: int, budget: str | None, reason: str | None, owner: str | None) -> int:
     steered = Steered(db, run, owner)
-    given = documents.argument(budget, "budget")
+    if budget is None:
+        raise InvalidArgument("budget cannot be NULL.", hint="{} removes all limits.")
+    given = budgets.read(db, budget, "budget")
     return steered.ask(Action.BUDGET, reason, **steering.checked_budget(given))

@@ -35,9 +35,18 @@ class Known(Log):
         )
         return epochs, segments
 
-    def arch_table(self, owner: str) -> str:
-        """The table of architectures that a run was made from."""
-        return str(self._value(sql("SELECT arch_table FROM cerebro.run_plan WHERE run = {} AND owner = {}"), owner))
+    def rows_and_objective(self, owner: str) -> tuple[Layout | None, int, str | None]:
+        """The layout of the rows of a run that the caller may see, the number of segments, and the objective."""
+        ((text, segments, objective),) = self._all(
+            sql(
+                "SELECT layout::text AS layout, segments, options ->> 'objective' AS objective FROM cerebro.run_plan"
+                " WHERE run = {} AND owner = {}"
+            ),
+            owner,
+        )
+        # Of another user's run, nobody sees the layout.
+        layout = None if text is None else Layout.parse(text, f"the layout of run {self.run}")
+        return layout, segments, objective
 
     def options(self) -> dict[str, Any] | None:
         """The options of a run of the caller's."""

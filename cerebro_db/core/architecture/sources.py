@@ -1,0 +1,90 @@
+"""What a configuration can name as its architecture: a kind that is built for the packed columns, or Keras JSON.
+
+Both have parameters.  Those of a kind have defaults; those of Keras JSON are its "$units", which need values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Union
+
+from ..errors import InvalidArgument
+from ..layout import Layout
+from . import building, placeholders, reading
+
+Json = dict[str, Any]
+
+
+class Kind:
+    """A kind of architecture; ``fixed``: its parameters that have a value, or the name of another parameter ("$n")."""
+
+    def __init__(self, kind: str, fixed: Mapping[str, Any], where: str, layout: Layout | None = None) -> None:
+        if kind not in building.PARAMETERS:
+            kinds = ", ".join(building.PARAMETERS)
+            raise InvalidArgument(f"{where}: there is no kind {kind!r}.", hint=f"Kinds: {kinds}.")
+        building.parameters_of(kind, dict(fixed), where)
+        self.kind, self.fixed, self.layout, self._where = kind, dict(fixed), layout, where
+        self._named = {name: value[1:] for name, value in fixed.items() if str(value).startswith("$")}
+
+    @property
+    def needed(self) -> set[str]:
+        """The parameters that have no default."""
+        return set(self._named.values())
+
+    @property
+    def parameters(self) -> set[str]:
+        """The parameters that can be given."""
+        return {name for name in building.PARAMETERS[self.kind] if name not in self.fixed} | self.needed
+
+    def fitted(self, layout: Layout) -> Kind:
+        return Kind(self.kind, self.fixed, self._where, layout)
+
+    def made(self, values: Mapping[str, Any]) -> Json:
+        """The architecture for the columns of the layout."""
+        assert self.layout is not None
+        given = {name: value for name, value in self.fixed.items() if name not in self._named}
+        given.update((name, values[other]) for name, other in self._named.items())
+        given.update((name, value) for name, value in values.items() if name in building.PARAMETERS[self.kind])
+        return building.architecture(self.kind, self.layout, given, self._where)
+
+    @property
+    def written(self) -> str:
+        """As the log has it."""
+        return json.dumps({"kind": self.kind, "parameters": self.fixed})
+
+
+Source = Union[Kind, dict[str, Any], None]  # Keras JSON, as it was given; None: JSON without parameters
+
+
+def of_log(text: str, layout: Layout, where: str) -> Kind | Json:
+    """What ``Kind.written`` was made from, or the Keras JSON."""
+    given = reading.decoded(text)
+    if set(given) == {"kind", "parameters"}:
+        return Kind(str(given["kind"]), given["parameters"], where, layout)
+    return given
+
+
+def template(source: Source) -> Source:
+    """What has to be made anew for each configuration; None for Keras JSON that is trained as it is."""
+    return source if isinstance(source, Kind) or (source and placeholders.has_parameters(source)) else None
+
+
+def parameters(source: Source) -> set[str]:
+    """The parameters that an architecture can be given."""
+    return source.parameters if isinstance(source, Kind) else needed(source)
+
+
+def needed(source: Source) -> set[str]:
+    """The parameters that an architecture must be given."""
+    if isinstance(source, Kind):
+        return source.needed
+    return placeholders.names(source) if template(source) is not None else set()
+
+
+def made(source: Source, values: Mapping[str, Any]) -> Json:
+    """The architecture with these values of its parameters."""
+    if isinstance(source, Kind):
+        return source.made(values)
+    assert source is not None
+    return placeholders.filled(source, values) if template(source) is not None else source

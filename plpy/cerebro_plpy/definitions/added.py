@@ -1,0 +1,122 @@
+"""Architectures that a user has added by a name, and what the architecture of a configuration means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from cerebro_db.core import documents
+from cerebro_db.core.architecture import building, reading
+from cerebro_db.core.architecture.limits import MOST_BYTES
+from cerebro_db.core.architecture.sources import Kind, Source
+from cerebro_db.core.errors import CerebroError, InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.parameters import flat
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import sql
+
+from ..database.access import Database
+from ..database.entry import entry
+from .architectures import checked
+
+MODULE = "cerebro.add_architecture"
+LONGEST = 200  # bytes of a name
+HINT = (
+    f"An architecture is a kind ({', '.join(building.PARAMETERS)}), the name of one that cerebro.add_architecture() has"
+    " added (SELECT name FROM cerebro.architectures), or JSON of Keras."
+)
+
+
+@entry(longest=MOST_BYTES)
+def add_architecture(
+    db: Database, name: str | None, architecture: str | None, weights: bytes | None, description: str | None
+) -> None:
+    if name is None or not name.strip() or len(name.encode()) > LONGEST or name != name.strip() or name[0] in "{[":
+        raise InvalidArgument(
+            f"{MODULE}: name must be a text of 1 to {LONGEST} bytes that begins and ends with no space, and not with"
+            f" a bracket, not {documents.shown(name)}.",
+            hint="For instance 'my_network'.",
+        )
+    if name in building.PARAMETERS:
+        raise InvalidArgument(f"{MODULE}: '{name}' is a kind of architecture.", hint="Choose another name.")
+    try:
+        parameters = checked(db, architecture, weights, MODULE, ("architecture", "weights")) or []
+    except CerebroError as error:
+        if not error.message.startswith(MODULE):
+            error.message = f"{MODULE}: {error.message}"
+            error.hint = error.hint or "model.to_json() of Keras gives the architecture."
+        raise
+    flat.require_parameters(parameters, MODULE)
+    if _row(db, name) is not None:
+        raise WrongState(
+            f"{MODULE}: you have added an architecture '{name}' already.",
+            hint=f"Choose another name, or SELECT cerebro.drop_architecture('{name}'); first.",
+        )
+    db.execute(
+        sql("INSERT INTO cerebro.added_architecture (name, architecture, parameters, weights, description)"
+            " VALUES ($1, $2::json, $3, $4, $5)"),
+        ("text", "text", "text[]", "bytea", "text"),
+        name, architecture, parameters, weights, description,
+    )  # fmt: skip
+
+
+def _row(db: Database, name: str) -> dict[str, Any] | None:
+    return db.one(
+        sql("SELECT architecture::text AS given, weights FROM cerebro.added_architecture"
+            " WHERE name = $1 AND owner = (SELECT quote_ident(current_user)::regrole) AND NOT dropped"),
+        ("text",),
+        name,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Named:
+    """An architecture as a configuration names it."""
+
+    label: str
+    source: Source
+    weights: bytes | None = None
+
+
+def named(db: Database, value: Any, where: str) -> Named:
+    """What the value of ``architecture`` means."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = reading.decoded(value)
+    if isinstance(value, dict):
+        if not isinstance(value.get("class_name"), str):
+            raise InvalidArgument(f"{where}: the architecture is no JSON of a Keras model.", hint=HINT)
+        _require_sound(value, where)
+        config = value.get("config")
+        own = config.get("name") if isinstance(config, dict) else None
+        return Named(own if isinstance(own, str) and own else value["class_name"], value)
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidArgument(f"{where}: the architecture cannot be {documents.shown(value)}.", hint=HINT)
+    if value in building.PARAMETERS:
+        return Named(value, Kind(value, {}, where))
+    row = _row(db, value)
+    if row is None:
+        raise UndefinedObject(f"{where}: there is no architecture {documents.shown(value)}.", hint=HINT)
+    return Named(value, reading.decoded(row["given"]), row["weights"])
+
+
+def _require_sound(given: dict[str, Any], where: str) -> None:
+    try:
+        parameters = reading.parameters(json.dumps(given))
+        if parameters is None:
+            reading.architecture(given)
+    except CerebroError as error:
+        error.message = f"{where}: the architecture: {error.message}"
+        raise
+    flat.require_parameters(parameters or (), where)
+
+
+def labelled(found: Iterable[Named]) -> dict[Any, Named]:
+    """By different labels."""
+    made: dict[Any, Named] = {}
+    for one in found:
+        label, number = one.label, 1
+        while label in made:
+            number += 1
+            label = f"{one.label} #{number}"
+        made[label] = one
+    return made

@@ -1,0 +1,341 @@
+"""The three verbs: ``cerebro.train`` decides everything, ``search`` gets a space, ``fit`` a list of configurations.
+
+Each checks its arguments, finds the packed rows or has them packed, makes the request for a run, and runs or submits
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+from cerebro_db.core import documents, training_plan
+from cerebro_db.core import options as known_options
+from cerebro_db.core.architecture import building
+from cerebro_db.core.architecture.sources import Kind
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.names import Name, split_list
+from cerebro_db.core.options import BEST, LAST
+from cerebro_db.core.parameters import flat
+from cerebro_db.core.parameters.losses import canonical_metrics
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.search import flat_space, methods, read_space
+from cerebro_db.core.texts import counted
+from cerebro_db.core.training_plan import Wishes
+
+from ..data import visibility
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.relations import Relation
+from ..definitions import added, custom_functions
+from ..definitions.added import Named
+from . import background, budgets, configurations, cross_validation, rules, search, training_rows
+from .configurations import Listed
+from .fit import run_request, submit_request
+from .given import FIT, SEARCH, TRAIN, Given, of_call
+from .new_run import require_short
+from .request import Request, model_table, of_configurations, read_rows, read_selection, require_epochs
+from .training_rows import Made, Rows, other_session
+
+LEAST_FOR_TRAINING = 0.5  # of the budget, however long packing takes
+MOST_SHOWN = 20  # configurations
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the arguments say that is the same whatever the rows are."""
+
+    options: dict[str, Any]  # with those that have arguments of their own, but not the budget
+    budget: dict[str, Any] | None
+    interval: bool  # the budget is one: it holds for the whole call
+    space: dict[str, Any]  # flat, without its architectures
+    named: dict[Any, Named]  # the architectures by their labels
+    method: Any
+    listed: list[Listed] | Relation | None
+
+
+@entry
+def train(db: Database, *arguments: Any) -> int | None:
+    """The number of the run; None for a dry run.  So do the others."""
+    return _called(db, of_call(TRAIN, arguments))
+
+
+@entry
+def search_space(db: Database, *arguments: Any) -> int | None:
+    return _called(db, of_call(SEARCH, arguments))
+
+
+@entry
+def fit(db: Database, *arguments: Any) -> int | None:
+    return _called(db, of_call(FIT, arguments))
+
+
+def _called(db: Database, given: Given) -> int | None:
+    begun = time.monotonic()
+    if not given.dry_run:
+        visibility.refuse_transaction(db, given.verb)
+        if given.wait is False:
+            background.require_statements(db)
+    asked = _asked(db, given)
+    output = model_table(db, given.model_table, given.warm_start, given.verb, "model_table")
+    made = Made()
+    try:
+        rows = training_rows.resolved(db, output, given, made)
+        seconds = (asked.budget or {}).get("seconds")
+        if seconds is not None and asked.interval:
+            seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
+            asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})
+        request_of = _fitting if given.verb == FIT else _searching
+        request = request_of(db, given, asked, rows, output, seconds)
+        if request is None:
+            return None
+        if given.wait is False:
+            return submit_request(db, request)
+        run = run_request(db, request, on_record=lambda run_id: setattr(made, "run", run_id))
+    except BaseException:
+        _tell_what_is_left(db, given, made)
+        raise
+    if given.verb == TRAIN:
+        db.notice(f"{given.verb}: to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
+    return run
+
+
+# -- arguments ---------------------------------------------------------------------------------------------
+
+
+def _asked(db: Database, given: Given) -> Asked:
+    """The arguments, with all errors that do not depend on the rows.  Packing may take hours."""
+    for name, value in (("epochs", given.epochs), ("max_configurations", given.max_configurations)):
+        if value is not None and value < 1:
+            raise InvalidArgument(f"{given.verb}: {name} is {value}; it must be at least 1.")
+    if given.verb == FIT or given.epochs is not None:
+        require_epochs(given.epochs, given.evaluate_every, given.verb, ("epochs", "evaluate_every"))
+    for argument, text in (("run_name", given.run_name), ("description", given.description)):
+        require_short(argument, text)
+    options = _options(given)
+    listed = configurations.read(db, given.configurations) if given.verb == FIT else None
+    method = None
+    space: dict[str, Any] = {}
+    named: dict[Any, Named] = {}
+    if given.verb != FIT:
+        if given.method is not None or given.verb == SEARCH:
+            method = search.method_of(given.method)
+            methods.checked(method, given.verb, proposes=True)
+        space, named = _space(db, given)
+    asked = Asked(options, *_budget(db, given, options), space, named, method, listed)
+    _require_sound(db, given, asked)
+    return asked
+
+
+def _options(given: Given) -> dict[str, Any]:
+    found = dict(
+        known_options.check(documents.argument(given.options, f"{given.verb}: options", default={}), given.verb)
+    )
+    if "search" in found and given.verb != FIT:
+        raise InvalidArgument(
+            f"{given.verb}: {given.verb}() has no option 'search'.", hint="The argument method says how to search."
+        )
+    if "replay" in found and given.verb == TRAIN:
+        raise InvalidArgument(f"{given.verb}: options has 'replay'.", hint="cerebro.search() takes it.")
+    for name in ("objective", "direction", "stop_when"):
+        value = getattr(given, name)
+        if value is not None and name in found:
+            raise InvalidArgument(f"{given.verb}: {name} is given as an argument and as an option.")
+        if value is not None:
+            found[name] = value
+    if given.direction is not None and "objective" not in found:
+        raise InvalidArgument(f"{given.verb}: direction needs objective.", hint="For instance objective => 'val_auc'.")
+    return dict(known_options.check(found, given.verb))
+
+
+def _budget(db: Database, given: Given, options: dict[str, Any]) -> tuple[dict[str, Any] | None, bool]:
+    """The limits, and whether they were an interval."""
+    own = options.pop("budget", None)
+    if given.budget is None:
+        return own, False
+    if own is not None:
+        raise InvalidArgument(
+            f"{given.verb}: options has 'budget', and budget is an argument, too.", hint="Leave the option out."
+        )
+    return budgets.read(db, given.budget, f"{given.verb}: budget"), not given.budget.lstrip().startswith("{")
+
+
+def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named]]:
+    where = f"{given.verb}: space"
+    space = documents.argument(given.space, where)
+    if not isinstance(space, dict) and not (space is None and given.verb == TRAIN):
+        raise InvalidArgument(
+            f"{where} must be a JSON object.", hint='For instance {"learning_rate": {"log_uniform": [0.0001, 0.1]}}.'
+        )
+    space = dict(space or {})
+    if given.verb == SEARCH and not space:
+        raise InvalidArgument(f"{where}: a space is a JSON object that is not empty.", hint=read_space.EXAMPLE)
+    value = space.pop(flat.ARCHITECTURE, None)
+    if value is not None and given.architectures is not None:
+        raise InvalidArgument(
+            f"{given.verb}: the space has 'architecture', and architectures is an argument, too.",
+            hint="Leave one of them out.",
+        )
+    named = _architectures(db, given, where, value)
+    # What a space lacks may come from the plan, so here only its keys are read.
+    flat_space.parted(space, search.fitted(named, None), where)
+    return space, named
+
+
+def _architectures(db: Database, given: Given, where: str, value: Any) -> dict[Any, Named]:
+    """The architectures that the space names, or the argument of that name, or the one that is taken without them."""
+    if given.architectures is not None:
+        where = f"{given.verb}: architectures"
+        value = documents.argument(given.architectures, where)
+        if isinstance(value, dict) and "class_name" not in value:
+            return _kinds(value, where)
+    if isinstance(value, dict) and set(value) == {read_space.CHOICE}:
+        value = value[read_space.CHOICE]
+    if value is None:
+        value = training_plan.ARCHITECTURE
+    listed = value if isinstance(value, list) else [value]
+    if not listed:
+        raise InvalidArgument(f"{where}: there is no architecture in the list.", hint=added.HINT)
+    names = [one for one in listed if isinstance(one, str)]
+    if len(set(names)) < len(names):
+        raise InvalidArgument(f"{where}: an architecture is given twice.", hint="Leave it out once.")
+    return added.labelled([added.named(db, one, where) for one in listed])
+
+
+def _kinds(value: dict[str, Any], where: str) -> dict[Any, Named]:
+    if not value or not all(isinstance(one, dict) for one in value.values()):
+        raise InvalidArgument(
+            f"{where} must be a list of architectures, or an object with the parameters of each kind.",
+            hint="""For instance ["mlp", "resnet"] or {"mlp": {"units": 64, "dropout": "$dropout"}}.""",
+        )
+    for kind in value:
+        if kind not in building.PARAMETERS:
+            raise InvalidArgument(f"{where}: there is no kind {kind!r}.", hint=added.HINT)
+    return {kind: Named(kind, Kind(kind, fixed, where)) for kind, fixed in value.items()}
+
+
+def _require_sound(db: Database, given: Given, asked: Asked) -> None:
+    """Raise the errors of the run that do not depend on the rows."""
+    wished = str(asked.options.get("objective") or "")
+    if wished.startswith("val_") and given.validation == 0 and given.validation_table is None and given.folds is None:
+        raise InvalidArgument(
+            f"{given.verb}: objective cannot be '{wished}' without rows for validation.",
+            hint=f"Leave validation => 0 out, or choose '{wished[4:]}'.",
+        )
+    if given.at_once is not None:
+        spec = methods.checked(asked.method or training_plan.METHOD, given.verb, proposes=True)
+        search.models_at_once(spec, given.at_once, 1)
+    metric = training_plan.metric_of(wished or None)
+    one_target = given.target is not None and len(split_list(given.target, f"{given.verb}: target")) == 1
+    if metric is not None and one_target and "metrics" not in asked.space and given.verb != FIT:
+        canonical_metrics("metrics", [metric], "mse", custom_functions.known(db))
+    if given.folds is not None:
+        chosen = methods.checked(asked.method, given.verb, proposes=True) if asked.method is not None else None
+        cross_validation.require_options(asked.options, chosen, given.verb)
+    if given.target is not None and asked.options.get("stop_when") is not None:
+        with other_session(db) as session:
+            rules.require_sound(asked.options["stop_when"], session)
+
+
+# -- requests ----------------------------------------------------------------------------------------------
+
+
+def _all_options(asked: Asked) -> dict[str, Any]:
+    return asked.options if asked.budget is None else {**asked.options, "budget": asked.budget}
+
+
+def _searching(
+    db: Database, given: Given, asked: Asked, rows: Rows, output: Name, seconds: float | None
+) -> Request | None:
+    """The request of a train or a search; None for a dry run."""
+    options = _all_options(asked)
+    named = asked.named
+    architectures = search.fitted(named, rows.layout)
+    wishes = Wishes(
+        architectures, asked.space, asked.method, given.epochs, given.max_configurations, options.get("objective")
+    )
+    plan = training_plan.planned(
+        rows.layout, rows.layout.rows, rows.segments, seconds, rows.validated, wishes, given.verb
+    )
+    if given.verb == TRAIN:
+        options = {"keep": LAST if rows.layout.folds else BEST, **options, "objective": plan.objective}
+        space: dict[str, Any] = plan.space
+        most: int | None = plan.configurations
+        for sentence in plan.told(seconds):
+            db.notice(f"{given.verb}: {sentence}")
+    else:
+        defaults = training_plan.defaults(rows.layout, rows.layout.rows, rows.segments, options.get("objective"))
+        space, most = training_plan.completed(asked.space, defaults), given.max_configurations
+    if given.dry_run:
+        read_space.read(flat_space.parted(space, architectures, f"{given.verb}: space"), architectures).check(
+            custom_functions.known(db)
+        )
+        if given.verb == SEARCH:
+            tries = "configurations" if most is None else f"at most {counted(most, 'configuration')}"
+            method = plan.method if isinstance(plan.method, str) else plan.method["name"]
+            db.notice(
+                f"{given.verb}: {method} would try {tries} of {' and '.join(plan.architectures)}, each on"
+                f" {counted(rows.segments, 'segment')} for at most {counted(plan.epochs, 'epoch')}"
+            )
+            db.notice(f"{given.verb}: space: {training_plan.dimensions(space)}")
+        return None
+    assert rows.table is not None
+    source, validation = _packed(db, given, rows, plan.epochs)
+    spec = methods.checked(plan.method, given.verb, proposes=True)
+    return search.request_of(
+        db, given, source, validation, output, space, named, spec, plan.epochs, most, options
+    )  # fmt: skip
+
+
+def _fitting(
+    db: Database, given: Given, asked: Asked, rows: Rows, output: Name, _seconds: float | None
+) -> Request | None:
+    """The request of a fit; None for a dry run."""
+    listed, options, epochs = asked.listed, _all_options(asked), given.epochs
+    assert listed is not None and epochs is not None
+
+    def read(known: Any, chosen: dict[str, Any]) -> configurations.Configurations:
+        if isinstance(listed, Relation):
+            return read_selection(db, listed, known, False)
+        return configurations.of_rows(listed, rows.layout, rows.segments, chosen.get("objective"), known)
+
+    if given.dry_run:
+        found = read(custom_functions.known(db), options)
+        db.notice(
+            f"{given.verb}: {counted(len(found.rows), 'configuration')} would train on"
+            f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
+        )
+        for row in found.rows[:MOST_SHOWN]:
+            name = found.architectures[row["model_id"]].name or f"model_id {row['model_id']}"
+            db.notice(f"{given.verb}: {row['mst_key']}: {name}, {row['compile_params']}, {row['fit_params']}")
+        return None
+    assert rows.table is not None
+    source, validation = _packed(db, given, rows, epochs)
+    return of_configurations(
+        db, source, validation, output, read, epochs=epochs, use_gpus=given.use_gpus, frequency=given.evaluate_every,
+        warm_start=given.warm_start, name=given.run_name, description=given.description, options=json.dumps(options),
+    )  # fmt: skip
+
+
+def _packed(db: Database, given: Given, rows: Rows, epochs: int) -> Any:
+    assert rows.table is not None
+    others = rows.validation.quoted if rows.validation is not None else None
+    return read_rows(db, rows.text or rows.table.quoted, rows.validation_text or others, epochs, given.verb, folds=True)
+
+
+# -- the end -----------------------------------------------------------------------------------------------
+
+
+def _tell_what_is_left(db: Database, given: Given, made: Made) -> None:
+    """Name what a call that ends early leaves behind, and how to go on with it."""
+    if not made.tables:
+        return
+    if made.run is not None:
+        hint = f"SELECT cerebro.resume({made.run}); continues the run."
+    elif made.packed is not None:
+        hint = f"{given.verb}('{made.packed}', …) trains on the packed rows without packing again."
+    else:
+        hint = "The next call makes new tables. You can drop these."
+    db.notice(f"{given.verb} ended early. These tables remain: {', '.join(map(str, made.tables))}", hint)

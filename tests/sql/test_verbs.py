@@ -1,0 +1,117 @@
+"""The three verbs have one shape, and each does from a plain table what it does on a packed one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg2
+import pytest
+
+from cerebro_plpy.runs.given import FIT, SEARCH, SHARED, TRAIN, names
+from tests.sql.lab import Lab, verb
+from tests.sql.test_train import FLATS
+
+VERBS = {TRAIN: "train", SEARCH: "search", FIT: "fit"}
+SPACE = {"learning_rate": {"log_uniform": [0.001, 0.01]}, "units": 8, "batch_size": 64}
+FEW: dict[str, dict[str, Any]] = {
+    "train": {"epochs": 1, "max_configurations": 1, "space": SPACE},
+    "search": {"epochs": 1, "max_configurations": 1, "method": "random"},
+    "fit": {"epochs": 1},
+}
+OWN = {"train": (), "search": (SPACE,), "fit": ([{"units": 8}],)}
+
+
+def call(lab: Lab, which: str, source: str, output: str, **more: Any) -> Any:
+    lab.told()
+    return lab.value(*verb(which, source, output, *OWN[which], **{**FEW[which], **more}))
+
+
+@pytest.fixture(scope="module")
+def flats(lab: Lab) -> Lab:
+    lab(FLATS)
+    return lab
+
+
+def test_the_arguments_in_the_catalog_are_those_of_the_code(lab: Lab) -> None:
+    """In order, with one type and one default for each name, but for train's budget."""
+    found = dict(
+        lab(
+            "SELECT proname::text, json_agg(json_build_array(proargnames[number],"
+            " format_type(proargtypes[number - 1], NULL), "
+            " regexp_replace(pg_get_function_arg_default(p.oid, number::int), '::.*', ''))"
+            " ORDER BY number)"
+            " FROM pg_proc p, generate_series(1, pronargs) number"
+            " WHERE pronamespace = 'cerebro'::regnamespace AND proname IN ('train', 'search', 'fit') GROUP BY 1"
+        )
+    )
+    told: dict[str, tuple[Any, Any]] = {}
+    for which, short in VERBS.items():
+        assert [name for name, *_ in found[short]] == list(names(which))
+        for name, kind, default in found[short]:
+            if name in dict(SHARED) and (which, name) not in ((TRAIN, "budget"), (SEARCH, "space")):
+                assert told.setdefault(name, (kind, default)) == (kind, default), (which, name)
+    assert told["budget"] == ("text", "NULL") and dict(SHARED).keys() == told.keys()
+
+
+@pytest.mark.parametrize("which", ["train", "search", "fit"])
+def test_from_a_table_to_predictions(flats: Lab, which: str) -> None:
+    output = f"by_{which}"
+    run = call(flats, which, "flats", output, target="rent", run_name="named", description="told", budget="1 hour")
+    assert flats.status(run) == "finished"
+    plan = flats("SELECT name, description, source_table, validation_table, selection_table, arch_table,"
+                 " (options -> 'budget' ->> 'seconds')::float8 FROM run_plan WHERE run = %s", run)[0]  # fmt: skip
+    packed = f"{flats.schema}.{output}_packed"
+    assert plan[:6] == ("named", "told", packed, f"{packed}_validation", "", "") and 3000 < plan[6] <= 3600
+    assert flats.value("SELECT count(*) FROM cerebro.predict(%s, 'SELECT * FROM flats')", output) == 400
+    # On the packed rows, and without waiting.
+    later = call(flats, which, f"{output}_packed", f"{output}_later", wait=False)
+    assert flats.value("SELECT wait(%s, 60)", later) == "finished"
+    same = "SELECT source_table, validation_table FROM run_plan WHERE run = %s"
+    assert flats(same, later) == flats(same, run)
+
+
+@pytest.mark.parametrize("which", ["train", "search", "fit"])
+def test_a_dry_run_makes_nothing(flats: Lab, which: str) -> None:
+    before, runs = flats.tables(), flats.value("SELECT count(*) FROM run")
+    assert call(flats, which, "flats", "dry", target="rent", dry_run=True) is None
+    told = "\n".join(flats.told())
+    assert "1 configuration" in told and f"cerebro.{which}: " in told and "batch_size" in told, told
+    assert flats.tables() == before and flats.value("SELECT count(*) FROM run") == runs
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"source_table": "nowhere"}, "Input table 'nowhere' does not exist"),
+    ({"source_table": None}, "NULL/empty input table name"),
+    ({"model_table": "flats"}, "'flats' already exists"),
+    ({"target": None}, "target must not be NULL or empty: 'flats' is not packed"),
+    ({"target": "nobody"}, "invalid target ('nobody')"),
+    ({"epochs": 0}, "epochs is 0; it must be at least 1"),
+    ({"budget": "soon"}, 'budget is "soon"; it must be an interval or a JSON object'),
+    ({"budget": "-1 minute"}, 'budget is "-1 minute"; it must be longer'),
+    ({"budget": {"hours": 1}}, "a budget has no limit 'hours'"),
+    ({"budget": "1 hour", "options": {"budget": {"hops": 1}}}, "options has 'budget', and budget is an argument"),
+    ({"objective": "loss", "options": {"objective": "loss"}}, "objective is given as an argument and as an option"),
+    ({"direction": "max"}, "direction needs objective"),
+    ({"run_name": "x" * 10_001}, "run_name has 10,001 bytes"),
+    ({"evaluate_every": 9}, "evaluate_every is 9; it must be between 1 and epochs (1)"),
+    ({"options": {"sede": 1}}, "there is no option 'sede'"),
+    ({"stop_when": "SELECT 1"}, "stop_when lacks $1"),
+]
+
+
+@pytest.mark.parametrize("which", ["train", "search", "fit"])
+@pytest.mark.parametrize(("more", "says"), WRONG, ids=[next(iter(more)) for more, _ in WRONG])
+def test_each_refuses_the_same(flats: Lab, which: str, more: dict[str, Any], says: str) -> None:
+    before, runs = flats.tables(), flats.value("SELECT count(*) FROM run")
+    given = {"source_table": "flats", "model_table": "refused", "target": "rent", **more}
+    with pytest.raises(psycopg2.Error) as caught:
+        call(flats, which, given.pop("source_table"), given.pop("model_table"), **given)
+    assert says in str(caught.value)
+    made = {name for name in flats.tables() - before if "_packed" not in name}
+    assert not made and flats.value("SELECT count(*) FROM run") == runs
+
+
+@pytest.mark.parametrize("which", ["train", "search", "fit"])
+def test_a_limit_of_hops(flats: Lab, which: str) -> None:
+    run = call(flats, which, "by_fit_packed", f"limited_{which}", epochs=50, budget={"hops": 4})
+    assert flats.value("SELECT count(*) FROM hop WHERE run = %s", run) <= 5
