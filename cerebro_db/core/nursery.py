@@ -3,16 +3,20 @@
 The nursery starts trainers and is their parent (cerebro_db/nn/nursery.py).  A template has imported one engine, and
 forks when the nursery asks it to (cerebro_db/nn/template.py).  A message is one packet of a Unix socket: a JSON list of
 the message's name and its fields.  The three standard streams of a trainer travel with ``StartTrainer``.
+Whatever else arrives (other bytes, other fields, more or fewer descriptors than fit) ends the connection.
 """
 
 from __future__ import annotations
 
 import array
 import json
+import os
 import socket
 from dataclasses import asdict, field
 from typing import Union
 
+from .errors import InvalidArgument
+from .protocol import codec
 from .records import dataclass
 
 LARGEST = 1 << 16  # bytes of a packet
@@ -103,8 +107,12 @@ class Gone(Exception):
     """The other end has closed the connection, or sent what is no message."""
 
 
+def encoded(message: Message) -> bytes:
+    return json.dumps([type(message).__name__, asdict(message)]).encode()
+
+
 def send(connection: socket.socket, message: Message, streams: list[int] | None = None) -> None:
-    packet = json.dumps([type(message).__name__, asdict(message)]).encode()
+    packet = encoded(message)
     try:
         if streams:
             socket.send_fds(connection, [packet], streams)
@@ -115,10 +123,10 @@ def send(connection: socket.socket, message: Message, streams: list[int] | None 
 
 
 def receive(connection: socket.socket) -> tuple[Message, list[int]]:
-    """A message, and the descriptors that came with it."""
+    """A message, and the descriptors that came with it.  With Gone, no descriptor stays open."""
     try:
         # socket.recv_fds() ignores its flags: programs that this process starts would inherit the streams.
-        packet, ancillary, _, _ = connection.recvmsg(LARGEST, socket.CMSG_SPACE(STREAMS * INT), CLOSE_ON_EXEC)
+        packet, ancillary, flags, _ = connection.recvmsg(LARGEST, socket.CMSG_SPACE(STREAMS * INT), CLOSE_ON_EXEC)
     except OSError as error:
         raise Gone(str(error)) from error
     streams = array.array("i")
@@ -126,7 +134,23 @@ def receive(connection: socket.socket) -> tuple[Message, list[int]]:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             streams.frombytes(payload[: len(payload) - len(payload) % INT])
     try:
+        if flags & socket.MSG_CTRUNC:
+            raise Gone("descriptors were lost: there were too many, or none is free here")
+        return _decoded(packet), list(streams)
+    except Gone:
+        for stream in streams:
+            os.close(stream)
+        raise
+
+
+def _decoded(packet: bytes) -> Message:
+    if not packet:
+        raise Gone("the connection was closed")
+    try:
         name, fields = json.loads(packet)
-        return MESSAGES[name](**fields), list(streams)
-    except (ValueError, TypeError, KeyError) as error:
-        raise Gone("the connection was closed" if not packet else f"not a message: {packet[:80]!r}") from error
+        message: Message = codec.decode(MESSAGES[name], fields, name)
+        if len(encoded(message)) > LARGEST:  # the nursery passes orders on to templates
+            raise ValueError("too long")
+    except (ValueError, TypeError, KeyError, RecursionError, InvalidArgument) as error:
+        raise Gone(f"not a message: {packet[:80]!r}") from error
+    return message

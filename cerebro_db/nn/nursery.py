@@ -12,13 +12,15 @@ A trainer is a fork of the template, which takes a fiftieth of the time that imp
 used for KEEP seconds ends; with 0 there are none, and each trainer is a new interpreter.
 
 A trainer ends when the connection of its session ends.  If the session's process is gone, its scratch folders are
-removed then.  Everything ends with the postmaster.  Only the server's own account may connect.
+removed then.  Everything ends with the postmaster.  Only the server's own account may connect.  A connection that says
+anything but a sound message is closed, and nothing else happens.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import selectors
 import shutil
@@ -37,10 +39,12 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 from cerebro_db.core.engines import ENGINES  # noqa: E402
 from cerebro_db.core.nursery import (  # noqa: E402
+    STREAMS,
     Ask,
     Ended,
     Gone,
     Kill,
+    Message,
     NotStarted,
     Prepare,
     Report,
@@ -57,6 +61,7 @@ HERE = Path(__file__).resolve().parent
 PR_SET_CHILD_SUBREAPER = 36
 TICK = 1.0  # seconds between two looks for whether the postmaster lives
 IDLE = 5.0  # seconds without a session, a trainer and a template, after which this process ends
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 ENDS_WITHIN = 10.0  # seconds from the end of a connection to the end of the process, where the process ends at all
 
 
@@ -79,6 +84,7 @@ class Nursery:
         self.busy = time.monotonic()
         self.stopped = False
         self.selector = selectors.DefaultSelector()
+        self.spare = os.open(os.devnull, os.O_RDONLY)  # given up to accept, and close, a connection when no other is free
         self.templates = Templates(self.selector, folder, keep, self._started, self._start_interpreter)
 
     # -- the loop ------------------------------------------------------------------------------------
@@ -147,8 +153,13 @@ class Nursery:
     # -- sessions ------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError, Gone):
+        try:
             connection, _ = self.listening.accept()
+        except OSError as error:
+            if error.errno in NO_DESCRIPTOR:  # else the connection would wait, and wake this process, for ever
+                self._turn_away()
+            return
+        try:
             size = struct.calcsize("3i")
             pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
             if uid != os.geteuid():
@@ -156,31 +167,55 @@ class Nursery:
                 return
             connection.setblocking(False)  # a session that does not read cannot stop the others
             session = Session(connection, pid, born(pid))
-            self.sessions.append(session)
             self.selector.register(connection, selectors.EVENT_READ, self._from(session))
-            self._tell(session, Welcome(os.getpid()))
+        except OSError:
+            connection.close()
+            return
+        self.sessions.append(session)
+        self._tell(session, Welcome(os.getpid()))
+
+    def _turn_away(self) -> None:
+        """Close a connection for which no descriptor is free.  Its session starts another nursery."""
+        if self.spare >= 0:
+            os.close(self.spare)
+            self.spare = -1
+        with contextlib.suppress(OSError):
+            self.listening.accept()[0].close()
+        with contextlib.suppress(OSError):
+            self.spare = os.open(os.devnull, os.O_RDONLY)
 
     def _from(self, session: Session) -> Callable[[], None]:
         def receive_one() -> None:
             try:
                 message, streams = receive(session.connection)
-            except Gone:
+                if not self._obey(session, message, streams):
+                    close(streams)
+                    self._close(session)
+            except (Gone, OSError):  # no descriptor may be free to answer with
                 self._close(session)
-                return
-            if isinstance(message, StartTrainer) and len(streams) == 3 and session.trainer is None:
-                session.folders = message.folders
-                self.places.update(map(os.path.dirname, message.folders))
-                self.templates.start(Wanted(session, message, streams, time.monotonic()))
-                return
-            close(streams)
-            if isinstance(message, Kill):
-                self._kill_trainer(session)
-            elif isinstance(message, Prepare):
-                self.templates.of(message.engine)
-            elif isinstance(message, Ask):
-                self._tell(session, self._report())
 
         return receive_one
+
+    def _obey(self, session: Session, message: Message, streams: list[int]) -> bool:
+        """Do what a session asks for.  False: no session of ours says this."""
+        if isinstance(message, StartTrainer):
+            if len(streams) != STREAMS or session.folders or not is_sound(session, message):
+                return False
+            session.folders = message.folders
+            self.places.update(map(os.path.dirname, message.folders))
+            self.templates.start(Wanted(session, message, streams, time.monotonic()))
+            return True
+        if streams:
+            return False
+        if isinstance(message, Kill):
+            self._kill_trainer(session)
+        elif isinstance(message, Prepare) and message.engine in ENGINES:
+            self.templates.of(message.engine)
+        elif isinstance(message, Ask):
+            self._tell(session, self._report())
+        else:
+            return False
+        return True
 
     def _tell(self, session: Session, message: Welcome | Started | NotStarted | Ended | Report) -> None:
         if session.open:
@@ -188,6 +223,8 @@ class Nursery:
                 send(session.connection, message)
 
     def _close(self, session: Session) -> None:
+        if not session.open:
+            return
         session.open = False
         self.selector.unregister(session.connection)
         session.connection.close()
@@ -264,13 +301,36 @@ class Nursery:
         """Remove the folders of sessions whose process has ended. Whether one may still be ending."""
         for left in list(self.left):
             ended = not lives(left.session.pid, left.session.born)
-            if ended and os.fork() == 0:  # it can take long, and nobody must wait for it
-                for folder in left.session.folders:
-                    shutil.rmtree(folder, ignore_errors=True)
-                os._exit(0)
+            if ended:
+                try:
+                    remove_aside(left.session.folders)
+                except OSError:  # no process can be made now
+                    continue
             if ended or time.monotonic() - left.since > ENDS_WITHIN:
                 self.left.remove(left)
         return bool(self.left)
+
+
+def is_sound(session: Session, order: StartTrainer) -> bool:
+    """Whether the folders are scratch folders of the session: they are removed with it."""
+    return (
+        order.engine in ENGINES
+        and bool(order.folders)
+        and all(
+            os.path.isabs(folder) and os.path.isdir(folder) and os.path.basename(folder).startswith(f"{session.pid}-")
+            for folder in order.folders
+        )
+    )
+
+
+def remove_aside(folders: list[str]) -> None:
+    """Remove folders in another process: it can take long, and nobody must wait for it."""
+    if os.fork() == 0:
+        try:
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os._exit(0)
 
 
 def inherit_orphans() -> None:

@@ -107,7 +107,11 @@ class Templates:
         return template
 
     def _new(self, engine: str, now: float) -> Template | None:
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:  # no descriptor is free
+            self.failed[engine] = (now, str(error))
+            return None
         command = [sys.executable, "-I", "-B", str(PROGRAM), engine]
         try:
             pid = spawned(command, [its.fileno(), 1, 2], {"HOME": str(self._folder), "TMPDIR": str(self._folder)}, "/")
@@ -153,8 +157,9 @@ class Templates:
 
     def give_up(self, template: Template, why: str) -> None:
         """The trainers that it was asked for start in another way."""
-        if self.living.pop(template.engine, None) is None:
+        if self.living.get(template.engine) is not template:
             return
+        del self.living[template.engine]
         self.failed[template.engine] = (time.monotonic(), why)
         self._selector.unregister(template.channel)
         with contextlib.suppress(OSError, Gone):  # until there is no message

@@ -27,7 +27,7 @@ from cerebro_db.embedded.cluster import Cluster
 from cerebro_db.nn import nursery as process
 from cerebro_db.nn import processes, templates
 from cerebro_db.nn.processes import born
-from cerebro_plpy.segment import installation, nursery, nursery_process
+from cerebro_plpy.segment import installation, nursery, nursery_process, trainer
 from tests.conftest import GIVEN, NOT_OURS, TRAINER, connect
 from tests.nn import configurations as c
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, trainer_processes
@@ -58,7 +58,7 @@ def ending() -> Iterator[dict[int, str]]:
 def server(tmp_path: Path, monkeypatch: Any, ending: dict[int, str]) -> Iterator[Path]:
     """The data folder of a server that is not there; this process stands for its postmaster."""
     told = {"trainer_python": sys.executable, "keep_ready": 600}
-    for module in (nursery, nursery_process, installation):
+    for module in (nursery, nursery_process, installation, trainer):
         monkeypatch.setattr(module, "installation", lambda: told)
     for module in (nursery, nursery_process):
         monkeypatch.setattr(module, "INSTALLATION", CLONE)
@@ -91,10 +91,16 @@ def children(pid: int) -> list[int]:
 
 
 def started(server: Path, name: str = "scratch", *, confined: bool = False, gpu: bool = False) -> nursery.Child:
-    folder = server / name
-    folder.mkdir(exist_ok=True)
+    folder = scratch(server, name)
     order = StartTrainer("jax", [str(folder)], [str(server), str(folder)] if confined else [], gpu)
     return nursery.Child(order, folder / "log", no_cancel)
+
+
+def scratch(server: Path, name: str = "scratch") -> Path:
+    """A scratch folder of this session."""
+    folder = server / name / f"{os.getpid()}-{born(os.getpid())}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def answer(child: nursery.Child, order: Any) -> Any:
@@ -116,10 +122,10 @@ def test_a_trainer_is_a_fork_that_knows_nothing_of_others(server: Path) -> None:
             assert answer(child, StartEngine(JAX, None)).pid == child.pid
             assert child._started is not None and child._started.template
             place = Path(f"/proc/{child.pid}")
-            assert (place / "cwd").resolve() == server / folder
+            assert (place / "cwd").resolve() == scratch(server, folder)
             open_files = [os.readlink(one) for one in (place / "fd").iterdir()]
             assert not [one for one in open_files if "socket:" in one], "no way to the nursery, none to a session"
-            log = str(server / folder / "log")
+            log = str(scratch(server, folder) / "log")
             assert [one for one in open_files if one.startswith(str(server))] == [log] * open_files.count(log)
         ours = {os.readlink(f"/proc/self/fd/{one}") for one in (first.orders, first.answers)}
         others = {os.readlink(one) for one in Path(f"/proc/{second.pid}/fd").iterdir()}
@@ -338,7 +344,7 @@ def test_a_fork_that_dies_with_its_order_is_not_mistaken_for_the_next(server: Pa
         children = {name: started(server, name) for name in ("first", "second")}
         for name, child in children.items():
             assert answer(child, StartEngine(JAX, None)).pid == child.pid
-            assert os.readlink(f"/proc/{child.pid}/cwd") == str(server / name)
+            assert os.readlink(f"/proc/{child.pid}/cwd") == str(scratch(server, name))
             child.kill()
 
 

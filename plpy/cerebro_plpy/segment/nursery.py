@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import select
+import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -33,12 +34,17 @@ from ..database import listening
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
 from .installation import INSTALLATION, cannot_start, installation, last_lines
-from .scratch import data_folder, process_start
+from .scratch import data_folder, has_ended, process_start
 
-ANSWERS_WITHIN = 30.0  # seconds; a nursery that takes longer hangs
+ANSWERS_WITHIN = 2.0  # seconds; a nursery that takes longer hangs, and gets a successor
+BEGINS_WITHIN = 30.0  # seconds; as ``ANSWERS_WITHIN``, for a nursery that was just started
 PREPARES_WITHIN = 2.0  # seconds that are spent on preparing
 DIES_WITHIN = 2.0  # seconds that a session waits for the end of a trainer that it has killed
 ATTEMPTS = 3  # to connect: a nursery may be ending just now
+
+
+class Lost(Exception):
+    """A trainer's start was ended from outside, perhaps with the nursery: it can be repeated."""
 
 
 class Child:
@@ -48,15 +54,20 @@ class Child:
         self._listen = listen
         self._connection = connected(listen)
         self._started: Started | None = None
+        self._born = ""  # when the process started
         self._why_not: str | None = None
         self._status: int | None = None
         self._over = False  # nothing more will come from the nursery
+        self._answered = time.monotonic()  # when the nursery was last seen to answer
         theirs, self.orders = os.pipe()
         self.answers, theirs_too = os.pipe()
         try:
             with open(log, "wb") as errors:
                 send(self._connection, order, [theirs, theirs_too, errors.fileno()])
-        except (OSError, Gone) as error:
+        except Gone as error:
+            self.close()
+            raise Lost(str(error)) from error
+        except OSError as error:
             self.close()
             raise cannot_start(installation()["trainer_python"], error) from error
         finally:
@@ -70,9 +81,22 @@ class Child:
         while self._started is None and not self._over:
             self._hear(LISTEN_EVERY)
             self._listen()
+            self.require_nursery()
+        if self._why_not is not None:
+            raise TrainerFailed(f"the trainer was not started: {self._why_not}")
         if self._started is None:
-            raise TrainerFailed(f"the trainer was not started: {self._why_not or 'the nursery ended'}")
+            raise Lost("the nursery ended")
         return self._started.pid
+
+    def require_nursery(self) -> None:
+        """While a trainer is being started: Lost if the nursery no longer answers, as when somebody has stopped it."""
+        if self._started is None and time.monotonic() - self._answered > ANSWERS_WITHIN:
+            connection = greeted(nursery_folder(), self._listen)
+            if connection is None and self.known_pid is None:
+                raise Lost("the nursery does not answer")
+            if connection is not None:
+                connection.close()
+            self._answered = time.monotonic()
 
     @property
     def known_pid(self) -> int | None:
@@ -98,7 +122,15 @@ class Child:
                 send(self._connection, Kill())
                 if self._started is not None:
                     self.end(DIES_WITHIN)
+        if self._started is not None and not self._over:  # the nursery is stopped, and so the number is not reused
+            self._kill_it(self._started.pid)
         self.close()
+
+    def _kill_it(self, pid: int) -> None:
+        if self._born and not has_ended(pid, self._born):
+            for end in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    end(pid, signal.SIGKILL)
 
     @listening.paused()
     def close(self) -> None:
@@ -120,7 +152,7 @@ class Child:
                 self._over = True
                 return
             if isinstance(message, Started):
-                self._started = message
+                self._started, self._born = message, process_start(message.pid)
             elif isinstance(message, NotStarted):
                 self._why_not, self._over = message.why, True
             elif isinstance(message, Ended):
@@ -147,12 +179,15 @@ def prepare(engine: str, listen: Listen) -> None:
 
 
 def report(listen: Listen) -> Report:
-    try:
-        with contextlib.closing(connected(listen)) as connection:
-            send(connection, Ask())
-            message = answer(connection, listen)
-    except Gone as error:
-        raise TrainerFailed("the process that starts trainers does not answer", detail=str(error)) from error
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with contextlib.closing(connected(listen)) as connection:
+                send(connection, Ask())
+                message = answer(connection, listen, time.monotonic() + ANSWERS_WITHIN)
+            break
+        except Gone as error:
+            if attempt == ATTEMPTS:
+                raise TrainerFailed("the process that starts trainers does not answer", detail=str(error)) from error
     assert isinstance(message, Report)
     return message
 
@@ -160,11 +195,18 @@ def report(listen: Listen) -> Report:
 # -- the connection ------------------------------------------------------------------------------------------
 
 
-def connected(listen: Listen) -> socket.socket:
-    """A connection to the nursery, which is started if it does not run."""
+def nursery_folder() -> Path:
     # A server that was restarted has a nursery of its own, while the one of its predecessor is ending.
     server = os.getppid()
-    folder = data_folder() / f"{server}-{process_start(server)}" / f"nursery-{version()}"
+    return data_folder() / f"{server}-{process_start(server)}" / f"nursery-{version()}"
+
+
+def connected(listen: Listen) -> socket.socket:
+    """A connection to the nursery, which is started if it does not run.
+
+    A nursery that does not answer gets a successor.  It keeps the trainers that it has, and ends when they have ended.
+    """
+    folder = nursery_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for _ in range(ATTEMPTS):
         connection = greeted(folder, listen)
@@ -175,7 +217,7 @@ def connected(listen: Listen) -> socket.socket:
                     from . import nursery_process  # only now: what it imports takes a new session 2 ms
 
                     nursery_process.start(folder, listen)
-                    connection = greeted(folder, listen)
+                    connection = greeted(folder, listen, BEGINS_WITHIN)
         if connection is not None:
             return connection
     raise TrainerFailed(
@@ -185,13 +227,13 @@ def connected(listen: Listen) -> socket.socket:
     )
 
 
-def greeted(folder: Path, listen: Listen) -> socket.socket | None:
-    """A connection that the nursery has accepted; None if there is no nursery."""
+def greeted(folder: Path, listen: Listen, within: float | None = None) -> socket.socket | None:
+    """A connection that the nursery has accepted; None if there is no nursery, or none that answers."""
+    deadline = time.monotonic() + (ANSWERS_WITHIN if within is None else within)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        # The path of a socket may have 107 bytes only. The process works in the data folder.
-        connection.connect(os.path.relpath(folder / "socket"))
-        if isinstance(answer(connection, listen), Welcome):
+        connect(connection, folder / "socket", listen, deadline)
+        if isinstance(answer(connection, listen, deadline), Welcome):
             return connection
     except (OSError, Gone):
         pass
@@ -202,8 +244,23 @@ def greeted(folder: Path, listen: Listen) -> socket.socket | None:
     return None
 
 
-def answer(connection: socket.socket, listen: Listen) -> Message:
-    deadline = time.monotonic() + ANSWERS_WITHIN
+def connect(connection: socket.socket, path: Path, listen: Listen, deadline: float) -> None:
+    """Without blocking, because a nursery that is stopped may have as many connections as can wait."""
+    connection.setblocking(False)
+    while True:
+        try:
+            # The path of a socket may have 107 bytes only. The process works in the data folder.
+            connection.connect(os.path.relpath(path))
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        listen()
+        time.sleep(LISTEN_EVERY / 10)
+    connection.setblocking(True)
+
+
+def answer(connection: socket.socket, listen: Listen, deadline: float) -> Message:
     while not wait_for([connection.fileno()], select.POLLIN, LISTEN_EVERY):
         listen()
         if time.monotonic() > deadline:

@@ -21,7 +21,7 @@ MALLOC = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=26843
 
 
 def start(folder: Path, listen: Listen) -> None:
-    """Start the nursery.  When this returns, it can be connected to."""
+    """Start the nursery.  When this returns, it can be connected to, unless somebody has killed it."""
     installed = installation()
     environment = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -54,7 +54,7 @@ def start(folder: Path, listen: Listen) -> None:
         process.kill()
         process.wait()
         raise
-    if status != 0:
+    if status > 0:
         raise cannot_start(command[0], OSError(last_lines(folder / "log") or f"exit status {status}"))
 
 

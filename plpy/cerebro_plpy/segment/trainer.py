@@ -43,6 +43,7 @@ A = TypeVar("A")
 
 LIFE = 0.01  # of a processor; a process that computes less does nothing: a stuck process may have a thread that ticks
 STARTS_WITHIN = 400.0  # seconds
+MOST_STARTS = 3  # in which the trainer, its template or the nursery is killed
 
 
 class TrainerProcess:
@@ -64,19 +65,21 @@ class TrainerProcess:
         # An administrator can do without confinement, should a driver need more.
         confined = confined if installation().get("confine", True) else []
         gpu = settings.gpu is not None
-        start = StartTrainer(settings.engine, [str(folder) for folder in folders], confined, gpu)
-        self._child = nursery.Child(start, self.log, listen)
-        self._runs = False  # whether it has been seen to run
-        self._decoder = frames.Decoder()
+        self._wanted = StartTrainer(settings.engine, [str(folder) for folder in folders], confined, gpu)
         self._current: Order[Any] | None = None  # the order that it works on
         self.held: BeginPrediction | None = None  # the last order's prediction, if it keeps the weights
         self._engine: EngineStarted | None = None
         self._start = StartEngine(settings, None if compiled is None else str(compiled))
-        self._send(frames.encode(protocol.encode(self._start)))
+        self._starts = 0
+        self._launch()
 
     @property
     def pid(self) -> int:
-        return self._child.pid
+        while True:
+            try:
+                return self._child.pid
+            except nursery.Lost as lost:
+                self._launch_again(lost)
 
     @property
     def alive(self) -> bool:
@@ -123,17 +126,46 @@ class TrainerProcess:
 
     def started(self) -> EngineStarted:
         """What the trainer said when its engine was ready; waits until it is."""
-        if self._engine is None:
+        while self._engine is None:
             with self._killed_unless_answered():
                 try:
                     engine = self._answer(self._start)
                     assert engine is not None
                     filling.require_gpu(self._start.settings, engine)
+                    self._engine = engine
+                except nursery.Lost as lost:
+                    self._launch_again(lost)
                 except CerebroError:
                     self.kill()  # without an engine it can obey no order
                     raise
-                self._engine = engine
         return self._engine
+
+    def _launch(self) -> None:
+        while True:
+            self._starts += 1
+            try:
+                self._child = nursery.Child(self._wanted, self.log, self._listen)
+                break
+            except nursery.Lost as lost:
+                self._require_another_start(lost)
+        self._runs = False  # whether it has been seen to run
+        self._decoder = frames.Decoder()
+        self._saw_life()
+        with contextlib.suppress(BrokenPipeError):  # whoever waits for the answer learns why
+            os.write(self._child.orders, frames.encode(protocol.encode(self._start)))
+
+    def _launch_again(self, lost: nursery.Lost) -> None:
+        self.kill()
+        self._require_another_start(lost)
+        self._launch()
+
+    def _require_another_start(self, lost: nursery.Lost) -> None:
+        if self._starts >= MOST_STARTS:
+            raise TrainerFailed(
+                f"the trainer was not started in {MOST_STARTS} attempts: {lost}",
+                detail=self._last_words(),
+                hint="Somebody ends the trainers, or memory runs out. The server's log and the system's may say more.",
+            ) from lost
 
     def _answer(self, order: Order[A], seconds: float | None = None) -> A | None:
         until = math.inf if seconds is None else time.monotonic() + seconds
@@ -206,16 +238,22 @@ class TrainerProcess:
         if why_not is not None:
             return TrainerFailed(f"the trainer was not started: {why_not}", detail=self._last_words())
         if status is None:
+            if self._engine is None:
+                raise nursery.Lost("the nursery ended")
             self.kill()
             return TrainerFailed("the trainer closed its pipe and was ended", detail=self._last_words())
+        signalled = f"of signal {-status} ({signal.Signals(-status).name})" if status < 0 else None
+        if self._engine is None and signalled is not None:
+            raise nursery.Lost(f"it died {signalled}")
         if status == -signal.SIGKILL:
             return TrainerFailed(
                 "the trainer was killed, most likely because memory ran out",
                 detail=self._last_words(),
                 hint="Train fewer segments at once, smaller batches or smaller models.",
             )
-        how = f"of signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"with exit status {status}"
-        return TrainerFailed(f"the trainer died {how}", detail=self._last_words())
+        return TrainerFailed(
+            f"the trainer died {signalled or f'with exit status {status}'}", detail=self._last_words()
+        )
 
     def _last_words(self) -> str | None:
         return last_lines(self.log)
@@ -241,6 +279,8 @@ class TrainerProcess:
         readable = wait_for([pipe], select.POLLIN, LISTEN_EVERY)
         self._listen()
         if not readable:
+            if self._engine is None:
+                self._child.require_nursery()
             self._require_life()
             return []
         self._saw_life()
