@@ -84,7 +84,9 @@ class Nursery:
         self.busy = time.monotonic()
         self.stopped = False
         self.selector = selectors.DefaultSelector()
-        self.spare = os.open(os.devnull, os.O_RDONLY)  # given up to accept, and close, a connection when no other is free
+        self.spare = os.open(
+            os.devnull, os.O_RDONLY
+        )  # given up to accept, and close, a connection when no other is free
         self.templates = Templates(self.selector, folder, keep, self._started, self._start_interpreter)
 
     # -- the loop ------------------------------------------------------------------------------------
@@ -126,12 +128,19 @@ class Nursery:
         now = time.monotonic()
         if self.sessions:
             self.busy = now
+        elif not self.left and not self._is_reachable():  # a successor has the socket: nobody comes any more
+            return True
         return self.stopped or now - self.busy > IDLE or not lives(self.postmaster, self.postmaster_born)
+
+    def _is_reachable(self) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return os.stat(self.folder / "socket").st_ino == self.socket
+        return False
 
     def end_everything(self) -> None:
         """Nobody can connect any more; all children end; what dead sessions left is removed."""
         with contextlib.suppress(OSError):
-            if os.stat(self.folder / "socket").st_ino == self.socket:  # else it is that of a successor
+            if self._is_reachable():
                 (self.folder / "socket").unlink()
         self.listening.close()
         templates = list(self.templates.living.values())
@@ -162,7 +171,7 @@ class Nursery:
         try:
             size = struct.calcsize("3i")
             pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-            if uid != os.geteuid():
+            if uid != os.geteuid() or not has_room():
                 connection.close()
                 return
             connection.setblocking(False)  # a session that does not read cannot stop the others
@@ -309,6 +318,16 @@ class Nursery:
             if ended or time.monotonic() - left.since > ENDS_WITHIN:
                 self.left.remove(left)
         return bool(self.left)
+
+
+def has_room() -> bool:
+    """Whether this process can open what starting a trainer takes: its streams, and the channel of a template."""
+    opened: list[int] = []
+    with contextlib.suppress(OSError):
+        while len(opened) < 2 * STREAMS:
+            opened.append(os.dup(0))
+    close(opened)
+    return len(opened) == 2 * STREAMS
 
 
 def is_sound(session: Session, order: StartTrainer) -> bool:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import random
+import re
+import resource
 import select
 import selectors
 import signal
@@ -11,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,8 @@ import psycopg2
 import pytest
 
 from cerebro_db.core import frames, protocol
+from cerebro_db.core import nursery as messages
+from cerebro_db.core.errors import TrainerFailed
 from cerebro_db.core.nursery import Started, StartTrainer, send
 from cerebro_db.core.protocol import Describe, StartEngine, TrainerSettings
 from cerebro_db.embedded import throw_away
@@ -28,6 +34,7 @@ from cerebro_db.nn import nursery as process
 from cerebro_db.nn import processes, templates
 from cerebro_db.nn.processes import born
 from cerebro_plpy.segment import installation, nursery, nursery_process, trainer
+from cerebro_plpy.segment.trainer import TrainerProcess, cpu_seconds
 from tests.conftest import GIVEN, NOT_OURS, TRAINER, connect
 from tests.nn import configurations as c
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, trainer_processes
@@ -228,6 +235,260 @@ def test_a_nursery_that_dies_takes_its_trainers_along_and_is_replaced(server: Pa
     assert answer(again, StartEngine(JAX, None)).pid == again.pid
     assert the_nursery(server) != first
     again.kill()
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def the_others(server: Path, *known: int) -> list[int]:
+    found = [pid for folder in server.glob("pgsql_tmp_cerebro/*/nursery-*") for pid in nurseries(folder)]
+    return [pid for pid in found if born(pid) and pid not in known]
+
+
+def test_a_stopped_nursery_gets_a_successor_and_does_no_harm_when_it_goes_on(server: Path) -> None:
+    mine, others = started(server, "mine"), started(server, "others")
+    for child in (mine, others):
+        assert answer(child, StartEngine(JAX, None)).pid == child.pid
+    first, killed = the_nursery(server), others.pid
+    with stopped(first):
+        began = time.monotonic()
+        assert nursery.report(no_cancel).trainers == 0, "another nursery answers"
+        assert time.monotonic() - began < 3 * nursery.ANSWERS_WITHIN + 5
+        (second,) = the_others(server, first)
+        third = started(server, "third")
+        assert answer(third, StartEngine(JAX, None)).pid == third.pid
+        assert answer(mine, Describe(linear(), c.HOUSES)).parameters == 5, "its trainers go on"
+        others.kill()  # which the nursery cannot do now
+        eventually(lambda: not born(killed), 30, "its session ends it")
+    assert mine.alive
+    mine.kill()
+    assert not mine.alive
+    os.kill(first, signal.SIGTERM)
+    eventually(lambda: not born(first), 60, "it ends")
+    assert third.alive
+    fourth = started(server, "fourth")
+    assert answer(fourth, StartEngine(JAX, None)).pid == fourth.pid
+    assert the_others(server) == [second]
+    third.kill()
+    fourth.kill()
+
+
+@pytest.fixture
+def to_be_ended(server: Path) -> Iterator[list[TrainerProcess]]:
+    found: list[TrainerProcess] = []
+    yield found
+    for one in found:
+        one.kill()
+
+
+def trainers_in(folder: Path) -> list[int]:
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(one / "cwd") == str(folder) and born(int(one.name)):
+                found.append(int(one.name))
+    return found
+
+
+@pytest.mark.parametrize("victim", ["nursery", "trainer"])
+@pytest.mark.parametrize("kills", [trainer.MOST_STARTS - 1, 3 * trainer.MOST_STARTS])
+def test_a_start_that_somebody_kills_is_repeated(
+    server: Path, monkeypatch: Any, to_be_ended: list[TrainerProcess], victim: str, kills: int
+) -> None:
+    # Without templates, starting takes long enough to be met.
+    told = {"trainer_python": sys.executable, "keep_ready": 0}
+    for module in (nursery, nursery_process, installation, trainer):
+        monkeypatch.setattr(module, "installation", lambda: told)
+    killed: set[int] = set()
+
+    def kill() -> None:
+        """Called while the start is waited for."""
+        found = the_others(server, *killed) if victim == "nursery" else trainers_in(scratch(server))
+        for pid in found:
+            if len(killed) < kills and pid not in killed:
+                killed.add(pid)
+                os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(TrainerFailed) if kills > trainer.MOST_STARTS else contextlib.nullcontext() as failed:
+        one = TrainerProcess([scratch(server)], JAX, kill)
+        to_be_ended.append(one)
+        assert one.started().pid == one.pid
+    if failed is None:
+        assert len(killed) == kills
+        assert one.order(Describe(linear(), c.HOUSES)).parameters == 5
+    else:
+        assert re.search("not started in 3 attempts|does not answer", str(failed.value)), str(failed.value)
+        assert failed.value.sqlstate == "58000"
+        assert len(killed) >= trainer.MOST_STARTS
+
+
+def test_a_nursery_that_is_stopped_with_an_order_is_replaced(
+    server: Path, monkeypatch: Any, to_be_ended: list[TrainerProcess]
+) -> None:
+    nursery.report(no_cancel)
+    first = the_nursery(server)
+    stops: list[int] = []
+
+    def stop_and_send(connection: socket.socket, message: Any, streams: list[int] | None = None) -> None:
+        if isinstance(message, StartTrainer) and not stops:
+            stops.append(first)
+            os.kill(first, signal.SIGSTOP)
+        send(connection, message, streams)
+
+    monkeypatch.setattr(nursery, "send", stop_and_send)
+    try:
+        one = TrainerProcess([scratch(server)], JAX, no_cancel)
+        to_be_ended.append(one)
+        assert one.pid == one.started().pid
+        assert stops and len(the_others(server, first)) == 1
+    finally:
+        os.kill(first, signal.SIGCONT)
+    eventually(lambda: not born(first), 30, "the first nursery has nothing to do")
+    assert trainers_in(scratch(server)) == [one.pid]
+    assert one.order(Describe(linear(), c.HOUSES)).parameters == 5
+
+
+# -- what is said to it ------------------------------------------------------------------------------------------
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def say(packet: bytes, streams: list[int]) -> bytes:
+    """What the nursery answers to a packet; empty if it closes the connection."""
+    connection = nursery.greeted(nursery.nursery_folder(), no_cancel)
+    assert connection is not None, "it does not answer"
+    with connection:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(connection, [packet], streams)
+        assert select.select([connection], [], [], 30)[0], f"the connection is open after {packet[:200]!r}"
+        try:
+            return connection.recv(messages.LARGEST)
+        except ConnectionResetError:
+            return b""
+
+
+def malformed(server: Path, randomly: random.Random) -> Iterator[bytes]:
+    """Packets that are no messages to a nursery."""
+    folder = str(scratch(server))
+    order = messages.encoded(StartTrainer("jax", [folder], [str(server), folder]))
+    right = [order, messages.encoded(messages.Prepare("jax")), messages.encoded(messages.Ask())]
+    yield b"[" * 60_000
+    yield b'["Ask", ' + b'{"a":' * 12_000
+    yield b'["Prepare", {"engine": ' + b"9" * 50_000 + b"}]"
+    yield b"[]" * 50_000  # longer than a packet may be
+    yield order + b" " * messages.LARGEST
+    for other in (messages.Welcome(1), Started(os.getpid()), messages.Ended(0), messages.NotStarted("no"),
+                  messages.Ready(), messages.Report(["jax"], 1)):  # fmt: skip
+        yield messages.encoded(other)
+    for engine in ("keras", "", 7, None, ["jax"], {"jax": 1}, True):
+        yield json.dumps(["Prepare", {"engine": engine}]).encode()
+    wrong = {
+        "engine": ["keras", None, ["jax"], 5],
+        "folders": [[], None, folder, [5], [["x"]], [str(server)], ["/"], ["."], [f"{os.getpid()}-1"], [folder + "\0"],
+                    [folder + "\ud800"], [folder, str(server / f"{os.getpid()}-not-there")], {"0": folder}],
+        "confined": [None, "no", [None], {"a": 1}],
+        "gpu": [1, "true", None, []],
+        "more": [1],
+    }  # fmt: skip
+    name, fields = json.loads(order)
+    for field, values in wrong.items():
+        for value in values:
+            yield json.dumps([name, {**fields, field: value}]).encode()
+    for document in (None, 1, [], ["Ask"], ["Ask", {}, 1], [["Ask"], {}], {"Ask": {}}, ["Nothing", {}], ["Ask", [1]]):
+        yield json.dumps(document).encode()
+    for _ in range(1500):
+        yield randomly.randbytes(randomly.choice([1, 10, 300, 9000]))
+    for _ in range(1500):
+        packet = bytearray(randomly.choice(right))
+        for _ in range(randomly.choice([1, 2, 8])):
+            place = randomly.randrange(len(packet))
+            change = randomly.choice(["half", "other", "more", "less"])
+            if change == "half":
+                del packet[max(1, place) :]
+            elif change == "other":
+                packet[place] = randomly.randrange(256)
+            elif change == "more":
+                packet[place:place] = randomly.randbytes(3)
+            elif len(packet) > 1:
+                del packet[place]
+        yield bytes(packet)
+
+
+def test_the_nursery_outlives_whatever_is_said_to_it(server: Path) -> None:
+    nursery.report(no_cancel)
+    pid, before = the_nursery(server), descriptors(the_nursery(server))
+    randomly = random.Random(36)
+    kept = scratch(server) / "kept"
+    kept.touch()
+    theirs = [os.open(os.devnull, os.O_RDWR) for _ in range(9)]
+    try:
+        said = 0
+        for packet in malformed(server, randomly):
+            with contextlib.suppress(ValueError, RecursionError):
+                if json.loads(packet) in (["Ask", {}], ["Prepare", {"engine": "jax"}]):
+                    continue  # the change has changed nothing
+            assert say(packet, theirs[: randomly.choice([0, 1, 2, 4, 9])]) == b"", packet[:200]
+            said += 1
+            if said % 20 == 0:  # opened and closed, with nothing said, and before the welcome is read
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                    connection.connect(os.path.relpath(nursery.nursery_folder() / "socket"))
+        assert said > 3000
+        order = messages.encoded(StartTrainer("jax", [str(scratch(server))], []))
+        for count in (0, 1, 2, 4, 9):
+            assert say(order, theirs[:count]) == b"", "the descriptors are not those that it needs"
+        assert say(messages.encoded(messages.Ask()), theirs[:1]) == b""
+    finally:
+        for one in theirs:
+            os.close(one)
+    assert the_nursery(server) == pid
+    assert not set(nursery.report(no_cancel).templates) - {"jax"}
+    assert kept.exists()
+    eventually(lambda: descriptors(pid) <= before + 1, 30, "no descriptor is left open")  # one of a template
+    child = started(server)
+    assert answer(child, StartEngine(JAX, None)).pid == child.pid
+    assert the_nursery(server) == pid
+    # A second order of the same connection is one too many.
+    again = StartTrainer("jax", [str(scratch(server))], [])
+    socket.send_fds(child._connection, [messages.encoded(again)], [child.orders, child.answers, child.answers])
+    eventually(lambda: not child.alive, 30, "the connection is closed")
+    child.kill()
+
+
+def test_a_nursery_without_free_descriptors_turns_connections_away(server: Path) -> None:
+    nursery.report(no_cancel)
+    pid, folder = the_nursery(server), nursery.nursery_folder()
+    usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid) + 9, usual[1]))
+    connections = []
+    try:
+        while (connection := nursery.greeted(folder, no_cancel)) is not None:
+            connections.append(connection)
+            assert len(connections) < 10
+        assert connections
+        before = cpu_seconds(pid)
+        time.sleep(1)
+        assert cpu_seconds(pid) - before < 0.5, "it does not try again and again"
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid) + 1, usual[1]))
+        send(connections[0], StartTrainer("jax", [str(scratch(server))], []), [0, 1, 2])
+        assert select.select([connections[0]], [], [], 30)[0]
+        assert connections[0].recv(100) == b"", "the descriptors do not fit"
+        child = started(server)  # by a successor
+        assert answer(child, StartEngine(JAX, None)).pid == child.pid
+        assert len(the_others(server, pid)) == 1
+        child.kill()
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+        for connection in connections:
+            connection.close()
+    assert born(pid)
 
 
 def test_without_its_template_a_trainer_imports_the_framework_itself(server: Path) -> None:
@@ -539,14 +800,63 @@ def test_an_engine_is_imported_while_the_call_that_needs_it_is_checked(own: tupl
     eventually(imports_jax, 30, "JAX is imported")
     # A nursery that hangs is not waited for.
     (pid,) = there()
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(pid):
         began = time.monotonic()
         with pytest.raises(psycopg2.Error, match="val_loss"):
             lab.fit("train", "refused", "mst", 1, options={"objective": "val_loss"})
-        assert time.monotonic() - began < nursery.ANSWERS_WITHIN
-    finally:
-        os.kill(pid, signal.SIGCONT)
+        assert time.monotonic() - began < 2 * nursery.ANSWERS_WITHIN
+
+
+def test_a_run_goes_on_though_nursery_and_trainers_are_killed_at_its_start(own: tuple[Cluster, Lab]) -> None:
+    cluster, lab = own
+
+    def nursery_of_trainers() -> int:
+        """A nursery that was asked for trainers: a template of it imports the framework."""
+        found = [pid for folder in cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*") for pid in nurseries(folder)]
+        return next((pid for pid in found if born(pid) and children(pid)), 0)
+
+    run_id = lab.submit("train", "begun", "mst", 1)
+    killed: set[int] = set()
+    for _ in range(2):
+        kill_next(nursery_of_trainers, killed)
+    kill_next(lambda: next((pid for pid, _ in trainer_processes(cluster.home)), 0), killed)
+    eventually(lambda: lab.status(run_id) not in ("created", "running"), WITHIN, "the run ends")
+    assert lab.status(run_id) == "finished"
+    assert len(killed) == 3
+
+
+def kill_next(found: Callable[[], int], killed: set[int]) -> None:
+    def done() -> bool:
+        with contextlib.suppress(OSError):  # processes come and go
+            pid = found()
+            if pid and pid not in killed:
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+                return True
+        return False
+
+    eventually(done, WITHIN, "there is one to kill")
+
+
+def test_a_stopped_nursery_costs_a_run_seconds(own: tuple[Cluster, Lab]) -> None:
+    cluster, lab = own
+    folders = list(cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*"))
+    lab.fit("train", "first", "mst", 1)
+    began = time.monotonic()
+    lab.fit("train", "second", "mst", 1)
+    usual = time.monotonic() - began
+    lab("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cerebro_db waiting'")
+    (pid,) = {pid for folder in folders for pid in nurseries(folder)}
+    with stopped(pid):
+        began = time.monotonic()
+        lab.fit("train", "third", "mst", 1)
+        # It is met by the call and by its worker sessions, which are opened at the same time; then a template imports.
+        assert time.monotonic() - began < usual + 40
+        successors = {one for folder in folders for one in nurseries(folder)} - {pid}
+        assert len(successors) == 1
+    eventually(lambda: not born(pid), 60, "the nursery has no trainers left and ends")
+    lab.fit("train", "fourth", "mst", 1)
+    assert {one for folder in folders for one in nurseries(folder)} == successors
 
 
 @pytest.mark.slow

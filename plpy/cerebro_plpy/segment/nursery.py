@@ -120,7 +120,7 @@ class Child:
         if not self._over:
             with contextlib.suppress(Gone):
                 send(self._connection, Kill())
-                if self._started is not None:
+                if self.known_pid is not None:
                     self.end(DIES_WITHIN)
         if self._started is not None and not self._over:  # the nursery is stopped, and so the number is not reused
             self._kill_it(self._started.pid)

@@ -75,11 +75,12 @@ class TrainerProcess:
 
     @property
     def pid(self) -> int:
-        while True:
+        while self._engine is None:
             try:
                 return self._child.pid
             except nursery.Lost as lost:
                 self._launch_again(lost)
+        return self._engine.pid
 
     @property
     def alive(self) -> bool:
@@ -251,9 +252,7 @@ class TrainerProcess:
                 detail=self._last_words(),
                 hint="Train fewer segments at once, smaller batches or smaller models.",
             )
-        return TrainerFailed(
-            f"the trainer died {signalled or f'with exit status {status}'}", detail=self._last_words()
-        )
+        return TrainerFailed(f"the trainer died {signalled or f'with exit status {status}'}", detail=self._last_words())
 
     def _last_words(self) -> str | None:
         return last_lines(self.log)
