@@ -51,6 +51,8 @@ FUNCTIONS = {
     "Architectures and configurations": [
         "architecture",
         "default_compile_params",
+        "add_architecture",
+        "drop_architecture",
         "load_keras_model",
         "delete_keras_model",
         "generate_model_configs",

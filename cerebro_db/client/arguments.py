@@ -11,68 +11,102 @@ from psycopg2.extras import Json
 
 
 class FitArguments(TypedDict, total=False):
-    """The optional arguments of ``cerebro.submit``. An argument that is left out has the default of the function."""
+    """The optional arguments of ``cerebro.fit``. An argument that is left out has the default of the function."""
 
-    use_gpus: bool
+    target: str
+    inputs: str
+    prepare: Mapping[str, Any]
+    weights: str
+    class_weight: str
+    sequence: Mapping[str, Any]
+    validation: float
     validation_table: str
-    metrics_compute_frequency: int
+    split_by: str
+    split_at: str
+    stratify: bool
+    folds: int
+    segments: int
+    packed_table: str
+    epochs: int
+    objective: str
+    direction: str
+    stop_when: str
+    budget: str | timedelta | Mapping[str, Any] | None
+    evaluate_every: int
+    use_gpus: bool
     warm_start: bool
-    name: str
+    run_name: str
     description: str
-    use_caching: bool
-    options: dict[str, Any]
+    options: Mapping[str, Any]
 
 
 class SearchArguments(TypedDict, total=False):
     """The optional arguments of ``cerebro.search``. An argument that is left out has the default of the function."""
 
+    target: str
+    inputs: str
+    prepare: Mapping[str, Any]
+    weights: str
+    class_weight: str
+    sequence: Mapping[str, Any]
+    validation: float
+    validation_table: str
+    split_by: str
+    split_at: str
+    stratify: bool
+    folds: int
+    segments: int
+    packed_table: str
+    architectures: Sequence[Any] | Mapping[str, Any]
     method: str | Mapping[str, Any]
-    configurations: int
-    objective: str
-    direction: str
-    budget: Mapping[str, Any]
+    epochs: int
+    max_configurations: int
     at_once: int
     start_from: str
-    validation_table: str
+    objective: str
+    direction: str
+    stop_when: str
+    budget: str | timedelta | Mapping[str, Any] | None
     evaluate_every: int
     use_gpus: bool
-    name: str
+    run_name: str
     description: str
-    options: dict[str, Any]
-    stop_when: str
+    options: Mapping[str, Any]
 
 
 class TrainArguments(TypedDict, total=False):
     """The optional arguments of ``cerebro.train``. An argument that is left out has the default of the function."""
 
     target: str
-    budget: str | timedelta | None
     inputs: str
     prepare: Mapping[str, Any]
+    weights: str
+    class_weight: str
+    sequence: Mapping[str, Any]
     validation: float
     validation_table: str
     split_by: str
     split_at: str
     stratify: bool
+    folds: int
     segments: int
     packed_table: str
-    architectures: Sequence[str] | Mapping[str, Any]
+    architectures: Sequence[Any] | Mapping[str, Any]
     space: Mapping[str, Any]
     method: str | Mapping[str, Any]
     epochs: int
-    configurations: int
+    max_configurations: int
     at_once: int
+    start_from: str
     objective: str
     direction: str
+    stop_when: str
+    budget: str | timedelta | Mapping[str, Any] | None
+    evaluate_every: int
     use_gpus: bool
-    name: str
+    run_name: str
     description: str
     options: Mapping[str, Any]
-    stop_when: str
-    folds: int
-    sequence: Mapping[str, Any]
-    weights: str
-    class_weight: str
 
 
 def call(
@@ -81,11 +115,14 @@ def call(
     """The statement that calls a function, and its values.  ``known`` are the optional arguments, ``given`` some."""
     if unknown := sorted(set(given) - set(known.__annotations__)):
         raise TypeError(f"there is no argument {', '.join(unknown)}")
-    values = {
-        name: Json(value) if isinstance(value, (Mapping, list, tuple)) else value
-        for name, value in {**needed, **given}.items()
-    }
+    values = {name: _sent(value) for name, value in {**needed, **given}.items()}
     named = sql.SQL(", ").join(
         sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in values
     )
     return sql.SQL("SELECT cerebro.{}({})").format(sql.Identifier(function), named), values
+
+
+def _sent(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()} seconds"
+    return Json(value) if isinstance(value, (Mapping, list, tuple)) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from psycopg2 import sql
@@ -72,18 +72,15 @@ class Cerebro(Steering):
     def fit(
         self,
         source_table: str,
-        model_output_table: str,
-        model_selection_table: str,
-        num_iterations: int,
+        model_table: str,
+        configurations: str | Mapping[str, Any] | Sequence[Mapping[str, Any]],
         **arguments: Unpack[FitArguments],
     ) -> int:
-        """Trains all configurations of the model selection table and returns the run's number. Ctrl-C cancels."""
+        """Trains all configurations and returns the run's number. Ctrl-C cancels."""
         handle = None
         try:
             with interrupts.deferred():  # a run without a known number could not be cancelled
-                handle = self.submit(
-                    source_table, model_output_table, model_selection_table, num_iterations, **arguments
-                )
+                handle = self.submit(source_table, model_table, configurations, **arguments)
             return handle.wait()
         except KeyboardInterrupt:
             if handle is not None:
@@ -93,45 +90,30 @@ class Cerebro(Steering):
     def submit(
         self,
         source_table: str,
-        model_output_table: str,
-        model_selection_table: str,
-        num_iterations: int,
+        model_table: str,
+        configurations: str | Mapping[str, Any] | Sequence[Mapping[str, Any]],
         **arguments: Unpack[FitArguments],
     ) -> RunHandle:
-        """Starts a run and returns its handle. The server continues the run when this process ends."""
-        needed = {
-            "source_table": source_table,
-            "model_output_table": model_output_table,
-            "model_selection_table": model_selection_table,
-            "num_iterations": num_iterations,
-        }
-        return self._started(call("submit", needed, arguments, FitArguments))
+        """Starts a fit and returns its handle. The server continues the run when this process ends.
+
+        The comment of cerebro.fit describes the arguments.
+        """
+        needed = {"source_table": source_table, "model_table": model_table, "configurations": configurations}
+        return self._started(call("fit", {**needed, "wait": False}, arguments, FitArguments))
 
     def search(
-        self,
-        source_table: str,
-        model_table: str,
-        arch_table: str,
-        space: Mapping[str, Any],
-        epochs: int,
-        **arguments: Unpack[SearchArguments],
+        self, source_table: str, model_table: str, space: Mapping[str, Any], **arguments: Unpack[SearchArguments]
     ) -> RunHandle:
         """Starts a search in a space and returns its handle; docs/search.md describes spaces and methods."""
-        needed = {
-            "source_table": source_table,
-            "model_table": model_table,
-            "arch_table": arch_table,
-            "space": space,
-            "epochs": epochs,
-        }
+        needed = {"source_table": source_table, "model_table": model_table, "space": space}
         return self._started(call("search", {**needed, "wait": False}, arguments, SearchArguments))
 
-    def train(self, source: str, model: str, **arguments: Unpack[TrainArguments]) -> RunHandle:
+    def train(self, source_table: str, model_table: str, **arguments: Unpack[TrainArguments]) -> RunHandle:
         """Packs a table and starts the search for a model. Returns the handle of the run when the rows are packed.
 
         The comment of cerebro.train describes the arguments.
         """
-        needed = {"source": source, "model": model, "wait": False}
+        needed = {"source_table": source_table, "model_table": model_table, "wait": False}
         return self._started(call("train", needed, arguments, TrainArguments))
 
     def _started(self, statement: tuple[sql.Composed, dict[str, Any]]) -> RunHandle:

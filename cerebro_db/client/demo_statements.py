@@ -57,9 +57,9 @@ SELECT cerebro.generate_model_configs(
     $${'batch_size': [16, 32]}$$);"""
 FIT = """\
 SELECT cerebro.fit(
-    'digits_packed', 'digits_models', 'digits_configs', {epochs},
+    'digits_packed', 'digits_models', 'digits_configs', epochs => {epochs},
     validation_table => 'digits_val_packed', evaluate_every => 1,
-    name => 'digits', options => '{{"seed": 1}}');"""
+    run_name => 'digits', options => '{{"seed": 1}}');"""
 LEADERBOARD = "SELECT * FROM cerebro.leaderboard WHERE run = {run} ORDER BY rank;"
 PREDICT = """\
 SELECT cerebro.madlib_keras_predict('digits_models',

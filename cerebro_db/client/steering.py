@@ -62,26 +62,24 @@ class Steering(Database):
     def add_configuration(
         self,
         run: AnyRun,
-        model_id: int,
-        compile_params: str,
-        fit_params: str | None = None,
+        configuration: Mapping[str, Any],
         *,
         reason: str | None = None,
         owner: str | None = None,
     ) -> int:
-        """Adds a configuration, as a row of a model selection table has it. Its model begins from the start."""
-        given = {"model_id": model_id, "compile_params": compile_params, "fit_params": fit_params}
-        return self._request("add_configuration", run, owner, **given, reason=reason)
+        """Adds a configuration, such as {"units": 64, "learning_rate": 0.01}. Its model begins from the start."""
+        return self._request("add_configuration", run, owner, configuration=Json(dict(configuration)), reason=reason)
 
     def extend(self, run: AnyRun, epochs: int, *, reason: str | None = None, owner: str | None = None) -> int:
         """Gives all models of a run more epochs. ``epochs`` is the new total."""
         return self._request("extend", run, owner, epochs=epochs, reason=reason)
 
     def set_budget(
-        self, run: AnyRun, budget: Mapping[str, float], *, reason: str | None = None, owner: str | None = None
+        self, run: AnyRun, budget: str | Mapping[str, float], *, reason: str | None = None, owner: str | None = None
     ) -> int:
-        """Replaces the budget of a run: seconds, unit_hours, hops, configurations. An empty one has no limit."""
-        return self._request("set_budget", run, owner, budget=Json(dict(budget)), reason=reason)
+        """Replaces the budget of a run: "2 hours", or seconds, unit_hours, hops, configurations; {} has no limit."""
+        given = budget if isinstance(budget, str) else Json(dict(budget))
+        return self._request("set_budget", run, owner, budget=given, reason=reason)
 
     def _request(self, function: str, run: AnyRun, owner: str | None, **arguments: Any) -> int:
         values = {"run": number_of(run), **arguments, "owner": owner_of(run, owner)}

@@ -69,15 +69,11 @@ def clone(
 
 def add(
     run: WhichRun,
-    model_id: Annotated[int, typer.Argument(metavar="MODEL_ID", help="The architecture.", show_default=False)],
-    compile_params: Annotated[
-        str,
-        typer.Argument(metavar="COMPILE", help="As in a model selection table: optimizer='…', loss='…'.",
+    configuration: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=VALUE...", help="For instance architecture=mlp units=64 learning_rate=0.01.",
                        show_default=False),
     ],
-    fit_params: Annotated[
-        str | None, typer.Argument(metavar="[FIT]", help="For instance batch_size=64.", show_default=False)
-    ] = None,
     dsn: Dsn = None,
     reason: Reason = None,
     owner: Owner = None,
@@ -85,9 +81,7 @@ def add(
     """Add a configuration to a run. Its model begins from the start."""
     _ask(
         "add", run, dsn, owner,
-        lambda cerebro: cerebro.add_configuration(
-            run, model_id, compile_params, fit_params, reason=reason, owner=owner
-        ),
+        lambda cerebro: cerebro.add_configuration(run, _pairs(configuration), reason=reason, owner=owner),
     )  # fmt: skip
 
 

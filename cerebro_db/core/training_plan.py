@@ -50,6 +50,7 @@ FEW_ROWS = 1000  # a model soon knows them by heart
 DROPOUT_OF_FEW_ROWS = (0.5, 0.3)
 RATES_OF_FEW_ROWS = (0.0005, 0.003)
 SECONDS_FOR_MANY_PROGRAMS = 120  # with less time, the first value of each
+OPTIMIZER = "AdamW"
 WEIGHT_DECAY = 0.0001  # of a configuration that names no optimizer
 
 
@@ -159,7 +160,7 @@ def defaults(layout: Layout, rows: int, segments: int, objective: str | None = N
     """What a flat configuration has that says nothing about these parameters."""
     return {
         **_measures(layout, objective),
-        "optimizer": "AdamW",
+        "optimizer": OPTIMIZER,
         "weight_decay": WEIGHT_DECAY,
         "batch_size": _batch_sizes(rows)[1],
         "passes": _passes(rows, segments),

@@ -1,6 +1,6 @@
 -- Architectures by name, for the configurations of the three verbs.
 
-CREATE OR REPLACE VIEW cerebro.architectures AS
+CREATE OR REPLACE VIEW cerebro.architectures WITH (security_barrier = true) AS
 SELECT name, pg_get_userbyid(owner) AS owner, parameters, octet_length(weights)::bigint / 4 AS weights, description, added_at
   FROM cerebro.added_architecture
  WHERE owner = (SELECT quote_ident(current_user)::regrole) AND NOT dropped;

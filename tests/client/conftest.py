@@ -52,8 +52,8 @@ def _load(cursor: Any) -> None:
 @pytest.fixture(scope="session")
 def trained(iris: Any, server: str) -> Iterator[Trained]:
     with Cerebro(iris) as cerebro:
-        run = cerebro.fit("packed", "models", "mst", 2, validation_table="validation",
-                          metrics_compute_frequency=1, name=NAME, options={"seed": 1})  # fmt: skip
+        run = cerebro.fit("packed", "models", "mst", epochs=2, validation_table="validation",
+                          evaluate_every=1, run_name=NAME, options={"seed": 1})  # fmt: skip
         yield Trained(cerebro, server, run)
 
 

@@ -138,33 +138,30 @@ def test_a_run_is_not_a_name(trained: Trained) -> None:
 
 def test_arguments_that_are_not_there(trained: Trained) -> None:
     with pytest.raises(TypeError, match="there is no argument validationtable"):
-        trained.cerebro.submit("packed", "other", "mst", 1, validationtable="x")  # type: ignore[call-arg]
+        trained.cerebro.submit("packed", "other", "mst", epochs=1, validationtable="x")  # type: ignore[call-arg]
 
 
 def test_a_search_is_a_run_whose_models_say_what_was_chosen(trained: Trained, fresh_output: Callable[[], str]) -> None:
-    space = {
-        "compile": {"loss": "categorical_crossentropy", "learning_rate": {"log_uniform": [0.001, 0.1]}},
-        "fit": {"batch_size": {"choice": [8, 16]}},
-    }
+    space = {"learning_rate": {"log_uniform": [0.001, 0.1]}, "batch_size": {"choice": [8, 16]}}
     found = trained.cerebro.search(
-        "packed", fresh_output(), "arch", space, 1, method={"name": "random"}, configurations=2, options={"seed": 1}
+        "packed", fresh_output(), space, epochs=1, method={"name": "random"}, max_configurations=2, options={"seed": 1}
     )
     found.wait()
     points = [one.chosen or {} for one in trained.cerebro.leaderboard(found)]
     assert len(points) == 2 and all(set(point) == {"learning_rate", "batch_size"} for point in points)
     with pytest.raises(TypeError, match="there is no argument methods"):
-        trained.cerebro.search("packed", "other", "arch", space, 1, methods="asha")  # type: ignore[call-arg]
+        trained.cerebro.search("packed", "other", space, methods="asha")  # type: ignore[call-arg]
     with pytest.raises(client.ServerError, match="there is no search method 'ash'"):
-        trained.cerebro.search("packed", fresh_output(), "arch", space, 1, method="ash", configurations=2)
+        trained.cerebro.search("packed", fresh_output(), space, method="ash", max_configurations=2)
 
 
 def test_what_the_server_refuses_comes_with_its_hint(trained: Trained) -> None:
     with pytest.raises(client.ServerError, match="already exists") as caught:
-        trained.cerebro.fit("packed", "models", "mst", 1)
+        trained.cerebro.fit("packed", "models", "mst", epochs=1)
     assert caught.value.sqlstate == "42P07"
     assert "another name" in (caught.value.hint or "")
     with pytest.raises(client.ServerError, match="already exists"):
-        trained.cerebro.submit("packed", "models", "mst", 1)
+        trained.cerebro.submit("packed", "models", "mst", epochs=1)
     with pytest.raises(client.ServerError, match=f"run {trained.run} is finished") as caught:
         trained.cerebro.resume(trained.run)
     assert (caught.value.sqlstate, "epochs => 3" in (caught.value.hint or "")) == ("55000", True)
@@ -174,7 +171,7 @@ def test_what_the_server_refuses_comes_with_its_hint(trained: Trained) -> None:
 
 
 def test_a_submitted_run_can_be_followed_and_cancelled(trained: Trained, fresh_output: Callable[[], str]) -> None:
-    handle = trained.cerebro.submit("packed", fresh_output(), "mst", 100_000)
+    handle = trained.cerebro.submit("packed", fresh_output(), "mst", epochs=100_000)
     assert (handle.done, handle.status) == (False, "running")
     assert handle.run > trained.run
     for progress in handle.follow(every=0.1):
@@ -200,17 +197,19 @@ def test_interrupting_a_fit_cancels_it(
         handles: list[RunHandle] = []
 
         # The signal comes before the submit: how long a submit takes is not known, so "in the middle" cannot be timed.
-        def submitted(self: Cerebro, *arguments: Any, early: bool = early, handles: Any = handles) -> RunHandle:
+        def submitted(
+            self: Cerebro, *arguments: Any, early: bool = early, handles: Any = handles, **more: Any
+        ) -> RunHandle:
             if early:
                 signal.raise_signal(signal.SIGINT)
-            handles.append(submit(self, *arguments))
+            handles.append(submit(self, *arguments, **more))
             if not early:
                 threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
             return handles[0]
 
         monkeypatch.setattr(Cerebro, "submit", submitted)
         with pytest.raises(KeyboardInterrupt):
-            trained.cerebro.fit("packed", fresh_output(), "mst", 100_000)
+            trained.cerebro.fit("packed", fresh_output(), "mst", epochs=100_000)
         with pytest.raises(client.RunFailed):
             handles[0].wait(60)
         assert handles[0].status == "cancelled"
@@ -219,7 +218,7 @@ def test_interrupting_a_fit_cancels_it(
 
 def test_a_submitted_run_ends_by_itself(trained: Trained, fresh_output: Callable[[], str]) -> None:
     output = fresh_output()
-    handle = trained.cerebro.submit("packed", output, "mst", 1, validation_table="validation")
+    handle = trained.cerebro.submit("packed", output, "mst", epochs=1, validation_table="validation")
     assert handle.wait(120) == handle.run
     assert handle.progress().status == "finished"
     assert len(handle.leaderboard()) == 3
@@ -233,7 +232,7 @@ def test_a_submitted_run_survives_the_process_that_submitted_it(
     program = (
         "import os, signal, sys\n"
         "from cerebro_db.client import connect\n"
-        "handle = connect(sys.argv[1]).submit('packed', sys.argv[2], 'mst', 20)\n"
+        "handle = connect(sys.argv[1]).submit('packed', sys.argv[2], 'mst', epochs=20)\n"
         "print(handle.run, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -251,7 +250,7 @@ def test_a_cancelled_run_is_resumed_extended_materialized_and_forgotten(
     trained: Trained, fresh_output: Callable[[], str]
 ) -> None:
     cerebro, output, elsewhere = trained.cerebro, fresh_output(), fresh_output()
-    handle = cerebro.submit("packed", output, "mst", 20)
+    handle = cerebro.submit("packed", output, "mst", epochs=20)
     assert handle.cancel()
     with pytest.raises(client.RunFailed):
         handle.wait(60)
@@ -284,7 +283,7 @@ PLANTED = """
 def test_runs_of_one_number_of_several_users(trained: Trained, fresh_output: Callable[[], str]) -> None:
     """Users write the rows of their runs themselves, so a number can be given twice."""
     mine = trained.cerebro
-    long = mine.submit("packed", fresh_output(), "mst", 100_000)
+    long = mine.submit("packed", fresh_output(), "mst", epochs=100_000)
     with town(trained.dsn) as root:
         mallory, admin = root.user("mallory", "cerebro_user"), root.user("admin", "cerebro_admin")
         for number in (trained.run, long.run):
@@ -322,14 +321,14 @@ def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -
     try:
         cerebro.rows(f"SELECT training_preprocessor_dl('iris', '{order}', 'kind', 'attributes', segments => 2)")
         cerebro.rows("SELECT validation_preprocessor_dl('iris', %s, 'kind', 'attributes', %s)", (odd, order))
-        run = cerebro.fit(order, output, "mst", 1, validation_table=odd)
+        run = cerebro.fit(order, output, "mst", epochs=1, validation_table=odd)
         assert cerebro.run(run).source_table == order
         plan = "SELECT source_table, validation_table, model_table FROM cerebro.run_plan WHERE run = %s"
         assert cerebro.rows(plan, (run,)) == [(order, odd, f"{SCHEMA}.{output}")]
         assert cerebro.rows(f"SELECT source_table, validation_table FROM {output}_summary") == [(order, odd)]
         assert cerebro.rows(f"SELECT count(*) FROM {cerebro.run(run).source_table}")[0][0] > 0
         assert all(entry.validation_loss for entry in cerebro.leaderboard(run))
-        assert cerebro.fit(odd, output, "mst", 1, validation_table=order, warm_start=True) > run
+        assert cerebro.fit(odd, output, "mst", epochs=1, validation_table=order, warm_start=True) > run
         for name in (order, odd):
             assert cerebro.evaluate(output, name, fresh_output(), mst_key=1)["loss"] > 0
     finally:
@@ -457,7 +456,8 @@ def test_all_errors_are_of_one_family() -> None:
 def test_the_arguments_are_those_of_the_sql_function(trained: Trained) -> None:
     names = "SELECT proargnames FROM pg_proc WHERE oid = %s::regproc"
     for function, first, known, left_out in (
-        ("submit", 4, arguments.FitArguments, ()),
+        ("fit", 3, arguments.FitArguments, ("wait", "dry_run")),
+        ("search", 3, arguments.SearchArguments, ("wait", "dry_run")),
         ("train", 2, arguments.TrainArguments, ("wait", "dry_run")),
     ):
         ((found,),) = trained.cerebro.rows(names, (f"cerebro.{function}",))
@@ -468,7 +468,7 @@ def test_training_on_a_table(trained: Trained, fresh_output: Callable[[], str]) 
     table = fresh_output()
     handle = trained.cerebro.train(
         "iris", table, target="kind", budget=timedelta(minutes=2), architectures={"mlp": {"units": 8}},
-        configurations=1, epochs=2, options={"seed": 1},
+        max_configurations=1, epochs=2, options={"seed": 1},
     )  # fmt: skip
     assert handle.wait() == handle.run
     predicted = trained.cerebro.rows("SELECT count(*) FROM cerebro.predict(%s, 'SELECT * FROM iris')", (table,))

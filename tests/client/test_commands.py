@@ -139,7 +139,7 @@ def test_show_on_a_terminal(trained: Trained) -> None:
 @pytest.fixture
 def long_run(trained: Trained, fresh_output: Callable[[], str]) -> Iterator[Any]:
     handle = trained.cerebro.submit(
-        "packed", fresh_output(), "mst", 100_000, validation_table="validation", metrics_compute_frequency=1
+        "packed", fresh_output(), "mst", epochs=100_000, validation_table="validation", evaluate_every=1
     )
     for progress in handle.follow():
         if progress.rows_per_second:
@@ -212,8 +212,7 @@ def test_steering_a_run_under_way(trained: Trained, long_run: Any) -> None:
 
     assert done(asked("stop", run, 2, "--reason", "too slow")) == "done"
     assert done(asked("clone", run, 3, "learning_rate=0.02", "batch_size=16")) == "done"
-    assert done(asked("add", run, 1, "optimizer='SGD(lr=0.1)',loss='categorical_crossentropy',metrics=['accuracy']",
-                      "batch_size=8")) == "done"  # fmt: skip
+    assert done(asked("add", run, "units=8", "optimizer=SGD", "learning_rate=0.1", "batch_size=8")) == "done"
     assert done(asked("go-on", run, "--model", 2)) == "done"
     assert done(asked("extend", run, 100_007)) == "done"
     assert done(asked("budget", run, "seconds=100000")) == "done"

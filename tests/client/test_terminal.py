@@ -165,9 +165,9 @@ def hostile_run(trained: Trained) -> Iterator[int]:
         "packed",
         f'"{TABLE}"',
         "mst",
-        1,
+        epochs=1,
         validation_table="validation",
-        name=LINES,
+        run_name=LINES,
         description=LINES,
         options={"seed": 1},
     )

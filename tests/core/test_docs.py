@@ -226,7 +226,7 @@ def test_every_function_of_the_api_is_there() -> None:
 
 def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
     """Those of other calls are named here."""
-    runs = {"runs.background", "runs.lifecycle", "runs.past", "runs.search", "runs.steering", "runs.train"}
+    runs = {"runs.background", "runs.lifecycle", "runs.past", "runs.search", "runs.steering"}
     others = {
         *runs,
         "runs.automl",
@@ -234,7 +234,6 @@ def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
         "runs.averaging",
         "runs.madlib",
         "runs.single",
-        "runs.training_rows",
         "segment.inspection",
     }
     others |= {"segment.prediction"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import subprocess
@@ -39,6 +40,7 @@ TABLES = [
     "decision",
     "heartbeat",
     "request",
+    "added_architecture",
 ]
 
 
@@ -93,6 +95,7 @@ def source(cluster: clusters.Cluster) -> Iterator[tuple[str, Source]]:
         lab = Lab(as_user(dsn, alice, secret), "work", cluster.home)
         lab.iris(segments=2)
         arch = lab.architecture(flower_model())
+        lab("SELECT add_architecture('flower', %s)", json.dumps(flower_model()))
         lab.selection("mst", [(arch, compiled("Adam", rate), "batch_size=8, epochs=2") for rate in (0.001, 0.01)])
         calm = lab.fit("train", "calm", "mst", EPOCHS, validation_table="val", options=OPTIONS)
         with contextlib.closing(connect(dsn)) as db, db.cursor() as cursor:

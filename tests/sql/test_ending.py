@@ -35,10 +35,8 @@ LONGEST = 1_000_000  # characters of an argument, and 100,000 elements: cerebro_
 COMPILED = f"optimizer='SGD(lr=0.1)', {CROSS}"
 GRID = "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.1, 0.01]}]}"
 SPACE = {
-    "architecture": [1],
-    "compile": {"loss": "categorical_crossentropy", "optimizer": {"choice": ["SGD", "Adam"]},
-                "learning_rate": {"log_uniform": [0.001, 0.1]}},
-    "fit": {"batch_size": {"choice": [8, 16], "when": {"optimizer": "SGD"}}},
+    "optimizer": {"choice": ["SGD", "Adam"]}, "learning_rate": {"log_uniform": [0.001, 0.1]},
+    "batch_size": {"choice": [8, 16], "when": {"optimizer": "SGD"}},
 }  # fmt: skip
 
 
@@ -71,7 +69,9 @@ VALUES = {
     "model_arch": document(flower_model()), "model_weights": "NULL", "object": "'\\x00'",
     "space": document(SPACE), "options": document({"seed": 1, "threads": 1}), "method": "'asha'",
     "budget": document({"hops": 1}), "objective": "NULL", "direction": "NULL", "at_once": "2",
-    "configurations": "2", "start_from": "NULL", "evaluate_every": "1", "metrics_compute_frequency": "1",
+    "configurations": document([{"units": 8}]), "configuration": document({"units": 8}), "max_configurations": "2",
+    "run_name": "NULL", "dry_run": "false", "architecture": document(flower_model()), "gone": "'mine'",
+    "start_from": "NULL", "evaluate_every": "1", "metrics_compute_frequency": "1",
     "stop_when": "NULL", "use_gpus": "false", "warm_start": "false", "use_caching": "false", "wait": "true",
     "automl_method": "'hyperband'", "automl_params": "'R=3, eta=3'", "dependent_varname": "'species'",
     "independent_varname": "'sl, sw, pl, pw'", "target": "'species'", "inputs": "NULL", "buffer_size": "NULL",
@@ -101,6 +101,7 @@ MODEL_OF = {"model": "1"}
 ONE_CLASS = {"class": "'setosa'"}
 WEIGHTED = {**RAW, "model_id": "2"}
 BYTES = {"var": "'\\x00000000'"}
+PACKED = dict.fromkeys(("target", "prepare", "validation", "stratify", "segments", "packed_table"), "NULL")
 FUNCTIONS: dict[str, dict[str, str]] = {
     "_array_bytes": {"1": "ARRAY[1::real]"},
     "array_to_bytea": {"1": "ARRAY[1::real]"},
@@ -152,9 +153,13 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "clone_model": MODEL_OF,
     "go_on": MODEL_OF,
     "stop_model": MODEL_OF,
-    "train": {"model": "'made'", "budget": "'10 seconds'", "space": "NULL", "epochs": "NULL", "packed_table": "NULL",
-              "architectures": document({"mlp": {"units": 8}}), "configurations": "NULL", "segments": "NULL",
-              "at_once": "NULL", "dry_run": "true", "options": "NULL", "method": "NULL"},
+    "train": {"source_table": "'flowers'", "budget": "'10 seconds'", "space": "NULL", "epochs": "NULL",
+              "packed_table": "NULL", "architectures": document({"mlp": {"units": 8}}), "max_configurations": "NULL",
+              "segments": "NULL", "at_once": "NULL", "dry_run": "true", "options": "NULL", "method": "NULL"},
+    "search": {**PACKED, "architectures": document(["mlp"])},
+    "fit": PACKED,
+    "add_architecture": {"name": "'mine'", "weights": "NULL"},
+    "drop_architecture": {"name": "'mine'"},
     "create_predictor": {"name": "'made'"},
     "ensemble": {"output": "'made'", "members": "2"},
     "materialize": {"model_output_table": "'made'"},
@@ -289,13 +294,13 @@ LARGE: dict[str, list[str]] = {
 # The forms in which an argument's value goes furthest, by the argument's name. They come first.
 FURTHEST: dict[str, list[str]] = {
     "space": [
-        around('{"compile": {"loss": "mse", "one": {"choice": [', many("#", 10_000), ']}, "other": {"choice": [',
-               many("#", 10_000), "]}}}"),
-        around('{"compile": {"loss": "categorical_crossentropy", "optimizer": "SGD", "metrics": [', many('"mae"', 1000),
-               '], "learning_rate": {"choice": [', many("#e-6", 10_000), "]}}}"),
-        around('{"compile": {', many('"k#": {"uniform": [0, 1]}', 30_000), "}}"),
-        around('{"compile": {"loss": "mse", "one": {"choice": [', many('{"a": {"choice": [#, -#]}}', 10_000), "]}}}"),
+        around('{"epsilon": {"choice": [', many("#", 10_000), ']}, "momentum": {"choice": [', many("#", 10_000), "]}}"),
+        around('{"optimizer": "SGD", "metrics": [', many('"mae"', 1000), '], "learning_rate": {"choice": [',
+               many("#e-6", 10_000), "]}}"),
+        around("{", many('"k#": {"uniform": [0, 1]}', 30_000), "}"),
+        around('{"loss": {"choice": [', many('{"a": {"choice": [#, -#]}}', 10_000), "]}}"),
     ],
+    "configurations": [around("[", many('{"learning_rate": #e-6}', 10_000), "]")],
     "query": [around("SELECT * FROM garden WHERE id IN (", many("#", 140_000), ")")],
     "compile_params_list": [
         elements(f"optimizer='SGD(lr=#e-6)', loss='mse', metrics=[{METRICS}]", 130),

@@ -27,9 +27,9 @@ def judged(lab: Lab) -> Lab:
         " CASE WHEN i % 3 = 0 THEN 'a' WHEN i % 2 = 0 THEN 'b' ELSE 'c' END AS more"
         " FROM generate_series(1, 500) i"
     )
-    few = {"epochs": 12, "configurations": 1, "method": "random", "options": '{"seed": 1}'}
+    few = {"epochs": 12, "max_configurations": 1, "method": "random", "options": '{"seed": 1}'}
     few["architectures"] = json.dumps({"mlp": {"units": 16, "layers": 1, "dropout": 0.0}})
-    few["space"] = '{"compile": {"learning_rate": 0.01}, "fit": {"batch_size": {"choice": [8]}}}'
+    few["space"] = '{"learning_rate": 0.01, "batch_size": {"choice": [8]}}'
     for model, target, inputs in (
         ("kinds", "kind", "size, noise, city"),
         ("rents", "rent", "size, noise, city"),
@@ -147,7 +147,7 @@ def test_what_cannot_be_judged_is_refused(judged: Lab, call: str, says: str) -> 
 
 
 def test_auc_f1_and_r2_are_metrics_by_name(judged: Lab) -> None:
-    few = "epochs => 1, configurations => 1, architectures => '[\"mlp\"]'"
+    few = "epochs => 1, max_configurations => 1, architectures => '[\"mlp\"]'"
     for target, objective in (("kind", "val_auc"), ("kind", "val_f1_score"), ("rent", "val_r2_score")):
         model = objective.removeprefix("val_") + "_found"
         run = judged.value(f"SELECT cerebro.train('flats', %s, %s, objective => %s, {few})", model, target, objective)
@@ -210,7 +210,7 @@ def spelled(judged: Lab) -> Iterator[Lab]:
     )
     judged(
         "SELECT cerebro.train('spelled', 'spellings', 'whole, folded, blank', inputs => 'size, noise', epochs => 3,"
-        " configurations => 1, method => 'random', architectures => '[\"mlp\"]')"
+        " max_configurations => 1, method => 'random', architectures => '[\"mlp\"]')"
     )
     judged(
         "SELECT cerebro._madlib_training_preprocessor_dl('spelled', 'spelled_packed', 'k', 'pair', 100, 50, NULL, NULL)"

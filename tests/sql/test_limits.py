@@ -92,6 +92,8 @@ def test_who_sets_them(town: Town, ann: User) -> None:
 @pytest.mark.parametrize("function", ["madlib_fit_multiple_model", "fit"])
 def test_runs_and_segments(ann: User, limited: Any, function: str) -> None:
     statement = FIT.replace("madlib_fit_multiple_model", function)
+    if function == "fit":
+        statement = statement.replace("'mst', 1", "'mst', epochs => 1")
     limited(max_running_runs=0)
     assert refused(ann, statement) == "you have 0 runs under way, and may have 0 at once"
     limited(max_segments=1)

@@ -85,7 +85,7 @@ SELECT i AS id, (ARRAY['canarylabelred', 'canarylabelblue', 'canarylabelgreen'])
 COMMENT ON TABLE birds IS 'canarycomment';
 COMMENT ON COLUMN birds.region IS 'canarycomment';
 """
-FEW = {"epochs": 2, "configurations": 2, "architectures": ["mlp"], "options": {"seed": 1}, "validation": 0.2}
+FEW = {"epochs": 2, "max_configurations": 2, "architectures": ["mlp"], "options": {"seed": 1}, "validation": 0.2}
 
 
 def call(user: User, function: str, **given: Any) -> list[Any]:
@@ -100,8 +100,16 @@ def aviary(server: str) -> Iterator[tuple[Town, User, User, User]]:
         owner = root.user("owner", "cerebro_user")
         mona, adam = root.user("mona", "cerebro_monitor"), root.user("adam", "cerebro_admin")
         owner(ROWS)
-        call(owner, "train", source="birds", model="colours", target="colour", folds=2, **{**FEW, "validation": None})
-        call(owner, "train", source="birds", model="weights", target="weight", **FEW)
+        call(
+            owner,
+            "train",
+            source_table="birds",
+            model_table="colours",
+            target="colour",
+            folds=2,
+            **{**FEW, "validation": None},
+        )
+        call(owner, "train", source_table="birds", model_table="weights", target="weight", **FEW)
         # A rule whose reasons are labels, and later fails with a value in its message.
         owner("CREATE TABLE turn AS SELECT 1 AS number")
         rule = (
@@ -109,9 +117,25 @@ def aviary(server: str) -> Iterator[tuple[Town, User, User, User]]:
             " ELSE (SELECT (min(region) || number)::integer::text FROM birds, turn GROUP BY number) END"
             " FROM cerebro.leaderboard m WHERE m.run = $1 AND m.model IN (1, (SELECT number FROM turn))"
         )
-        call(owner, "train", source="birds", model="ruled", target="colour", stop_when=rule, **{**FEW, "epochs": 4})
+        call(
+            owner,
+            "train",
+            source_table="birds",
+            model_table="ruled",
+            target="colour",
+            stop_when=rule,
+            **{**FEW, "epochs": 4},
+        )
         owner("UPDATE turn SET number = 2")
-        call(owner, "train", source="birds", model="unruly", target="colour", stop_when=rule, **{**FEW, "epochs": 4})
+        call(
+            owner,
+            "train",
+            source_table="birds",
+            model_table="unruly",
+            target="colour",
+            stop_when=rule,
+            **{**FEW, "epochs": 4},
+        )
         # Rows that can be read when the run is made, and raise an error with a value when it is resumed.
         owner(
             "CREATE FUNCTION readable(region bytea) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN"

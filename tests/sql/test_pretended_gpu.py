@@ -54,7 +54,8 @@ try:
 
     for engine in ("tensorflow", "jax", "auto"):
         options = json.dumps({"engine": engine})
-        refused(engine, "SELECT fit('train', %s, 'mst', epochs => 1, use_gpus => true, options => %s)", f"by_{engine}", options)
+        fit = "SELECT fit('train', %s, 'mst', epochs => 1, use_gpus => true, options => %s)"
+        refused(engine, fit, f"by_{engine}", options)
     refused("evaluate", "SELECT madlib_keras_evaluate('plain', 'val', 'evaluated', true, 1)")
     refused("predict",
             "SELECT madlib_keras_predict('plain', 'garden', 'id', 'sl, sw, pl, pw', 'told', 'prob', true, 1)")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.lab import Lab, eventually
+from tests.sql.lab import Lab, eventually, verb
 from tests.sql.test_readme import first_minute
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -49,21 +49,13 @@ def test_the_page_about_search(iris: Lab) -> None:
     assert len(shown) == 64 and sum(row[2] == "finished" for row in shown) >= 2
     assert shown[0][1] > 0.8 and all(row[3] is not None for row in shown), "every model has reached a rung"
     iris(*statements(tower))
-    (given,) = re.findall(
-        r"`arch_params` gives the values: `(\{.*?\})`\. In", (DOCS / "search.md").read_text(), re.DOTALL
-    )
+    (given,) = re.findall(r"the parameters are keys: `(\{.*?\})`\. In", (DOCS / "search.md").read_text(), re.DOTALL)
     (schedule,) = blocks("search.md", "json")
-    space = {
-        "architecture": [2],
-        "arch_params": json.loads(given),
-        "compile": {"loss": "categorical_crossentropy", **json.loads(schedule)},
-    }
-    run = iris.value(
-        "SELECT cerebro.search('iris_packed', 'towers', 'arch', %s, 1, 'random', configurations => 6)",
-        json.dumps(space),
-    )
+    space = {**json.loads(given), **json.loads(schedule)}
+    run = iris.value(*verb("search", "iris_packed", "towers", space, epochs=1, method="random", max_configurations=6))
     assert {status for (status,) in iris("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
     (grid,) = re.findall(r"`arch_params_grid` does:\n`\$\$(\{.*?\})\$\$`", (DOCS / "search.md").read_text())
+    iris("SELECT cerebro.load_keras_model('arch', architecture) FROM cerebro.added_architecture WHERE name = 'tower'")
     iris(
         "SELECT cerebro.generate_model_configs('arch', 'filled', ARRAY[2], %s, %s, arch_params_grid => %s)",
         "{'loss': ['mse'], 'optimizer_params_list': [{'lr': [0.1]}]}", "{'batch_size': [8]}", grid,

@@ -26,7 +26,7 @@ def place(lab: Lab) -> Lab:
     lab("CREATE TABLE leaves AS SELECT i AS id, i % 9 AS length, CASE i % 3 WHEN 0 THEN 'oak' ELSE 'ash' END AS tree"
         " FROM generate_series(1, 600) i")  # fmt: skip
     options = '{"seed": 1, "deterministic": true}'
-    lab("SELECT train('leaves', 'trees', target => 'tree', budget => NULL, configurations => 2, epochs => 2,"
+    lab("SELECT train('leaves', 'trees', target => 'tree', budget => NULL, max_configurations => 2, epochs => 2,"
         " options => %s)", options)  # fmt: skip
     return lab
 

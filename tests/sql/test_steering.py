@@ -150,7 +150,11 @@ def test_whose_runs_may_be_steered(server: str) -> None:
             error = mona.refused(f"SELECT cerebro.{call}", done)
             assert f'run {done} belongs to "{ann.name}"' in str(error) and "can steer it" in str(error)
         request = adam("SELECT cerebro.clone_model(%s, 1, '{\"lr\": 0.5}', owner => %s)", done, ann.name)[0]
-        adam('SELECT cerebro.add_configuration(%s, \'{"loss": "mse", "optimizer": "SGD"}\')', done)
+        given = {"architecture": flower_model(), "loss": "mse", "optimizer": "SGD"}
+        adam("SELECT cerebro.add_configuration(%s, %s)", done, json.dumps(given))
+        for lacking in ({"loss": "mse"}, {"architecture": flower_model()}):
+            with pytest.raises(psycopg2.Error, match="the run is another user's"):
+                adam("SELECT cerebro.add_configuration(%s, %s)", done, json.dumps(lacking))
         assert adam("SELECT by::text FROM cerebro.requests WHERE run = %s", done) == [adam.name] * 2
         assert ann("SELECT by::text FROM cerebro.requests WHERE request_id = %s", request) == [adam.name]
         assert mona("SELECT count(*) FROM cerebro.requests WHERE run = %s", done) == [2]

@@ -310,8 +310,8 @@ def test_bad_input_leaves_nothing(flats: Lab) -> None:
 
 
 def test_a_mistake_that_shows_after_packing_keeps_the_packed_rows(flats: Lab) -> None:
-    with pytest.raises(psycopg2.Error, match="auc") as error:
-        train(flats, "late", **{**FEW, "space": {"loss": "mape", "metrics": {"choice": [["auc"], ["mae"]]}}})
+    with pytest.raises(psycopg2.Error, match="cnn reads images") as error:
+        train(flats, "late", **{**FEW, "architectures": ["cnn"]})
     assert error.value.diag.message_hint
     assert any("These tables remain" in line and "late_packed" in line for line in flats.told())
     train(flats, "late", None, source="late_packed", **FEW)

@@ -8,9 +8,10 @@
                  "momentum": {"uniform": [0, 0.99], "when": {"optimizer": "SGD"}}},
      "fit": {"batch_size": {"choice": [16, 32, 64]}, "epochs": 1}}
 
-Users write it flat (flat_space.py).  Everything in it is a constant or a dimension (read_space.py reads them).  A point says for each of its dimensions which
-value it has: ``{"optimizer": "SGD", "learning_rate": 0.01, …}``.  Dimensions whose conditions do not hold are not part
-of the point, and their parameters are left out of the configuration.
+Users write it flat (flat_space.py).  Everything in it is a constant or a dimension (read_space.py reads them).  A
+point says for each of its dimensions which value it has: ``{"optimizer": "SGD", "learning_rate": 0.01, …}``.
+Dimensions whose conditions do not hold are not part of the point, and their parameters are left out of the
+configuration.
 """
 
 from __future__ import annotations

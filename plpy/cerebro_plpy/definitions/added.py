@@ -39,7 +39,13 @@ def add_architecture(
         )
     if name in building.PARAMETERS:
         raise InvalidArgument(f"{MODULE}: '{name}' is a kind of architecture.", hint="Choose another name.")
-    parameters = checked(db, architecture, weights, MODULE, ("architecture", "weights")) or []
+    try:
+        parameters = checked(db, architecture, weights, MODULE, ("architecture", "weights")) or []
+    except CerebroError as error:
+        if not error.message.startswith(MODULE):
+            error.message = f"{MODULE}: {error.message}"
+            error.hint = error.hint or "model.to_json() of Keras gives the architecture."
+        raise
     flat.require_parameters(parameters, MODULE)
     if _row(db, name) is not None:
         raise WrongState(

@@ -101,20 +101,37 @@ def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Na
 
 
 def built(
-    one: Listed, layout: Layout, segments: int, objective: str | None, known: Known
+    one: Listed, layout: Layout | None, segments: int, objective: str | None, known: Known
 ) -> tuple[dict[str, Any], str, str, dict[str, Any], dict[str, Any]]:
-    """The architecture and the parameters of a configuration on these rows, the parameters as texts and parsed."""
-    given = training_plan.completed(one.given, training_plan.defaults(layout, layout.rows, segments, objective))
+    """The architecture and the parameters of a configuration on these rows, the parameters as texts and parsed.
+
+    ``layout``: None if the caller may not know it.
+    """
     source = one.architecture.source
+    if layout is not None:
+        defaults = training_plan.defaults(layout, layout.rows, segments, objective)
+    else:
+        defaults = _of_unknown_rows(one)
+    given = training_plan.completed(one.given, defaults)
     parts = flat.parts(given, sources.parameters(source), one.where)
     try:
-        made = sources.made(source.fitted(layout) if isinstance(source, Kind) else source, parts.arch_params)
+        fitted = source.fitted(layout) if isinstance(source, Kind) and layout is not None else source
+        made = sources.made(fitted, parts.arch_params)
         compiled, fit = parts.compile_text, parts.fit_text
         return made, compiled, fit, params.compile_params(compiled, known), params.fit_params(fit)
     except CerebroError as error:
         if not error.message.startswith(one.where):
             error.message = f"{one.where}: {error.message}"
         raise
+
+
+def _of_unknown_rows(one: Listed) -> dict[str, Any]:
+    if isinstance(one.architecture.source, Kind) or "loss" not in one.given:
+        raise InvalidArgument(
+            f"{one.where}: the run is another user's, so what its rows need is not known here.",
+            hint="Give the loss, and as the architecture JSON of Keras or the name of one that you have added.",
+        )
+    return {"optimizer": training_plan.OPTIMIZER, "weight_decay": training_plan.WEIGHT_DECAY}
 
 
 def of_rows(listed: list[Listed], layout: Layout, segments: int, objective: str | None, known: Known) -> Configurations:

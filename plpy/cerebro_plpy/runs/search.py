@@ -73,8 +73,8 @@ def request_of(
     weighted = [label for label, one in named.items() if one.weights is not None]
     if weighted:
         db.warning(
-            f"{given.verb}: architecture {weighted[0]} has weights. A search does not use them: models start from random"
-            " weights"
+            f"{given.verb}: architecture {weighted[0]} has weights. A search does not use them: models start from"
+            " random weights"
         )
     architectures = {number: trained(label, one, chosen) for number, (label, one) in enumerate(named.items(), 1)}
     chosen.update(objective_of_space(read, known, architectures, chosen, validation is not None))

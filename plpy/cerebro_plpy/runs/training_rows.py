@@ -50,6 +50,8 @@ class Rows:
     table: Name | None = None
     validation: Name | None = None
     validated: bool = False
+    text: str | None = None  # the packed table as the user named it
+    validation_text: str | None = None
 
 
 @dataclass
@@ -108,7 +110,7 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
     if layout.folds:
         cross_validation.require_no_validation(source.text, given.validation_table, given.verb)
         db.notice(f"{given.verb}: '{source.text}' is packed already, with {layout.folds} folds")
-        return Rows(layout, len(layout.partitions), source.name, None, True)
+        return Rows(layout, len(layout.partitions), source.name, None, True, source.text)
     if given.validation_table is not None:
         beside: Relation | None = relations.existing(
             db, given.validation_table, given.verb, argument="validation_table"
@@ -122,7 +124,8 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
         f"{given.verb}: '{source.text}' is packed already"
         + (f"; validation rows are in {validation}" if validation is not None else "; there are no rows for validation")
     )
-    return Rows(layout, len(layout.partitions), source.name, validation, validation is not None)
+    others = given.validation_table
+    return Rows(layout, len(layout.partitions), source.name, validation, validation is not None, source.text, others)
 
 
 def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
@@ -142,8 +145,8 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
     """The arguments of ``cerebro.pack``; those that are left open are decided by the number of rows."""
     windows = None
     if given.sequence is not None:
-        given = documents.argument(given.sequence, f"{given.verb}: sequence")
-        windows = wanted_windows(given, f"{given.verb}: sequence")
+        sequence = documents.argument(given.sequence, f"{given.verb}: sequence")
+        windows = wanted_windows(sequence, f"{given.verb}: sequence")
     validation, stratify = given.validation, given.stratify
     others = given.validation_table
     if others is not None:

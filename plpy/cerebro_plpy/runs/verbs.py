@@ -322,7 +322,7 @@ def _fitting(
 def _packed(db: Database, given: Given, rows: Rows, epochs: int) -> Any:
     assert rows.table is not None
     others = rows.validation.quoted if rows.validation is not None else None
-    return read_rows(db, rows.table.quoted, others, epochs, given.verb, folds=True)
+    return read_rows(db, rows.text or rows.table.quoted, rows.validation_text or others, epochs, given.verb, folds=True)
 
 
 # -- the end -----------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Known(Log):
         )
         return epochs, segments
 
-    def rows_and_objective(self, owner: str) -> tuple[Layout, int, str | None]:
+    def rows_and_objective(self, owner: str) -> tuple[Layout | None, int, str | None]:
         """The layout of the rows of a run that the caller may see, the number of segments, and the objective."""
         ((text, segments, objective),) = self._all(
             sql(
@@ -44,7 +44,9 @@ class Known(Log):
             ),
             owner,
         )
-        return Layout.parse(text, f"the layout of run {self.run}"), segments, objective
+        # Of another user's run, nobody sees the layout.
+        layout = None if text is None else Layout.parse(text, f"the layout of run {self.run}")
+        return layout, segments, objective
 
     def options(self) -> dict[str, Any] | None:
         """The options of a run of the caller's."""
