@@ -35,7 +35,7 @@ VIEWS = {
     "Models": ["leaderboard", "cross_validation", "learning_curve", "metric"],
     "Decisions and requests": ["decisions", "requests"],
     "Segments": ["segments_now", "hop_timeline", "run_time"],
-    "Server": ["limits", "custom_functions"],
+    "Server": ["limits", "custom_functions", "architectures"],
 }
 FUNCTIONS = {
     "Packing tables": [

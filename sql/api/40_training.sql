@@ -86,7 +86,10 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   read_ahead (whether segments fetch the next state while they train),
   synchronous_commit (whether the commit of a visit waits for the disk),
   hang_after (seconds without progress after which a trainer is ended),
-  objective, direction, budget and stop_when (as the arguments; budget takes JSON),
+  objective (as the argument),
+  direction (as the argument),
+  budget (as the argument, but only a JSON object),
+  stop_when (as the argument),
   keep (best: the state of each model''s best epoch is kept, and the model tables get it),
   execution (session: the run trains in your own session, and commits nothing in between),
   search (the method that stops unpromising models early: docs/search.md) and

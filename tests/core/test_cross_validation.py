@@ -10,6 +10,7 @@ import pytest
 from test_building import KIND, NUMBERS, layout
 
 from cerebro_db.core import training_plan
+from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.layout import DataSet, Layout, Partition, Variable
 from cerebro_db.core.preparation import Fold
@@ -171,7 +172,8 @@ def test_only_the_models_of_folds_are_evaluated() -> None:
 def plan(seconds: float | None, folds: int = 5, **wishes: Any) -> training_plan.Plan:
     fold = replace(FOLD, preparation=Fold(folds))
     found = replace(layout([NUMBERS], KIND), fold=fold)
-    return training_plan.planned(found, 1000, 2, seconds, True, Wishes(**wishes), "test")
+    asked = Wishes({"mlp": Kind("mlp", {}, "test", found)}, **wishes)
+    return training_plan.planned(found, 1000, 2, seconds, True, asked, "test")
 
 
 def test_a_plan_with_folds_stops_no_model_early() -> None:
