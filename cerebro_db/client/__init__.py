@@ -3,7 +3,7 @@
 from cerebro_db.client import connect
 
 cerebro = connect()                     # the embedded cluster; or a DSN, an engine, a connection
-run = cerebro.fit("iris_packed", "iris_multi", "mst", epochs=10, validation_table="iris_val")
+run = cerebro.fit("iris", "iris_fitted", [{"learning_rate": 0.01}, {"units": 64}], target="species", epochs=10)
 best = cerebro.leaderboard(run)[0]
 model = cerebro.model(run, best.mst_key)   # a keras.Model
 

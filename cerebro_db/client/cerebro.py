@@ -55,7 +55,7 @@ def connect(target: Any = None) -> Cerebro:
 
 
 class Cerebro(Steering):
-    """A run is given by its number, by its row, or by the handle that ``submit`` and ``handle`` return.
+    """A run is given by its number, its row or the handle of ``train``, ``search``, ``submit`` and ``handle``.
 
     Several users can have a run of one number. A number then means your own run. For an administrator or a monitor, a
     row, or the argument ``owner``, says whose run it is.
@@ -76,7 +76,7 @@ class Cerebro(Steering):
         configurations: str | Mapping[str, Any] | Sequence[Mapping[str, Any]],
         **arguments: Unpack[FitArguments],
     ) -> int:
-        """Trains all configurations and returns the run's number. Ctrl-C cancels."""
+        """Trains a list of configurations, waits, and returns the run's number. Ctrl-C cancels."""
         handle = None
         try:
             with interrupts.deferred():  # a run without a known number could not be cancelled

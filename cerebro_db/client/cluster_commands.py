@@ -74,6 +74,8 @@ def up(
         _say(f"The extension was {result.extension}.")
     elif result.files_changed:
         _say("The extension's Python code has changed. New sessions use the new code.")
+    if cluster.add_iris():
+        _say("The table iris was made: 150 rows for the examples of README.md.")
     _say(f"DSN: {cluster.dsn()}")
     _say(f"Next: {command()} psql{option_of(name)}")
 

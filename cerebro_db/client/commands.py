@@ -50,7 +50,7 @@ def _chosen(cerebro: Cerebro, run: int | None) -> int:
         return run
     known = cerebro.runs()
     if not known:
-        raise ClientError("There are no runs yet.", "SELECT cerebro.madlib_fit_multiple_model(…) starts one.")
+        raise ClientError("There are no runs yet.", "SELECT cerebro.train(…) starts one.")
     return known[0].run
 
 

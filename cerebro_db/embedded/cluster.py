@@ -21,6 +21,8 @@ from .installation import Installation
 from .prefix import Prefix
 from .server import Server, is_running
 
+IRIS = Path(__file__).with_name("iris.sql")
+
 
 @dataclass
 class UpResult:
@@ -130,6 +132,15 @@ class Cluster(ClusterFiles):
             connection.cursor() as cursor,
         ):
             cursor.execute("SELECT cerebro.warm_up()")
+
+    def add_iris(self) -> bool:
+        """Makes the table iris of the examples in the schema public. Returns False if a relation has that name."""
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT to_regclass('public.iris') IS NULL")
+            missing: bool = cursor.fetchone()[0]
+            if missing:
+                cursor.execute(IRIS.read_text())
+        return missing
 
     def status(self) -> dict[str, Any]:
         """Label and value for each line of ``cerebro status``."""

@@ -350,7 +350,11 @@ def test_up_has_the_framework_imported_for_whoever_trains_next() -> None:
 
         assert not templates()
         done = CliRunner().invoke(cli.app, ["up", "--name", "test"], env={"CEREBRO_HOME": str(cluster.home)})
-        assert done.exit_code == 0 and "running already" in done.output, done
+        assert done.exit_code == 0 and "running already" in done.output and "table iris was made" in done.output, done
+        assert ask(cluster, "SELECT count(DISTINCT species) * 1000 + count(*) FROM iris") == 3150
+        with contextlib.closing(cluster.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("DELETE FROM iris")
+        assert not cluster.add_iris() and ask(cluster, "SELECT count(*) FROM iris") == 0, "a table of that name stays"
         eventually(templates, 60, "TensorFlow is imported")
     finally:
         throw_away.remove(cluster)

@@ -42,7 +42,8 @@ def test_the_changelog_has_the_current_version() -> None:
 def test_type_hints_are_packaged() -> None:
     assert (ROOT / "cerebro_db" / "py.typed").exists() and (ROOT / "plpy" / "cerebro_plpy" / "py.typed").exists()
     packaged = PROJECT["tool"]["setuptools"]["package-data"]
-    assert packaged == {"cerebro_db": ["py.typed"], "cerebro_plpy": ["py.typed"]}
+    assert packaged == {"cerebro_db": ["py.typed", "embedded/iris.sql"], "cerebro_plpy": ["py.typed"]}
+    assert (ROOT / "cerebro_db" / "embedded" / "iris.sql").exists()
 
 
 PAGES = sorted(

@@ -1,62 +1,75 @@
-"""The SQL and Python examples of the README run exactly as printed."""
+"""The SQL and Python examples of README.md and docs/features.md run exactly as printed, on the table that they name."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from psycopg2.extensions import make_dsn
-from sklearn.datasets import load_iris
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-
-
-def first_minute() -> str:
-    return re.search(r"## The first minute in SQL.*?```sql\n(.*?)```", README, re.DOTALL).group(1)  # type: ignore[union-attr]
+from cerebro_db.embedded.cluster import IRIS
+from tests.sql.lab import Lab
+from tests.sql.pages import ROOT, blocks, statements
 
 
-def from_python() -> str:
-    return re.search(r"The same from Python.*?```python\n(.*?)```", README, re.DOTALL).group(1)  # type: ignore[union-attr]
+@pytest.fixture(scope="module")
+def irises(lab: Lab) -> Lab:
+    """With the table that ``cerebro up`` makes; here it is in the schema of the tests."""
+    lab(IRIS.read_text().replace("public.", ""))
+    return lab
 
 
-def test_the_first_minute(
-    server: str, db: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def statuses(lab: Lab, table: str) -> set[str]:
+    found = lab("SELECT status FROM leaderboard WHERE model_table = %s", f"{lab.schema}.{table}")
+    return {status for (status,) in found}
+
+
+def test_the_first_page(irises: Lab) -> None:
+    first, search, fit = (
+        statements(block.replace("'public.", f"'{irises.schema}.")) for block in blocks("README.md", "sql")
+    )
+    predicted, found = blocks("README.md", "")
+    train, predict = first
+    irises(train)
+    shown = irises(predict)
+    assert [row[:2] for row in shown] == [
+        tuple(line.split(" | ")[n].strip() for n in (0, 1)) for line in lines(predicted)
+    ]
+    search, board = search
+    irises(search)
+    rows = irises(board)
+    assert len(rows) == len(lines(found)) == 3 and set(rows[0][1]) == {"units", "learning_rate"}
+    assert rows[0][4] < 0.2 and statuses(irises, "iris_found") == {"finished", "stopped"}
+    irises(*fit)
+    assert statuses(irises, "iris_fitted") == {"finished"}
+    for table in ("iris_found", "iris_fitted"):
+        assert len(irises(predict.replace("iris_models", table))) == 3
+
+
+def lines(printed: str) -> list[str]:
+    """The rows of a table as psql prints it."""
+    return printed.splitlines()[2:]
+
+
+def test_the_first_page_is_short() -> None:
+    assert (ROOT / "README.md").read_text().count("\n") < 80
+
+
+def test_the_page_about_features(
+    server: str, irises: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    iris = load_iris()
-    with db.cursor() as cursor:
-        cursor.execute("SELECT current_schema()")
-        (schema,) = cursor.fetchone()
-        cursor.execute(
-            "CREATE TABLE iris (id integer, sepal_length real, sepal_width real, petal_length real,"
-            " petal_width real, species text)"
-        )
-        rows = zip(iris.data.tolist(), iris.target_names[iris.target].tolist())
-        for place, (measures, species) in enumerate(rows):
-            cursor.execute("INSERT INTO iris VALUES (%s, %s, %s, %s, %s, %s)", (place, *measures, species))
-        cursor.execute("SET search_path = %s, public, cerebro", (schema,))
-        results = []
-        for statement in first_minute().replace("'public.iris_models'", f"'{schema}.iris_models'").split(";\n"):
-            if statement.strip():
-                cursor.execute(statement)
-                results.append(cursor.fetchall())
-        board = results[4]
-        assert [row[0] for row in board] == list(range(1, 9)), "eight configurations, best first"
-        assert board[0][4] > 0.9, "iris is easy"
-        cursor.execute("SELECT status, reason FROM leaderboard WHERE model_table = %s", (f"{schema}.iris_models",))
-        assert set(cursor.fetchall()) == {("finished", None)}
-        right = "SELECT count(*), avg((class_value = species)::integer) FROM iris_predicted JOIN iris USING (id)"
-        cursor.execute(right)
-        count, right = cursor.fetchone()
-        assert count == 150
-        assert right > 0.6
-    monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={schema},public,cerebro"))
+    for block in blocks("docs/features.md", "sql"):
+        for statement in statements(block):
+            irises(statement)
+    assert statuses(irises, "iris_deeper") == statuses(irises, "iris_rates") == {"finished"}
+    (code,) = blocks("docs/features.md", "python")
+    monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={irises.schema},public,cerebro"))
     names: dict[str, Any] = {}
-    exec(from_python(), names)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].startswith("100.0 %, best loss so far: 0.")
-    assert not any("None %" in line for line in lines)
-    assert names["best"].rank == 1 and names["best"].training_metric > 0.9
-    assert names["model"].predict(iris.data[:5], verbose=0).shape == (5, 3)
+    exec(code, names)
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1].startswith("100.0 %, best loss: 0.") and not any("None %" in line for line in told)
+    assert names["best"].rank == 1
+    (measures,) = names["model"].inputs
+    assert names["model"](np.zeros((5, *measures.shape[1:]), measures.dtype)).shape == (5, 3)
     names["cerebro"].close()
