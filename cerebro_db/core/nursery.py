@@ -13,7 +13,7 @@ import json
 import os
 import socket
 from dataclasses import asdict, field
-from typing import Union
+from typing import Union, cast
 
 from .errors import InvalidArgument
 from .protocol import codec
@@ -148,7 +148,7 @@ def _decoded(packet: bytes) -> Message:
         raise Gone("the connection was closed")
     try:
         name, fields = json.loads(packet)
-        message: Message = codec.decode(MESSAGES[name], fields, name)
+        message = cast(Message, codec.decode(MESSAGES[name], fields, name))
         if len(encoded(message)) > LARGEST:  # the nursery passes orders on to templates
             raise ValueError("too long")
     except (ValueError, TypeError, KeyError, RecursionError, InvalidArgument) as error:

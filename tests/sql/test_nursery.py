@@ -390,7 +390,7 @@ def malformed(server: Path, randomly: random.Random) -> Iterator[bytes]:
         yield messages.encoded(other)
     for engine in ("keras", "", 7, None, ["jax"], {"jax": 1}, True):
         yield json.dumps(["Prepare", {"engine": engine}]).encode()
-    wrong = {
+    wrong: dict[str, list[Any]] = {
         "engine": ["keras", None, ["jax"], 5],
         "folders": [[], None, folder, [5], [["x"]], [str(server)], ["/"], ["."], [f"{os.getpid()}-1"], [folder + "\0"],
                     [folder + "\ud800"], [folder, str(server / f"{os.getpid()}-not-there")], {"0": folder}],
