@@ -134,7 +134,7 @@ def inventory(dsn: str) -> dict[str, str]:
 
 def test_the_replaceable_part_changes_nothing_when_it_is_installed_again(fresh_database: str) -> None:
     before = inventory(fresh_database)
-    assert {"view cerebro.runs", "function cerebro.submit", "cerebro_user=X"} <= set(told(before))
+    assert {"view cerebro.runs", "function cerebro.search", "cerebro_user=X"} <= set(told(before))
     with contextlib.closing(connect(fresh_database)) as db, db.cursor() as cursor:
         # The first line of a function says where this server has the code.
         cursor.execute("SELECT prosrc FROM pg_proc WHERE oid = 'cerebro.doctor(integer)'::regprocedure")
