@@ -427,8 +427,10 @@ def test_groups_are_divided_as_on_madlibs_page(madlib: Lab) -> None:
     assert madlib(counts.format("out")) == expected
     assert [column for column, _ in shape(madlib, "out")] == ["gr1", "gr2", "id1", "id2", "split"]
     assert madlib.value("SELECT count(DISTINCT id1) FROM out") == 25
-    madlib("SELECT madlib.train_test_split('grouped', 'twice', 0.5, NULL, 'gr1,gr2', 'id1,id2', TRUE, TRUE)")
-    assert madlib("SELECT (SELECT count(*) FROM twice_train), (SELECT count(*) FROM twice_test)") == [(12, 13)]
+    madlib("SELECT madlib.train_test_split('grouped', 'drawn_twice', 0.5, NULL, 'gr1,gr2', 'id1,id2', TRUE, TRUE)")
+    assert madlib("SELECT (SELECT count(*) FROM drawn_twice_train), (SELECT count(*) FROM drawn_twice_test)") == [
+        (12, 13)
+    ]
     madlib("SELECT madlib.train_test_split('grouped', 'all_in_all', 0.1, 0.2, NULL, 'id1')")  # shares that floats miss
     assert madlib("SELECT split, count(*) FROM all_in_all GROUP BY 1 ORDER BY 1") == [(0, 5), (1, 3)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -201,7 +202,7 @@ class Plpy(SimpleNamespace):
         self.notices.append(text)
 
     def execute(self, plan: Any, *arguments: Any) -> list[dict[str, Any]]:
-        return [{"version": "PostgreSQL", "me": 10}]
+        return [{"version": "PostgreSQL", "role": None, "me": 10}]
 
     def prepare(self, *arguments: Any) -> Any:
         return SimpleNamespace(execute=lambda *arguments: None)
@@ -215,7 +216,7 @@ def nursery_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def segment(tmp_path: Path, nursery_folder: Path, monkeypatch: Any) -> Iterator[Worker]:
-    folder = tmp_path / "1-1"
+    folder = tmp_path / f"{os.getpid()}-1"  # as a session names it
     folder.mkdir()
     monkeypatch.setattr(worker, "scratch_folders", lambda: (folder, folder))
     monkeypatch.setattr(worker.compiled, "folder_of_user", lambda db, folder: None)
