@@ -71,5 +71,5 @@ def test_the_page_about_features(
     assert told[-1].startswith("100.0 %, best loss: 0.") and not any("None %" in line for line in told)
     assert names["best"].rank == 1
     (measures,) = names["model"].inputs
-    assert names["model"](np.zeros((5, *measures.shape[1:]), measures.dtype)).shape == (5, 3)
+    assert names["model"]({measures.name: np.zeros((5, *measures.shape[1:]), measures.dtype)}).shape == (5, 3)
     names["cerebro"].close()
