@@ -40,7 +40,8 @@ def test_the_first_page(irises: Lab) -> None:
     irises(search)
     rows = irises(board)
     assert len(rows) == len(lines(found)) == 3 and set(rows[0][1]) == {"units", "learning_rate"}
-    assert rows[0][4] < 0.2 and statuses(irises, "iris_found") == {"finished", "stopped"}
+    assert rows[0][4] < 0.2
+    assert statuses(irises, "iris_found") == {"finished", "stopped"}
     irises(*fit)
     assert statuses(irises, "iris_fitted") == {"finished"}
     for table in ("iris_found", "iris_fitted"):
