@@ -41,7 +41,8 @@ def test_the_first_page(irises: Lab) -> None:
     rows = irises(board)
     assert len(rows) == len(lines(found)) == 3 and set(rows[0][1]) == {"units", "learning_rate"}
     assert rows[0][4] < 0.2
-    assert statuses(irises, "iris_found") == {"finished", "stopped"}
+    told = "SELECT model, status, reason, objective_value FROM leaderboard WHERE model_table LIKE '%.iris_found'"
+    assert statuses(irises, "iris_found") == {"finished", "stopped"}, irises(told)
     irises(*fit)
     assert statuses(irises, "iris_fitted") == {"finished"}
     for table in ("iris_found", "iris_fitted"):
