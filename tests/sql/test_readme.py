@@ -40,7 +40,9 @@ def test_the_first_page(irises: Lab) -> None:
     irises(search)
     rows = irises(board)
     assert len(rows) == len(lines(found)) == 3 and set(rows[0][1]) == {"units", "learning_rate"}
-    assert rows[0][4] < 0.2 and statuses(irises, "iris_found") == {"finished", "stopped"}
+    assert rows[0][4] < 0.2
+    told = "SELECT model, status, reason, objective_value FROM leaderboard WHERE model_table LIKE '%.iris_found'"
+    assert statuses(irises, "iris_found") == {"finished", "stopped"}, irises(told)
     irises(*fit)
     assert statuses(irises, "iris_fitted") == {"finished"}
     for table in ("iris_found", "iris_fitted"):
@@ -71,5 +73,5 @@ def test_the_page_about_features(
     assert told[-1].startswith("100.0 %, best loss: 0.") and not any("None %" in line for line in told)
     assert names["best"].rank == 1
     (measures,) = names["model"].inputs
-    assert names["model"](np.zeros((5, *measures.shape[1:]), measures.dtype)).shape == (5, 3)
+    assert names["model"]({measures.name: np.zeros((5, *measures.shape[1:]), measures.dtype)}).shape == (5, 3)
     names["cerebro"].close()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
+from typer.testing import CliRunner
 
+from cerebro_db.client import cli, connect
 from cerebro_db.embedded.cluster import IRIS
 from tests.sql.lab import Lab, eventually, verb
 from tests.sql.pages import blocks, statements
@@ -46,7 +49,7 @@ def test_the_page_about_search(irises: Lab) -> None:
     assert irises(listed) == []
 
 
-def test_the_page_about_steering(irises: Lab) -> None:
+def test_the_page_about_steering(server: str, irises: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     fit, steps, views, rule = blocks("docs/steering.md", "sql")
     run = irises.value(*statements(fit))
     eventually(lambda: irises.value("SELECT count(*) FROM hop WHERE run = %s", run) > 16, 60, "it trains")
@@ -57,6 +60,17 @@ def test_the_page_about_steering(irises: Lab) -> None:
         assert irises.value(status, request) == "done", statement
     for view in statements(views):
         assert irises(view.replace("12", str(run)))
+    commands, *_ = blocks("docs/steering.md", "sh")
+    for line in commands.splitlines():
+        arguments = shlex.split(line.replace("12", str(run), 1), comments=True)[1:]
+        done = CliRunner().invoke(cli.app, arguments, env={"CEREBRO_DSN": server})
+        assert done.exit_code == 0 and done.output.startswith("Request "), (line, done.output)
+        eventually(lambda: not irises("SELECT 1 FROM requests WHERE run = %s AND status = 'waiting'", run), 60, line)
+    (code,) = blocks("docs/steering.md", "python")
+    with connect(server) as cerebro:
+        exec(code, {"cerebro": cerebro, "run": run})
+    asked = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"stop", "clone", "add", "extend", "budget"} <= set(asked) and len(asked) > 12
     irises("SELECT cancel(%s)", run)
     ruled = irises.value(*statements(rule))
     stopped = irises("SELECT reason FROM leaderboard WHERE run = %s AND stopped_by = 'rule'", ruled)
