@@ -64,7 +64,7 @@ def refused(lab: Lab, statement: str, *values: Any) -> psycopg2.Error:
         ("clone_model({done}, 1, '{{x')", "22P02", "invalid input syntax for type json"),
         ("clone_model({done}, 1, '{{}}', repeat('x', 20000))", "22023", "reason has 20000 characters"),
         ("add_configuration({done}, NULL)", "22023", "configuration is null; it must be an object"),
-        ("add_configuration({done}, '{{\"architecture\": \"nobodys\"}}')", "42704", "there is no architecture .nobodys."),
+        ("add_configuration({done}, '{{\"architecture\": \"none\"}}')", "42704", "there is no architecture .none."),
         ("add_configuration({done}, '{{\"units\": 0}}')", "22023", "configuration: units cannot be 0"),
         ("add_configuration({done}, '{{\"optimizer\": \"Nope\"}}')", "22023", "invalid optimizer name"),
         ("add_configuration({done}, '{{\"batch_size\": \"x\"}}')", "22", "batch_size"),
