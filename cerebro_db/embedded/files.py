@@ -185,12 +185,13 @@ class ClusterFiles:
         if folder.parent != self.path and folder.parent == Path("/tmp") and folder.name.startswith("cerebro-"):
             shutil.rmtree(folder, ignore_errors=True)
         while self.path.exists():
-            try:
-                shutil.rmtree(self.path)
-            except OSError as error:
-                # A process that ends meanwhile removes its own files, or makes a last one in a folder just emptied.
-                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
-                    raise
+            # A process that ends meanwhile removes its own files, or makes a last one in an emptied folder.
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    shutil.rmtree(self.path)
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:
+                        raise
 
     def size(self) -> int:
         """Bytes on disk."""

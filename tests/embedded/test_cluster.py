@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -72,7 +73,7 @@ def test_destroy_leaves_alone_what_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_files_that_vanish_while_a_cluster_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trainer that ends removes its own files meanwhile."""
+    """A process that ends removes its own files meanwhile, or makes a last one."""
     of_cluster = files.ClusterFiles("brief", tmp_path)
     of_cluster.data.mkdir(parents=True)
     monkeypatch.setattr(files.ClusterFiles, "socket", of_cluster.path / "socket")
@@ -82,11 +83,13 @@ def test_files_that_vanish_while_a_cluster_is_removed(tmp_path: Path, monkeypatc
         calls.append(path)
         if len(calls) == 1:
             raise FileNotFoundError(path)
+        if len(calls) == 2:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
         removed(path)
 
     monkeypatch.setattr(files.shutil, "rmtree", vanishing)
     of_cluster.remove()
-    assert len(calls) == 2 and not of_cluster.path.exists()
+    assert len(calls) == 3 and not of_cluster.path.exists()
 
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
