@@ -148,7 +148,7 @@ def _decoded(packet: bytes) -> Message:
         raise Gone("the connection was closed")
     try:
         name, fields = json.loads(packet)
-        message: Message = codec.decode(MESSAGES[name], fields, name)
+        message: Message = codec.decode(MESSAGES[name], fields, name)  # type: ignore[assignment]
         if len(encoded(message)) > LARGEST:  # the nursery passes orders on to templates
             raise ValueError("too long")
     except (ValueError, TypeError, KeyError, RecursionError, InvalidArgument) as error:
