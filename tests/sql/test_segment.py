@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -215,7 +216,7 @@ def nursery_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def segment(tmp_path: Path, nursery_folder: Path, monkeypatch: Any) -> Iterator[Worker]:
-    folder = tmp_path / "1-1"
+    folder = tmp_path / f"{os.getpid()}-1"
     folder.mkdir()
     monkeypatch.setattr(worker, "scratch_folders", lambda: (folder, folder))
     monkeypatch.setattr(worker.compiled, "folder_of_user", lambda db, folder: None)
@@ -329,7 +330,8 @@ def test_a_file_is_for_the_user_that_left_it(segment: Worker, monkeypatch: Any) 
     segment.rows("r")
     reference, _ = left_by(segment(Train("r", [Group([member(linear())])])))
     assert current._segment is not None
-    for another in ("../../etc/passwd", f"{reference.left}/..", "1-1/" + "0" * 31, "1-1/" + "0" * 32 + "\n"):
+    own = current._segment.folder.name
+    for another in ("../../etc/passwd", f"{reference.left}/..", f"{own}/{'0' * 31}", f"{own}/{'0' * 32}\n"):
         with pytest.raises(InvalidArgument, match="no segment leaves"):
             segment(evaluation(StateRef.full("s", "0", another)))
     with monkeypatch.context() as changed:
