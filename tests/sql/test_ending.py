@@ -63,7 +63,8 @@ VALUES = {
     "schedule_table": "'made'", "model": "'models'", "model_selection_table": "'mst'", "selection_table": "'mst'",
     "model_arch_table": "'arch'", "keras_model_arch_table": "'arch'", "arch_table": "'arch'", "object_table": "NULL",
     "name": "NULL", "description": "NULL", "reason": "'because'", "owner": "NULL",
-    "model_id": "1", "mst_key": "1", "model_id_list": "ARRAY[1]", "num_iterations": "1", "epochs": "1",
+    "model_id": "1", "mst_key": "1", "configuration": "1", "model_id_list": "ARRAY[1]", "num_iterations": "1",
+    "epochs": "1",
     "compile_params": text(COMPILED), "fit_params": "'batch_size=8, epochs=1'",
     "compile_params_list": f"ARRAY[{text(COMPILED)}]", "fit_params_list": "ARRAY['batch_size=8, epochs=1']",
     "compile_params_grid": text(GRID), "fit_params_grid": "'{''batch_size'': [8, 16], ''epochs'': [1]}'",
@@ -99,7 +100,8 @@ VALUES = {
 FLOWERS = {"source_table": "'flowers'", "source": "'flowers'"}
 RAW = {"test_table": "'garden'"}
 MODEL_OF = {"model": "1"}
-ONE_CLASS = {"class": "'setosa'"}
+TRAINED = {"model_table": "'models'"}
+ONE_CLASS = {**TRAINED, "class": "'setosa'"}
 WEIGHTED = {**RAW, "model_id": "2"}
 BYTES = {"var": "'\\x00000000'"}
 FUNCTIONS: dict[str, dict[str, str]] = {
@@ -131,6 +133,8 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "madlib_keras_predict": {**RAW, "model_table": "'models'"},
     "_madlib_keras_predict_byom": WEIGHTED,
     "madlib_keras_predict_byom": WEIGHTED,
+    **dict.fromkeys(("predict", "_predict_rows", "_predictions", "_judging", "confusion_matrix", "residuals",
+                     "importance"), TRAINED),
     "roc_curve": ONE_CLASS,
     "precision_recall": ONE_CLASS,
     "calibration": ONE_CLASS,
@@ -156,8 +160,8 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "train": {"model": "'made'", "budget": "'10 seconds'", "space": "NULL", "epochs": "NULL", "packed_table": "NULL",
               "architectures": document({"mlp": {"units": 8}}), "configurations": "NULL", "segments": "NULL",
               "at_once": "NULL", "dry_run": "true", "options": "NULL", "method": "NULL"},
-    "create_predictor": {"name": "'made'"},
-    "ensemble": {"output": "'made'", "members": "2"},
+    "create_predictor": {**TRAINED, "function_name": "'made'"},
+    "ensemble": {**TRAINED, "members": "2"},
     "materialize": {"model_output_table": "'made'"},
     "_state_in": {"state": "'1'"},
     "load_custom_function": {"name": "'mine'"},
