@@ -127,7 +127,9 @@ COMMENT ON FUNCTION cerebro.madlib_keras_predict(text, text, text, text, text, d
 'As madlib_keras_predict with pred_type prob, but only the classes whose probability is above pred_type (0.0 to 1.0).';
 
 -- One row for each chunk of rows, so that the rows themselves are made by the server and not by Python.
-CREATE OR REPLACE FUNCTION cerebro._predict_rows(model text, query text, key text, mst_key integer, top integer)
+CREATE OR REPLACE FUNCTION cerebro._predict_rows(
+    model_table text, query text, key text, configuration integer, top integer
+)
 RETURNS TABLE (ids text[], outputs jsonb, answers cerebro._prediction[])
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -137,11 +139,11 @@ COMMENT ON FUNCTION cerebro._predict_rows(text, text, text, integer, integer) IS
 'The predictions for the rows of a query: a row for each chunk of them.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict(
-    model   text,
-    query   text,
-    key     text    DEFAULT NULL,
-    mst_key integer DEFAULT NULL,
-    top     integer DEFAULT 1
+    model_table   text,
+    query         text,
+    key           text    DEFAULT NULL,
+    configuration integer DEFAULT NULL,
+    top           integer DEFAULT 1
 ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
                  rank integer)
 LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $sql$
@@ -159,17 +161,19 @@ COMMENT ON FUNCTION cerebro.predict(text, text, text, integer, integer) IS
 works in read-only transactions, and sees rows that the caller has not committed. The inputs are the columns of the
 query with the names of the training columns; they are prepared as in training.
 
-- model: the table of trained models.
+- model_table: the table of trained models.
 - query: a query that returns the rows, for instance SELECT * FROM new_rows.
 - key: the column that key_value returns, as text. NULL: the first column that the model does not use; if there is
   none, the number of the row.
-- mst_key: the model to predict with. NULL: the best one by the objective of the run; without an objective, the one with
-  the lowest loss, on the validation table if there was one.
+- configuration: the number (mst_key) of the configuration whose model predicts. NULL: the best one by the objective of
+  the run; without an objective, the one with the lowest loss, on the validation table if there was one.
 - top: how many classes of each row, the most probable first.
 
 A number to predict is in value. A class is in class, with its probability.';
 
-CREATE OR REPLACE FUNCTION cerebro.create_predictor(model text, name text, mst_key integer DEFAULT NULL) RETURNS text
+CREATE OR REPLACE FUNCTION cerebro.create_predictor(
+    model_table text, function_name text, configuration integer DEFAULT NULL
+) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.create_predictor(plpy, *args)
@@ -178,21 +182,21 @@ COMMENT ON FUNCTION cerebro.create_predictor(text, text, integer) IS
 'Creates a SQL function that predicts one row: its arguments are the input columns of a trained model, its result is the
 number or the class. Returns how to call it. Each call predicts on its own; for many rows use cerebro.predict.
 
-- model: the table of trained models.
-- name: of the new function, with or without a schema.
-- mst_key: the model to predict with. NULL: the best one by the objective of the run; without an objective, the one with
-  the lowest loss, on the validation table if there was one.';
+- model_table: the table of trained models.
+- function_name: of the new function, with or without a schema.
+- configuration: the number (mst_key) of the configuration whose model predicts. NULL: the best one by the objective of
+  the run; without an objective, the one with the lowest loss, on the validation table if there was one.';
 
-CREATE OR REPLACE FUNCTION cerebro.ensemble(model text, output text, members integer DEFAULT 5) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro.ensemble(model_table text, output_table text, members integer DEFAULT 5) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.ensemble(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.ensemble(text, text, integer) IS
 'Makes one model of the best few models of a run. Its predictions are the means of their predictions, which are often
-better than those of the best model. The tables output, output_info and output_summary are as those of cerebro.fit, with
-one model of mst_key 1.
+better than those of the best model. The tables output_table, output_table_info and output_table_summary are as those of
+cerebro.fit, with one model, configuration 1.
 
-- model: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
-- output: the table to be made.
+- model_table: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
+- output_table: the table to be made.
 - members: how many of the models, the best first by the objective of the run.';

@@ -4,7 +4,7 @@
 -- another table of the query.
 
 CREATE OR REPLACE FUNCTION cerebro._judging(
-    function text, model text, query text, target text, key text, wanted text, bins integer DEFAULT 1
+    function text, model_table text, query text, target text, key text, wanted text, bins integer DEFAULT 1
 ) RETURNS TABLE (query text, key text, target text, class text, null_is_class boolean)
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -15,10 +15,10 @@ COMMENT ON FUNCTION cerebro._judging(text, text, text, text, text, text, integer
 row and the value that the target has.';
 
 CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
-    model   text,
-    query   text,
-    target  text    DEFAULT NULL,
-    mst_key integer DEFAULT NULL
+    model_table   text,
+    query         text,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL
 ) RETURNS TABLE (actual text, predicted text, count bigint, share double precision)
 LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
 #variable_conflict use_column
@@ -40,13 +40,13 @@ COMMENT ON FUNCTION cerebro.confusion_matrix(text, text, text, integer) IS
 class. Values of the target are read in the type that it had in training, so that 0 is the class 0.0 of a numeric. A value
 that no class has is shown as text.
 
-- model: the table of trained models.
+- model_table: the table of trained models.
 - query: a query that returns rows with the inputs and the target, for instance SELECT * FROM new_rows.
 - target: the column that is judged. NULL: the only target of the model.
-- mst_key: as in cerebro.predict.';
+- configuration: as in cerebro.predict.';
 
 CREATE OR REPLACE FUNCTION cerebro._scored(
-    function text, model text, query text, class text, target text, mst_key integer, bins integer DEFAULT 1
+    function text, model_table text, query text, class text, target text, configuration integer, bins integer DEFAULT 1
 ) RETURNS TABLE (positive integer, probability double precision)
 LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
 #variable_conflict use_column
@@ -65,11 +65,11 @@ COMMENT ON FUNCTION cerebro._scored(text, text, text, text, text, integer, integ
 'The probability of a class for each row of a query, and whether the row has the class (1 or 0).';
 
 CREATE OR REPLACE FUNCTION cerebro.roc_curve(
-    model   text,
-    query   text,
-    class   text    DEFAULT NULL,
-    target  text    DEFAULT NULL,
-    mst_key integer DEFAULT NULL
+    model_table   text,
+    query         text,
+    class         text    DEFAULT NULL,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL
 ) RETURNS TABLE (threshold double precision, true_positive_rate double precision, false_positive_rate double precision)
 LANGUAGE sql AS $sql$
 SELECT g.probability, sum(g.positives) OVER higher / nullif(sum(g.positives) OVER (), 0)::double precision,
@@ -85,14 +85,14 @@ has at least this probability. Rates are NULL if there are no such rows. Rows wh
 NULL is a class of the model.
 
 - class: the class, as text. NULL: the second one of a target with two classes.
-- model, query, target, mst_key: as in cerebro.confusion_matrix.';
+- model_table, query, target, configuration: as in cerebro.confusion_matrix.';
 
 CREATE OR REPLACE FUNCTION cerebro.precision_recall(
-    model   text,
-    query   text,
-    class   text    DEFAULT NULL,
-    target  text    DEFAULT NULL,
-    mst_key integer DEFAULT NULL
+    model_table   text,
+    query         text,
+    class         text    DEFAULT NULL,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL
 ) RETURNS TABLE (threshold double precision, "precision" double precision, recall double precision, f1 double precision)
 LANGUAGE sql AS $sql$
 SELECT c.probability, c.found / c.n, c.found / nullif(c.positives, 0), 2 * c.found / nullif(c.n + c.positives, 0)
@@ -107,15 +107,15 @@ COMMENT ON FUNCTION cerebro.precision_recall(text, text, text, text, integer) IS
 'Returns for each threshold of a class''s probability the precision (which part of the rows at or above it has the class),
 the recall (which part of the rows with the class is at or above it), and F1.
 
-- model, query, class, target, mst_key: as in cerebro.roc_curve.';
+- model_table, query, class, target, configuration: as in cerebro.roc_curve.';
 
 CREATE OR REPLACE FUNCTION cerebro.calibration(
-    model   text,
-    query   text,
-    class   text    DEFAULT NULL,
-    bins    integer DEFAULT 10,
-    target  text    DEFAULT NULL,
-    mst_key integer DEFAULT NULL
+    model_table   text,
+    query         text,
+    class         text    DEFAULT NULL,
+    bins          integer DEFAULT 10,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL
 ) RETURNS TABLE (bin integer, predicted double precision, actual double precision, count bigint)
 LANGUAGE sql AS $sql$
 SELECT b.bin, avg(b.probability), avg(b.positive)::double precision, count(*)
@@ -129,14 +129,14 @@ COMMENT ON FUNCTION cerebro.calibration(text, text, text, integer, text, integer
 are equal if the probabilities are right. Bins without rows are left out.
 
 - bins: how many bins from 0 to 1.
-- model, query, class, target, mst_key: as in cerebro.roc_curve.';
+- model_table, query, class, target, configuration: as in cerebro.roc_curve.';
 
 CREATE OR REPLACE FUNCTION cerebro.residuals(
-    model   text,
-    query   text,
-    key     text    DEFAULT NULL,
-    target  text    DEFAULT NULL,
-    mst_key integer DEFAULT NULL
+    model_table   text,
+    query         text,
+    key           text    DEFAULT NULL,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL
 ) RETURNS TABLE (key_value text, actual double precision, predicted double precision, residual double precision)
 LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
 #variable_conflict use_column
@@ -156,14 +156,14 @@ COMMENT ON FUNCTION cerebro.residuals(text, text, text, text, integer) IS
 difference: actual - predicted.
 
 - key: the column that key_value returns, as text. NULL: the number of the row.
-- model, query, target, mst_key: as in cerebro.confusion_matrix.';
+- model_table, query, target, configuration: as in cerebro.confusion_matrix.';
 
 CREATE OR REPLACE FUNCTION cerebro.importance(
-    model   text,
-    query   text,
-    target  text    DEFAULT NULL,
-    mst_key integer DEFAULT NULL,
-    repeats integer DEFAULT 1
+    model_table   text,
+    query         text,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL,
+    repeats       integer DEFAULT 1
 ) RETURNS TABLE (column_name text, importance double precision, loss double precision, loss_before double precision)
 LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
 @cerebro@
@@ -181,4 +181,4 @@ values of the column are shuffled among the rows.
   a window the values of all its rows. The shuffles are the same in each call.
 - target: as in cerebro.confusion_matrix. With a packed table, NULL takes the loss of all targets.
 - repeats: over how many random shuffles of each column the loss is averaged, from 1 to 1000.
-- model, mst_key: as in cerebro.confusion_matrix.';
+- model_table, configuration: as in cerebro.confusion_matrix.';

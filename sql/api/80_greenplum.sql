@@ -16,7 +16,8 @@ BEGIN
     -- an initial plan for one another, or crashes, if the query does not use all of them in their order. So the function
     -- that has the body of predict has one column, and OFFSET keeps the planner from computing in its place.
     EXECUTE pg_catalog.format($sql$
-        CREATE OR REPLACE FUNCTION cerebro._predictions(model text, query text, key text, mst_key integer, top integer)
+        CREATE OR REPLACE FUNCTION cerebro._predictions(
+            model_table text, query text, key text, configuration integer, top integer)
         RETURNS SETOF text EXECUTE ON INITPLAN
         LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $f$
         SELECT pg_catalog.row_to_json(p)::text
@@ -29,7 +30,8 @@ BEGIN
     -- STABLE and without settings, it becomes a part of the query that calls it.
     EXECUTE $sql$
         CREATE OR REPLACE FUNCTION cerebro.predict(
-            model text, query text, key text DEFAULT NULL, mst_key integer DEFAULT NULL, top integer DEFAULT 1
+            model_table text, query text, key text DEFAULT NULL, configuration integer DEFAULT NULL,
+            top integer DEFAULT 1
         ) RETURNS TABLE (key_value text, target text, value double precision, class text,
                          probability double precision, rank integer)
         LANGUAGE sql STABLE AS $f$

@@ -99,7 +99,8 @@ VALUES = {
 FLOWERS = {"source_table": "'flowers'", "source": "'flowers'"}
 RAW = {"test_table": "'garden'"}
 MODEL_OF = {"model": "1"}
-ONE_CLASS = {"class": "'setosa'"}
+TRAINED = {"model_table": "'models'", "configuration": "1"}
+ONE_CLASS = {**TRAINED, "class": "'setosa'"}
 WEIGHTED = {**RAW, "model_id": "2"}
 BYTES = {"var": "'\\x00000000'"}
 PACKED = dict.fromkeys(("target", "prepare", "validation", "stratify", "segments", "packed_table"), "NULL")
@@ -132,6 +133,8 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "madlib_keras_predict": {**RAW, "model_table": "'models'"},
     "_madlib_keras_predict_byom": WEIGHTED,
     "madlib_keras_predict_byom": WEIGHTED,
+    **dict.fromkeys(("predict", "_predict_rows", "_predictions", "_judging", "confusion_matrix", "residuals",
+                     "importance"), TRAINED),
     "roc_curve": ONE_CLASS,
     "precision_recall": ONE_CLASS,
     "calibration": ONE_CLASS,
@@ -161,8 +164,8 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "fit": PACKED,
     "add_architecture": {"name": "'mine'", "weights": "NULL"},
     "drop_architecture": {"name": "'mine'"},
-    "create_predictor": {"name": "'made'"},
-    "ensemble": {"output": "'made'", "members": "2"},
+    "create_predictor": {**TRAINED, "function_name": "'made'"},
+    "ensemble": {**TRAINED, "members": "2"},
     "materialize": {"model_output_table": "'made'"},
     "_state_in": {"state": "'1'"},
     "load_custom_function": {"name": "'mine'"},

@@ -103,7 +103,7 @@ def test_prediction_takes_the_best_model_by_the_objective(flats: Lab) -> None:
     (best,) = [key for key, value in values.items() if value == max(values.values())]
     own, default = (
         flats(f"SELECT * FROM cerebro.predict('worst', 'SELECT * FROM flats'{key}) ORDER BY 1")
-        for key in (f", mst_key => {best}", "")
+        for key in (f", configuration => {best}", "")
     )
     assert own == default and len(set(values.values())) == 3
 

@@ -221,12 +221,12 @@ def test_a_query_of_rows_is_predicted_window_by_window(trained: Lab) -> None:
     trained("SELECT madlib_keras_predict('posture_models', 'moves', 'id', NULL, 'postures', 'response', mst_key => 1)")
     told = trained("SELECT id, class_value FROM postures ORDER BY 1")
     ours = trained(
-        "SELECT key_value::int, class FROM predict('posture_models', 'TABLE moves', mst_key => 1) ORDER BY 1"
+        "SELECT key_value::int, class FROM predict('posture_models', 'TABLE moves', configuration => 1) ORDER BY 1"
     )
     assert ours == told
     assert [key for key, _ in told] == sorted(w[-1][0] for w in expected(trained, "id", {**SEQUENCE, "step": 3}))
     one = "SELECT who, at, x, y, foot FROM moves WHERE who = 3 ORDER BY random()"
-    keys = trained("SELECT key_value FROM predict('posture_models', %s, mst_key => 1)", one)
+    keys = trained("SELECT key_value FROM predict('posture_models', %s, configuration => 1)", one)
     assert keys and all(key.startswith("3, 2024-01-01 00:0") for (key,) in keys)
     few = f"{one} LIMIT {LENGTH - 1}"
     assert trained("SELECT * FROM predict('posture_models', %s)", few) == []

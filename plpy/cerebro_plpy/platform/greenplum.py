@@ -107,7 +107,7 @@ class Greenplum(Platform):
             raise Unsupported(
                 f"{module}: a query calls the function for each row, on the segments. It cannot run queries there.",
                 hint="Call it once, with a query of all rows, and join its result:"
-                " … JOIN cerebro.predict(model, $$SELECT …$$) p ON …",
+                " … JOIN cerebro.predict(model_table, $$SELECT …$$) p ON …",
             )
 
     def lost_a_segment(self, error: psycopg2.Error) -> bool:

@@ -21,17 +21,17 @@ MOST_MEMBERS = 100
 
 
 @entry
-def ensemble(db: Database, model_text: str | None, output_text: str | None, members: int | None) -> None:
+def ensemble(db: Database, model_table: str | None, output_table: str | None, members: int | None) -> None:
     """Make the tables of the ensemble; its mst_key is 1."""
     if members is None or not 2 <= members <= MOST_MEMBERS:
         raise InvalidArgument(f"{MODULE}: members cannot be {members}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
-    table = relations.existing(db, model_text, MODULE, argument="model", companions=COMPANIONS)
+    table = relations.existing(db, model_table, MODULE, argument="model_table", companions=COMPANIONS)
     info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
     if info is None or summary is None:
         raise UndefinedObject(
             f"{MODULE}: {table.text} is not the model table of a run.", hint="cerebro.fit() makes it."
         )
-    output = relations.new(db, output_text, MODULE, COMPANIONS, argument="output")
+    output = relations.new(db, output_table, MODULE, COMPANIONS)
     keys = best_keys(db, table, info, summary, members)
     if len(keys) < 2:
         raise WrongState(

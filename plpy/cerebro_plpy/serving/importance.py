@@ -33,19 +33,19 @@ SEED = 0  # of the orders in which rows of packed tables get the values of other
 @entry
 def importance(
     db: Database,
-    model_text: str | None,
+    model_table: str | None,
     query: str | None,
     target: str | None,
-    mst_key: int | None,
+    configuration: int | None,
     repeats: int | None,
 ) -> list[dict[str, Any]]:
     times = 1 if repeats is None else repeats
     if not 1 <= times <= MOST_REPEATS:
         raise InvalidArgument(f"{MODULE}: repeats cannot be {times}.", hint=f"It must be from 1 to {MOST_REPEATS}.")
     if query is not None and is_name(query):
-        before, losses = _of_packed_table(db, model_text, query, target, mst_key, times)
+        before, losses = _of_packed_table(db, model_table, query, target, configuration, times)
     else:
-        before, losses = _of_query(db, model_text, query, target, mst_key, times)
+        before, losses = _of_query(db, model_table, query, target, configuration, times)
     found = [
         {"column_name": name, "importance": loss - before, "loss": loss, "loss_before": before}
         for name, loss in losses.items()
@@ -57,12 +57,12 @@ def importance(
 
 
 def _of_packed_table(
-    db: Database, model_text: str | None, table: str, target: str | None, mst_key: int | None, repeats: int
+    db: Database, model_table: str | None, table: str, target: str | None, configuration: int | None, repeats: int
 ) -> tuple[float, dict[str, float]]:
     """The loss of the rows as they are, and for each column the loss with its values exchanged."""
     from . import evaluate, teams  # only now: what they import takes a new session longer than a small query
 
-    model = read_model(db, model_text or "", mst_key, MODULE, best=True)
+    model = read_model(db, model_table or "", configuration, MODULE, best=True)
     chosen = None if target is None else target_of(model.layout, target, MODULE)
     please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
     test = packed.read(db, table, MODULE, argument="query", please=please)
@@ -105,19 +105,26 @@ def _name_of_loss(outputs: list[str], targets: list[str], place: int) -> str:
 
 
 def _of_query(
-    db: Database, model_text: str | None, query: str | None, target: str | None, mst_key: int | None, repeats: int
+    db: Database,
+    model_table: str | None,
+    query: str | None,
+    target: str | None,
+    configuration: int | None,
+    repeats: int,
 ) -> tuple[float, dict[str, float]]:
     """The same.  Each loss is that of a prediction of all rows."""
-    source, present, variable = judged_of(db, MODULE, model_text, query, target)
-    layout = read_model(db, model_text or "", mst_key, MODULE, best=True).layout
+    source, present, variable = judged_of(db, MODULE, model_table, query, target)
+    layout = read_model(db, model_table or "", configuration, MODULE, best=True).layout
     actual = actual_of(db, source, present[variable.columns[0]], variable, MODULE)
     if layout.windows is None:  # of a window, only the last row needs the target
         _require_known(db, source, variable, actual)
-    before = _loss(db, model_text, source.rows, variable, actual, mst_key)
+    before = _loss(db, model_table, source.rows, variable, actual, configuration)
     losses = {}
     for name in dict.fromkeys(name for one in layout.inputs for name in one.columns):
         rows = _exchanged(source, present, name)
-        losses[name] = sum(_loss(db, model_text, rows, variable, actual, mst_key) for _ in range(repeats)) / repeats
+        losses[name] = (
+            sum(_loss(db, model_table, rows, variable, actual, configuration) for _ in range(repeats)) / repeats
+        )
     return before, losses
 
 
@@ -158,7 +165,7 @@ def _exchanged(source: Relation, present: dict[str, Column], name: str) -> Sql:
 
 
 def _loss(
-    db: Database, model_text: str | None, rows: Sql, variable: Variable, actual: Actual, mst_key: int | None
+    db: Database, model_table: str | None, rows: Sql, variable: Variable, actual: Actual, configuration: int | None
 ) -> float:
     """The mean squared error, or the mean cross-entropy."""
     query = actual.rows(rows, sql("{text} AS {pair}", text=actual.text, pair=identifier(PAIR)))
@@ -176,10 +183,10 @@ def _loss(
             "SELECT {loss} AS loss FROM cerebro.predict({model}, {query}, {pair},"
             " {key}, 1000000) p WHERE p.target = {name}",
             loss=loss,
-            model=literal(model_text or ""),
+            model=literal(model_table or ""),
             query=quoting(query),
             pair=literal(PAIR),
-            key=sql("NULL") if mst_key is None else mst_key,
+            key=sql("NULL") if configuration is None else configuration,
             name=literal(variable.name),
         )
     )

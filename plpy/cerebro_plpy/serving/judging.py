@@ -25,7 +25,7 @@ MOST_BINS = 1_000_000
 
 @entry
 def judging(
-    db: Database, module: str, model_text: str | None, query: str | None, target: str | None, key: str | None,
+    db: Database, module: str, model_table: str | None, query: str | None, target: str | None, key: str | None,
     wanted: str | None, bins: int | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One row: the query with the key and the actual value of each row, and the class that is judged.
@@ -34,7 +34,7 @@ def judging(
     """
     if bins is None or not 1 <= bins <= MOST_BINS:
         raise InvalidArgument(f"{module}: bins must be at least 1, not {bins}.", hint="10 is usual.")
-    source, present, variable = judged_of(db, module, model_text, query, target)
+    source, present, variable = judged_of(db, module, model_table, query, target)
     kind, blank, given = (wanted or "").partition(" ")  # a class may be an empty text
     if (variable.target == "real") != (kind == "number"):
         raise InvalidArgument(
@@ -56,12 +56,12 @@ def judging(
 
 
 def judged_of(
-    db: Database, module: str, model_text: str | None, query: str | None, target: str | None
+    db: Database, module: str, model_table: str | None, query: str | None, target: str | None
 ) -> tuple[Relation, dict[str, Column], Variable]:
     """The rows of the query, their columns, and the target."""
     if query is None or not query.strip():
         raise InvalidArgument(f"{module}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
-    layout = read_model(db, model_text or "", None, module, best=True).layout
+    layout = read_model(db, model_table or "", None, module, best=True).layout
     if layout.windows is not None and layout.windows.target == "majority":
         raise Unsupported(
             f"{module}: the model predicts what most rows of a window have, and a query gives the last row's value.",

@@ -19,9 +19,11 @@ MODULE = "cerebro.create_predictor"
 
 
 @entry
-def create_predictor(db: Database, model_text: str | None, name: str | None, mst_key: int | None) -> str:
+def create_predictor(
+    db: Database, model_table: str | None, function_name: str | None, configuration: int | None
+) -> str:
     """Create the function; return how to call it."""
-    model = read_model(db, model_text or "", mst_key, MODULE, best=True)
+    model = read_model(db, model_table or "", configuration, MODULE, best=True)
     if len(model.layout.outputs) != 1:
         raise Unsupported(
             f"{MODULE}: the model has {len(model.layout.outputs)} targets; a function returns one.",
@@ -32,7 +34,7 @@ def create_predictor(db: Database, model_text: str | None, name: str | None, mst
             f"{MODULE}: the model reads windows of {model.layout.windows.length} rows; a function predicts one row.",
             hint="cerebro.predict() takes a query that returns the rows.",
         )
-    function = relations.qualified(db, Name.parse(name, f"{MODULE}: name"), MODULE)
+    function = relations.qualified(db, Name.parse(function_name, f"{MODULE}: function_name"), MODULE)
     arguments = _arguments(model.layout)
     most = int(db.value(sql("SELECT pg_catalog.current_setting('max_function_args')"))) - 1  # format() has one more
     if len(arguments) > most:
@@ -56,7 +58,7 @@ def create_predictor(db: Database, model_text: str | None, name: str | None, mst
     )
     places = joined(", ", (sql("${place}", place=place) for place in range(1, len(arguments) + 1)))
     # A table of one model has no keys.
-    chosen = sql(", mst_key => {key}", key=model.key) if model.key_column == weights.MST_KEY else sql("")
+    chosen = sql(", configuration => {key}", key=model.key) if model.key_column == weights.MST_KEY else sql("")
     body = sql(
         "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen})",
         returned=returned,

@@ -35,7 +35,12 @@ MODULE = "cerebro.predict"
 
 @entry_of_rows
 def predict_rows(
-    db: Database, model_text: str | None, query: str | None, key: str | None, mst_key: int | None, top: int | None
+    db: Database,
+    model_table: str | None,
+    query: str | None,
+    key: str | None,
+    configuration: int | None,
+    top: int | None,
 ) -> Iterator[dict[str, Any]]:
     """A row for each chunk: the ids, the labels of each output, and the answers."""
     if current.mine(db).prediction is not None:
@@ -48,7 +53,7 @@ def predict_rows(
     if query is None or not query.strip():
         raise InvalidArgument(f"{MODULE}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
     platform.of(db).require_own_session(db, MODULE)
-    model = read_model(db, model_text or "", mst_key, MODULE, best=True)
+    model = read_model(db, model_table or "", configuration, MODULE, best=True)
     source, present = relations.of_query(db, query, MODULE)
     inputs = _inputs(db, model.layout, present)
     identity = _identity(key, present, model.layout)

@@ -59,10 +59,10 @@ class Model:
 def read_model(db: Database, text: str, key: int | None, module: str, *, best: bool = False) -> Model:
     """``best``: without a key, the model is read that is best by the objective of its run.
 
-    Functions that read the best model name their argument ``model``, the others as MADlib does.
+    Functions that read the best model call the key ``configuration``, the others ``mst_key``, as MADlib does.
     """
-    argument = "model" if best else "model_table"
-    table = relations.existing(db, text, module, argument=argument, companions=COMPANIONS)
+    word = "configuration" if best else "mst_key"
+    table = relations.existing(db, text, module, argument="model_table", companions=COMPANIONS)
     present = relations.columns(db, table)
     document_columns.require(present, table.text, module)
     for name in ("model_weights", "model_arch"):
@@ -76,7 +76,7 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     described = relations.columns(db, summary) if summary is not None else {}
     document_columns.require(described, f"{table.text}_summary", module)
     if summary is not None and "mst_key" not in present:
-        return _read_single(db, table, summary, key, module)
+        return _read_single(db, table, summary, key, word, module)
     if info is None or summary is None or "layout" not in described:
         raise UndefinedObject(
             f"{module}: Missing summary and/or info tables for {table.text}",
@@ -110,11 +110,11 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     if row is None:
         if db.value(sql("SELECT 1 FROM {info} WHERE mst_key = $1", info=info.sql), ("integer",), key):
             raise WrongState(
-                f"{module}: mst_key {key} left no model",
+                f"{module}: {word} {key} left no model",
                 hint=f"SELECT status, reason FROM {info.name} WHERE mst_key = {key}; says why.",
             )
         raise UndefinedObject(
-            f"{module}: mst_key {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
+            f"{module}: {word} {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
         )
     definition, trained_on = _definition(db, row), _layout(db, table, summary, module)
     chunked = _chunks(db, table, module) if row["large"] else None
@@ -146,10 +146,10 @@ def best_keys(db: Database, table: Relation, info: Relation, summary: Relation, 
     return [row["mst_key"] for row in rows]
 
 
-def _read_single(db: Database, table: Relation, summary: Relation, key: int | None, module: str) -> Model:
+def _read_single(db: Database, table: Relation, summary: Relation, key: int | None, word: str, module: str) -> Model:
     """The model of a table that madlib_keras_fit has made."""
     if key is not None:
-        raise InvalidArgument(f"{module}: Single model should not pass mst_key", hint="Leave mst_key out.")
+        raise InvalidArgument(f"{module}: Single model should not pass {word}", hint=f"Leave {word} out.")
     relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"], module)
     present = relations.columns(db, summary)
     row = db.one(
