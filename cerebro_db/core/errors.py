@@ -115,6 +115,12 @@ class OutOfResources(CerebroError):
     sqlstate = "53000"
 
 
+class DependentObjects(CerebroError):
+    """Other objects depend on the one that is to be dropped."""
+
+    sqlstate = "2BP01"
+
+
 class LimitExceeded(CerebroError):
     """The operation would exceed a limit of a role or of the server."""
 

@@ -171,6 +171,29 @@ query with the names of the training columns; they are prepared as in training.
 
 A number to predict is in value. A class is in class, with its probability.';
 
+CREATE OR REPLACE FUNCTION cerebro.predict_into(
+    model_table   text,
+    source_table  text,
+    output_table  text,
+    key           text    DEFAULT NULL,
+    configuration integer DEFAULT NULL,
+    top           integer DEFAULT 1
+) RETURNS bigint
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+@cerebro@
+return api.predict_into(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.predict_into(text, text, text, text, integer, integer) IS
+'Predicts all rows of a table or view on all segments, and writes the predictions into a new table with the columns that
+cerebro.predict returns. Returns the number of predicted rows (or windows). The inputs are the columns with the names of
+the training columns; they are prepared as in training.
+
+- model_table: the table of trained models.
+- source_table: the table or view with the rows.
+- output_table: the table to be made, with key_value, target, value, class, probability and rank.
+- key: the column that key_value contains, as text. NULL: the first column that the model does not use.
+- configuration, top: as in cerebro.predict.';
+
 CREATE OR REPLACE FUNCTION cerebro.create_predictor(
     model_table text, function_name text, configuration integer DEFAULT NULL
 ) RETURNS text

@@ -5,14 +5,98 @@
 
 CREATE OR REPLACE FUNCTION cerebro._judging(
     function text, model_table text, query text, target text, key text, wanted text, bins integer DEFAULT 1
-) RETURNS TABLE (query text, key text, target text, class text, null_is_class boolean)
+) RETURNS TABLE (query text, key text, target text, class text, null_is_class boolean, classes integer)
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.judging(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._judging(text, text, text, text, text, text, integer) IS
 'What the functions that judge a model give to cerebro.predict. Each key of the query is an array in JSON: the key of the
-row and the value that the target has.';
+row and the value that the target has. classes: how many the target has; NULL: it is a number.';
+
+CREATE OR REPLACE FUNCTION cerebro.evaluate(
+    model_table   text,
+    query         text,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL
+) RETURNS TABLE (metric text, value double precision)
+LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+#variable_conflict use_column
+DECLARE
+    judged record;
+BEGIN
+    SELECT * INTO judged FROM cerebro._judging('cerebro.evaluate', $1, $2, $3, NULL, 'any');
+    IF judged.classes IS NULL THEN
+        RETURN QUERY
+        SELECT m.metric, m.value
+          FROM (SELECT count(*) AS n, avg(a.error ^ 2) AS mse, avg(abs(a.error)) AS mae,
+                       avg(abs(a.error / nullif(a.actual, 0))) AS mape,
+                       1 - sum(a.error ^ 2) / nullif(var_pop(a.actual) * count(*), 0) AS r2
+                  FROM (SELECT p.actual, p.actual - p.value AS error
+                          FROM (SELECT (p.key_value::json ->> 1)::double precision AS actual, p.value
+                                  FROM cerebro.predict($1, judged.query, judged.key, $4) p
+                                 WHERE p.target = judged.target) p
+                         WHERE p.actual IS NOT NULL) a) f
+         CROSS JOIN LATERAL (VALUES (1, 'rmse', sqrt(f.mse)), (2, 'mse', f.mse), (3, 'mae', f.mae), (4, 'mape', f.mape),
+                                    (5, 'r2', f.r2), (6, 'rows', f.n)) AS m (place, metric, value)
+         ORDER BY m.place;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH answer AS (  -- a row for each row of the query and each class
+        SELECT a.actual, a.class, a.probability, a.rank, a.actual IS NOT DISTINCT FROM a.class AS is_right
+          FROM (SELECT p.key_value::json ->> 1 AS actual, p.class, p.probability, p.rank
+                  FROM cerebro.predict($1, judged.query, judged.key, $4, 1000000) p
+                 WHERE p.target = judged.target) a
+         WHERE a.actual IS NOT NULL OR judged.null_is_class
+    ), told AS (
+        -- The probability of a class that training did not have is 0. The least one is that of Keras.
+        SELECT count(*) FILTER (WHERE a.rank = 1) AS n, count(*) FILTER (WHERE a.rank = 1 AND a.is_right) AS hits,
+               count(*) FILTER (WHERE a.is_right) AS known,
+               sum(ln(GREATEST(a.probability, 1e-7))) FILTER (WHERE a.is_right) AS logarithms
+          FROM answer a
+    ), pair AS (
+        SELECT a.actual, a.class, a.is_right, count(*) AS n FROM answer a WHERE a.rank = 1 GROUP BY 1, 2, 3
+    ), score AS (
+        SELECT c.class, 2 * sum(c.hits) / sum(c.n)::double precision AS f1
+          FROM (SELECT p.actual AS class, p.n, CASE WHEN p.is_right THEN p.n ELSE 0 END AS hits FROM pair p
+                 UNION ALL
+                SELECT p.class, p.n, 0 FROM pair p) c
+         GROUP BY 1
+    ), area AS (  -- the share of the pairs of a row with the class and a row without it whose order is right
+        SELECT g.class, sum(g.positives * (g.below + (g.n - g.positives) / 2.0))
+                        / nullif(sum(g.positives) * sum(g.n - g.positives), 0) AS auc
+          FROM (SELECT a.class, count(*) AS n, count(*) FILTER (WHERE a.is_right) AS positives,
+                       COALESCE(sum(count(*) FILTER (WHERE NOT a.is_right))
+                                OVER (PARTITION BY a.class ORDER BY a.probability
+                                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS below
+                  FROM answer a
+                 GROUP BY a.class, a.probability) g
+         GROUP BY 1
+    )
+    SELECT m.metric, m.value
+      FROM told t
+     CROSS JOIN LATERAL (VALUES
+         (1, 'accuracy', t.hits / nullif(t.n, 0)::double precision),
+         (2, 'log_loss', -(COALESCE(t.logarithms, 0) + (t.n - t.known) * ln(1e-7::double precision)) / nullif(t.n, 0)),
+         (3, 'f1', (SELECT avg(s.f1) FROM score s WHERE judged.classes <> 2 OR s.class IS NOT DISTINCT FROM judged.class)),
+         (4, 'auc', (SELECT avg(r.auc)::double precision FROM area r
+                      WHERE judged.classes <> 2 OR r.class IS NOT DISTINCT FROM judged.class)),
+         (5, 'rows', t.n)) AS m (place, metric, value)
+     ORDER BY m.place;
+END
+$$;
+COMMENT ON FUNCTION cerebro.evaluate(text, text, text, integer) IS
+'Returns how good a trained model is on the rows of a query, a row for each metric. It writes no table.
+
+- Of a class: accuracy, log_loss (probabilities below 1e-7 count as 1e-7), f1 and auc. With two classes, f1 and auc are
+  those of the second class; with more, the means over the classes that occur (each class against all others).
+- Of a number: rmse, mse, mae, mape (as a part of 1, over the rows whose target is not 0) and r2.
+- rows: how many rows were compared. Rows whose target is NULL are left out, unless NULL is a class of the model. A class
+  that training did not have counts as a wrong prediction with the probability 0.
+- A metric is NULL if these rows do not define it, for instance auc if they have one class only.
+- model_table, query, target, configuration: as in cerebro.confusion_matrix. A window is compared with the target of its
+  last row.';
 
 CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     model_table   text,

@@ -42,6 +42,9 @@ BEGIN
         $f$
     $sql$;
 
+    -- It reads tables, too, as predict does.
+    EXECUTE 'ALTER FUNCTION cerebro._models() EXECUTE ON INITPLAN';
+
     -- Every segment reports the size of its own tables. On the coordinator, pg_total_relation_size() sends queries to the
     -- segments, which it cannot do within another query. Tables that somebody has locked exclusively count as in
     -- 60_limits.sql. It is a function, which runs before the query, as an initial plan: joined with other tables, Greenplum

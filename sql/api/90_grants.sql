@@ -17,7 +17,7 @@ GRANT USAGE ON SEQUENCE cerebro.run_id, cerebro.event_id, cerebro.decision_id, c
 GRANT USAGE ON TYPE cerebro._chunk, cerebro._prediction TO cerebro_user;
 
 GRANT SELECT
-   ON cerebro.run_plan, cerebro.runs, cerebro.learning_curve, cerebro.leaderboard, cerebro.cross_validation, cerebro.metric,
+   ON cerebro.run_plan, cerebro.runs, cerebro.models, cerebro.learning_curve, cerebro.leaderboard, cerebro.cross_validation, cerebro.metric,
       cerebro.run_progress,
       cerebro.decisions, cerebro.requests, cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time, cerebro.custom_functions, cerebro.custom_function
    TO cerebro_user, cerebro_monitor;
@@ -37,7 +37,7 @@ REVOKE ALL ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name), ce
                        cerebro._dependants(oid)
   FROM cerebro_user;
 GRANT EXECUTE ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name) TO cerebro_enrol;
-GRANT EXECUTE ON FUNCTION cerebro._sessions() TO cerebro_monitor;
+GRANT EXECUTE ON FUNCTION cerebro._sessions(), cerebro._models() TO cerebro_monitor;
 REVOKE ALL ON FUNCTION cerebro.load_custom_function(text, text, text, text), cerebro.delete_custom_function(text),
                        cerebro.delete_custom_function(text, text), cerebro._forget(bigint, name),
                        cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer)

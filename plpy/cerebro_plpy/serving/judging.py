@@ -30,18 +30,23 @@ def judging(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One row: the query with the key and the actual value of each row, and the class that is judged.
 
-    ``wanted``: number; class, meaning all classes; or one, with the class after a blank (no blank: the second of two).
+    ``wanted``: number; class, meaning all classes; one, with the class after a blank (no blank: the second of two); or
+    any, which takes numbers and classes, and of two classes the second.
     """
     if bins is None or not 1 <= bins <= MOST_BINS:
         raise InvalidArgument(f"{module}: bins must be at least 1, not {bins}.", hint="10 is usual.")
     source, present, variable = judged_of(db, module, model_table, query, target)
     kind, blank, given = (wanted or "").partition(" ")  # a class may be an empty text
-    if (variable.target == "real") != (kind == "number"):
+    is_number = variable.target == "real"
+    if kind != "any" and is_number != (kind == "number"):
         raise InvalidArgument(
-            f"{module}: the target '{variable.name}' is {'a number' if variable.target == 'real' else 'a class'}.",
+            f"{module}: the target '{variable.name}' is {'a number' if is_number else 'a class'}.",
             hint="cerebro.residuals() judges numbers; the other functions judge classes.",
         )
+    classes = None if is_number else class_values(variable)
     judged_class = _class(variable, given if blank else None, module) if kind == "one" else None
+    if kind == "any" and classes is not None and len(classes) == 2:
+        judged_class = classes[1]
     pair_key = _key(key, present, module)
     actual = actual_of(db, source, present[variable.columns[0]], variable, module)
     return [
@@ -50,7 +55,8 @@ def judging(
             "key": PAIR,
             "target": variable.name,
             "class": judged_class,
-            "null_is_class": variable.target != "real" and None in class_values(variable),
+            "null_is_class": classes is not None and None in classes,
+            "classes": None if classes is None else len(classes),
         }
     ]
 

@@ -91,3 +91,29 @@ def write_values(db: Database, staged: Sql, output: Name, identity: Column, outp
             distributed_by=platform.of(db).distributed_by(identity.name),
         )
     )
+
+
+def write_rows(db: Database, staged: Sql, output: Name, outputs: str) -> None:
+    """The rows that cerebro.predict returns.  ``outputs``: their places, names and labels, as JSON."""
+    db.patiently(
+        sql(
+            """
+        CREATE TABLE {output} AS
+        SELECT id AS key_value, name AS target,
+               CASE WHEN labels IS NULL THEN number::double precision END AS value,
+               labels[1 + class::integer] AS class,
+               CASE WHEN labels IS NOT NULL THEN number::double precision END AS probability, rank
+          FROM (SELECT unnest(s.ids) AS id, o.name, o.labels, a.rank,
+                       unnest(cerebro._reals(a.classes)) AS class, unnest(cerebro._reals(a.numbers)) AS number
+                  FROM {staged} s
+                 CROSS JOIN LATERAL unnest(s.answers) AS a
+                  JOIN jsonb_to_recordset(($1::text[])[1]::jsonb)
+                       AS o (output integer, name text, labels text[]) USING (output)) answer
+        {distributed_by}
+        """,
+            output=output.sql,
+            staged=staged,
+            distributed_by=platform.of(db).distributed_by("key_value"),
+        ),
+        [outputs],
+    )

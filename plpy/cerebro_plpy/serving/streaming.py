@@ -6,29 +6,25 @@ transaction has not committed.  Memory holds one chunk of rows at a time.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from cerebro_db.core.errors import BadData, InUse, InvalidArgument, UndefinedColumn, Unsupported
-from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.names import split_list
-from cerebro_db.core.protocol import BestClasses
+from cerebro_db.core.errors import BadData, InUse, InvalidArgument
+from cerebro_db.core.layout import Layout
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
-from ..data import buffers, by_name, surprises, windowed
+from ..data import buffers, surprises, windowed
 from ..data.preparation import SourceVariable, expression
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
 from ..segment import current
-from . import trainers
+from . import natural, trainers
 from .chunks import at_a_time, gathered
-from .inputs import as_trained
 from .table_rows import bytes_per_row
-from .trained import class_values, read_model
+from .trained import read_model
 
 MODULE = "cerebro.predict"
 
@@ -48,26 +44,20 @@ def predict_rows(
             f"{MODULE}: the query cannot call cerebro.predict itself.",
             hint="Write the inner predictions to a table first.",
         )
-    if top is not None and top < 1:
-        raise InvalidArgument(f"{MODULE}: top cannot be {top}.", hint="1 returns the most probable class of each row.")
+    ranks = natural.require_top(top, MODULE)
     if query is None or not query.strip():
         raise InvalidArgument(f"{MODULE}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
     platform.of(db).require_own_session(db, MODULE)
     model = read_model(db, model_table or "", configuration, MODULE, best=True)
     source, present = relations.of_query(db, query, MODULE)
-    inputs = _inputs(db, model.layout, present)
-    identity = _identity(key, present, model.layout)
+    inputs = natural.inputs_of(db, model.layout, present, "the query", MODULE)
+    identity = _key(key, present, model.layout)
     if model.layout.windows is not None:
         buffers.count(db, source, inputs, MODULE)
         source, inputs = windowed.to_predict(db, source, model.layout.windows, inputs, identity, MODULE)
         identity = windowed.KEY
-    best = _best_classes(model.layout.outputs, top or 1)
-    outputs = json.dumps(
-        [
-            {"output": place, "name": variable.name, "labels": None if _is_number(variable) else class_values(variable)}
-            for place, variable in enumerate(model.layout.outputs)
-        ]
-    )
+    best = natural.best_classes(model.layout.outputs, ranks, MODULE)
+    outputs = natural.outputs_as_json(model.layout.outputs)
     chosen = trainers.options(db, False, MODULE, platform.of(db).distribution_keys(db, 1))
     with trainers.own_segment(db, chosen) as mine:
         order = trainers.prediction_order(model, inputs, best)
@@ -76,50 +66,10 @@ def predict_rows(
                 yield {"ids": ids, "outputs": outputs, "answers": prediction.predict(rows, variables)}
 
 
-def _inputs(db: Database, trained: Layout, present: dict[str, Column]) -> list[SourceVariable]:
-    """The model's inputs, found by their names."""
-    if by_name.matches(trained):
-        return by_name.found(trained, present, "the query", MODULE)
-    known = [name for variable in trained.inputs for name in variable.columns]
-    if missing := [name for name in known if name not in present]:
-        raise by_name.lacks("the query", missing, MODULE)
-    return as_trained(db, trained, [present[name] for name in known], MODULE)
-
-
-def _identity(key: str | None, present: dict[str, Column], trained: Layout) -> Sql:
-    """The key of a row, as text: a column, by default the first that is no input; without one, the row's number.
-
-    A window has that of its last row; without another column, its place.
-    """
-    if key is not None:
-        (name, *more) = split_list(key, f"{MODULE}: key")
-        if more or name not in present:
-            raise UndefinedColumn(
-                f"{MODULE}: key must be one column of the query, not {key}.", hint=relations.has_columns(present)
-            )
-        return sql("{name}::text", name=identifier(name))
-    used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
-    place = trained.windows.columns if trained.windows else ()
-    others = [name for name in present if name not in used and name not in place]
-    if place and not others:
-        return sql("concat_ws(', ', {columns})", columns=joined(", ", map(identifier, place)))
-    return sql("{name}::text", name=identifier(others[0])) if others else sql("(row_number() OVER ())::text")
-
-
-def _best_classes(outputs: tuple[Variable, ...], ranks: int) -> BestClasses | None:
-    """None: the outputs are numbers."""
-    if any(_is_number(variable) and variable.elements > 1 for variable in outputs):
-        raise Unsupported(
-            f"{MODULE}: the model predicts arrays.",
-            hint="cerebro.madlib_keras_predict() writes a table of such predictions.",
-        )
-    if all(map(_is_number, outputs)):
-        return None
-    return BestClasses([None if _is_number(one) else len(class_values(one)) for one in outputs], ranks)
-
-
-def _is_number(variable: Variable) -> bool:
-    return variable.target == "real"
+def _key(key: str | None, present: dict[str, Column], trained: Layout) -> Sql:
+    """The key of a row, as text; without another column, the number of the row."""
+    columns = natural.key_columns(key, present, trained, "the query", MODULE)
+    return natural.key_of(columns) if columns else sql("(row_number() OVER ())::text")
 
 
 def _chunks(

@@ -12,7 +12,7 @@ from cerebro_db.core.errors import BadData, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.protocol import BestClasses
-from cerebro_db.core.sql import identifier, joined, sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..data import buffers, by_name, surprises, windowed
 from ..data.preparation import SourceVariable
@@ -37,15 +37,6 @@ def predicted(
 ) -> Callable[[Name], None]:
     """Predict the rows; the result writes the table that the user asked for."""
     kind, number = wanted
-    rows = lru_cache(maxsize=None)(partial(count, db, test, identity, inputs, module))
-    if surprises.of(inputs):
-        rows()  # it tells what training has not seen, and the segments do not
-    table, key = test, identifier(identity.name)
-    if model.layout.windows is not None:
-        rows()
-        table, inputs = windowed.to_predict(db, test, model.layout.windows, inputs, key, module)
-        key = windowed.KEY
-    source = Source(table, key, inputs, rows, bytes_per_row(model.layout))
     outputs = model.layout.outputs
     numbers = [variable.target == "real" for variable in outputs]
     values = all(numbers)
@@ -57,7 +48,7 @@ def predicted(
     labels = {variable.name: class_values(variable) for variable in outputs}
     ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
     best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
-    staged = predict(model, trainers.prediction_order(model, inputs, best), source)
+    staged = answers(db, predict, model, test, identifier(identity.name), [identity.name], inputs, best, module)
 
     def write(output: Name) -> None:
         if values:
@@ -68,6 +59,33 @@ def predicted(
         db.execute(sql("DROP TABLE {staged}", staged=staged))
 
     return write
+
+
+def answers(
+    db: Database,
+    predict: execution.Predict,
+    model: Model,
+    test: Relation,
+    key: Sql,
+    key_columns: list[str],
+    inputs: list[SourceVariable],
+    best: BestClasses | None,
+    module: str,
+) -> Sql:
+    """Predict the rows; the staging table that has the answers.
+
+    ``key``: what identifies a row, made of the ``key_columns``.  ``best``: the classes that are wanted; None: numbers.
+    """
+    rows = lru_cache(maxsize=None)(partial(count, db, test, key_columns, inputs, module))
+    if surprises.of(inputs):
+        rows()  # it tells what training has not seen, and the segments do not
+    table = test
+    if model.layout.windows is not None:
+        rows()
+        table, inputs = windowed.to_predict(db, test, model.layout.windows, inputs, key, module)
+        key = windowed.KEY
+    source = Source(table, key, inputs, rows, bytes_per_row(model.layout))
+    return predict(model, trainers.prediction_order(model, inputs, best), source)
 
 
 def id_column(text: str, present: dict[str, Column], test: Relation, module: str) -> Column:
@@ -100,9 +118,9 @@ def input_columns(text: str | None, present: dict[str, Column], test: Relation, 
     return [present[name] for name in names]
 
 
-def count(db: Database, test: Relation, identity: Column, inputs: list[SourceVariable], module: str) -> int:
+def count(db: Database, test: Relation, key_columns: list[str], inputs: list[SourceVariable], module: str) -> int:
     """The number of rows; an error if one of them cannot be predicted."""
-    names = [identity.name, *buffers.filled_columns(inputs)]
+    names = [*key_columns, *buffers.filled_columns(inputs)]
     nulls = joined(" OR ", (sql("{name} IS NULL", name=identifier(name)) for name in names))
     news = surprises.of(inputs)
     counted = [

@@ -65,12 +65,7 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     table = relations.existing(db, text, module, argument="model_table", companions=COMPANIONS)
     present = relations.columns(db, table)
     document_columns.require(present, table.text, module)
-    for name in ("model_weights", "model_arch"):
-        if name not in present:
-            raise UndefinedColumn(
-                f"{module}: '{table.text}' is not a table of trained models: it has no column {name}.",
-                hint="cerebro.train() and cerebro.fit() make such tables.",
-            )
+    require_trained(table, present, module)
     info = relations.find(db, table.name.suffixed("_info"))
     summary = relations.find(db, table.name.suffixed("_summary"))
     described = relations.columns(db, summary) if summary is not None else {}
@@ -126,6 +121,16 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     ):
         raise WrongState(f"{module}: model {key} of {table.text} has no weights")
     return Model(table, key, definition, trained_on, chunked, **_told(row))
+
+
+def require_trained(table: Relation, present: dict[str, Column], module: str) -> None:
+    """An error unless these are the columns of a table of trained models."""
+    for name in ("model_weights", "model_arch"):
+        if name not in present:
+            raise UndefinedColumn(
+                f"{module}: '{table.text}' is not a table of trained models: it has no column {name}.",
+                hint="cerebro.train() and cerebro.fit() make such tables.",
+            )
 
 
 def best_keys(db: Database, table: Relation, info: Relation, summary: Relation, most: int) -> list[int]:

@@ -1,0 +1,49 @@
+"""``cerebro.predict_into``: the predictions for a whole table or view, on all segments, in a new table."""
+
+from __future__ import annotations
+
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.sql import sql
+
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from . import execution
+
+MODULE = "cerebro.predict_into"
+
+
+@entry
+def predict_into(
+    db: Database,
+    model_table: str | None,
+    source_table: str | None,
+    output_table: str | None,
+    key: str | None,
+    configuration: int | None,
+    top: int | None,
+) -> int:
+    """Write the table; return the number of rows, or windows, that were predicted."""
+    source = relations.existing(db, source_table, MODULE)
+    output = relations.new(db, output_table, MODULE)
+    with execution.place_for(db, source, False, MODULE) as predict:
+        from . import natural, predictions, table_rows  # only now: the trainer starts meanwhile
+        from .trained import read_model
+
+        ranks = natural.require_top(top, MODULE)
+        model = read_model(db, model_table or "", configuration, MODULE, best=True)
+        named, present = f"'{source.text}'", relations.columns(db, source)
+        inputs = natural.inputs_of(db, model.layout, present, named, MODULE)
+        columns = natural.key_columns(key, present, model.layout, named, MODULE)
+        if not columns:
+            raise InvalidArgument(
+                f"{MODULE}: {named} has no column for the key: the model uses all of its columns.",
+                hint="Add a column that numbers the rows, or name one of the columns: key => 'column'.",
+            )
+        best = natural.best_classes(model.layout.outputs, ranks, MODULE)
+        one = natural.key_of(columns)
+        staged = table_rows.answers(db, predict, model, source, one, columns, inputs, best, MODULE)
+    predictions.write_rows(db, staged, output, natural.outputs_as_json(model.layout.outputs))
+    rows = db.value(sql("SELECT COALESCE(sum(rows), 0)::bigint AS rows FROM {staged}", staged=staged))
+    db.execute(sql("DROP TABLE {staged}", staged=staged))
+    return int(rows)

@@ -1,0 +1,162 @@
+-- The trained models of the database, as a list, and what is not about single runs or models.
+--
+-- The list is computed from the catalog and from what the tables themselves say, so it also has ensembles, tables of other
+-- users, and tables that were renamed or restored. Whoever reads it has not chosen these tables, so none of them may run
+-- code, wait or fail:
+-- * Only plain tables are read: no views, policies, constraints, expressions or types of users.
+-- * No lock is waited for, and each is released at once by an exception: thousands of tables would not fit into the table
+--   of locks.
+-- * What is read has a bound.
+
+CREATE OR REPLACE FUNCTION cerebro._models() RETURNS SETOF text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found     record;
+    said      jsonb;
+    best      jsonb;
+    bytes     bigint;
+BEGIN
+    FOR found IN
+        WITH model AS (
+            SELECT m.oid, m.relnamespace, m.relname, m.relowner, format('%I.%I', n.nspname, m.relname) AS named
+              FROM pg_class m JOIN pg_namespace n ON n.oid = m.relnamespace
+             WHERE m.relkind = 'r' AND (m.relpersistence <> 't' OR n.oid = pg_my_temp_schema())
+               AND EXISTS (SELECT FROM pg_attribute a
+                            WHERE a.attrelid = m.oid AND a.attname = 'model_weights' AND NOT a.attisdropped)
+               AND EXISTS (SELECT FROM pg_attribute a
+                            WHERE a.attrelid = m.oid AND a.attname = 'model_arch' AND NOT a.attisdropped)
+               AND has_table_privilege(m.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')
+        ), beside AS (
+            SELECT m.oid AS model, c.oid, substr(c.relname, length(m.relname) + 1) AS ending
+              FROM model m JOIN pg_class c ON c.relnamespace = m.relnamespace
+               AND c.relname::text IN (m.relname || '_summary', m.relname || '_info', m.relname || '_weights')
+             WHERE c.relkind = 'r'
+        ), several AS (
+            SELECT m.oid, m.named, m.relowner AS owner, max(b.oid) FILTER (WHERE b.ending = '_summary') AS summary,
+                   max(b.oid) FILTER (WHERE b.ending = '_info') AS info, array_agg(b.oid) || m.oid AS tables
+              FROM model m JOIN beside b ON b.model = m.oid
+             GROUP BY m.oid, m.named, m.relowner
+        )
+        SELECT s.oid::bigint AS oid, s.named, s.owner::bigint AS owner, s.tables,
+               s.oid::regclass AS model, s.summary::regclass AS summary, s.info::regclass AS info,
+               (SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND NOT c.relrowsecurity AND c.relchecks = 0
+                                AND NOT c.relhasrules AND NOT c.relispartition
+                                AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid
+                                                                         AND (i.indpred IS NOT NULL OR i.indexprs IS NOT NULL))
+                                AND NOT EXISTS (SELECT FROM pg_statistic_ext e WHERE e.stxrelid = c.oid))
+                  FROM pg_class c WHERE c.oid = ANY (s.tables)) AS is_plain,
+               (SELECT string_agg(v.value || ' AS ' || v.name, ', ')
+                  FROM (VALUES ('run', 'bigint', 's.run'), ('name', 'text', 'left(s.name, 1000)'),
+                               ('objective', 'text', 'left(s.objective, 1000)'),
+                               ('direction', 'text', 'left(s.direction, 10)'),
+                               ('start_training_time', 'timestamp', 'CASE WHEN s.start_training_time BETWEEN ''2000-01-01'' '
+                                'AND ''3000-01-01'' THEN s.start_training_time END'),
+                               ('validation_loss_final', 'double precision', 's.validation_loss_final'),
+                               ('training_loss_final', 'double precision', 's.training_loss_final'),
+                               ('dependent_varname', 'text[]', 'CASE WHEN pg_column_size(s.dependent_varname) <= 10000 '
+                                'THEN left(array_to_string(s.dependent_varname, '', ''), 1000) END'),
+                               ('layout', 'jsonb', 'CASE WHEN pg_column_size(s.layout) <= 1000000 '
+                                'THEN CASE jsonb_typeof(s.layout -> ''rows'') WHEN ''number'' '
+                                'THEN LEAST((s.layout ->> ''rows'')::numeric, 1e15)::bigint END END'))
+                       AS v (name, type, value)
+                  JOIN pg_attribute a ON a.attname = v.name AND a.atttypid = v.type::regtype
+                 WHERE a.attrelid = s.summary AND NOT a.attisdropped) AS says,
+               (SELECT array_agg(v.name)
+                  FROM (VALUES ('mst_key', 'integer'), ('objective_value', 'double precision'),
+                               ('validation_loss_final', 'double precision'),
+                               ('training_loss_final', 'double precision')) AS v (name, type)
+                  JOIN pg_attribute a ON a.attname = v.name AND a.atttypid = v.type::regtype
+                 WHERE a.attrelid = s.info AND NOT a.attisdropped) AS knows,
+               EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = s.oid AND a.attname = 'mst_key'
+                                                    AND a.atttypid = 'integer'::regtype AND NOT a.attisdropped) AS is_keyed
+          FROM several s
+         WHERE s.summary IS NOT NULL
+    LOOP
+        said := NULL;
+        best := NULL;
+        bytes := NULL;
+        BEGIN
+            IF found.is_plain AND found.says IS NOT NULL THEN
+                EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE NOWAIT',
+                               (SELECT string_agg('ONLY ' || t::regclass, ', ') FROM unnest(found.tables) AS t));
+                EXECUTE format('SELECT to_jsonb(t) FROM (SELECT %s FROM ONLY %s s LIMIT 1) t', found.says, found.summary)
+                   INTO said;
+                IF found.is_keyed AND 'mst_key' = ANY (found.knows) THEN
+                    EXECUTE format(
+                        'SELECT to_jsonb(t) FROM (SELECT count(*) AS configurations, COALESCE(%s(r.objective_value),'
+                        ' min(r.validation_loss_final), min(r.training_loss_final)) AS value FROM (SELECT %s'
+                        ' FROM ONLY %s m JOIN ONLY %s i USING (mst_key) LIMIT 100000) r) t',
+                        CASE WHEN said ->> 'direction' = 'max' THEN 'max' ELSE 'min' END,
+                        (SELECT string_agg(CASE WHEN v = ANY (found.knows) THEN 'i.' || v
+                                                ELSE 'NULL::double precision AS ' || v END, ', ')
+                           FROM unnest(ARRAY['objective_value', 'validation_loss_final', 'training_loss_final']) AS v),
+                        found.model, found.info)
+                       INTO best;
+                ELSE
+                    best := jsonb_build_object('configurations', 1, 'value', COALESCE(
+                        NULLIF(said -> 'validation_loss_final', 'null'), said -> 'training_loss_final'));
+                END IF;
+                bytes := (SELECT sum(pg_total_relation_size(t)) FROM unnest(found.tables) AS t);
+            END IF;
+            RAISE EXCEPTION SQLSTATE 'CE000';
+        EXCEPTION WHEN OTHERS THEN
+            NULL; -- the locks are released
+        END;
+        RETURN NEXT jsonb_build_object(
+            'model_table', found.named, 'owner', found.owner, 'run', said -> 'run', 'run_name', said -> 'name',
+            'target', said -> 'dependent_varname', 'objective', said -> 'objective', 'best_value', best -> 'value',
+            'rows', said -> 'layout', 'configurations', best -> 'configurations', 'began', said -> 'start_training_time',
+            'bytes', bytes)::text;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION cerebro._models() IS
+'The model tables that the current user may read, as JSON. One column and no more: on Greenplum the function runs before '
+'the query that calls it.';
+
+CREATE OR REPLACE VIEW cerebro.models WITH (security_barrier) AS
+SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target, (t.j ->> 'run')::bigint AS run,
+       t.j ->> 'run_name' AS run_name, t.j ->> 'objective' AS objective,
+       (t.j ->> 'best_value')::double precision AS best_value, (t.j ->> 'rows')::bigint AS rows,
+       (t.j ->> 'configurations')::bigint AS configurations,
+       COALESCE(r.created_at, (t.j ->> 'began')::timestamptz) AS created_at, (t.j ->> 'bytes')::bigint AS bytes,
+       pg_get_userbyid((t.j ->> 'owner')::oid) AS owner
+  FROM (SELECT line::json AS j FROM (SELECT m AS line FROM cerebro._models() m OFFSET 0) l) t
+  LEFT JOIN cerebro._visible_run r ON r.run = (t.j ->> 'run')::bigint AND r.owner::oid = (t.j ->> 'owner')::oid;
+COMMENT ON VIEW cerebro.models IS
+'The tables of trained models that the current user may read. Where columns but model_table and owner are NULL, a table is '
+'in exclusive use, or it is not as cerebro_db makes it.';
+COMMENT ON COLUMN cerebro.models.model_table IS 'The model table, with its schema: what cerebro.predict takes.';
+COMMENT ON COLUMN cerebro.models.target IS 'The columns that the models predict, with commas.';
+COMMENT ON COLUMN cerebro.models.run IS 'Number of the run that trained the models, of the owner of the table.';
+COMMENT ON COLUMN cerebro.models.run_name IS 'Name that the user gave the run.';
+COMMENT ON COLUMN cerebro.models.objective IS
+'Metric that the run optimised, for instance val_accuracy. A loss if the run has no objective.';
+COMMENT ON COLUMN cerebro.models.best_value IS
+'Value of the objective of the best model in the table, or else its loss (on the validation table if there was one). NULL '
+'of an ensemble, which was not evaluated.';
+COMMENT ON COLUMN cerebro.models.rows IS 'Number of rows (or windows) that the models were trained on.';
+COMMENT ON COLUMN cerebro.models.configurations IS 'Number of models in the table.';
+COMMENT ON COLUMN cerebro.models.created_at IS
+'When the run was created. Of a run that the current user may not see: when it began to train.';
+COMMENT ON COLUMN cerebro.models.bytes IS 'Size of the model table and of the tables beside it, in bytes.';
+COMMENT ON COLUMN cerebro.models.owner IS 'The user who owns the table.';
+
+CREATE OR REPLACE FUNCTION cerebro.drop_model(model_table text) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.drop_model(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.drop_model(text) IS
+'Drops a table of trained models with the tables beside it (_summary, _info, _weights). Packed rows, architectures and the
+run stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
+cerebro.create_predictor made for it fail from then on.
+
+- model_table: a table of yours that cerebro.models lists. A view or function that depends on it is an error that names it.';
+
+CREATE OR REPLACE FUNCTION cerebro.version() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT extversion FROM pg_extension WHERE extname = 'cerebro_db'
+$$;
+COMMENT ON FUNCTION cerebro.version() IS
+'The version of cerebro_db in this database, for instance 0.1.0.';
