@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from psycopg2 import sql
 from sqlalchemy import select
 
-from cerebro_db.core.names import Name
-
 from . import interrupts, keras_models
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect, ClientError, NoSuchRun
@@ -29,13 +27,13 @@ from .orm import (
     View,
 )
 from .run_handle import AnyRun, RunHandle, number_of, owner_of
+from .serving import Serving
 from .steering import Steering
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Row = TypeVar("Row", bound=View)
-PREDICTION_TYPES = {str: "text", int: "integer", float: "double precision"}
 
 
 def connect(target: Any = None) -> Cerebro:
@@ -54,7 +52,7 @@ def connect(target: Any = None) -> Cerebro:
     return cerebro
 
 
-class Cerebro(Steering):
+class Cerebro(Steering, Serving):
     """A run is given by its number, its row or the handle of ``train``, ``search``, ``submit`` and ``handle``.
 
     Several users can have a run of one number. A number then means your own run. For an administrator or a monitor, a
@@ -230,44 +228,6 @@ class Cerebro(Steering):
         """The trained Keras model of one configuration, from a run's model table or from a named one."""
         table = run_or_table if isinstance(run_or_table, str) else self.run(run_or_table).model_table
         return keras_models.load(self, table, mst_key)
-
-    def predict(
-        self,
-        model_table: str,
-        test_table: str,
-        id_col: str,
-        independent_varname: str,
-        output_table: str,
-        pred_type: str | int | float = "prob",
-        *,
-        use_gpus: bool = False,
-        mst_key: int | None = None,
-    ) -> None:
-        """Predicts the rows of a table. The comment of cerebro.madlib_keras_predict describes the arguments."""
-        sql_type = PREDICTION_TYPES.get(type(pred_type))
-        if sql_type is None:
-            raise TypeError(f"pred_type is 'prob', 'response', an int or a float, not {pred_type!r}")
-        self.rows(
-            f"SELECT cerebro.madlib_keras_predict(%s, %s, %s, %s, %s, %s::{sql_type}, %s, %s)",
-            (model_table, test_table, id_col, independent_varname, output_table, pred_type, use_gpus, mst_key),
-        )
-
-    def evaluate(
-        self,
-        model_table: str,
-        test_table: str,
-        output_table: str,
-        *,
-        use_gpus: bool = False,
-        mst_key: int | None = None,
-    ) -> dict[str, Any]:
-        """Loss and metric of a model on a packed table. They are also the one row of ``output_table``."""
-        # As in MADlib, the SQL function has no defaults: the variant without mst_key is another function.
-        given = (model_table, test_table, output_table, use_gpus, *([] if mst_key is None else [mst_key]))
-        self.rows(f"SELECT cerebro.madlib_keras_evaluate({', '.join(['%s'] * len(given))})", given)
-        names = ("loss", "metric", "metrics_type", "loss_type")
-        rows = self.rows(f"SELECT {', '.join(names)} FROM {Name.parse(output_table).quoted}")
-        return dict(zip(names, rows[0]))
 
     # --- within ------------------------------------------------------------------------------------
 

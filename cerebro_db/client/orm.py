@@ -183,6 +183,24 @@ class CrossValidation(View):
     owner: Mapped[str] = mapped_column(primary_key=True)
 
 
+class ModelTable(View):
+    """A table of trained models that you may read."""
+
+    __tablename__ = "models"
+
+    model_table: Mapped[str] = mapped_column(primary_key=True)
+    target: Mapped[str | None]
+    run: Mapped[int | None]  # type: ignore[assignment]
+    run_name: Mapped[str | None]
+    objective: Mapped[str | None]
+    best_value: Mapped[float | None]
+    rows: Mapped[int | None]
+    configurations: Mapped[int | None]
+    created_at: Mapped[datetime | None]
+    bytes: Mapped[int | None]
+    owner: Mapped[str]
+
+
 class RunProgress(View):
     """The progress of a run."""
 

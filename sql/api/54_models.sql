@@ -27,10 +27,10 @@ BEGIN
                             WHERE a.attrelid = m.oid AND a.attname = 'model_arch' AND NOT a.attisdropped)
                AND has_table_privilege(m.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')
         ), beside AS (
-            SELECT m.oid AS model, c.oid, substr(c.relname, length(m.relname) + 1) AS ending
-              FROM model m JOIN pg_class c ON c.relnamespace = m.relnamespace
-               AND c.relname::text IN (m.relname || '_summary', m.relname || '_info', m.relname || '_weights')
-             WHERE c.relkind = 'r'
+            SELECT m.oid AS model, c.oid, e.ending
+              FROM model m CROSS JOIN (VALUES ('_summary'), ('_info'), ('_weights')) AS e (ending)
+              JOIN pg_class c ON c.relname = (m.relname || e.ending)::name AND c.relnamespace = m.relnamespace
+             WHERE c.relkind = 'r' AND octet_length(m.relname || e.ending) < 64
         ), several AS (
             SELECT m.oid, m.named, m.relowner AS owner, max(b.oid) FILTER (WHERE b.ending = '_summary') AS summary,
                    max(b.oid) FILTER (WHERE b.ending = '_info') AS info, array_agg(b.oid) || m.oid AS tables

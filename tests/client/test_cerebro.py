@@ -330,7 +330,9 @@ def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -
         assert all(entry.validation_loss for entry in cerebro.leaderboard(run))
         assert cerebro.fit(odd, output, "mst", epochs=1, validation_table=order, warm_start=True) > run
         for name in (order, odd):
-            assert cerebro.evaluate(output, name, fresh_output(), mst_key=1)["loss"] > 0
+            judged = "SELECT cerebro.madlib_keras_evaluate(%s, %s, %s, false, 1)"
+            cerebro.rows(judged, (output, name, told := fresh_output()))
+            assert cerebro.rows(f"SELECT loss > 0 FROM {told}") == [(True,)]
     finally:
         for name in (order, odd):
             cerebro.rows(f"DROP TABLE IF EXISTS {name}, {summary_of(name)}".replace("%", "%%"), ())
@@ -347,11 +349,11 @@ def attributes(cerebro: Cerebro) -> np.ndarray:
     return np.array([row[0] for row in cerebro.rows("SELECT attributes FROM iris ORDER BY id")], dtype=np.float32)
 
 
-def test_the_keras_model_says_what_sql_says(trained: Trained, fresh_output: Callable[[], str]) -> None:
-    cerebro, output = trained.cerebro, fresh_output()
+def test_the_keras_model_says_what_sql_says(trained: Trained) -> None:
+    cerebro = trained.cerebro
     best = cerebro.leaderboard(trained.run)[0].mst_key
-    cerebro.predict("models", "iris", "id", "attributes", output, mst_key=best)
-    told = cerebro.rows(f"SELECT prob FROM {output} ORDER BY id, class_value")
+    said = cerebro.predict("models", "SELECT * FROM iris", "id", configuration=best, top=3)
+    told = [one.probability for one in sorted(said, key=lambda one: (int(one.key_value), one.label))]
     model = cerebro.model(trained.run, best)
     ours = model.predict(attributes(cerebro), verbose=0)
     assert np.allclose(np.array(told).reshape(150, 3), ours, atol=1e-5)
@@ -359,12 +361,12 @@ def test_the_keras_model_says_what_sql_says(trained: Trained, fresh_output: Call
     assert all(np.array_equal(a, b) for a, b in zip(model.get_weights(), by_table.get_weights()))
 
 
-def test_the_keras_model_scores_what_the_leaderboard_says(trained: Trained, fresh_output: Callable[[], str]) -> None:
+def test_the_keras_model_scores_what_the_leaderboard_says(trained: Trained) -> None:
     cerebro = trained.cerebro
     best = cerebro.leaderboard(trained.run)[0]
-    told = cerebro.evaluate("models", "validation", fresh_output(), mst_key=best.mst_key)
-    assert told["loss"] == pytest.approx(best.validation_loss, rel=1e-5)
-    assert told["metric"] == pytest.approx(best.validation_metric, rel=1e-5)
+    told = cerebro.evaluate("models", "SELECT * FROM iris", configuration=best.mst_key)
+    assert told["log_loss"] == pytest.approx(best.validation_loss, rel=1e-5)
+    assert told["accuracy"] == pytest.approx(best.validation_metric, rel=1e-5) and told["rows"] == 150
     kinds = [row[0] for row in cerebro.rows("SELECT kind FROM iris ORDER BY id")]
     said = cerebro.model("models", best.mst_key).predict(attributes(cerebro), verbose=0).argmax(axis=1)
     right = np.mean([sorted(set(kinds))[place] == kind for place, kind in zip(said, kinds)])
@@ -418,15 +420,28 @@ def test_without_keras(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Non
         trained.cerebro.model("models", 1)
 
 
-def test_kinds_of_predictions(trained: Trained, fresh_output: Callable[[], str]) -> None:
-    cerebro = trained.cerebro
-    for kind, rows in (("response", 150), (2, 300), (0.999999, None)):
-        output = fresh_output()
-        cerebro.predict("models", "iris", "id", "attributes", output, kind, mst_key=1)
-        if rows is not None:
-            assert cerebro.rows(f"SELECT count(*) FROM {output}") == [(rows,)]
-    with pytest.raises(TypeError, match="pred_type"):
-        cerebro.predict("models", "iris", "id", "attributes", "other", True, mst_key=1)
+def test_predictions_in_a_table_are_those_in_rows(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    cerebro, output = trained.cerebro, fresh_output()
+    assert cerebro.predict_into("models", "iris", output, "id", 1, top=2) == 150
+    rows = cerebro.rows(f"SELECT key_value, target, value, class, probability, rank FROM {output}")
+    said = cerebro.predict("models", "SELECT * FROM iris", "id", 1, top=2)
+    assert {row[:2] + row[3:4] for row in rows} == {one[:2] + one[3:4] for one in said} and len(rows) == 300
+    with pytest.raises(client.ServerError, match="already exists"):
+        cerebro.predict_into("models", "iris", output)
+
+
+def test_models_are_listed_and_dropped(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    cerebro, output = trained.cerebro, f"{SCHEMA}.{fresh_output()}"
+    cerebro.materialize(trained.run, output)
+    found = {one.model_table: one for one in cerebro.models()}
+    mine, best = found[output], cerebro.leaderboard(trained.run)[0]
+    assert (mine.run, mine.run_name, mine.target, mine.configurations) == (trained.run, NAME, "kind", 3)
+    assert mine.best_value == pytest.approx(best.validation_loss) and mine.rows == 150
+    assert mine.created_at == cerebro.run(trained.run).created_at
+    cerebro.drop_model(output)
+    assert output not in {one.model_table for one in cerebro.models()}
+    with pytest.raises(client.ServerError, match="does not exist"):
+        cerebro.drop_model(output)
 
 
 def test_names_reach_sql_as_they_are(trained: Trained) -> None:

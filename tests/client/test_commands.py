@@ -14,7 +14,7 @@ import typer
 from small_run import NAME, Trained
 from typer.testing import CliRunner, Result
 
-from cerebro_db.client import commands, steering_commands
+from cerebro_db.client import commands, model_commands, steering_commands
 from cerebro_db.client import show as shows
 from cerebro_db.client import watch as watches
 from cerebro_db.client.cerebro import Cerebro
@@ -25,7 +25,7 @@ NONE = 987654
 
 def cerebro(trained: Trained, *arguments: object, columns: int = 80) -> Result:
     app = typer.Typer()
-    for module in (commands, steering_commands):
+    for module in (commands, steering_commands, model_commands):
         module.register(app)
     words = [str(one) for one in arguments]
     return CliRunner().invoke(app, words, env={"CEREBRO_DSN": trained.dsn, "COLUMNS": str(columns)})
@@ -248,3 +248,39 @@ def test_what_cannot_be_asked(trained: Trained, words: tuple[Any, ...], code: in
     assert shown.exit_code == code, shown.output
     assert said.format(run=trained.run) in shown.output and "Traceback" not in shown.output
     assert trained.cerebro.requests(trained.run) == []
+
+
+# --- trained models --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_models(trained: Trained, columns: int) -> None:
+    shown = cerebro(trained, "models", columns=columns)
+    assert shown.exit_code == 0, shown.output
+    assert "client_tests" in shown.output and "val_loss" in shown.output and str(trained.run) in shown.output
+    assert ("models" in shown.output.splitlines()[0].split()) == (columns > 100)
+    assert max(map(len, shown.output.splitlines())) <= columns
+
+
+def test_evaluate(trained: Trained) -> None:
+    shown = cerebro(trained, "evaluate", "client_tests.models", "SELECT * FROM client_tests.iris", "--configuration", 1)
+    assert shown.exit_code == 0, shown.output
+    told = dict(line.split() for line in shown.output.splitlines()[1:])
+    wanted = trained.cerebro.evaluate("models", "SELECT * FROM iris", configuration=1)
+    assert set(told) == set(wanted) and told["rows"] == "150"
+    assert float(told["accuracy"]) == pytest.approx(wanted["accuracy"], abs=1e-3)
+
+
+def test_predict(trained: Trained) -> None:
+    rows = "SELECT * FROM client_tests.iris WHERE id < 3"
+    shown = cerebro(trained, "predict", "client_tests.models", rows, "--top", 2)
+    assert shown.exit_code == 0, shown.output
+    assert len(shown.output.splitlines()) == 1 + 6 and "setosa" in shown.output
+    into = ("predict", "client_tests.models", "client_tests.iris", "--into", "client_tests.told", "--key", "id")
+    try:
+        assert cerebro(trained, *into).output == "150 rows predicted into client_tests.told.\n"
+        assert trained.cerebro.rows("SELECT count(DISTINCT key_value) FROM client_tests.told") == [(150,)]
+        again = cerebro(trained, *into)
+        assert again.exit_code == 1
+    finally:
+        trained.cerebro.rows("DROP TABLE IF EXISTS client_tests.told")

@@ -1,0 +1,116 @@
+"""The commands about trained models: ``cerebro models``, ``evaluate``, ``predict``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import boards, drawing
+from .commands import Dsn, at
+from .terminal import Terminal, named
+
+Table = Annotated[str, typer.Argument(metavar="MODEL_TABLE", help="The table of trained models.", show_default=False)]
+Configuration = Annotated[
+    int | None, typer.Option(help="The number of the model; default: the best one.", show_default=False)
+]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (models, evaluate, predict):
+        app.command()(command)
+
+
+def models(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How many tables to list.")] = 30) -> None:
+    """List the tables of trained models that you may read, the latest first."""
+    console = Terminal()
+    with at(dsn) as cerebro:
+        known = cerebro.models()
+        if not known:
+            console.print("No trained models yet.")
+            return
+        shown = known[:limit]
+        several = len({one.owner for one in known}) > 1
+        narrow = console.width < boards.NARROW
+        table = boards.plain_table()
+        sizes = () if narrow else ("rows", "models", "size")
+        whose = ("owner",) if several else ()
+        for name in ("model table", "target", "objective", "best", *sizes, "run", "created", *whose):
+            right = name in ("best", "rows", "models", "size", "run")
+            table.add_column(
+                name, justify="right" if right else "left", no_wrap=right or name == "created", overflow="fold"
+            )
+        for one in shown:
+            counts = (_count(one.rows), _count(one.configurations), _size(one.bytes))
+            created = "–" if one.created_at is None else f"{one.created_at.astimezone():%m-%d %H:%M}"
+            table.add_row(
+                named(one.model_table), named(one.target), named(one.objective), drawing.number(one.best_value),
+                *(() if narrow else counts), _count(one.run), created, *((named(one.owner),) if several else ()),
+            )  # fmt: skip
+        console.print(table)
+        if len(known) > limit:
+            console.print(f"… and {len(known) - limit} more: cerebro models --limit {len(known)}", style="dim")
+
+
+def evaluate(
+    model_table: Table,
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="Returns rows with the inputs and the target.", show_default=False)
+    ],
+    dsn: Dsn = None,
+    target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,
+    configuration: Configuration = None,
+) -> None:
+    """Show how good a model is on the rows of a query."""
+    with at(dsn) as cerebro:
+        table = boards.plain_table()
+        table.add_column("metric")
+        table.add_column("value", justify="right")
+        for metric, value in cerebro.evaluate(model_table, query, target, configuration).items():
+            table.add_row(metric, f"{value:.0f}" if metric == "rows" else drawing.number(value))
+        Terminal().print(table)
+
+
+def predict(
+    model_table: Table,
+    rows: Annotated[
+        str,
+        typer.Argument(metavar="ROWS", help="A query; with --into, the name of a table or view.", show_default=False),
+    ],
+    dsn: Dsn = None,
+    into: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Write the predictions into a new table.", show_default=False)
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that identifies a row.", show_default=False)
+    ] = None,
+    configuration: Configuration = None,
+    top: Annotated[int, typer.Option(min=1, help="How many classes of each row.")] = 1,
+) -> None:
+    """Predict the rows of a query, or with --into a whole table into a new one."""
+    console = Terminal()
+    with at(dsn) as cerebro:
+        if into is not None:
+            count = cerebro.predict_into(model_table, rows, into, key, configuration, top)
+            console.print(f"{count} rows predicted into {named(into)}.")
+            return
+        found = cerebro.predict(model_table, rows, key, configuration, top)
+        table = boards.plain_table()
+        classes = any(one.label is not None for one in found)
+        for name in ("key", "target", "prediction", *(("probability",) if classes else ())):
+            table.add_column(name, justify="right" if name == "probability" else "left", overflow="fold")
+        for one in found:
+            said = named(one.label) if one.value is None else drawing.number(one.value)
+            likely = "" if one.probability is None else f"{one.probability:.4f}"
+            table.add_row(named(one.key_value), named(one.target), said, *((likely,) if classes else ()))
+        console.print(table)
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else str(value)
+
+
+def _size(value: int | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value / 2**20:.1f} MB" if value >= 2**20 else f"{value / 2**10:.0f} kB"

@@ -1,0 +1,65 @@
+"""The methods of the client about trained models: list, predict, evaluate, drop."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from .database import Database
+from .orm import ModelTable
+
+
+class Prediction(NamedTuple):
+    """A row of ``cerebro.predict``. A number is in ``value``; a class in ``label``, with probability and rank."""
+
+    key_value: str
+    target: str
+    value: float | None
+    label: str | None
+    probability: float | None
+    rank: int | None
+
+
+class Serving(Database):
+    """``configuration`` is the number of the model in its table. Without it, the best one by the run's objective."""
+
+    def models(self) -> list[ModelTable]:
+        """The tables of trained models that you may read, the latest first."""
+        return self.objects(
+            select(ModelTable).order_by(ModelTable.created_at.desc().nulls_last(), ModelTable.model_table)
+        )
+
+    def predict(
+        self, model_table: str, query: str, key: str | None = None, configuration: int | None = None, top: int = 1
+    ) -> list[Prediction]:
+        """The predictions for the rows of a query. The comment of cerebro.predict describes the arguments."""
+        rows = self.rows(
+            "SELECT key_value, target, value, class, probability, rank FROM cerebro.predict(%s, %s, %s, %s, %s)",
+            (model_table, query, key, configuration, top),
+        )
+        return [Prediction(*row) for row in rows]
+
+    def predict_into(
+        self,
+        model_table: str,
+        source_table: str,
+        output_table: str,
+        key: str | None = None,
+        configuration: int | None = None,
+        top: int = 1,
+    ) -> int:
+        """Predicts a table or view on all segments into a new table. Returns the number of rows."""
+        given = (model_table, source_table, output_table, key, configuration, top)
+        return self.rows("SELECT cerebro.predict_into(%s, %s, %s, %s, %s, %s)", given)[0][0]
+
+    def evaluate(
+        self, model_table: str, query: str, target: str | None = None, configuration: int | None = None
+    ) -> dict[str, float | None]:
+        """The metrics of a model on the rows of a query. The comment of cerebro.evaluate describes them."""
+        given = (model_table, query, target, configuration)
+        return dict(self.rows("SELECT metric, value FROM cerebro.evaluate(%s, %s, %s, %s)", given))
+
+    def drop_model(self, model_table: str) -> None:
+        """Drops a table of trained models and the tables beside it. The run stays."""
+        self.rows("SELECT cerebro.drop_model(%s)", (model_table,))

@@ -1,0 +1,240 @@
+"""cerebro.models and cerebro.drop_model: what is listed and dropped, for whom, and hostile tables."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+import pytest
+
+from cerebro_db import __version__
+from tests.sql.lab import CROSS, Lab, flower_model
+from tests.sql.users import Town, User, equip, fit, town
+
+COLUMNS = "target, run, run_name, objective, best_value, rows, configurations, bytes > 0, created_at IS NOT NULL"
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab) -> Lab:
+    lab.iris(segments=2)
+    arch = lab.architecture(flower_model())
+    rows = [(arch, f"optimizer='SGD(lr={rate})', {CROSS}", "batch_size=8") for rate in (0.01, 0.05)]
+    lab.selection("mst", rows)
+    return lab
+
+
+def listed(lab: Lab, table: str, columns: str = COLUMNS) -> Any:
+    found = lab(f"SELECT {columns} FROM cerebro.models WHERE model_table = %s", f"{lab.schema}.{table}")
+    return found[0] if found else None
+
+
+def trained(lab: Lab, table: str, **more: Any) -> int:
+    return lab.fit("train", table, "mst", 2, **more)
+
+
+def test_a_run_is_listed_with_its_figures(place: Lab) -> None:
+    run = trained(place, "models", validation_table="val", name="two rates")
+    loss = place.value("SELECT min(validation_loss_final) FROM models_info")
+    assert listed(place, "models") == (
+        "species", run, "two rates", "val_loss", pytest.approx(loss), 120, 2, True, True,
+    )  # fmt: skip
+    made, mine = listed(place, "models", "created_at, owner = current_user")
+    assert mine and made == place.value("SELECT created_at FROM runs WHERE run = %s", run)
+    size = "SELECT sum(pg_total_relation_size(t)) FROM unnest('{models, models_info, models_summary}'::regclass[]) t"
+    assert listed(place, "models", "bytes") == place(size)[0]
+
+
+def test_an_objective_and_its_direction(place: Lab) -> None:
+    trained(place, "accurate", validation_table="val", options='{"objective": "val_accuracy"}')
+    best = place.value("SELECT max(objective_value) FROM accurate_info")
+    assert listed(place, "accurate", "objective, best_value") == ("val_accuracy", pytest.approx(best))
+
+
+def test_tables_that_no_run_names(place: Lab) -> None:
+    """Ensembles, renamed and materialized tables, and those of madlib_keras_fit are found, too."""
+    run = trained(place, "again")
+    place("SELECT cerebro.materialize(%s, 'other')", run)
+    for ending in ("", "_info", "_summary"):
+        place(f'ALTER TABLE again{ending} RENAME TO "Re named{ending}"')
+    assert listed(place, "again") is None
+    assert listed(place, "other", "run, configurations, rows") == (run, 2, 120)
+    assert listed(place, '"Re named"', "run, configurations") == (run, 2)
+    functional = place.value("SELECT cerebro.architecture('mlp', 'train')")
+    arch = place.value("SELECT load_keras_model('functional_arch', %s::json)", functional) and 1
+    place.selection("mst_2", [(arch, f"optimizer='SGD(lr={r})', {CROSS}", "batch_size=8") for r in (0.1, 0.2)],
+                    "functional_arch")  # fmt: skip
+    place.fit("train", "members", "mst_2", 1)
+    place("SELECT cerebro.ensemble('members', 'together', 2)")
+    assert listed(place, "together", "target, configurations, best_value") == ("species", 1, None)
+
+
+def test_a_model_of_madlib_keras_fit(madlib: Lab, place: Lab) -> None:
+    place("SELECT madlib.madlib_keras_fit('train', 'single', 'arch', 1, %s, 'batch_size=8', 1)",
+          f"optimizer='SGD', {CROSS}")  # fmt: skip
+    assert listed(place, "single", "target, configurations, rows") == ("species", 1, 120)
+    place("SELECT cerebro.drop_model('single')")
+    assert not {"single", "single_summary"} & place.tables()
+
+
+def test_a_table_that_somebody_has_locked_is_not_waited_for(place: Lab) -> None:
+    trained(place, "busy")
+    with contextlib.closing(place.connect()) as other:
+        other.autocommit = False
+        with other.cursor() as cursor:
+            cursor.execute("LOCK TABLE busy_info IN ACCESS EXCLUSIVE MODE")
+            begun = time.monotonic()
+            assert listed(place, "busy") == (None,) * 8 + (False,)
+            assert time.monotonic() - begun < 5
+    assert listed(place, "busy", "configurations") == (2,)
+
+
+def test_no_locks_are_left_and_thousands_of_tables_are_listed(place: Lab) -> None:
+    trained(place, "pattern")
+    place("DO $$ BEGIN FOR i IN 1..1500 LOOP EXECUTE format('CREATE TABLE copy_%s AS TABLE pattern; CREATE TABLE"
+          " copy_%s_info AS TABLE pattern_info; CREATE TABLE copy_%s_summary AS TABLE pattern_summary', i, i, i);"
+          " IF i % 100 = 0 THEN COMMIT; END IF; END LOOP; END $$")  # fmt: skip
+    place("BEGIN")
+    try:
+        begun = time.monotonic()
+        copies = place("SELECT configurations FROM cerebro.models WHERE model_table LIKE %s", f"{place.schema}.copy%")
+        took = time.monotonic() - begun
+        assert copies == [(2,)] * 1500
+        kept = place.value("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'")
+    finally:
+        place("ROLLBACK")
+        place("DO $$ BEGIN FOR i IN 1..1500 LOOP EXECUTE format('DROP TABLE copy_%s, copy_%s_info, copy_%s_summary',"
+              " i, i, i); IF i % 100 = 0 THEN COMMIT; END IF; END LOOP; END $$")  # fmt: skip
+    assert kept < 100 and took < 10, (kept, took)
+
+
+def test_drop_model_drops_a_model_and_nothing_else(place: Lab) -> None:
+    run = trained(place, "gone")
+    place("CREATE TABLE gone_weights AS SELECT 1 AS mine")  # no table of ours
+    before = place.tables()
+    place("SELECT cerebro.drop_model('gone')")
+    assert before - place.tables() == {"gone", "gone_info", "gone_summary"}
+    assert listed(place, "gone") is None and place.status(run) == "finished"
+    place("DROP TABLE gone_weights; SELECT cerebro.materialize(%s, 'gone')", run)
+    assert listed(place, "gone", "run") == (run,)
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("'flowers'", "'flowers' is not a table of trained models"),
+        ("'nowhere'", "Input table 'nowhere' does not exist"),
+        ("NULL", "NULL/empty input table name"),
+        ("'kept_summary'", "is not a table of trained models"),
+        ("'looks'", "'looks' is a view, not a table"),
+        ("'alone'", "'alone' is not a table of trained models: it has no summary"),
+    ],
+)
+def test_what_is_no_model_stays(place: Lab, table: str, says: str) -> None:
+    if "kept" not in place.tables():
+        trained(place, "kept")
+        place("CREATE VIEW looks AS TABLE kept; CREATE VIEW looks_summary AS TABLE kept_summary;"
+              " CREATE TABLE alone AS TABLE kept")  # fmt: skip
+    before = place.tables()
+    with pytest.raises(psycopg2.Error) as error:
+        place(f"SELECT cerebro.drop_model({table})")
+    assert says in str(error.value) and error.value.diag.message_hint
+    assert place.tables() == before
+
+
+def test_dependants_are_named_and_stay(place: Lab) -> None:
+    trained(place, "needed")
+    place("CREATE VIEW watched AS SELECT mst_key FROM needed_info")
+    with pytest.raises(psycopg2.errors.DependentObjectsStillExist) as error:
+        place("SELECT cerebro.drop_model('needed')")
+    assert "view watched depends on table needed_info" in error.value.diag.message_detail
+    assert "CASCADE" not in str(error.value)
+    assert {"needed", "needed_info", "needed_summary", "watched"} <= place.tables()
+    place("DROP VIEW watched; SELECT cerebro.drop_model('needed')")
+    assert not {"needed", "needed_info", "needed_summary"} & place.tables()
+
+
+def test_version(place: Lab) -> None:
+    assert place.value("SELECT cerebro.version()") == __version__
+
+
+# -- several users ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def people(server: str) -> Iterator[tuple[Town, User, User]]:
+    with town(server) as root:
+        anna, ben = root.user("anna", "cerebro_user"), root.user("ben", "cerebro_user")
+        equip(anna)
+        fit(anna)
+        yield root, anna, ben
+
+
+def tables_of(user: User) -> list[Any]:
+    return user("SELECT model_table FROM cerebro.models WHERE best_value IS NOT NULL ORDER BY 1")
+
+
+def test_others_see_what_they_may_read(people: tuple[Town, User, User]) -> None:
+    root, anna, ben = people
+    (table,) = tables_of(anna)
+    assert tables_of(ben) == []
+    anna(f"GRANT USAGE ON SCHEMA {anna.name} TO {ben.name}; GRANT SELECT ON {table} TO {ben.name}")
+    assert tables_of(ben) == []  # he may not read what is beside it
+    assert ben("SELECT model_table FROM cerebro.models") == [table]
+    anna(f"GRANT SELECT ON {table}_info, {table}_summary TO {ben.name}")
+    assert tables_of(ben) == [table]
+    assert ben("SELECT owner FROM cerebro.models") == [anna.name]
+    ben.refused(f"SELECT cerebro.drop_model('{table}')", why=psycopg2.errors.InsufficientPrivilege)
+    assert tables_of(ben) == [table]
+
+
+def test_no_code_of_a_table_runs(people: tuple[Town, User, User]) -> None:
+    """Views, policies, constraints, index and statistics expressions belong to the tables' owners."""
+    root, anna, ben = people
+    (table,) = [one for one in tables_of(anna) if one.endswith(".models")]
+    anna("CREATE FUNCTION spy() RETURNS boolean LANGUAGE plpgsql"
+         f" AS $$ BEGIN RAISE EXCEPTION 'spied on %', current_user; END $$; GRANT EXECUTE ON FUNCTION spy() TO PUBLIC;"
+         "CREATE FUNCTION still(i integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN IF current_user <>"
+         f" '{anna.name}' THEN RAISE EXCEPTION 'spied on %', current_user; END IF; RETURN i; END $$;"
+         " GRANT EXECUTE ON FUNCTION still(integer) TO PUBLIC")  # fmt: skip
+    traps = {
+        "viewed": "CREATE VIEW {0}_summary AS SELECT s.* FROM {1}_summary s WHERE spy()",
+        "policed": "CREATE TABLE {0}_summary AS TABLE {1}_summary; ALTER TABLE {0}_summary ENABLE ROW LEVEL SECURITY;"
+                    " CREATE POLICY p ON {0}_summary USING (spy())",
+        "indexed": "CREATE TABLE {0}_summary AS TABLE {1}_summary; CREATE INDEX ON {0}_summary (run)"
+                    " WHERE still(1) = 1",
+        "counted": "CREATE TABLE {0}_summary AS TABLE {1}_summary; CREATE STATISTICS {0}_x ON (still(1)), run FROM"
+                    " {0}_summary",
+    }  # fmt: skip
+    for name, statement in traps.items():
+        own = f"{anna.name}.{name}"
+        anna(f"CREATE TABLE {own} AS TABLE {table}; CREATE TABLE {own}_info AS TABLE {table}_info;"
+             f" {statement.format(own, table)};"
+             f" GRANT SELECT ON {own}, {own}_info, {own}_summary TO {ben.name}")  # fmt: skip
+    found = dict(ben("SELECT model_table, run FROM cerebro.models"))
+    assert set(found) == {table, *(f"{anna.name}.{name}" for name in traps if name != "viewed")}
+    assert [run for name, run in found.items() if name != table] == [None] * 3
+
+
+def test_hostile_figures_do_not_make_the_list_fail(people: tuple[Town, User, User]) -> None:
+    root, anna, ben = people
+    (table,) = [one for one in tables_of(anna) if one.endswith(".models")]
+    own = f"{anna.name}.odd"
+    anna(f"CREATE TABLE {own} AS TABLE {table}; CREATE TABLE {own}_info AS TABLE {table}_info;"
+         f" CREATE TABLE {own}_summary AS TABLE {table}_summary;"
+         f" GRANT SELECT ON {own}, {own}_info, {own}_summary TO {ben.name}")  # fmt: skip
+    for change in (
+        *(f"start_training_time = '{one}'" for one in ("4713-01-01 BC", "294276-12-31", "infinity")),
+        "layout = '{\"rows\": \"x\"}'", "layout = '{\"rows\": -1e300}'", "layout = '{\"rows\": 1e300}'", "layout = '7'",
+        "run = -9223372036854775808", "name = repeat(E'\\u0001', 100000)", "objective = NULL", "direction = 'MAX'",
+        "dependent_varname = array_fill('a'::text, ARRAY[3, 100000])", "dependent_varname = '{NULL}'",
+    ):  # fmt: skip
+        anna(f"UPDATE {own}_summary SET {change}")
+        assert own in ben("SELECT model_table FROM cerebro.models"), change
+        assert ben("SELECT length(run_name) <= 1000 AND length(target) <= 1000 FROM cerebro.models"
+                   f" WHERE model_table = '{own}'") in ([True], [None])  # fmt: skip
+    for value in ("NaN", "Infinity", "-Infinity", "1e308"):
+        anna(f"UPDATE {own}_info SET objective_value = '{value}'")
+        assert ben(f"SELECT best_value::text FROM cerebro.models WHERE model_table = '{own}'")

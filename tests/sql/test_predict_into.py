@@ -1,0 +1,149 @@
+"""cerebro.predict_into: the table has the rows that cerebro.predict returns."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg2
+import pytest
+
+from tests.sql.lab import CROSS, Lab, flower_model
+
+FLATS = """
+CREATE TABLE flats AS SELECT i AS id, (i * 37 % 91)::real AS size,
+  CASE WHEN i % 11 > 0 THEN (ARRAY['Rome', 'Bonn', 'Lyon'])[1 + i % 3] END AS city,
+  ((i * 37 % 91) * 40 + i * 7 % 10)::real AS rent, CASE WHEN i * 37 % 91 > 45 THEN 'large' ELSE 'small' END AS kind
+FROM generate_series(1, 300) i;
+CREATE TABLE steps AS SELECT who, at, sin(at * (1 + who % 2)) AS x, who % 2 = 0 AS even
+FROM generate_series(1, 24) who, generate_series(0, 39) at;
+"""
+FEW = {"epochs": 2, "configurations": 1, "architectures": ["mlp"], "options": {"seed": 1}}
+WINDOWS = {"by": "who", "order": "at", "length": 8, "step": 4}
+COLUMNS = [
+    ("key_value", "text"),
+    ("target", "text"),
+    ("value", "double precision"),
+    ("class", "text"),
+    ("probability", "double precision"),
+    ("rank", "integer"),
+]
+
+
+@pytest.fixture(scope="module")
+def flats(lab: Lab) -> Lab:
+    lab(FLATS)
+    for model, target, source, more in (
+        ("rents", "rent", "flats", {}),
+        ("both", "kind, rent", "flats", {}),
+        ("evens", "even", "steps", {"sequence": WINDOWS}),
+    ):
+        given = {**FEW, "inputs": "size, city" if source == "flats" else "x", **more}
+        values = [json.dumps(one) if isinstance(one, (dict, list)) else one for one in given.values()]
+        lab(f"SELECT cerebro.train(%s, %s, %s, {', '.join(f'{name} => %s' for name in given)})",
+            source, model, target, *values)  # fmt: skip
+    lab.iris(segments=2)
+    arch = lab.architecture(flower_model())
+    rows = [(arch, f"optimizer='SGD(lr={rate})', {CROSS}", "batch_size=8") for rate in (1e-6, 0.05)]
+    lab.fit("train", "irises", lab.selection("mst", rows), 2)
+    return lab
+
+
+def written(lab: Lab, model: str, source: str, more: str = "") -> int:
+    lab("DROP TABLE IF EXISTS said")
+    return lab.value(f"SELECT cerebro.predict_into(%s, %s, 'said'{more})", model, source)
+
+
+def same(lab: Lab, model: str, query: str, more: str = "") -> None:
+    """What is written is what cerebro.predict returns."""
+    mine = lab("SELECT * FROM said ORDER BY key_value, target, rank")
+    wanted = lab(f"SELECT * FROM cerebro.predict(%s, %s{more}) ORDER BY key_value, target, rank", model, query)
+    assert [row[:2] + row[3:4] + row[5:] for row in mine] == [row[:2] + row[3:4] + row[5:] for row in wanted]
+    for column in (2, 4):  # value, probability
+        pairs = [(one[column], other[column]) for one, other in zip(mine, wanted)]
+        assert all((one is None) == (other is None) for one, other in pairs)
+        numbers = [pair for pair in pairs if pair[0] is not None]
+        assert [one for one, _ in numbers] == pytest.approx([other for _, other in numbers], rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "more", "rows", "per_row"),
+    [
+        ("rents", "flats", "", 300, 1),
+        ("both", "flats", ", key => 'id'", 300, 2),
+        ("both", "flats", ", top => 2", 300, 3),
+        ("irises", "garden", "", 30, 1),
+        ("irises", "garden", ", configuration => 1, top => 3", 30, 3),
+        ("evens", "steps", "", 24 * 9, 1),
+    ],
+)
+def test_the_same_rows_as_predict(flats: Lab, model: str, source: str, more: str, rows: int, per_row: int) -> None:
+    assert written(flats, model, source, more) == rows
+    assert flats.columns("said") == COLUMNS
+    assert flats.value("SELECT count(*) FROM said") == rows * per_row
+    same(flats, model, f"SELECT * FROM {source}", more)
+
+
+def test_the_best_model_is_the_default(flats: Lab) -> None:
+    written(flats, "irises", "garden", ", top => 3")
+    same(flats, "irises", "SELECT * FROM garden", ", top => 3")
+    (best,) = flats("SELECT mst_key FROM irises_info ORDER BY training_loss_final LIMIT 1")
+    same(flats, "irises", "SELECT * FROM garden", f", configuration => {best[0]}, top => 3")
+
+
+def test_all_segments_predict_a_large_table(flats: Lab) -> None:
+    """Above 4 MB, worker sessions share the rows; a view and the caller's own session find the same."""
+    flats("CREATE TABLE many AS SELECT i AS id, size, city, repeat('x', 40) AS filling"
+          " FROM flats, generate_series(1, 60000) i WHERE flats.id = 1 + i % 300")  # fmt: skip
+    assert flats.value("SELECT pg_total_relation_size('many') > 4 << 20")
+    assert written(flats, "both", "many") == 60_000
+    assert flats.value("SELECT count(DISTINCT key_value) FROM said") == 60_000
+    same(flats, "both", "SELECT * FROM many")
+    flats("CREATE VIEW a_part AS SELECT * FROM many WHERE id <= 500")
+    assert written(flats, "both", "a_part") == 500
+    same(flats, "both", "SELECT * FROM a_part")
+    assert not flats(
+        "SELECT relname FROM pg_class WHERE relname LIKE 'predict_%%' OR relname LIKE 'cerebro_predict_%%'"
+    )
+
+
+def test_a_temporary_table_and_an_empty_one(flats: Lab) -> None:
+    flats("CREATE TEMP TABLE mine AS SELECT * FROM flats WHERE id < 10; CREATE TABLE nothing (LIKE flats)")
+    assert written(flats, "rents", "mine") == 9
+    assert written(flats, "rents", "nothing") == 0 and flats("SELECT * FROM said") == []
+    assert flats.value("SELECT cerebro.predict_into('rents', 'mine', 'pg_temp.said_here')") == 9
+
+
+def test_keys_are_the_texts_of_their_values(flats: Lab) -> None:
+    flats(
+        "CREATE TABLE dated AS SELECT *, 1.0::double precision / id AS part, date '2020-01-31' + id AS day FROM flats"
+    )
+    for key in ("part", "day"):
+        flats("SET datestyle = 'German'")
+        written(flats, "rents", "dated", f", key => '{key}'")
+        flats("RESET datestyle")
+        kind = "double precision" if key == "part" else "date"
+        assert flats.value(f"SELECT count(*) FROM said JOIN dated ON key_value::{kind} = {key}") == 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("'rents', 'flats', 'flats'", "Output table 'flats' already exists"),
+        ("'rents', 'flats', NULL", "NULL/empty output table name"),
+        ("'rents', 'nowhere', 'new'", "Input table 'nowhere' does not exist"),
+        ("'flats', 'flats', 'new'", "is not a table of trained models"),
+        ("'rents', 'flats', 'new', 'nobody'", "key must be one column of 'flats'"),
+        ("'rents', 'flats', 'new', configuration => 9", "configuration 9 does not exist"),
+        ("'rents', 'flats', 'new', top => 0", "top cannot be 0"),
+        ("'rents', 'garden', 'new'", "'garden' does not have the inputs size, city"),
+        ("'rents', 'bare', 'new'", "'bare' has no column for the key"),
+        ("'rents', 'holes', 'new'", "1 rows of 'holes' have a NULL in id"),
+    ],
+)
+def test_errors_say_what_is_wrong(flats: Lab, arguments: str, says: str) -> None:
+    flats("CREATE TABLE IF NOT EXISTS bare AS SELECT size, city, rent FROM flats")
+    flats("CREATE TABLE IF NOT EXISTS holes AS SELECT NULLIF(id, 7) AS id, size, city FROM flats")
+    with pytest.raises(psycopg2.Error) as error:
+        flats(f"SELECT cerebro.predict_into({arguments})")
+    assert says in str(error.value) and error.value.diag.message_hint
+    assert "new" not in flats.tables()
