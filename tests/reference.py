@@ -32,7 +32,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 # Every public view and function under a heading; tests/sql/test_reference.py finds what is missing.
 VIEWS = {
     "Runs": ["runs", "run_plan", "run_progress"],
-    "Models": ["leaderboard", "cross_validation", "learning_curve", "metric"],
+    "Models": ["models", "leaderboard", "cross_validation", "learning_curve", "metric"],
     "Decisions and requests": ["decisions", "requests"],
     "Segments": ["segments_now", "hop_timeline", "run_time"],
     "Server": ["limits", "custom_functions", "architectures"],
@@ -70,8 +70,17 @@ FUNCTIONS = {
         "forget",
     ],
     "Steering a run": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
-    "Trained models": ["predict", "create_predictor", "ensemble", "madlib_keras_evaluate", "madlib_keras_predict"],
+    "Trained models": [
+        "predict",
+        "predict_into",
+        "create_predictor",
+        "ensemble",
+        "drop_model",
+        "madlib_keras_evaluate",
+        "madlib_keras_predict",
+    ],
     "Judging a model": [
+        "evaluate",
         "confusion_matrix",
         "roc_curve",
         "precision_recall",
@@ -84,7 +93,7 @@ FUNCTIONS = {
         "delete_custom_function",
         "load_top_k_accuracy_function",
     ],
-    "Administration": ["doctor", "warm_up", "set_limits"],
+    "Administration": ["version", "doctor", "warm_up", "set_limits"],
 }
 
 COLUMNS = """
