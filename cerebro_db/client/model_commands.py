@@ -99,7 +99,8 @@ def predict(
         classes = any(one.label is not None for one in found)
         for name in ("key", "target", "prediction", *(("probability",) if classes else ())):
             table.add_column(name, justify="right" if name == "probability" else "left", overflow="fold")
-        for one in found:
+        places = {one.key_value: place for place, one in reversed(list(enumerate(found)))}  # the order of the rows
+        for one in sorted(found, key=lambda one: (places[one.key_value], one.target, one.rank or 0)):
             said = named(one.label) if one.value is None else drawing.number(one.value)
             likely = "" if one.probability is None else f"{one.probability:.4f}"
             table.add_row(named(one.key_value), named(one.target), said, *((likely,) if classes else ()))

@@ -57,7 +57,7 @@ BEGIN
                                 'THEN left(array_to_string(s.dependent_varname, '', ''), 1000) END'),
                                ('layout', 'jsonb', 'CASE WHEN pg_column_size(s.layout) <= 1000000 '
                                 'THEN CASE jsonb_typeof(s.layout -> ''rows'') WHEN ''number'' '
-                                'THEN LEAST((s.layout ->> ''rows'')::numeric, 1e15)::bigint END END'))
+                                'THEN LEAST(GREATEST((s.layout ->> ''rows'')::numeric, 0), 1e15)::bigint END END'))
                        AS v (name, type, value)
                   JOIN pg_attribute a ON a.attname = v.name AND a.atttypid = v.type::regtype
                  WHERE a.attrelid = s.summary AND NOT a.attisdropped) AS says,
