@@ -114,7 +114,7 @@ def test_drop_model_drops_a_model_and_nothing_else(place: Lab) -> None:
     place("CREATE TABLE gone_weights AS SELECT 1 AS mine")  # no table of ours
     before = place.tables()
     place("SELECT cerebro.drop_model('gone')")
-    assert before - place.tables() == {"gone", "gone_info", "gone_summary"}
+    assert before - place.tables() == {"gone", "gone_info", "gone_info_pkey", "gone_summary"}
     assert listed(place, "gone") is None and place.status(run) == "finished"
     place("DROP TABLE gone_weights; SELECT cerebro.materialize(%s, 'gone')", run)
     assert listed(place, "gone", "run") == (run,)
