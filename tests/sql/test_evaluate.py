@@ -20,9 +20,9 @@ CREATE TABLE flats AS SELECT i AS id, (i * 37 % 91)::real AS size, (ARRAY['Rome'
 FROM generate_series(1, 400) i;
 """
 FEW = {
-    "epochs": 10, "configurations": 1, "method": "random", "options": '{"seed": 1}', "inputs": "size, city",
+    "epochs": 10, "max_configurations": 1, "method": "random", "options": '{"seed": 1}', "inputs": "size, city",
     "architectures": json.dumps({"mlp": {"units": 16, "layers": 1, "dropout": 0.0}}),
-    "space": '{"compile": {"learning_rate": 0.01}, "fit": {"batch_size": {"choice": [8]}}}',
+    "space": '{"learning_rate": 0.01, "batch_size": {"choice": [8]}}',
 }  # fmt: skip
 ROWS = "SELECT * FROM flats WHERE id > 100"
 
