@@ -193,15 +193,15 @@ def train(session: Session, epochs: int) -> tuple[Cerebro, int]:
 
 
 def leaderboard(session: Session, cerebro: Cerebro, run: int) -> int:
-    """Shows the leaderboard and returns the best mst_key."""
+    """Shows the leaderboard and returns the number of the best configuration."""
     session.show(statements.LEADERBOARD.format(run=run))
     entries = cerebro.leaderboard(run)
     session.console.print(boards.leaderboard(entries, session.console.width, cerebro.learning_curve(run)))
     return entries[0].mst_key
 
 
-def predict(session: Session, mst_key: int) -> None:
-    session.run(statements.PREDICT.format(mst_key=mst_key))
+def predict(session: Session, configuration: int) -> None:
+    session.run(statements.PREDICT.format(configuration=configuration))
     rows = session.run(statements.PREDICTED)
     wrong = sum(1 for row in rows if row[3] != str(row[2]))
     # Half of the images shown are mistakes, as far as there are any.

@@ -62,13 +62,13 @@ SELECT cerebro.fit(
     run_name => 'digits', options => '{{"seed": 1}}');"""
 LEADERBOARD = "SELECT * FROM cerebro.leaderboard WHERE run = {run} ORDER BY rank;"
 PREDICT = """\
-SELECT cerebro.madlib_keras_predict('digits_models',
-    'digits_val', 'id', 'image', 'digits_predicted', 'response',
-    mst_key => {mst_key});"""
+SELECT cerebro.predict_into(
+    'digits_models', 'digits_val', 'digits_predicted', key => 'id',
+    configuration => {configuration});"""
 PREDICTED = """\
-SELECT id, image, digit, class_value, prob
-  FROM digits_predicted JOIN digits_val USING (id)
- ORDER BY class_value = digit::text, id;"""
+SELECT id, image, digit, class, probability
+  FROM digits_predicted JOIN digits_val ON key_value = id::text
+ ORDER BY class = digit::text, id;"""
 TIME = """\
 SELECT activity, seconds, share
   FROM cerebro.run_time WHERE run = {run} ORDER BY place;"""

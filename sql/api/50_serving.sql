@@ -184,9 +184,11 @@ LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
 return api.predict_into(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.predict_into(text, text, text, text, integer, integer) IS
-'Predicts all rows of a table or view on all segments, and writes the predictions into a new table with the columns that
-cerebro.predict returns. Returns the number of predicted rows (or windows). The inputs are the columns with the names of
-the training columns; they are prepared as in training.
+'Predicts all rows of a table or view, and writes the predictions into a new table with the columns that cerebro.predict
+returns. Returns the number of predicted rows (or windows). The inputs are the columns with the names of the training
+columns; they are prepared as in training. On PostgreSQL, a table or materialized view of more than 4 MB is predicted on
+all segments at the same time; all else is predicted in your own session. On Greenplum, only what other sessions cannot
+see is predicted in your own session.
 
 - model_table: the table of trained models.
 - source_table: the table or view with the rows.

@@ -4,6 +4,7 @@
 -- users, and tables that were renamed or restored. Whoever reads it has not chosen these tables, so none of them may run
 -- code, wait or fail:
 -- * Only plain tables are read: no views, policies, constraints, expressions or types of users.
+-- * A table's owner could change it between this check and the reading. So a superuser reads only tables of superusers.
 -- * No lock is waited for, and each is released at once by an exception: thousands of tables would not fit into the table
 --   of locks.
 -- * What is read has a bound.
@@ -41,6 +42,8 @@ BEGIN
                s.oid::regclass AS model, s.summary::regclass AS summary, s.info::regclass AS info,
                (SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND NOT c.relrowsecurity AND c.relchecks = 0
                                 AND NOT c.relhasrules AND NOT c.relispartition
+                                AND (NOT me.rolsuper
+                                     OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = c.relowner AND o.rolsuper))
                                 AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid
                                                                          AND (i.indpred IS NOT NULL OR i.indexprs IS NOT NULL))
                                 AND NOT EXISTS (SELECT FROM pg_statistic_ext e WHERE e.stxrelid = c.oid))
@@ -69,7 +72,7 @@ BEGIN
                  WHERE a.attrelid = s.info AND NOT a.attisdropped) AS knows,
                EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = s.oid AND a.attname = 'mst_key'
                                                     AND a.atttypid = 'integer'::regtype AND NOT a.attisdropped) AS is_keyed
-          FROM several s
+          FROM several s JOIN pg_roles me ON me.rolname = current_user
          WHERE s.summary IS NOT NULL
     LOOP
         said := NULL;
@@ -125,7 +128,8 @@ SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target, (t.j ->
   LEFT JOIN cerebro._visible_run r ON r.run = (t.j ->> 'run')::bigint AND r.owner::oid = (t.j ->> 'owner')::oid;
 COMMENT ON VIEW cerebro.models IS
 'The tables of trained models that the current user may read. Where columns but model_table and owner are NULL, a table is '
-'in exclusive use, or it is not as cerebro_db makes it.';
+'in exclusive use, or it is not as cerebro_db makes it, or it belongs to an ordinary user and the current user is a '
+'superuser.';
 COMMENT ON COLUMN cerebro.models.model_table IS 'The model table, with its schema: what cerebro.predict takes.';
 COMMENT ON COLUMN cerebro.models.target IS 'The columns that the models predict, with commas.';
 COMMENT ON COLUMN cerebro.models.run IS 'Number of the run that trained the models, of the owner of the table.';

@@ -52,7 +52,7 @@ def test_from_beginning_to_end(server: str, clean: Any) -> None:
     run, *facts = clean.fetchone()
     assert facts == ["finished", 16, 2, 2]
     for statement in ("training_preprocessor_dl(", "generate_model_configs(", "cerebro.fit(",
-                      "madlib_keras_predict('digits_models'", f"cerebro.run_time WHERE run = {run}"):  # fmt: skip
+                      "cerebro.predict_into(", f"cerebro.run_time WHERE run = {run}"):  # fmt: skip
         assert statement in done.stdout
     clean.execute("SELECT mst_key, validation_metric FROM cerebro.leaderboard WHERE run = %s ORDER BY rank", (run,))
     (best, accuracy), *others = clean.fetchall()
@@ -60,7 +60,7 @@ def test_from_beginning_to_end(server: str, clean: Any) -> None:
     assert accuracy > 0.9  # after two epochs
     right = int(re.search(r"(\d+) of 360 validation images", done.stdout).group(1))  # type: ignore[union-attr]
     assert right / 360 == pytest.approx(accuracy, abs=1e-6)
-    assert f"mst_key => {best}" in done.stdout
+    assert f"configuration => {best}" in done.stdout
     assert "@@" in done.stdout and f"show {run}" in done.stdout
     # Integer images stay integers.
     clean.execute("SELECT layout FROM cerebro_demo.digits_packed_summary")

@@ -217,6 +217,25 @@ def test_no_code_of_a_table_runs(people: tuple[Town, User, User]) -> None:
     assert [run for name, run in found.items() if name != table] == [None] * 3
 
 
+def test_a_superuser_reads_no_figures_of_ordinary_users(people: tuple[Town, User, User]) -> None:
+    """Their owners could change them between the check and the reading; the rights of a superuser are worth a race."""
+    root, anna, ben = people
+    table = f"{anna.name}.models"
+    (row,) = root("SELECT best_value, run, rows, owner FROM cerebro.models WHERE model_table = %s", table)
+    assert row == (None, None, None, anna.name)
+    root(f"CREATE TABLE {anna.name}_own AS TABLE {table}; CREATE TABLE {anna.name}_own_info AS TABLE {table}_info;"
+         f" CREATE TABLE {anna.name}_own_summary AS TABLE {table}_summary")  # fmt: skip
+    try:
+        mine = "SELECT configurations FROM cerebro.models WHERE model_table LIKE %s"
+        assert root(mine, f"%.{anna.name}_own") == anna(
+            "SELECT configurations FROM cerebro.models WHERE model_table = %s", table
+        )
+        root(f"ALTER TABLE {anna.name}_own_info OWNER TO {anna.name}")
+        assert root(mine, f"%.{anna.name}_own") == [None]
+    finally:
+        root(f"DROP TABLE {anna.name}_own, {anna.name}_own_info, {anna.name}_own_summary")
+
+
 def test_hostile_figures_do_not_make_the_list_fail(people: tuple[Town, User, User]) -> None:
     root, anna, ben = people
     (table,) = [one for one in tables_of(anna) if one.endswith(".models")]

@@ -125,6 +125,36 @@ def test_keys_are_the_texts_of_their_values(flats: Lab) -> None:
         assert flats.value(f"SELECT count(*) FROM said JOIN dated ON key_value::{kind} = {key}") == 300
 
 
+@pytest.mark.parametrize("call", ["predict_into('rents', '{}', 'never')", "predict('rents', 'TABLE {}')"])
+def test_the_rows_that_are_predicted_cannot_predict(flats: Lab, call: str) -> None:
+    """A view may call any function.  It would take the trainer away from the statement that reads the view."""
+    asks = {
+        "predict_into": "cerebro.predict_into('irises', 'garden', 'pg_temp.inner_' || i)",
+        "predict": "count(*) FROM cerebro.predict('irises', 'TABLE garden')",
+        "evaluate": "count(*) FROM cerebro.evaluate('irises', 'TABLE garden')",
+    }
+    for name, ask in asks.items():
+        flats(f"CREATE OR REPLACE FUNCTION ask_{name}(i integer) RETURNS real LANGUAGE plpgsql AS"
+              f" $$ BEGIN PERFORM {ask}; RETURN i; END $$")  # fmt: skip
+        flats(f"CREATE OR REPLACE VIEW asks_{name} AS SELECT id, ask_{name}(id) AS size, city FROM flats WHERE id < 3")
+        with pytest.raises(psycopg2.errors.ObjectInUse, match="rows are being predicted cannot call it"):
+            flats(f"SELECT * FROM cerebro.{call.format(f'asks_{name}')}")
+    assert "never" not in flats.tables() and written(flats, "rents", "flats") == 300
+
+
+def test_a_view_runs_as_in_predict(flats: Lab) -> None:
+    """In the caller's own session, with its rights and its process."""
+    flats("CREATE FUNCTION who(i integer) RETURNS real LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'as % of % in %',"
+          " current_user, session_user, pg_backend_pid(); RETURN i; END $$;"
+          " CREATE VIEW whose AS SELECT id, who(id) AS size, city FROM flats WHERE id < 3")  # fmt: skip
+    heard = []
+    for call in ("predict_into('rents', 'whose', 'heard')", "predict('rents', 'TABLE whose')"):
+        flats.told()
+        flats(f"SELECT * FROM cerebro.{call}")
+        heard.append({one for one in flats.told() if " of " in one})
+    assert heard[0] == heard[1] and len(heard[0]) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

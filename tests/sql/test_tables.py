@@ -820,11 +820,11 @@ def test_keys(trained: Lab) -> None:
         ("houses", "TABLE houses", "", "'houses' is not a table of trained models"),
         ("price_models", "SELECT * FROM nowhere", "", 'relation "nowhere" does not exist'),
         ("price_models", "DELETE FROM houses", "", "syntax error"),
-        ("price_models", "TABLE houses", ", mst_key => 9", "mst_key 9 does not exist"),
+        ("price_models", "TABLE houses", ", configuration => 9", "configuration 9 does not exist"),
         ("class_models", "TABLE houses", ", top => 0", "top cannot be 0"),
         ("mirror", "TABLE mirrored", "", "the model predicts arrays"),
         ("price_models", "SELECT h.* FROM houses h, predict('price_models', 'TABLE houses') p", "",
-         "the query cannot call cerebro.predict"),
+         "cerebro.predict: a query or view whose rows are being predicted cannot call it"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_predicted_is_refused(

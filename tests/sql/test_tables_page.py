@@ -45,6 +45,9 @@ def test_columns_become_what_the_page_says(shown: dict[str, list[tuple[Any, ...]
 def test_predictions(shown: dict[str, list[tuple[Any, ...]]]) -> None:
     for rows in of(shown, "FROM cerebro.predict(") + of(shown, "JOIN cerebro.predict("):
         assert len(rows) == 100
+    assert of(shown, "cerebro.predict_into(") == [[(100,)]]
+    ((rows, least, mean, most),) = of(shown, "FROM people_predicted")[0]
+    assert rows == 100 and 0 < least < mean < most < 200000
     ((income,),) = of(shown, "income_of(age")[0]
     assert 0 < float(str(income)) < 200000
 
@@ -56,7 +59,18 @@ def test_runs_finish(lab: Lab, shown: dict[str, list[tuple[Any, ...]]]) -> None:
 
 
 def test_judging(shown: dict[str, list[tuple[Any, ...]]]) -> None:
+    (found,) = of(shown, "cerebro.evaluate(")
+    figures = dict(found)
+    assert figures["rows"] == 200 and figures["accuracy"] > 0.6 and figures["auc"] > 0.6
     (matrix,) = of(shown, "confusion_matrix")
     assert sum(row[2] for row in matrix) == 200 and sum(row[2] for row in matrix if row[0] == row[1]) > 120
     for rows in of(shown, "cerebro.importance("):
         assert {row[0] for row in rows} == {"months", "charges", "contract"}
+
+
+def test_models(lab: Lab, shown: dict[str, list[tuple[Any, ...]]]) -> None:
+    (listed,) = of(shown, "FROM cerebro.models")
+    names = {row[0] for row in listed}
+    assert {f"{lab.schema}.{name}" for name in ("income", "people_models", "people_together")} <= names
+    kept = lab("SELECT model_table FROM cerebro.models")
+    assert (f"{lab.schema}.people_together",) not in kept and (f"{lab.schema}.people_models",) in kept

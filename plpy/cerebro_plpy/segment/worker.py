@@ -84,6 +84,7 @@ class Segment:
         self.outgoing = OutgoingStates(self.folder, CurrentUser(plpy))
         self.under_way: UnderWay | None = None
         self.prediction: Prediction | None = None
+        self.lent = False  # to a call that predicts in this session
         self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
             LoadRows: self.load_rows,
             DropRows: self.drop_rows,

@@ -22,7 +22,7 @@ MOST_MEMBERS = 100
 
 @entry
 def ensemble(db: Database, model_table: str | None, output_table: str | None, members: int | None) -> None:
-    """Make the tables of the ensemble; its mst_key is 1."""
+    """Make the tables of the ensemble; it is configuration 1."""
     if members is None or not 2 <= members <= MOST_MEMBERS:
         raise InvalidArgument(f"{MODULE}: members cannot be {members}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
     table = relations.existing(db, model_table, MODULE, argument="model_table", companions=COMPANIONS)
@@ -50,6 +50,7 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
             keys,
         )
     }
+    listed = ", ".join(map(str, keys))
     sizes = [rows[key]["size"] for key in keys]
     if None in sizes or sum(sizes) > LARGEST_VALUE:
         raise Unsupported(
@@ -89,7 +90,7 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
         " SELECT 1, compile_params, fit_params, model_type, $2, metrics_type, loss_type, status, $3{more}"
         " FROM {info} WHERE mst_key = $1", about=about.sql, more=more, info=info.sql),
         ("integer", "double precision", "text"),
-        keys[0], sum(sizes) / 1024, f"the mean of mst_key {', '.join(map(str, keys))} of {table.name}",
+        keys[0], sum(sizes) / 1024, f"the mean of configurations {listed} of {table.name}",
     )  # fmt: skip
     told = output.suffixed("_summary")
     db.execute(
@@ -103,4 +104,4 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
     db.execute(
         sql("UPDATE {told} SET model = $1, model_info = $2", told=told.sql), ("text", "text"), str(output), str(about)
     )
-    db.notice(f"{MODULE}: {output} is the mean of mst_key {', '.join(map(str, keys))} of {table.name}")
+    db.notice(f"{MODULE}: {output} is the mean of configurations {listed} of {table.name}")

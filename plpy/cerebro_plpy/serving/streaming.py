@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cerebro_db.core.errors import BadData, InUse, InvalidArgument
+from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
@@ -20,7 +20,6 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
-from ..segment import current
 from . import natural, trainers
 from .chunks import at_a_time, gathered
 from .table_rows import bytes_per_row
@@ -39,11 +38,6 @@ def predict_rows(
     top: int | None,
 ) -> Iterator[dict[str, Any]]:
     """A row for each chunk: the ids, the labels of each output, and the answers."""
-    if current.mine(db).prediction is not None:
-        raise InUse(
-            f"{MODULE}: the query cannot call cerebro.predict itself.",
-            hint="Write the inner predictions to a table first.",
-        )
     ranks = natural.require_top(top, MODULE)
     if query is None or not query.strip():
         raise InvalidArgument(f"{MODULE}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
@@ -59,7 +53,7 @@ def predict_rows(
     best = natural.best_classes(model.layout.outputs, ranks, MODULE)
     outputs = natural.outputs_as_json(model.layout.outputs)
     chosen = trainers.options(db, False, MODULE, platform.of(db).distribution_keys(db, 1))
-    with trainers.own_segment(db, chosen) as mine:
+    with trainers.own_segment(db, chosen, MODULE) as mine:
         order = trainers.prediction_order(model, inputs, best)
         with trainers.predicting(db, mine, model, order) as prediction:
             for rows, ids, variables in _chunks(db, source, identity, inputs, bytes_per_row(model.layout)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import DEFAULT
-from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.errors import CerebroError, InUse
 from cerebro_db.core.names import token
 from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef, TrainerSettings
 from cerebro_db.core.records import dataclass
@@ -63,13 +63,19 @@ def prediction_order(model: Model, inputs: Sequence[SourceVariable], best: BestC
 
 
 @contextlib.contextmanager
-def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
+def own_segment(db: Database, chosen: dict[str, Any], module: str) -> Iterator[Segment]:
     """The caller's session as a segment, whose trainer starts while the caller does something else.
 
     A trainer of an earlier call stays for the next call if this call is refused before it predicts.
     """
     mine = current.mine(db)
+    if mine.lent:  # to the call that reads these rows
+        raise InUse(
+            f"{module}: a query or view whose rows are being predicted cannot call it.",
+            hint="Write the inner predictions to a table first.",
+        )
     kept = mine.resting
+    mine.lent = True
     try:
         mine.start(
             TrainerSettings(
@@ -91,6 +97,8 @@ def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
         if not mine.resting:
             current.close_mine()
         raise
+    finally:
+        mine.lent = False
 
 
 @contextlib.contextmanager
