@@ -36,7 +36,7 @@ def test_the_page_about_search(irises: Lab) -> None:
     assert keys == {
         "tower": {"architecture", "depth", "width", "dropout"}, "mlp": {"architecture", "dropout"},
     }, keys  # fmt: skip
-    assert [row[0] for row in irises(listed)] == ["tower"]
+    assert "tower" in [row[0] for row in irises(listed)]
     # A schedule, of which the page shows only the part of the space.
     (schedule,) = blocks("docs/search.md", "json")
     tower = {"architecture": "tower", "depth": 1, "width": 16, "dropout": 0.1}
