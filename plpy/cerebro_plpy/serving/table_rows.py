@@ -30,6 +30,7 @@ def predicted(
     predict: execution.Predict,
     model: Model,
     test: Relation,
+    present: dict[str, Column],
     identity: Column,
     inputs: list[SourceVariable],
     wanted: tuple[str, float],
@@ -37,6 +38,9 @@ def predicted(
 ) -> Callable[[Name], None]:
     """Predict the rows; the result writes the table that the user asked for."""
     kind, number = wanted
+    ordering = model.layout.windows.columns if model.layout.windows is not None else ()
+    read = [identity, *(column for variable in inputs for column in variable.columns)]
+    relations.require_readable(db, test, [*read, *(one for one in present.values() if one.name in ordering)], module)
     rows = lru_cache(maxsize=None)(partial(count, db, test, identity, inputs, module))
     if surprises.of(inputs):
         rows()  # it tells what training has not seen, and the segments do not
