@@ -111,7 +111,8 @@ def existing(
 ) -> Relation:
     """The input table of this name; an error unless it exists and a column of it may be read.
 
-    Who uses columns of it requires them with ``require_readable``.  The error of a user who may not read it names all that is missing, also for its companions with these endings.
+    Functions that use some of its columns require them with ``require_readable``.  The error of a user who may read
+    none names all that is missing, also for the table's companions with these endings.
     """
     if text is None or not text.strip():
         raise InvalidName(
@@ -265,7 +266,8 @@ def of_query(db: Database, query: str, module: str) -> tuple[Relation, dict[str,
 def columns(db: Database, relation: Relation) -> dict[str, Column]:
     return _columns(
         db, sql("SELECT a.attname::text AS name, a.attnum::bigint AS attnum, a.atttypid AS type, a.atttypid AS shown,"
-        " pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') AS readable FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped"),
+        " pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') AS readable"
+        " FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped"),
         ("bigint",), relation.oid,
     )  # fmt: skip
 
@@ -343,7 +345,14 @@ def references(db: Database, relation: Relation) -> set[str]:
 
 
 def require_columns(db: Database, relation: Relation, names: list[str], module: str, please: str = "") -> list[Column]:
-    """These columns, in this order; MADlib's error for a column that the table does not have, ours for no right."""
+    """These columns, in this order; an error for one that is not there or may not be read."""
+    found = named(db, relation, names, module, please)
+    require_readable(db, relation, found, module)
+    return found
+
+
+def named(db: Database, relation: Relation, names: list[str], module: str, please: str = "") -> list[Column]:
+    """These columns, in this order; MADlib's error for a column that the table does not have."""
     present = columns(db, relation)
     for name in names:
         if name not in present:
@@ -351,9 +360,7 @@ def require_columns(db: Database, relation: Relation, names: list[str], module: 
                 f"{module}: invalid column name ('{name}') for table ({relation.text}). {please}".rstrip(),
                 hint=has_columns(present),
             )
-    found = [present[name] for name in names]
-    require_readable(db, relation, found, module)
-    return found
+    return [present[name] for name in names]
 
 
 def has_columns(present: dict[str, Column]) -> str:
