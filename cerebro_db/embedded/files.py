@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..core import shared_memory
 from .account import Account
 from .errors import ClusterError
 from .extension import NAME
@@ -180,8 +181,13 @@ class ClusterFiles:
         self.keep(replace(record, socket=str(folder)))
 
     def remove(self) -> None:
-        """Removes the cluster's folder and the folder of its socket."""
+        """Removes the cluster's folder, the folder of its socket, and what its server has left in shared memory."""
         folder = self.socket
+        with contextlib.suppress(FileNotFoundError):
+            account = self.data.stat().st_uid
+            in_memory = shared_memory.folder_of(self.data, account)
+            if shared_memory.is_of(in_memory, account):
+                shutil.rmtree(in_memory, ignore_errors=True)
         if folder.parent != self.path and folder.parent == Path("/tmp") and folder.name.startswith("cerebro-"):
             shutil.rmtree(folder, ignore_errors=True)
         while self.path.exists():

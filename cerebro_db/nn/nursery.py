@@ -37,6 +37,7 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from cerebro_db.core import shared_memory  # noqa: E402
 from cerebro_db.core.engines import ENGINES  # noqa: E402
 from cerebro_db.core.nursery import (  # noqa: E402
     STREAMS,
@@ -156,8 +157,7 @@ class Nursery:
             shutil.rmtree(self.folder.parent, ignore_errors=True)
             if not os.path.exists("postmaster.pid"):  # else a server has started again, or will
                 for place in self.places - {str(self.folder.parent.parent)}:  # not in the data folder
-                    with contextlib.suppress(OSError):
-                        os.rmdir(place)
+                    shared_memory.remove_empty(Path(place))
 
     # -- sessions ------------------------------------------------------------------------------------
 
@@ -371,6 +371,8 @@ def main() -> None:
     for target, stream in enumerate((nothing, nothing, log)):
         os.dup2(stream, target)
     close([nothing, log])
+    with contextlib.suppress(OSError):  # a nursery that was killed left them, and their server is gone for good
+        remove_aside([str(one) for one in shared_memory.ownerless(os.getuid())])
     try:
         nursery.serve()
     except Exception:

@@ -10,10 +10,12 @@ import re
 import resource
 import select
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +24,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.core import frames, protocol
+from cerebro_db.core import frames, protocol, shared_memory
 from cerebro_db.core import nursery as messages
 from cerebro_db.core.errors import TrainerFailed
 from cerebro_db.core.nursery import Started, StartTrainer, send
@@ -352,6 +354,31 @@ def test_a_nursery_that_is_stopped_with_an_order_is_replaced(
     eventually(lambda: not born(first), 30, "the first nursery has nothing to do")
     assert trainers_in(scratch(server)) == [one.pid]
     assert one.order(Describe(linear(), c.HOUSES)).parameters == 5
+
+
+def test_a_new_nursery_removes_what_servers_that_are_gone_left_in_shared_memory(server: Path) -> None:
+    gone, there, moved = (server / name for name in ("gone", "there", "moved"))
+    folders = {}
+    for data in (gone, there, moved):
+        data.mkdir()
+        folders[data] = shared_memory.folder_of(data, os.getuid())
+        (folders[data] / "123-456").mkdir(parents=True)
+        shared_memory.sign(folders[data], data)
+    anothers = shared_memory.SHARED_MEMORY / f"{shared_memory.PREFIX}{os.getuid()}_0_1"
+    unsigned = shared_memory.SHARED_MEMORY / f"{shared_memory.PREFIX}{os.getuid()}_0_2"
+    try:
+        for folder in (anothers, unsigned):
+            folder.mkdir()
+        (anothers / shared_memory.OWNER).symlink_to(f"mnt:[1] {gone}")  # in another container
+        gone.rmdir()
+        moved.rename(server / "elsewhere")
+        shared_memory.sign(folders[moved], server / "elsewhere")
+        nursery.report(no_cancel)
+        eventually(lambda: not folders[gone].exists(), 30, "it is removed")
+        assert all(one.exists() for one in (folders[there], folders[moved], anothers, unsigned))
+    finally:
+        for folder in (*folders.values(), anothers, unsigned):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 # -- what is said to it ------------------------------------------------------------------------------------------
@@ -876,6 +903,43 @@ def test_a_crash_of_the_server_leaves_no_process_and_no_file(own: tuple[Cluster,
     eventually(lambda: not any(map(born, trainers)), 60, "the trainers end")
     eventually(lambda: not scratch_of(workers, cluster.data), 60, "their files are removed")
     eventually(lambda: not works_in(cluster.data), 60, "all processes end")
+
+
+def test_a_call_whose_server_is_killed_does_not_blame_its_settings(own: tuple[Cluster, Lab]) -> None:
+    cluster, lab = own
+    failed: list[str] = []
+
+    def train() -> None:
+        with contextlib.closing(lab.connect()) as connection:
+            try:
+                lab.fit("train", "lost", "mst", 500, on=connection)
+            except psycopg2.Error as error:
+                failed.append(str(error))
+
+    call = threading.Thread(target=train)
+    call.start()
+    eventually(lambda: lab.value("SELECT count(*) FROM hop"), WITHIN, "it trains")
+    os.kill(int((cluster.data / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+    call.join(WITHIN)
+    (text,) = failed
+    assert "pg_hba" not in text
+    assert re.search("it has ended|closed the connection|terminat", text), text
+
+
+def test_a_destroyed_cluster_leaves_nothing_in_shared_memory_though_its_nursery_was_killed(
+    own: tuple[Cluster, Lab],
+) -> None:
+    cluster, lab = own
+    lab.fit("train", "small", "mst", 1)
+    folder = shared_memory.folder_of(cluster.data, cluster.data.stat().st_uid)
+    (pid,) = [pid for one in cluster.data.glob("pgsql_tmp_cerebro/*/nursery-*") for pid in nurseries(one)]
+    kept = list(folder.iterdir())
+    assert os.readlink(folder / shared_memory.OWNER).endswith(f" {cluster.data}")
+    assert len(kept) > 1, "sessions wait for the next call"
+    os.kill(pid, signal.SIGKILL)
+    lab.close()
+    cluster.destroy()
+    assert not folder.exists()
 
 
 def answers(cluster: Cluster) -> bool:

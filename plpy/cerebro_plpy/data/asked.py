@@ -117,6 +117,10 @@ def asked_for(
             *([weight] if weight else []),
         ]
         chosen = [one for one in present.values() if one not in others]
+    relations.require_readable(
+        db, source, [*wanted, *chosen, *apart, *([weight] if weight else []),
+                     *(present[name] for name in (windows.columns if windows else ()))], PACK,
+    )  # fmt: skip
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
     wishes = deciding.wishes(documents.argument(prepare, f"{PACK}: prepare"), families, f"{PACK}: prepare")
     return Asked(
@@ -132,6 +136,7 @@ def has_few_labels(db: Database, source: Relation, target: str | None, most: int
     """Whether the target is one column of labels with at most so many different values."""
     names = split_list(target, f"{PACK}: target")
     (column, *more) = variables.pick(relations.columns(db, source), names, "target", source, PACK)
+    relations.require_readable(db, source, [column, *more], PACK)
     if more or column.element is not None or column.type in deciding.REALS:
         return False
     (found,) = db.scan(
@@ -174,9 +179,12 @@ def sides(
 
 
 def key_of(db: Database, source: Relation) -> list[Column]:
-    """The columns that tell rows apart: of a unique key, or all, whichever are inputs.
+    """The columns that tell rows apart: of a unique key, or all that the user may read, whichever are inputs.
 
     The inputs alone may have few different values.
     """
     present = relations.columns(db, source)
-    return [present[name] for name in relations.unique_key(db, source)] or list(present.values())
+    key = [present[name] for name in relations.unique_key(db, source)]
+    if key and all(column.readable for column in key):
+        return key
+    return [column for column in present.values() if column.readable]

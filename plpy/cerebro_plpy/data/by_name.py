@@ -36,11 +36,19 @@ def lacks(table: str, missing: list[str], where: str) -> BadData:
     )
 
 
+def needed(trained: Layout, present: dict[str, Column]) -> list[Column]:
+    """The columns that are read, of those that are there."""
+    return [present[name] for name in _names(trained) if name in present]
+
+
+def _names(trained: Layout) -> list[str]:
+    names = [name for variable in trained.inputs for name in variable.columns]
+    return list(dict.fromkeys([*names, *(trained.windows.columns if trained.windows else ())]))
+
+
 def found(trained: Layout, present: dict[str, Column], table: str, where: str) -> list[SourceVariable]:
     """The inputs, made of the columns of these names; an error if one is not there or has another type."""
-    needed = [name for variable in trained.inputs for name in variable.columns]
-    needed += trained.windows.columns if trained.windows else ()
-    missing = [name for name in dict.fromkeys(needed) if name not in present]
+    missing = [name for name in _names(trained) if name not in present]
     if missing:
         raise lacks(table, missing, where)
     changed = []

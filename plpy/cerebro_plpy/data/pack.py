@@ -79,6 +79,8 @@ def planned(
     if divided is None:
         split = split_of(present, source, target, validation, validation_table, split_by, split_at, stratify, windows)
     weight = row_weights.column_of(weights, present, source, target, PACK)
+    if split is not None and split.at is not None:
+        relations.require_readable(db, source, [split.at], PACK)
     apart = divided.by if divided is not None else split.by if split is not None else ()
     asked = asked_for(db, source, present, target, inputs, prepare, apart, windows, weight)
     training, others = sides(db, source, split, validation_table)
@@ -160,6 +162,7 @@ def _pack_validation(db: Database, trained: Packing, source: Relation, output: N
         variable.dtype = like.dtype
     names = [variable.columns[0].name for variable in trained.outputs]
     columns = variables.pick(present, names, "target", source, PACK)
+    relations.require_readable(db, source, [*by_name.needed(trained.layout, present), *columns], PACK)
     outs = [
         agreement.output_as_trained(column, variable.documented(), PACK)
         for column, variable in zip(columns, trained.outputs)

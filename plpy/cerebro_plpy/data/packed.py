@@ -43,17 +43,20 @@ def read(db: Database, table: str | None, module: str, *, argument: str, please:
         more = _missing(relation, argument) if summary is None else ""
         hint = please if summary is None else f"{please} {CONVERT}"
         raise WrongState(f"{module} error: '{relation.text}' is not a packed table.{more}", hint=hint)
+    relations.require_columns(db, summary, ["layout"], module)
     row = db.one(sql("SELECT layout FROM {summary}", summary=summary.sql))
     if row is None:
         raise BadData(f"{module} error: the summary of '{relation.text}' is empty.", hint=please)
     layout = parsed(db, row["layout"], relation.text, module)
     # The summary of a model table has a layout, too.
     present = relations.columns(db, relation)
-    for name in (KEY, "buffer_id", *(variable.name for variable in (*layout.inputs, *layout.outputs))):
+    needed = (KEY, "buffer_id", *(variable.name for variable in (*layout.inputs, *layout.outputs)))
+    for name in needed:
         if name not in present:
             raise WrongState(
                 f"{module} error: '{relation.text}' is not a packed table: it has no column '{name}'.", hint=please
             )
+    relations.require_readable(db, relation, [present[name] for name in needed], module)
     described = columns_of_summary(db, summary, layout, relation.text, module)
     return Packed(relation, described, layout.to_json())
 

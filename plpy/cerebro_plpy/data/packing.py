@@ -137,6 +137,7 @@ def _pack_validation(
         dependents = variables.pick(present, names, "dependent_varname", source, VALIDATION)
         by_name.require_all(training.layout, independent_varname, "independent_varname", VALIDATION)
         ins = by_name.found(training.layout, present, source.text, f"{VALIDATION} error")
+        relations.require_readable(db, source, [*by_name.needed(training.layout, present), *dependents], VALIDATION)
         agreement.require_same_number(training, ins, dependents, VALIDATION)
     else:
         dependents, independents = _columns(db, source, dependent_varname, independent_varname, VALIDATION)
@@ -222,6 +223,7 @@ def _columns(
     outputs = variables.pick(present, dependents, "dependent_varname", source, module)
     inputs = variables.pick(present, independents, "independent_varname", source, module)
     variables.require_apart(inputs, outputs, module)
+    relations.require_readable(db, source, [*outputs, *inputs], module)
     for key in relations.keys(db, source) & {column.name for column in inputs}:
         db.notice(
             f"{module}: the input '{key}' is a key of {source.text}. Its values tell rows apart and seldom say anything"

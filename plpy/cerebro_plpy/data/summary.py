@@ -147,6 +147,9 @@ def _labels(variable: SourceVariable) -> tuple[str, list[str | None] | None]:
     return preparation.type.array.name, [*preparation.labels, *[None] * without]
 
 
+TAKEN = ("normalizing_const", "num_classes", "segment_count", "layout")
+
+
 @dataclass(frozen=True)
 class Training:
     """What a validation table takes from the training table."""
@@ -171,12 +174,13 @@ def read_training(db: Database, text: str | None, module: str) -> Training:
         )
     summary = relations.existing(db, str(name), module)
     present = relations.columns(db, summary)
-    for column in ("normalizing_const", "num_classes", "segment_count", "layout"):
+    for column in TAKEN:
         if column not in present:
             raise UndefinedColumn(
                 f"{module}: Expected column {column} in {table.text}_summary.",
                 hint="Pack the training table again with this version of training_preprocessor_dl.",
             )
+    relations.require_readable(db, summary, [present[name] for name in TAKEN], module)
     row = db.one(
         sql("SELECT normalizing_const, num_classes, segment_count, layout FROM {summary}", summary=summary.sql)
     )
@@ -200,6 +204,7 @@ def read_layout(db: Database, text: str | None, module: str) -> Layout:
     summary = relations.find(db, table.name.suffixed("_summary"))
     if summary is None or "layout" not in relations.columns(db, summary):
         raise WrongState(f"{module} error: '{table.text}' is not a packed table.", hint=PLEASE.format(table.text))
+    relations.require_columns(db, summary, ["layout"], module)
     document = db.value(sql("SELECT layout FROM {summary}", summary=summary.sql))
     if document is None:
         raise WrongState(f"{module} error: '{summary.text}' has no layout.", hint=PLEASE.format(table.text))
@@ -216,6 +221,7 @@ def columns_of_summary(db: Database, summary: Relation, layout: Layout, table: s
     """What the summary of a packed table says besides its layout."""
     present = relations.columns(db, summary)
     known = [name for name in COLUMNS if name in present]
+    relations.require_readable(db, summary, [present[name] for name in known], module)
     listed = joined(", ", map(identifier, known))
     row = db.one(sql("SELECT {listed} FROM {summary}", listed=listed, summary=summary.sql)) if known else {}
     outputs = [output.name for output in layout.outputs]

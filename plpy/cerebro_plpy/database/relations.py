@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.errors import (
@@ -19,7 +20,7 @@ from cerebro_db.core.errors import (
 )
 from cerebro_db.core.names import Name, is_name
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, quoted, sql, sql_of_user
+from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql, sql_of_user
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
@@ -42,6 +43,7 @@ class Relation:
     text: str
     condition: Sql | None = None  # over the columns; None: all rows
     query: Sql | None = None  # the rows of a query, which is in no catalog: it has no oid and no name
+    readable: tuple[str, ...] | None = None  # the columns that the user may read; None: all, or this was not asked
 
     @property
     def sql(self) -> Sql:
@@ -54,7 +56,13 @@ class Relation:
             return sql("({query}\n)", query=self.query)  # its last line may be a comment
         if self.condition is None:
             return self.sql
-        return sql("(SELECT * FROM {table} WHERE {condition})", table=self.sql, condition=self.condition)
+        columns = sql("*") if self.readable is None else joined(", ", map(identifier, self.readable))
+        return sql(
+            "(SELECT {columns} FROM {table} WHERE {condition})",
+            columns=columns,
+            table=self.sql,
+            condition=self.condition,
+        )
 
     @property
     def name(self) -> Name:
@@ -70,6 +78,7 @@ class Column:
     shown: str  # as pg_typeof() writes it
     category: str  # pg_type.typcategory: N, S, B, A, D …
     element: str | None
+    readable: bool = True  # whether the user may read it
 
     @property
     def cast(self) -> Sql:
@@ -100,9 +109,10 @@ def existing(
     argument: str = "source_table",
     companions: Sequence[str] = (),
 ) -> Relation:
-    """The input table of this name; an error unless it exists and may be read.
+    """The input table of this name; an error unless it exists and a column of it may be read.
 
-    The error of a user who may not read it names all that is missing, also for its companions with these endings.
+    Functions that use some of its columns require them with ``require_readable``.  The error of a user who may read
+    none names all that is missing, also for the table's companions with these endings.
     """
     if text is None or not text.strip():
         raise InvalidName(
@@ -118,7 +128,10 @@ def existing(
         raise Unsupported(f"{module} error: '{relation.text}' is not a table or view.")
     found = [find(db, relation.name.suffixed(ending)) for ending in companions]
     require_select(db, [relation, *(companion for companion in found if companion is not None)], module)
-    return relation
+    whole = db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), relation.oid)
+    if whole:
+        return relation
+    return replace(relation, readable=tuple(one.name for one in columns(db, relation).values() if one.readable))
 
 
 def filled(
@@ -151,6 +164,24 @@ def require_select(db: Database, tables: Sequence[Relation], module: str) -> Non
             + (f" and {counted(len(closed) - 1, 'table')} beside it." if len(closed) > 1 else "."),
             hint=f"The owner can say: GRANT SELECT ON {named} TO {current_user(db)};",
         )
+
+
+def require_readable(db: Database, relation: Relation, needed: Iterable[Column], module: str) -> None:
+    """An error that names the columns that the user may not read.
+
+    This is for the error's text alone: what is read is read as the user, so the server checks it, too.
+    """
+    closed = list(dict.fromkeys(column.name for column in needed if not column.readable))
+    if closed:
+        raise NotPermitted(
+            f"{module} error: permission denied to read {counted_names('column', closed)} of '{relation.text}'.",
+            hint=f"The owner can say: GRANT SELECT ({', '.join(map(quoted, closed))}) ON {relation.name.quoted}"
+            f" TO {current_user(db)};",
+        )
+
+
+def counted_names(what: str, names: Sequence[str]) -> str:
+    return f"the {what}{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def new(
@@ -226,7 +257,7 @@ def of_query(db: Database, query: str, module: str) -> tuple[Relation, dict[str,
     described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows))
     names, types = [name for name, _ in described], [type for _, type in described]
     return relation, _columns(
-        db, sql("SELECT c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown FROM ROWS FROM"
+        db, sql("SELECT c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown, true AS readable FROM ROWS FROM"
         " (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)"),
         ("text[]", "bigint[]"), names, types,
     )  # fmt: skip
@@ -234,25 +265,26 @@ def of_query(db: Database, query: str, module: str) -> tuple[Relation, dict[str,
 
 def columns(db: Database, relation: Relation) -> dict[str, Column]:
     return _columns(
-        db, sql("SELECT a.attname::text AS name, a.attnum::bigint AS attnum, a.atttypid AS type, a.atttypid AS shown"
+        db, sql("SELECT a.attname::text AS name, a.attnum::bigint AS attnum, a.atttypid AS type, a.atttypid AS shown,"
+        " pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') AS readable"
         " FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped"),
         ("bigint",), relation.oid,
     )  # fmt: skip
 
 
 def _columns(db: Database, listed: Sql, sent: tuple[str, ...], *values: Any) -> dict[str, Column]:
-    """The columns that a query lists: name, attnum, type and shown (a type, too)."""
+    """The columns that a query lists: name, attnum, type, shown (a type, too) and readable."""
     found = db.rows(
         sql(
             """
         WITH RECURSIVE base AS (
             {listed}
             UNION ALL
-            SELECT b.name, b.attnum, t.typbasetype, b.shown
+            SELECT b.name, b.attnum, t.typbasetype, b.shown, b.readable
             FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd'
         )
         SELECT b.name, pg_catalog.format_type(b.shown, NULL) AS shown, t.typcategory::text AS category,
-               {written} AS type,
+               {written} AS type, b.readable,
                CASE WHEN t.typcategory = 'A' THEN {written_element} END AS element
         FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
         WHERE t.typtype <> 'd'
@@ -313,6 +345,13 @@ def references(db: Database, relation: Relation) -> set[str]:
 
 
 def require_columns(db: Database, relation: Relation, names: list[str], module: str, please: str = "") -> list[Column]:
+    """These columns, in this order; an error for one that is not there or may not be read."""
+    found = named(db, relation, names, module, please)
+    require_readable(db, relation, found, module)
+    return found
+
+
+def named(db: Database, relation: Relation, names: list[str], module: str, please: str = "") -> list[Column]:
     """These columns, in this order; MADlib's error for a column that the table does not have."""
     present = columns(db, relation)
     for name in names:

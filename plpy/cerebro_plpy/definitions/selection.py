@@ -133,7 +133,8 @@ def model_ids(db: Database, arch: Relation, given: list[int | None] | None, modu
     ids = sorted({number for number in given or [] if number is not None})
     if not ids or len(ids) < len(set(given or [])):
         raise InvalidArgument(f"{module} error: model_id_list cannot be empty, NULL or hold a NULL.")
-    relations.require_columns(db, arch, ["model_id", "model_arch"], module)
+    model_id, _ = relations.named(db, arch, ["model_id", "model_arch"], module)
+    relations.require_readable(db, arch, [model_id], module)
     found = db.value(
         sql("SELECT count(DISTINCT model_id) FROM {arch} WHERE model_id = ANY ($1)", arch=arch.sql), ("integer[]",), ids
     )

@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from cerebro_db.core import shared_memory
 from cerebro_db.core.errors import MAKE_ROOM, DiskFull, OutOfResources
 
 from ..platform import machine
@@ -27,8 +28,7 @@ def memory_folder() -> Path:
     use, although no process of its number is seen.  And a container that is started again numbers processes anew, so
     that only the data folder tells that what is left there was this server's.
     """
-    data = os.stat(".")  # the data folder is every backend's working directory
-    return Path("/dev/shm") / f"cerebro_db_{os.getuid()}_{data.st_dev:x}_{data.st_ino:x}"
+    return shared_memory.folder_of(Path(), os.getuid())  # the data folder is every backend's working directory
 
 
 def scratch_folders() -> tuple[Path, Path]:
@@ -45,7 +45,8 @@ def scratch_folders() -> tuple[Path, Path]:
     with contextlib.suppress(OSError):
         if (machine.room(in_memory.parent) or 0) > ENOUGH_SHARED_MEMORY:
             in_memory.mkdir(mode=0o700, exist_ok=True)
-            if is_ours(in_memory):
+            if shared_memory.is_of(in_memory, os.getuid()):
+                shared_memory.sign(in_memory, Path())
                 bases.insert(0, in_memory)
     folders = [base / owner for base in bases]
     for folder in folders:
@@ -62,7 +63,7 @@ def remove_leftovers() -> None:
     """
     for base in (data_folder(), memory_folder()):
         with contextlib.suppress(OSError):  # there is no such folder yet, or another session removes the same ones
-            for leftover in base.iterdir() if is_ours(base) else ():
+            for leftover in base.iterdir() if shared_memory.is_of(base, os.getuid()) else ():
                 pid, _, start = leftover.name.partition("-")
                 if pid.isdigit() and has_ended(int(pid), start):
                     remove(leftover)
@@ -75,11 +76,6 @@ def remove(folder: Path) -> None:
             import shutil  # only now: importing it takes a new session 2 ms
 
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def is_ours(folder: Path) -> bool:
-    """Whether this account has made the folder."""
-    return folder.stat().st_uid == os.getuid() and not folder.is_symlink()
 
 
 def place_of(folder: Path) -> str:

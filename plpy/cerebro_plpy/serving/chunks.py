@@ -61,8 +61,8 @@ class Source:
     def _blocks(self, db: Database) -> tuple[int, int]:
         """The number of blocks of the table, and an estimate of its rows; 0: there is none.
 
-        There are no blocks if its rows cannot be read by ranges of them: policies are evaluated before the range, and
-        tables that inherit from it have blocks of their own.
+        There are no blocks if its rows cannot be read by ranges of them: policies are evaluated before the range,
+        tables that inherit from it have blocks of their own, and who may read some columns only may not read ctid.
         """
         found = self._most_blocks and db.one(
             sql(
@@ -74,6 +74,7 @@ class Source:
                 " AS b (blocks)"
                 " WHERE c.oid = $1::oid AND c.relkind IN ('r', 'm') AND a.amname = 'heap'"
                 " AND NOT c.relrowsecurity AND NOT c.relhassubclass"
+                " AND pg_catalog.has_table_privilege(c.oid, 'SELECT')"
                 " AND current_setting('server_version_num')::integer >= 140000"
             ),
             ("bigint",),

@@ -42,7 +42,7 @@ def predict_into(
             )
         best = natural.best_classes(model.layout.outputs, ranks, MODULE)
         one = natural.key_of(columns)
-        staged = table_rows.answers(db, predict, model, source, one, columns, inputs, best, MODULE)
+        staged = table_rows.answers(db, predict, model, source, present, one, columns, inputs, best, MODULE)
     predictions.write_rows(db, staged, output, natural.outputs_as_json(model.layout.outputs))
     rows = db.value(sql("SELECT COALESCE(sum(rows), 0)::bigint AS rows FROM {staged}", staged=staged))
     db.execute(sql("DROP TABLE {staged}", staged=staged))

@@ -39,7 +39,7 @@ def inputs_of(
 
 
 def key_columns(key: str | None, present: dict[str, Column], trained: Layout, rows: str, module: str) -> list[str]:
-    """The columns of a row's key: the named one, or else the first column that the model does not use.
+    """The columns of a row's key: the named one, or else the first readable column that the model does not use.
 
     A window has the key of its last row; without another column, its place.  Empty: the rows have no other column.
     """
@@ -52,7 +52,7 @@ def key_columns(key: str | None, present: dict[str, Column], trained: Layout, ro
         return [name]
     used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
     place = trained.windows.columns if trained.windows else ()
-    others = [name for name in present if name not in used and name not in place]
+    others = [name for name, one in present.items() if one.readable and name not in used and name not in place]
     return others[:1] or list(place)
 
 

@@ -37,7 +37,7 @@ def keras_predict(
         present = relations.columns(db, test)
         identity = table_rows.id_column(id_col, present, test, PREDICT)
         inputs = table_rows.inputs_of(db, model.layout, independent_varname, present, test, PREDICT)
-        write = table_rows.predicted(db, predict, model, test, identity, inputs, wanted, PREDICT)
+        write = table_rows.predicted(db, predict, model, test, present, identity, inputs, wanted, PREDICT)
     write(output)
 
 
@@ -66,9 +66,10 @@ def keras_predict_byom(
         present = relations.columns(db, test)
         identity = table_rows.id_column(id_col, present, test, BYOM)
         columns = table_rows.input_columns(independent_varname, present, test, BYOM)
+        relations.require_readable(db, test, [identity, *columns], BYOM)
         inputs = byom.inputs(db, test, columns, normalizing_const, BYOM)
         model = byom.read_model(db, model_arch_table, model_id, inputs, class_values, dependent_count, BYOM)
-        write = table_rows.predicted(db, predict, model, test, identity, inputs, wanted, BYOM)
+        write = table_rows.predicted(db, predict, model, test, present, identity, inputs, wanted, BYOM)
     write(output)
 
 

@@ -30,6 +30,7 @@ def predicted(
     predict: execution.Predict,
     model: Model,
     test: Relation,
+    present: dict[str, Column],
     identity: Column,
     inputs: list[SourceVariable],
     wanted: tuple[str, float],
@@ -48,7 +49,9 @@ def predicted(
     labels = {variable.name: class_values(variable) for variable in outputs}
     ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
     best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
-    staged = answers(db, predict, model, test, identifier(identity.name), [identity.name], inputs, best, module)
+    staged = answers(
+        db, predict, model, test, present, identifier(identity.name), [identity.name], inputs, best, module
+    )
 
     def write(output: Name) -> None:
         if values:
@@ -66,6 +69,7 @@ def answers(
     predict: execution.Predict,
     model: Model,
     test: Relation,
+    present: dict[str, Column],
     key: Sql,
     key_columns: list[str],
     inputs: list[SourceVariable],
@@ -76,13 +80,17 @@ def answers(
 
     ``key``: what identifies a row, made of the ``key_columns``.  ``best``: the classes that are wanted; None: numbers.
     """
+    windows = model.layout.windows
+    ordering = windows.columns if windows is not None else ()
+    read = [*key_columns, *(column.name for variable in inputs for column in variable.columns), *ordering]
+    relations.require_readable(db, test, [present[name] for name in read if name in present], module)
     rows = lru_cache(maxsize=None)(partial(count, db, test, key_columns, inputs, module))
     if surprises.of(inputs):
         rows()  # it tells what training has not seen, and the segments do not
     table = test
-    if model.layout.windows is not None:
+    if windows is not None:
         rows()
-        table, inputs = windowed.to_predict(db, test, model.layout.windows, inputs, key, module)
+        table, inputs = windowed.to_predict(db, test, windows, inputs, key, module)
         key = windowed.KEY
     source = Source(table, key, inputs, rows, bytes_per_row(model.layout))
     return predict(model, trainers.prediction_order(model, inputs, best), source)

@@ -56,6 +56,11 @@ class Model:
         return self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.key_column
 
 
+OF_TABLE = ("mst_key", "model_arch", "model_weights")
+OF_INFO = ("mst_key", "compile_params", "fit_params", "loss_type", "metrics_type", "functions")
+RANKS = ("objective_value", "validation_loss_final", "training_loss_final")
+
+
 def read_model(db: Database, text: str, key: int | None, module: str, *, best: bool = False) -> Model:
     """``best``: without a key, the model is read that is best by the objective of its run.
 
@@ -79,7 +84,11 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
         )
     known = relations.columns(db, info)
     document_columns.require(known, f"{table.text}_info", module)
+    for one, its, names in ((table, present, OF_TABLE), (info, known, OF_INFO), (summary, described, ("layout",))):
+        relations.require_readable(db, one, [its[name] for name in names if name in its], module)
     if key is None and best:
+        relations.require_readable(db, summary, [described[n] for n in ("direction",) if n in described], module)
+        relations.require_readable(db, info, [known[name] for name in RANKS if name in known], module)
         key = next(iter(best_keys(db, table, info, summary, 1)), None)
         if key is None:
             raise WrongState(
@@ -156,7 +165,9 @@ def _read_single(db: Database, table: Relation, summary: Relation, key: int | No
     if key is not None:
         raise InvalidArgument(f"{module}: Single model should not pass {word}", hint=f"Leave {word} out.")
     relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"], module)
-    present = relations.columns(db, summary)
+    present, its = relations.columns(db, summary), relations.columns(db, table)
+    relations.require_readable(db, summary, [present[name] for name in OF_INFO if name in present], module)
+    relations.require_readable(db, table, [its[name] for name in OF_TABLE if name in its], module)
     row = db.one(
         sql(
             "SELECT t.compile_params, t.fit_params, t.loss_type, t.metrics_type, {pinned},"

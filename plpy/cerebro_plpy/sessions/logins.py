@@ -25,7 +25,9 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 import secrets
+import socket
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -49,6 +51,7 @@ ENROL = "cerebro_enrol"
 GROUP = "cerebro_worker"
 WORKER = "cerebro_w_"  # and the OID of the user, and random digits
 SCRAM_ROUNDS = 4096
+PROBE_WITHIN = 2.0  # seconds
 
 _slots = StatementSlots()  # of all sessions that this process opens for its user
 
@@ -111,8 +114,11 @@ def setup_logins(db: Database) -> None:
 
 def addresses() -> list[dict[str, Any]]:
     """The addresses on which this server listens, from its ``postmaster.pid``; the socket first."""
-    lines = (data_folder() / "postmaster.pid").read_text().splitlines()
-    port, socket_folder, listen = int(lines[3]), lines[4].strip(), lines[5].strip()
+    try:
+        lines = (data_folder() / "postmaster.pid").read_text().splitlines()
+        port, socket_folder, listen = int(lines[3]), lines[4].strip(), lines[5].strip()
+    except (OSError, ValueError, IndexError) as error:  # the server removes the file when it ends
+        raise cannot_log_in([f"its postmaster.pid cannot be read ({error})"], answers=False) from error
     found: list[dict[str, Any]] = []
     if socket_folder:
         found.append({"host": os.path.abspath(socket_folder), "port": port})
@@ -165,9 +171,48 @@ def connect(
             )
         except psycopg2.OperationalError as error:
             problems.append(str(error).strip().splitlines()[-1])
-    raise CannotConnect(
+    raise cannot_log_in(problems, answers=any(map(is_answered, addresses())))
+
+
+def is_answered(address: dict[str, Any]) -> bool:
+    """Whether something accepts connections at an address."""
+    host, port = str(address["host"]), int(address["port"])
+    local = host.startswith("/")
+    with socket.socket(socket.AF_UNIX if local else socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.settimeout(PROBE_WITHIN)
+        try:
+            probe.connect(f"{host}/.s.PGSQL.{port}" if local else (host, port))
+        except OSError:
+            return False
+    return True
+
+
+# What libpq and the server say in English when it is not pg_hba.conf that keeps a session out.
+ENDING = re.compile(
+    r"shutting down|starting up|recovery mode|closed the connection|terminat|Connection refused|no answer"
+)
+FULL = re.compile(r"too many (clients|connections)|connection slots")
+
+
+def cannot_log_in(problems: Sequence[str], *, answers: bool) -> CannotConnect:
+    """The error for a server to which no address leads; ``answers``: whether it accepts connections at one of them."""
+    told = "; ".join(problems)
+    if not answers or ENDING.search(told):
+        return CannotConnect(
+            "the server cannot open a worker session to itself: it has ended, or is ending or starting",
+            detail=told,
+            hint="When the server is back, SELECT cerebro.resume(run) continues a run. The server's log says why it"
+            " ended.",
+        )
+    if FULL.search(told):
+        return CannotConnect(
+            "the server cannot open a worker session to itself: it has no connection left",
+            detail=told,
+            hint="End other sessions, train in fewer segments, or raise max_connections.",
+        )
+    return CannotConnect(
         "the server cannot open a worker session to itself",
-        detail="; ".join(problems),
+        detail=told,
         hint="pg_hba.conf needs, before other lines:  local all +cerebro_worker scram-sha-256   "
         "(then SELECT pg_reload_conf()). SELECT * FROM cerebro.doctor() checks it.",
     )

@@ -280,12 +280,13 @@ class Team:
         """The versions of a partition's rows as our user sees them now; equal versions have equal bytes."""
         heap = sql(
             "SELECT 1 FROM pg_catalog.pg_class t WHERE t.oid = pg_catalog.to_regclass({}) AND t.relkind IN ('r', 'p')"
+            " AND pg_catalog.has_table_privilege(t.oid, 'SELECT')"
             " AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam"
             "  LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid"
             "  WHERE (c.oid = t.oid OR i.inhparent = t.oid) AND a.amname <> 'heap')"
         )
         if not await Statement(heap, (packed,)):
-            return None  # a view, or a kind of table that may lack the system columns
+            return None  # a view, or a kind of table that may lack the system columns, or our user may not read them
         table = Name.parse(packed).sql
         rows = sql("{table} WHERE __dist_key__ = {key} ORDER BY buffer_id", table=table, key=key)
         return await Statement(sql("SELECT tableoid, ctid, xmin FROM {rows}", rows=rows))

@@ -1,0 +1,78 @@
+"""The folders of servers in shared memory, and which of them belong to nobody any more.
+
+A server's folder is named after its data folder.  Its link ``owner`` leads nowhere: it says where the data folder is,
+and for which processes that path holds.  Containers can share memory files and have different files at the same path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")
+PREFIX = "cerebro_db_"
+OWNER = "owner"
+
+
+def folder_of(data: Path, uid: int) -> Path:
+    """The folder of the server that this account runs on a data folder."""
+    found = data.stat()
+    return SHARED_MEMORY / f"{PREFIX}{uid}_{found.st_dev:x}_{found.st_ino:x}"
+
+
+def sign(folder: Path, data: Path) -> None:
+    """Write down whose folder it is."""
+    text, link = f"{_files_seen()} {os.path.realpath(data)}", folder / OWNER
+    with contextlib.suppress(OSError):
+        if os.readlink(link) == text:
+            return
+        link.unlink()  # the data folder has moved, or has the number of one that was removed
+    with contextlib.suppress(FileExistsError):  # another session was faster
+        link.symlink_to(text)
+
+
+def ownerless(uid: int) -> list[Path]:
+    """The folders of this account whose data folder is gone.  When in doubt, it is not."""
+    return [
+        folder
+        for folder in SHARED_MEMORY.glob(f"{PREFIX}{uid}_*")
+        if is_of(folder, uid) and _has_lost_its_owner(folder, uid)
+    ]
+
+
+def is_of(folder: Path, uid: int) -> bool:
+    """Whether this account has made the folder."""
+    with contextlib.suppress(OSError):
+        return not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == uid
+    return False
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder in which there is nothing but its owner's name."""
+    with contextlib.suppress(OSError):
+        if os.listdir(folder) == [OWNER]:
+            (folder / OWNER).unlink()
+        folder.rmdir()
+
+
+def _has_lost_its_owner(folder: Path, uid: int) -> bool:
+    try:
+        files_seen, _, data = os.readlink(folder / OWNER).partition(" ")
+    except OSError:
+        return False
+    if not data or files_seen != _files_seen():
+        return False
+    try:
+        return folder_of(Path(data), uid) != folder
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+
+
+def _files_seen() -> str:
+    """Equal for processes to which a path means the same file."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/self/ns/mnt")
+    return ""
