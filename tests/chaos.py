@@ -296,10 +296,10 @@ class Chaos:
     def unanswered(self) -> bool:
         """Whether requests of people wait for a resume.  Models that they have stopped are asked to go on."""
         waiting = "SELECT 1 FROM requests WHERE run = %s AND status = 'waiting'"
-        stopped = f"SELECT mst_key FROM leaderboard WHERE run = %s AND model <= {MODELS} AND status = 'stopped'"
+        stopped = f"SELECT configuration FROM leaderboard WHERE run = %s AND model <= {MODELS} AND status = 'stopped'"
         if not self.ask(waiting, self.run):
-            for (mst_key,) in self.ask(stopped, self.run):
-                self.ask("SELECT go_on(%s, %s)", self.run, mst_key)
+            for (configuration,) in self.ask(stopped, self.run):
+                self.ask("SELECT go_on(%s, %s)", self.run, configuration)
         return bool(self.ask(waiting, self.run))
 
     def once_more(self) -> None:
@@ -334,7 +334,9 @@ class Chaos:
         if self.hashes(self.run) != tally.expected:
             tally.wrong_weights += 1
             tally.surprises.append(f"run {self.run}: states are not those of the undisturbed run")
-        failed = self.ask("SELECT mst_key, reason FROM leaderboard WHERE run = %s AND status <> 'finished'", self.run)
+        failed = self.ask(
+            "SELECT configuration, reason FROM leaderboard WHERE run = %s AND status <> 'finished'", self.run
+        )
         tally.surprises += [f"run {self.run}: configuration {key} failed: {reason}" for key, reason in failed]
         evaluated = self.ask(f"SELECT count(*) FROM evaluation WHERE {ours}", self.run)[0][0]
         epochs = EPOCHS if self.keeps_best else 1

@@ -5,7 +5,7 @@ from cerebro_db.client import connect
 cerebro = connect()                     # the embedded cluster; or a DSN, an engine, a connection
 run = cerebro.fit("iris", "iris_fitted", [{"learning_rate": 0.01}, {"units": 64}], target="species", epochs=10)
 best = cerebro.leaderboard(run)[0]
-model = cerebro.model(run, best.mst_key)   # a keras.Model
+model = cerebro.model(run, best.configuration)   # a keras.Model
 
 May import ``cerebro_db.core`` and ``cerebro_db.embedded``. Only users import it.
 """

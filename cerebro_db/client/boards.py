@@ -48,7 +48,7 @@ def state(word: str) -> Text:
 
 
 def _key(entry: LeaderboardEntry) -> str:
-    return str(entry.mst_key) if entry.fold is None else f"{entry.mst_key}, fold {entry.fold}"
+    return str(entry.configuration) if entry.fold is None else f"{entry.configuration}, fold {entry.fold}"
 
 
 def leaderboard(
@@ -68,7 +68,7 @@ def leaderboard(
     metric = next((entry.metric_name for entry in entries if entry.metric_name), None)
     table = plain_table()
     narrow = width < NARROW
-    for heading in ("#", "", "key" if narrow else "mst_key"):
+    for heading in ("#", "", "conf." if narrow else "configuration"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
     optimised = None if entries[0].by_loss else entries[0].objective
@@ -88,12 +88,12 @@ def leaderboard(
             table.add_column(heading, justify="right", no_wrap=True)
     if curves:
         table.add_column("loss by epoch", no_wrap=True)
-    keys = {entry.model: entry.mst_key for entry in entries}
+    keys = {entry.model: entry.configuration for entry in entries}
     losses = {entry.model: [point.loss for point in curves if point.model == entry.model] for entry in entries}
     for entry in entries[:top]:
         failed = entry.status == "failed"
         cells: list[RenderableType] = [
-            str(entry.rank), marks.text(entry.model), _key(entry), Text(words[entry.mst_key]),
+            str(entry.rank), marks.text(entry.model), _key(entry), Text(words[entry.configuration]),
         ]  # fmt: skip
         if optimised:
             spread = "" if entry.spread is None else f" ± {drawing.number(entry.spread)}"
@@ -116,7 +116,7 @@ def leaderboard(
     failed_too = [entry for entry in left_out if entry.status == "failed"][:top]
     notes = [
         Text(
-            f"mst_key {entry.mst_key} {ENDED_EARLY[entry.status]}"
+            f"configuration {entry.configuration} {ENDED_EARLY[entry.status]}"
             f"{f' by {entry.stopped_by}' if entry.status == 'stopped' else ''}: {entry.reason}",
             style=STATES[entry.status],
         )
@@ -141,11 +141,11 @@ def decisions(made: Sequence[Decision], requests: Sequence[Request], last: int |
 
 
 def decision(one: Decision) -> Text:
-    """For instance: 17:03:12 model 3 (mst_key 3), epoch 4: stop, worse than the median (rule)"""
+    """For instance: 17:03:12 model 3 (configuration 3), epoch 4: stop, worse than the median (rule)"""
     who = one.requested_by or one.decided_by
     models = f", added {one.added}" if one.added else ""
     text = Text(f"{one.at.astimezone():%H:%M:%S} ", style="dim")
-    text.append(_about(one.model, one.mst_key, one.epoch), style="default not dim")
+    text.append(_about(one.model, one.configuration, one.epoch), style="default not dim")
     text.append(one.decision, style=DECISIONS.get(one.decision, "default not dim"))
     return text.append(f"{models}{f', {one.reason}' if one.reason else ''} ({who})", style="default not dim")
 
@@ -153,14 +153,14 @@ def decision(one: Decision) -> Text:
 def waiting(one: Request) -> Text:
     told = ", ".join(part for part in (one.parameters, one.reason) if part)
     text = Text(f"{one.at.astimezone():%H:%M:%S} ", style="dim")
-    text.append(_about(one.model, one.mst_key, None), style="default not dim")
+    text.append(_about(one.model, one.configuration, None), style="default not dim")
     return text.append(f"{one.action}{f', {told}' if told else ''} ({one.by}; waiting)", style="dim")
 
 
-def _about(model: int | None, mst_key: int | None, epoch: int | None) -> str:
+def _about(model: int | None, configuration: int | None, epoch: int | None) -> str:
     if model is None:
         return "the run: "
-    return f"model {model} (mst_key {mst_key}){f', epoch {epoch}' if epoch is not None else ''}: "
+    return f"model {model} (configuration {configuration}){f', epoch {epoch}' if epoch is not None else ''}: "
 
 
 def where_time_went(parts: Sequence[RunTime], width: int) -> RenderableType:

@@ -183,7 +183,7 @@ class Cerebro(Steering, Serving):
     def cross_validation(self, run: AnyRun) -> list[CrossValidation]:
         """The configurations of a run with folds, the best first; empty for other runs."""
         one = CrossValidation
-        return self._of_run(select(one).order_by(one.rank, one.mst_key), one, run)
+        return self._of_run(select(one).order_by(one.rank, one.configuration), one, run)
 
     def learning_curve(self, run: AnyRun) -> list[LearningCurvePoint]:
         """Losses and first metrics by model and epoch."""
@@ -224,10 +224,10 @@ class Cerebro(Steering, Serving):
 
     # --- trained models ----------------------------------------------------------------------------
 
-    def model(self, run_or_table: AnyRun | str, mst_key: int) -> Any:
+    def model(self, run_or_table: AnyRun | str, configuration: int) -> Any:
         """The trained Keras model of one configuration, from a run's model table or from a named one."""
         table = run_or_table if isinstance(run_or_table, str) else self.run(run_or_table).model_table
-        return keras_models.load(self, table, mst_key)
+        return keras_models.load(self, table, configuration)
 
     # --- within ------------------------------------------------------------------------------------
 

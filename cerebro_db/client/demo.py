@@ -197,7 +197,7 @@ def leaderboard(session: Session, cerebro: Cerebro, run: int) -> int:
     session.show(statements.LEADERBOARD.format(run=run))
     entries = cerebro.leaderboard(run)
     session.console.print(boards.leaderboard(entries, session.console.width, cerebro.learning_curve(run)))
-    return entries[0].mst_key
+    return entries[0].configuration
 
 
 def predict(session: Session, configuration: int) -> None:

@@ -14,7 +14,7 @@ LONG_NUMBER = re.compile(r"\d+\.\d+(?:[eE][-+]?\d+)?")
 
 
 class Configuration(Protocol):
-    mst_key: Any
+    configuration: Any
     model_id: Any
     model_name: Any
     compile_params: Any
@@ -22,12 +22,12 @@ class Configuration(Protocol):
 
 
 def differences(configurations: Sequence[Configuration]) -> dict[int, str]:
-    """mst_key -> the parameters that are not the same in all configurations. A single one is described in full.
+    """The parameters of each configuration that are not the same in all. A single one is described in full.
 
     Numbers are rounded, if no two configurations read the same then.
     """
     models = _models(configurations)
-    described = {one.mst_key: _described(one, models[one.model_id]) for one in configurations}
+    described = {one.configuration: _described(one, models[one.model_id]) for one in configurations}
     names = list(dict.fromkeys(name for parts in described.values() for name in parts))
     if len(described) > 1:
         names = [name for name in names if len({parts.get(name) for parts in described.values()}) > 1]

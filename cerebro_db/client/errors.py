@@ -31,7 +31,7 @@ class NoSuchRun(ClientError):
 
 
 class NoSuchModel(ClientError):
-    """The table does not exist, is not a model table, or has no model with this mst_key."""
+    """The table does not exist, is not a model table, or has no model of this configuration."""
 
 
 class MissingPackage(ClientError):

@@ -16,8 +16,8 @@ from .database import Database
 from .errors import ClientError, MissingPackage, NoSuchModel
 
 
-def load(database: Database, model_table: str, mst_key: int) -> Any:
-    """The model with this ``mst_key`` in a model table."""
+def load(database: Database, model_table: str, configuration: int) -> Any:
+    """The model of this configuration in a model table."""
     try:
         table = Name.parse(model_table, "model table")
         weights_table, summary_table = table.suffixed("_weights"), table.suffixed("_summary")
@@ -29,18 +29,18 @@ def load(database: Database, model_table: str, mst_key: int) -> Any:
             "Give its schema too, or a run's number. SELECT cerebro.materialize(run, table) makes a run's table again.",
         )
     found = database.rows(
-        f"SELECT model_arch::text, model_weights FROM {_escaped(table)} WHERE mst_key = %s", (mst_key,)
+        f"SELECT model_arch::text, model_weights FROM {_escaped(table)} WHERE mst_key = %s", (configuration,)
     )
     if not found:
         raise NoSuchModel(
-            f"The table {table} has no model with mst_key {mst_key}.",
+            f"The table {table} has no model of configuration {configuration}.",
             f"SELECT mst_key, status, reason FROM {table.suffixed('_info')}; a configuration may have failed.",
         )
     architecture, weights = found[0]
     pieces = [weights]
     if weights is None:  # too large for one value: the weights are in chunks in a table of their own
         chunks = f"SELECT payload FROM {_escaped(weights_table)} WHERE mst_key = %s ORDER BY start"
-        pieces = [payload for (payload,) in database.rows(chunks, (mst_key,))]
+        pieces = [payload for (payload,) in database.rows(chunks, (configuration,))]
     layout = database.rows(f"SELECT layout FROM {summary_table.quoted}")
     shapes = [entry["shape"] for entry in layout[0][0]["inputs"]] if layout and layout[0][0] else None
     return build(architecture, pieces, shapes)

@@ -112,7 +112,7 @@ class LeaderboardEntry(View):
 
     run: Mapped[int] = mapped_column(primary_key=True)
     rank: Mapped[int]
-    mst_key: Mapped[int] = mapped_column(Integer)
+    configuration: Mapped[int] = mapped_column(Integer)
     model_id: Mapped[int] = mapped_column(Integer)
     model_name: Mapped[str | None]
     compile_params: Mapped[str]
@@ -165,7 +165,7 @@ class CrossValidation(View):
 
     run: Mapped[int] = mapped_column(primary_key=True)
     rank: Mapped[int]
-    mst_key: Mapped[int] = mapped_column(Integer, primary_key=True)
+    configuration: Mapped[int] = mapped_column(Integer, primary_key=True)
     model_id: Mapped[int] = mapped_column(Integer)
     model_name: Mapped[str | None]
     compile_params: Mapped[str]
@@ -218,7 +218,7 @@ class RunProgress(View):
     rows_per_second: Mapped[float | None]
     seconds_left: Mapped[float | None]
     seconds_elapsed: Mapped[float | None]
-    best_mst_key: Mapped[int | None] = mapped_column(Integer)
+    best_configuration: Mapped[int | None] = mapped_column(Integer)
     best_loss: Mapped[float | None]
     best_metric: Mapped[float | None]
     seen_at: Mapped[datetime | None]
@@ -240,7 +240,7 @@ class LearningCurvePoint(View):
 
     run: Mapped[int] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(primary_key=True)
-    mst_key: Mapped[int] = mapped_column(Integer)
+    configuration: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int] = mapped_column(Integer, primary_key=True)
     training_loss: Mapped[float | None]
     training_metric: Mapped[float | None]
@@ -265,7 +265,7 @@ class Metric(View):
 
     run: Mapped[int] = mapped_column(primary_key=True)
     model: Mapped[int] = mapped_column(Integer, primary_key=True)
-    mst_key: Mapped[int] = mapped_column(Integer)
+    configuration: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int] = mapped_column(Integer, primary_key=True)
     dataset: Mapped[str] = mapped_column(primary_key=True)  # training or validation
     metric: Mapped[str] = mapped_column(primary_key=True)
@@ -283,7 +283,7 @@ class Decision(View):
     at: Mapped[datetime]
     decision: Mapped[str]
     model: Mapped[int | None] = mapped_column(Integer)
-    mst_key: Mapped[int | None] = mapped_column(Integer)
+    configuration: Mapped[int | None] = mapped_column(Integer)
     epoch: Mapped[int | None] = mapped_column(Integer)
     decided_by: Mapped[str]
     reason: Mapped[str | None]
@@ -304,7 +304,7 @@ class Request(View):
     by: Mapped[str]
     action: Mapped[str]
     model: Mapped[int | None] = mapped_column(Integer)
-    mst_key: Mapped[int | None] = mapped_column(Integer)
+    configuration: Mapped[int | None] = mapped_column(Integer)
     parameters: Mapped[str | None]
     reason: Mapped[str | None]
     status: Mapped[str]
@@ -327,7 +327,7 @@ class SegmentActivity(View):
     owner: Mapped[str] = mapped_column(primary_key=True)
     segment: Mapped[int] = mapped_column(Integer)
     activity: Mapped[str]
-    mst_key: Mapped[int] = mapped_column(Integer)
+    configuration: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int] = mapped_column(Integer, primary_key=True)
     hop: Mapped[int | None] = mapped_column(Integer, primary_key=True)  # NULL if evaluated
     dataset: Mapped[str | None] = mapped_column(primary_key=True)  # only if evaluated, like part
@@ -357,7 +357,7 @@ class SegmentNow(View):
 
     run: Mapped[int] = mapped_column(primary_key=True)
     segment: Mapped[int] = mapped_column(Integer, primary_key=True)
-    mst_key: Mapped[int] = mapped_column(Integer)
+    configuration: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int] = mapped_column(Integer)
     hop: Mapped[int] = mapped_column(Integer)
     seconds: Mapped[float | None]  # None if the run ended during the hop

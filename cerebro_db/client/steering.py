@@ -21,31 +21,31 @@ class Steering(Database):
     def stop_model(
         self,
         run: AnyRun,
-        mst_key: int | None = None,
+        configuration: int | None = None,
         *,
         model: int | None = None,
         reason: str | None = None,
         owner: str | None = None,
     ) -> int:
         """Stops a model. ``model`` is its number, if the configuration has several."""
-        return self._request("stop_model", run, owner, mst_key=mst_key, model=model, reason=reason)
+        return self._request("stop_model", run, owner, configuration=configuration, model=model, reason=reason)
 
     def go_on(
         self,
         run: AnyRun,
-        mst_key: int | None = None,
+        configuration: int | None = None,
         *,
         model: int | None = None,
         reason: str | None = None,
         owner: str | None = None,
     ) -> int:
         """Lets a model that was stopped train on from its last state."""
-        return self._request("go_on", run, owner, mst_key=mst_key, model=model, reason=reason)
+        return self._request("go_on", run, owner, configuration=configuration, model=model, reason=reason)
 
     def clone_model(
         self,
         run: AnyRun,
-        mst_key: int | None = None,
+        configuration: int | None = None,
         changes: Mapping[str, Any] | None = None,
         *,
         model: int | None = None,
@@ -57,18 +57,20 @@ class Steering(Database):
         ``changes`` is for instance {"learning_rate": 0.001, "batch_size": 64}.
         """
         given = None if changes is None else Json(dict(changes))
-        return self._request("clone_model", run, owner, mst_key=mst_key, changes=given, model=model, reason=reason)
+        return self._request(
+            "clone_model", run, owner, configuration=configuration, changes=given, model=model, reason=reason
+        )
 
     def add_configuration(
         self,
         run: AnyRun,
-        configuration: Mapping[str, Any],
+        parameters: Mapping[str, Any],
         *,
         reason: str | None = None,
         owner: str | None = None,
     ) -> int:
         """Adds a configuration, such as {"units": 64, "learning_rate": 0.01}. Its model begins from the start."""
-        return self._request("add_configuration", run, owner, configuration=Json(dict(configuration)), reason=reason)
+        return self._request("add_configuration", run, owner, parameters=Json(dict(parameters)), reason=reason)
 
     def extend(self, run: AnyRun, epochs: int, *, reason: str | None = None, owner: str | None = None) -> int:
         """Gives all models of a run more epochs. ``epochs`` is the new total."""

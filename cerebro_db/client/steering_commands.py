@@ -12,7 +12,7 @@ from .cerebro import Cerebro
 from .commands import Dsn, WhichRun, at
 from .terminal import Terminal
 
-Key = Annotated[int | None, typer.Argument(metavar="[KEY]", help="The configuration's mst_key.", show_default=False)]
+Key = Annotated[int | None, typer.Argument(metavar="[KEY]", help="The configuration's number.", show_default=False)]
 Model = Annotated[
     int | None, typer.Option(help="The model's number, if the configuration has several.", show_default=False)
 ]
@@ -49,7 +49,9 @@ def go_on(
 
 def clone(
     run: WhichRun,
-    key: Annotated[int, typer.Argument(metavar="KEY", help="The parent's mst_key.", show_default=False)],
+    key: Annotated[
+        int, typer.Argument(metavar="KEY", help="The number of the parent's configuration.", show_default=False)
+    ],
     changes: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME=VALUE]...", help="For instance learning_rate=0.001.", show_default=False),

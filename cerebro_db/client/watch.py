@@ -87,7 +87,8 @@ def line(progress: RunProgress) -> Text:
             "" if progress.objective in LOSSES else f" {progress.objective} {drawing.number(progress.best_value)}"
         )
         parts.append(
-            f"best mst_key {progress.best_mst_key}:{optimised} loss {drawing.number(progress.best_loss)}{metric}"
+            f"best configuration {progress.best_configuration}:{optimised} loss"
+            f" {drawing.number(progress.best_loss)}{metric}"
         )
     return Text(", ".join(parts))
 
@@ -155,11 +156,10 @@ def _segments(seen: Snapshot) -> RenderableType:
         if one is None:
             table.add_row(f"segment {segment}", "·", Text("has had no hop yet", style="dim"))
         elif one.done:
-            last = f"evaluates or waits; last trained mst_key {one.mst_key}, epoch {one.epoch}"
+            last = f"evaluates or waits; last trained configuration {one.configuration}, epoch {one.epoch}"
             table.add_row(f"segment {segment}", "·", Text(last, style="dim"))
         else:
-            doing = (
-                f"trains mst_key {one.mst_key}, epoch {one.epoch} of {seen.run.epochs}, {drawing.seconds(one.seconds)}"
-            )
+            doing = f"trains configuration {one.configuration}, epoch {one.epoch} of {seen.run.epochs}"
+            doing += f", {drawing.seconds(one.seconds)}"
             table.add_row(f"segment {segment}", marks.text(one.model), doing)
     return table

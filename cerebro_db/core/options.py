@@ -229,7 +229,7 @@ _TABLE = (
     Option(
         name="stop_when",
         type=str,
-        what="""A query that stops models: its rows name models by mst_key or model, with the reason as the other
+        what="""A query that stops models: its rows name models by configuration or model, with the reason as the other
         column, and $1 is the number of the run. It is evaluated whenever a model has completed an epoch; that model
         stops if it is named. It runs with your rights in a session of its own, which only reads, and for at most
         5 seconds. A query that fails stops nothing; each cause is reported once. cerebro.decisions shows what

@@ -26,9 +26,9 @@ WITH unit AS (
      GROUP BY run, owner, model, epoch
     HAVING sum(trained) > 0
 ), model AS (
-    SELECT run, owner, model, mst_key, visits, fold, fold_rows,
+    SELECT run, owner, model, configuration, visits, fold, fold_rows,
            max(validation_rows) OVER of_run AS validation_rows, max(segments) OVER of_run AS segments
-      FROM (SELECT run, owner, model, mst_key, cardinality(visits) AS visits, fold, fold_rows,
+      FROM (SELECT run, owner, model, configuration, cardinality(visits) AS visits, fold, fold_rows,
                    NULL::bigint AS validation_rows, NULL::integer AS segments
               FROM cerebro._visible_model
              UNION ALL
@@ -36,7 +36,7 @@ WITH unit AS (
               FROM cerebro._visible_run) u
     WINDOW of_run AS (PARTITION BY run, owner)
 )
-SELECT run, owner, m.mst_key, t.epoch,
+SELECT run, owner, m.configuration, t.epoch,
        t.training_loss, t.training_metric,
        -- Validation rows keep the order of their table, so some parts are no sample of the whole: there is no figure until
        -- all parts are evaluated.
@@ -47,19 +47,19 @@ SELECT run, owner, m.mst_key, t.epoch,
        model, t.visits >= COALESCE(m.visits, m.segments) AS complete, m.fold
   FROM epoch t
   FULL JOIN model m USING (run, owner, model)
- WHERE num_nonnulls(t.epoch, m.mst_key, m.segments) = 3;
+ WHERE num_nonnulls(t.epoch, m.configuration, m.segments) = 3;
 COMMENT ON VIEW cerebro._learning_curve IS
 'The learning curves that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
 
 CREATE OR REPLACE VIEW cerebro.learning_curve WITH (security_barrier) AS
-SELECT run, pg_get_userbyid(owner) AS owner, mst_key, epoch, training_loss, training_metric, validation_loss,
+SELECT run, pg_get_userbyid(owner) AS owner, configuration, epoch, training_loss, training_metric, validation_loss,
        validation_metric, metric_name, rows, training_seconds, trained_at, model, fold
   FROM cerebro._learning_curve;
 COMMENT ON VIEW cerebro.learning_curve IS
 'Loss and metric of each model after each epoch.';
 COMMENT ON COLUMN cerebro.learning_curve.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.learning_curve.owner IS 'The user who owns the run.';
-COMMENT ON COLUMN cerebro.learning_curve.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.learning_curve.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
 COMMENT ON COLUMN cerebro.learning_curve.epoch IS 'Number of the epoch, from 1.';
 COMMENT ON COLUMN cerebro.learning_curve.training_loss IS
 'Mean loss over the epoch''s rows, measured while training, as Keras prints it.';
@@ -83,7 +83,7 @@ COMMENT ON COLUMN cerebro.learning_curve.fold IS
 
 CREATE OR REPLACE VIEW cerebro._leaderboard AS
 WITH fact AS (
-    SELECT run, owner, model, mst_key, cardinality(visits) AS visits, parent, NULL::integer AS hops,
+    SELECT run, owner, model, configuration, cardinality(visits) AS visits, parent, NULL::integer AS hops,
            NULL::double precision[] AS trained, NULL::double precision[] AS validated,
            NULL::double precision[] AS least_trained, NULL::double precision[] AS least_validated,
            NULL::double precision[] AS latest, NULL::double precision[] AS least, NULL::double precision[] AS most,
@@ -132,7 +132,7 @@ WITH fact AS (
 ), model AS (
     -- The greatest array is that of the latest epoch, event or decision: the number comes first in it. Of equal values of the
     -- objective the one of the earlier epoch is best.
-    SELECT run, owner, model, max(mst_key) AS mst_key, max(visits) AS visits, max(parent) AS parent,
+    SELECT run, owner, model, max(configuration) AS configuration, max(visits) AS visits, max(parent) AS parent,
            COALESCE(sum(hops), 0) AS hops,
            max(trained) AS trained, max(validated) AS validated,
            min(least_trained) AS least_trained, min(least_validated) AS least_validated,
@@ -143,16 +143,16 @@ WITH fact AS (
            COALESCE((max(trouble))[2] = 'model failed', false) AS has_failed
       FROM fact
      GROUP BY run, owner, model
-    HAVING max(mst_key) IS NOT NULL  -- users can write rows about models that do not exist
+    HAVING max(configuration) IS NOT NULL  -- users can write rows about models that do not exist
 ), configured AS (
     -- The configurations, each with its architecture's name and what its run was asked to do.
-    SELECT run, owner, mst_key, model_id, compile_params, fit_params, chosen,
+    SELECT run, owner, configuration, model_id, compile_params, fit_params, chosen,
            max(model_name) OVER (PARTITION BY run, owner, model_id) AS model_name,
            max(epochs) OVER of_run AS epochs, max(segments) OVER of_run AS segments,
            max(source_table) OVER of_run AS source_table, max(validation_table) OVER of_run AS validation_table,
            max(model_table) OVER of_run AS model_table, max(run_name) OVER of_run AS run_name,
            max(objective) OVER of_run AS objective, max(direction) OVER of_run AS direction, max(keep) OVER of_run AS keep
-      FROM (SELECT run, owner, mst_key, model_id, compile_params, fit_params, chosen,
+      FROM (SELECT run, owner, configuration, model_id, compile_params, fit_params, chosen,
                    NULL::text AS model_name, NULL::integer AS epochs, NULL::integer AS segments,
                    NULL::text AS source_table, NULL::text AS validation_table, NULL::text AS model_table,
                    NULL::text AS run_name, NULL::text AS objective, NULL::text AS direction, NULL::text AS keep
@@ -166,7 +166,7 @@ WITH fact AS (
               FROM cerebro._plan) u
     WINDOW of_run AS (PARTITION BY run, owner)
 ), told AS (
-    SELECT run, owner, m.model, mst_key, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
+    SELECT run, owner, m.model, configuration, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
            m.parameters, m.engine, m.metric_name, m.rung, m.fold, m.has_failed,
            c.model_id, c.model_name, c.compile_params, c.fit_params, c.chosen,
            c.epochs, c.segments, c.source_table, c.model_table, c.run_name,
@@ -185,7 +185,7 @@ WITH fact AS (
                 ELSE m.least
            END AS best
       FROM model m
-      FULL JOIN configured c USING (run, owner, mst_key)
+      FULL JOIN configured c USING (run, owner, configuration)
      WHERE num_nonnulls(m.model, c.model_id, c.segments) = 3
 ), folded AS (
     -- Of each configuration, the figures of the folds. A copy of a model is none of them: it goes on from a state.
@@ -202,7 +202,7 @@ WITH fact AS (
            avg(validated[2]) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS loss,
            avg(validated[3]) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS metric
       FROM told
-    WINDOW configuration AS (PARTITION BY run, owner, mst_key)
+    WINDOW configuration AS (PARTITION BY run, owner, configuration)
 ), figured AS (
     SELECT f.*,
            CASE WHEN NOT (has_folds AND on_all_rows) THEN objective_value WHEN valued = folds THEN mean END AS value,
@@ -220,7 +220,7 @@ SELECT t.run,
                              CASE WHEN t.asked IS NULL AND NOT t.has_folds THEN COALESCE(t.validated[2], t.trained[2])
                                   ELSE t.sign * t.value
                              END NULLS LAST) AS rank,
-       t.mst_key,
+       t.configuration,
        t.model_id,
        t.model_name,
        t.compile_params,
@@ -263,7 +263,7 @@ COMMENT ON VIEW cerebro._leaderboard IS
 'The models that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
 
 CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
-SELECT run, rank, mst_key, model_id, model_name, compile_params, fit_params, status, epochs_done, training_loss,
+SELECT run, rank, configuration, model_id, model_name, compile_params, fit_params, status, epochs_done, training_loss,
        training_metric, validation_loss, validation_metric, metric_name, parameters, reason, source_table, model_table,
        run_name, pg_get_userbyid(owner) AS owner, engine, model, objective, objective_value, best_epoch, best_value, parent,
        stopped_by, rung, chosen, fold, spread
@@ -275,7 +275,7 @@ COMMENT ON COLUMN cerebro.leaderboard.rank IS
 'Rank within the run by objective_value, the best first. In runs without the option objective by the latest loss: the '
 'validation loss if there is one, else the training loss. Failed models come last. In runs with folds, the models on all '
 'rows come first, by the mean over the folds of their configuration; then come the models of single folds.';
-COMMENT ON COLUMN cerebro.leaderboard.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.leaderboard.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture: key of its row in the table of architectures.';
 COMMENT ON COLUMN cerebro.leaderboard.model_name IS 'Name of the architecture.';
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS
@@ -330,7 +330,7 @@ COMMENT ON COLUMN cerebro.leaderboard.stopped_by IS
 CREATE OR REPLACE VIEW cerebro.cross_validation WITH (security_barrier) AS
 SELECT b.run,
        min(b.rank) AS rank,
-       b.mst_key,
+       b.configuration,
        b.model_id,
        b.model_name,
        b.compile_params,
@@ -348,14 +348,14 @@ SELECT b.run,
        b.owner
   FROM cerebro.leaderboard b
  WHERE b.parent IS NULL
- GROUP BY b.run, b.owner, b.mst_key, b.model_id, b.model_name, b.compile_params, b.fit_params, b.objective, b.chosen
+ GROUP BY b.run, b.owner, b.configuration, b.model_id, b.model_name, b.compile_params, b.fit_params, b.objective, b.chosen
 HAVING count(b.fold) > 0;
 COMMENT ON VIEW cerebro.cross_validation IS
 'The configurations of runs with folds: how good each is over the folds. Rank 1 is the best configuration.';
 COMMENT ON COLUMN cerebro.cross_validation.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.cross_validation.rank IS
 'Rank within the run by mean. Configurations without a mean come last.';
-COMMENT ON COLUMN cerebro.cross_validation.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.cross_validation.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
 COMMENT ON COLUMN cerebro.cross_validation.model_id IS 'Architecture: key of its row in the table of architectures.';
 COMMENT ON COLUMN cerebro.cross_validation.model_name IS 'Name of the architecture.';
 COMMENT ON COLUMN cerebro.cross_validation.compile_params IS
@@ -447,18 +447,18 @@ WITH figures AS (
       FULL JOIN cerebro._visible_run r USING (run, owner)
      WHERE CASE WHEN e.rows >= r.rows_per_epoch THEN true END  -- all parts
 )
-SELECT run, model, m.mst_key, t.epoch, t.dataset,
+SELECT run, model, m.configuration, t.epoch, t.dataset,
        CASE WHEN t.label IS NULL THEN t.metric ELSE format('%s[%s]', t.metric, t.label) END AS metric,
        t.value,
        pg_get_userbyid(owner) AS owner
   FROM told t
   FULL JOIN cerebro._visible_model m USING (run, owner, model)
- WHERE num_nonnulls(t.epoch, m.mst_key) = 2;
+ WHERE num_nonnulls(t.epoch, m.configuration) = 2;
 COMMENT ON VIEW cerebro.metric IS
 'The loss and all metrics of each model after each epoch, one row each.';
 COMMENT ON COLUMN cerebro.metric.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.metric.model IS 'Number of the model within the run, from 1.';
-COMMENT ON COLUMN cerebro.metric.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.metric.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
 COMMENT ON COLUMN cerebro.metric.epoch IS 'Number of the epoch, from 1.';
 COMMENT ON COLUMN cerebro.metric.dataset IS
 'training (measured over the epoch''s rows while training), validation (measured after the epoch, on all parts of the '

@@ -22,7 +22,7 @@ WITH ending AS (
 ), fact AS (
     SELECT run, owner, 'run' AS kind, NULL::timestamptz AS at, NULL::bigint AS rows_done, NULL::bigint AS rows_total,
            segments, epochs AS epoch, NULL::integer AS visits, NULL::bigint AS hop, NULL::double precision AS building,
-           NULL::double precision AS reading, NULL::integer AS mst_key, NULL::text AS status, NULL::bigint AS rank,
+           NULL::double precision AS reading, NULL::integer AS configuration, NULL::text AS status, NULL::bigint AS rank,
            NULL::double precision AS loss, NULL::double precision AS metric, NULL::text AS objective,
            NULL::double precision AS value
       FROM cerebro._plan
@@ -48,7 +48,7 @@ WITH ending AS (
            NULL, NULL, NULL, NULL
       FROM ended
      UNION ALL
-    SELECT run, owner, 'rank', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, mst_key, status, rank,
+    SELECT run, owner, 'rank', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration, status, rank,
            COALESCE(validation_loss, training_loss), COALESCE(validation_metric, training_metric), objective,
            objective_value
       FROM cerebro._leaderboard
@@ -89,7 +89,7 @@ WITH ending AS (
                AS first_build,
            count(*) FILTER (WHERE status IN ('finished', 'stopped')) AS finished,
            count(*) FILTER (WHERE status = 'failed') AS failed,
-           min(mst_key) FILTER (WHERE rank = 1 AND status <> 'waiting') AS best_mst_key,
+           min(configuration) FILTER (WHERE rank = 1 AND status <> 'waiting') AS best_configuration,
            min(loss) FILTER (WHERE rank = 1) AS best_loss,
            min(metric) FILTER (WHERE rank = 1) AS best_metric,
            min(objective) AS objective,
@@ -124,7 +124,7 @@ SELECT run,
        END AS seconds_left,
        extract(epoch FROM COALESCE(r.ended_at, CASE WHEN r.status = 'running' THEN clock_timestamp() ELSE t.seen_at END)
                           - r.started_at)::double precision AS seconds_elapsed,
-       t.best_mst_key,
+       t.best_configuration,
        t.best_loss,
        t.best_metric,
        t.seen_at,
@@ -161,7 +161,7 @@ COMMENT ON COLUMN cerebro.run_progress.seconds_left IS
 'before that, starting and compiling would be taken for training.';
 COMMENT ON COLUMN cerebro.run_progress.seconds_elapsed IS
 'Seconds from the start of the run to its end, or to now while it is running.';
-COMMENT ON COLUMN cerebro.run_progress.best_mst_key IS
+COMMENT ON COLUMN cerebro.run_progress.best_configuration IS
 'Configuration of the model that ranks first on the leaderboard; NULL before the first committed visit.';
 COMMENT ON COLUMN cerebro.run_progress.best_loss IS
 'Loss of that model: validation loss if there is one, else training loss.';

@@ -2,7 +2,7 @@
 -- for views.
 
 CREATE OR REPLACE VIEW cerebro.decisions WITH (security_barrier) AS
-SELECT run, d.decision_id, d.at, d.decision, model, m.mst_key, d.epoch, d.policy AS decided_by,
+SELECT run, d.decision_id, d.at, d.decision, model, m.configuration, d.epoch, d.policy AS decided_by,
        -- Texts of errors, and of the query stop_when, may contain what rows contain: a monitor does not see them. Whoever
        -- has made a request sees why it was refused.
        CASE WHEN owner = (SELECT quote_ident(current_user)::regrole) OR d.by = current_user
@@ -36,7 +36,7 @@ COMMENT ON COLUMN cerebro.decisions.decision IS
 'why).';
 COMMENT ON COLUMN cerebro.decisions.model IS
 'Number of the model within the run, from 1; NULL: the decision concerns the whole run.';
-COMMENT ON COLUMN cerebro.decisions.mst_key IS
+COMMENT ON COLUMN cerebro.decisions.configuration IS
 'Configuration of the model: key of its row in the model selection table.';
 COMMENT ON COLUMN cerebro.decisions.epoch IS
 'Number of epochs that the model had completed; NULL: the decision concerns the whole run.';
@@ -54,7 +54,7 @@ COMMENT ON COLUMN cerebro.decisions.owner IS 'The user who owns the run.';
 CREATE OR REPLACE VIEW cerebro.requests WITH (security_barrier) AS
 SELECT run, r.request_id, r.at, r.by,
        CASE WHEN r.action = 'add' AND r.detail #>> '{new,parent}' IS NOT NULL THEN 'clone' ELSE r.action END AS action,
-       CASE WHEN num_nonnulls(m.mst_key) = 1 THEN model END AS model, m.mst_key,
+       CASE WHEN num_nonnulls(m.configuration) = 1 THEN model END AS model, m.configuration,
        CASE r.action
             WHEN 'add' THEN concat_ws('; ', NULLIF(r.detail #>> '{new,configuration,compile_params}', ''),
                                       NULLIF(r.detail #>> '{new,configuration,fit_params}', ''))
@@ -96,7 +96,7 @@ COMMENT ON COLUMN cerebro.requests.by IS 'The user who made the request.';
 COMMENT ON COLUMN cerebro.requests.action IS 'stop, go on, clone, add, extend or budget.';
 COMMENT ON COLUMN cerebro.requests.model IS
 'The model that is to stop, to go on or to be cloned; NULL for other requests.';
-COMMENT ON COLUMN cerebro.requests.mst_key IS 'Configuration of that model.';
+COMMENT ON COLUMN cerebro.requests.configuration IS 'Configuration of that model.';
 COMMENT ON COLUMN cerebro.requests.parameters IS
 'The parameters of the new configuration, the new number of epochs, or the new budget.';
 COMMENT ON COLUMN cerebro.requests.reason IS 'The reason that the user gave.';

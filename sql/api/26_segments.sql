@@ -1,7 +1,7 @@
 -- The views on what segments do.  The head of 20_runs.sql says which rules hold for views.
 
 CREATE OR REPLACE VIEW cerebro._hop_timeline AS
-SELECT u.run, u.owner, u.segment, u.activity, u.mst_key, u.epoch, u.hop, u.dataset, u.part,
+SELECT u.run, u.owner, u.segment, u.activity, u.configuration, u.epoch, u.hop, u.dataset, u.part,
        u.started_at, u.finished_at, u.seconds, u.rows, u.loss, u.metric,
        u.seconds_reading, u.seconds_state_in, u.seconds_training, u.seconds_state_out, u.seconds_building,
        u.seconds_behind, u.worker_pid, u.trainer_pid, u.engine, u.model
@@ -15,12 +15,12 @@ SELECT u.run, u.owner, u.segment, u.activity, u.mst_key, u.epoch, u.hop, u.datas
                COALESCE((t.stages ->> 'build')::double precision, 0) AS seconds_building,
                COALESCE((t.stages ->> 'behind')::double precision, 0) AS seconds_behind,
                t.worker_pid, t.trainer_pid, t.model,
-               max(t.mst_key) OVER (PARTITION BY t.run, t.owner, t.model) AS mst_key,
+               max(t.configuration) OVER (PARTITION BY t.run, t.owner, t.model) AS configuration,
                max(t.engine) OVER (PARTITION BY t.run, t.owner, t.model) AS engine
           FROM (SELECT h.run, h.owner, h.model, CASE h.kind WHEN 'average' THEN h.kind ELSE 'train' END AS activity,
                        h.segment, h.epoch, h.hop, NULL AS dataset, NULL::integer AS part,
                        h.started_at, h.finished_at, h.rows, h.loss, h.metric, h.seconds AS stages,
-                       h.worker_pid, h.trainer_pid, NULL::integer AS mst_key, NULL AS engine
+                       h.worker_pid, h.trainer_pid, NULL::integer AS configuration, NULL AS engine
                   FROM cerebro._visible_hop h
                  UNION ALL
                 SELECT e.run, e.owner, e.model, 'evaluate', e.segment, e.epoch, NULL, e.dataset,
@@ -30,7 +30,7 @@ SELECT u.run, u.owner, u.segment, u.activity, u.mst_key, u.epoch, u.hop, u.datas
                  UNION ALL
                 SELECT m.run, m.owner, m.model, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, NULL, NULL, NULL,
-                       NULL, NULL, NULL, m.mst_key, NULL
+                       NULL, NULL, NULL, m.configuration, NULL
                   FROM cerebro._visible_model m
                  UNION ALL
                 SELECT b.run, b.owner, b.model, NULL, NULL, NULL, NULL, NULL,
@@ -39,13 +39,13 @@ SELECT u.run, u.owner, u.segment, u.activity, u.mst_key, u.epoch, u.hop, u.datas
                   FROM cerebro._visible_event b
                  WHERE b.model IS NOT NULL AND b.event = 'built') t) u
  WHERE u.activity IS NOT NULL
-       AND u.mst_key IS NOT NULL;  -- users can write rows about models that do not exist
+       AND u.configuration IS NOT NULL;  -- users can write rows about models that do not exist
 COMMENT ON VIEW cerebro._hop_timeline IS
 'What the current user may see of what segments did, with the numbers of the owners. The other views read it; users '
 'cannot.';
 
 CREATE OR REPLACE VIEW cerebro.hop_timeline WITH (security_barrier) AS
-SELECT run, pg_get_userbyid(owner) AS owner, segment, activity, mst_key, epoch, hop, dataset, part, started_at,
+SELECT run, pg_get_userbyid(owner) AS owner, segment, activity, configuration, epoch, hop, dataset, part, started_at,
        finished_at, seconds, rows, loss, metric, seconds_reading, seconds_state_in, seconds_training, seconds_state_out,
        seconds_building, seconds_behind, worker_pid, trainer_pid, engine, model
   FROM cerebro._hop_timeline;
@@ -57,7 +57,7 @@ COMMENT ON COLUMN cerebro.hop_timeline.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.hop_timeline.segment IS 'Segment of the run, from 0.';
 COMMENT ON COLUMN cerebro.hop_timeline.activity IS
 'train (a visit), evaluate, or average (of the states of a model''s replicas, in runs of madlib_keras_fit).';
-COMMENT ON COLUMN cerebro.hop_timeline.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.hop_timeline.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
 COMMENT ON COLUMN cerebro.hop_timeline.epoch IS 'Epoch of the model, from 1.';
 COMMENT ON COLUMN cerebro.hop_timeline.hop IS
 'Number of the visit, or of the average, within the model, from 1; NULL for evaluations.';
@@ -99,7 +99,7 @@ WITH visit AS (
       FROM visit
      ORDER BY run, owner, segment, started_at DESC, finished_at IS NOT NULL, model
 )
-SELECT run, l.segment, m.mst_key,
+SELECT run, l.segment, m.configuration,
        (l.hop - 1) / COALESCE(cardinality(m.visits), l.segments) + 1 AS epoch,
        l.hop,
        CASE WHEN l.finished_at IS NOT NULL OR l.status = 'running'
@@ -119,13 +119,13 @@ SELECT run, l.segment, m.mst_key,
                   FROM cerebro._runs) u
         WINDOW of_run AS (PARTITION BY run, owner)) l
   FULL JOIN cerebro._visible_model m USING (run, owner, model)
- WHERE num_nonnulls(l.hop, l.status, m.mst_key) = 3;
+ WHERE num_nonnulls(l.hop, l.status, m.configuration) = 3;
 COMMENT ON VIEW cerebro.segments_now IS
 'The latest visit that each segment of each run has started. If several models train in one order, together or one '
 'after the other, the first of them stands for all.';
 COMMENT ON COLUMN cerebro.segments_now.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.segments_now.segment IS 'Segment of the run, from 0.';
-COMMENT ON COLUMN cerebro.segments_now.mst_key IS 'Configuration: key of its row in the model selection table.';
+COMMENT ON COLUMN cerebro.segments_now.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
 COMMENT ON COLUMN cerebro.segments_now.epoch IS 'Epoch of the model, from 1.';
 COMMENT ON COLUMN cerebro.segments_now.hop IS 'Number of the visit within the model, from 1.';
 COMMENT ON COLUMN cerebro.segments_now.seconds IS

@@ -66,7 +66,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
 - objective, direction: the metric that says which model is best, such as val_accuracy, and min or max.
 - budget: when to end: an interval such as 2 hours, or JSON with seconds, unit_hours, hops or configurations. An interval
   holds for the whole call. A visit that has begun is completed.
-- stop_when: a query that stops models, such as $$SELECT mst_key, ''no better than chance'' FROM cerebro.learning_curve
+- stop_when: a query that stops models, such as $$SELECT configuration, ''no better than chance'' FROM cerebro.learning_curve
   WHERE run = $1 AND epoch >= 3 AND training_loss > 1.1$$. $1 is the number of the run.
 - use_gpus: true trains on GPUs.
 - warm_start: true starts from the models that an earlier run has left in model_table; the new models replace them.

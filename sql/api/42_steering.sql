@@ -17,7 +17,7 @@ another session of the same user.';
 
 CREATE OR REPLACE FUNCTION cerebro.stop_model(
     run     bigint,
-    mst_key integer DEFAULT NULL,
+    configuration integer DEFAULT NULL,
     reason  text    DEFAULT NULL,
     model   integer DEFAULT NULL,
     owner   name    DEFAULT NULL
@@ -34,14 +34,14 @@ The request takes effect when your transaction is committed. If no session drive
 cerebro.resume(run) continues it. cerebro.requests shows what became of it. The same holds for cerebro.go_on,
 cerebro.clone_model, cerebro.add_configuration, cerebro.extend and cerebro.set_budget.
 
-- mst_key: the configuration whose model is meant.
+- configuration: the configuration whose model is meant.
 - reason: your reason, as a text. The views show it.
 - model: the number of the model, if the configuration has several. cerebro.leaderboard shows both numbers.
 - owner: as in cerebro.cancel. Users can steer their own runs, members of cerebro_admin any run.';
 
 CREATE OR REPLACE FUNCTION cerebro.go_on(
     run     bigint,
-    mst_key integer DEFAULT NULL,
+    configuration integer DEFAULT NULL,
     reason  text    DEFAULT NULL,
     model   integer DEFAULT NULL,
     owner   name    DEFAULT NULL
@@ -54,11 +54,11 @@ COMMENT ON FUNCTION cerebro.go_on(bigint, integer, text, integer, name) IS
 'Lets a model of a run that was stopped train on from its last state, until its last epoch. Returns the number of the
 request.
 
-- mst_key, reason, model, owner: as in cerebro.stop_model.';
+- configuration, reason, model, owner: as in cerebro.stop_model.';
 
 CREATE OR REPLACE FUNCTION cerebro.clone_model(
     run     bigint,
-    mst_key integer DEFAULT NULL,
+    configuration integer DEFAULT NULL,
     changes jsonb   DEFAULT NULL,
     reason  text    DEFAULT NULL,
     model   integer DEFAULT NULL,
@@ -76,11 +76,11 @@ of the request.
 - changes: a JSON object with the keys of a configuration, such as {"learning_rate": 0.001, "batch_size": 64}. Their
   values replace those of the parent. The architecture and the class of the
   optimizer stay. NULL: the clone has the parameters of its parent, but sees the rows in another order.
-- mst_key, reason, model, owner: as in cerebro.stop_model; mst_key and model say which model is the parent.';
+- configuration, reason, model, owner: as in cerebro.stop_model; configuration and model say which model is the parent.';
 
 CREATE OR REPLACE FUNCTION cerebro.add_configuration(
     run           bigint,
-    configuration jsonb,
+    parameters jsonb,
     reason        text DEFAULT NULL,
     owner         name DEFAULT NULL
 ) RETURNS bigint

@@ -85,7 +85,7 @@ COMMENT ON TABLE cerebro.architecture IS
 CREATE TABLE cerebro.configuration (
     run            bigint  NOT NULL,
     owner          regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
-    mst_key        integer NOT NULL,
+    configuration  integer NOT NULL,
     place          integer NOT NULL,
     model_id       integer NOT NULL,
     compile_params text    NOT NULL,
@@ -96,7 +96,7 @@ CREATE TABLE cerebro.configuration (
     CHECK (octet_length(compile_params) <= 3e5 AND octet_length(fit_params) <= 3e5),
     CHECK (octet_length(compile::text) <= 1e7 AND octet_length(fit::text) <= 1e7),
     CHECK (jsonb_typeof(chosen) = 'object' AND octet_length(chosen::text) <= 1e7),
-    PRIMARY KEY (run, owner, mst_key)
+    PRIMARY KEY (run, owner, configuration)
 );
 COMMENT ON TABLE cerebro.configuration IS
 'The configurations of a run, as text and parsed: the rows of its model selection table, and those that were added.';
@@ -105,7 +105,7 @@ CREATE TABLE cerebro.model (
     run            bigint  NOT NULL,
     owner          regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
     model          integer NOT NULL CHECK (model > 0),
-    mst_key        integer NOT NULL,
+    configuration  integer NOT NULL,
     -- The segments of the hops of each epoch; NULL: each segment of the run once. If the run averages replicas, the last
     -- one is that of the average.
     visits         integer[],

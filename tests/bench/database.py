@@ -136,7 +136,7 @@ class Database:
     def fitted(self, run_id: int, output: str, began: float, ended: float) -> Fitted:
         """What the log says about a run whose call began and returned at these times (of time.time())."""
         board = self.lab(
-            "SELECT validation_loss, validation_metric FROM leaderboard WHERE run = %s ORDER BY mst_key", run_id
+            "SELECT validation_loss, validation_metric FROM leaderboard WHERE run = %s ORDER BY configuration", run_id
         )
         first, last = self.lab(
             "SELECT extract(epoch FROM min(started_at))::float8, extract(epoch FROM max(finished_at))::float8"
@@ -153,9 +153,11 @@ class Database:
             units={
                 key: {"train": train, "first": first, "later": later}
                 for key, train, first, later in self.lab(
-                    "SELECT mst_key, avg(seconds_training), avg(seconds - seconds_training) FILTER (WHERE hop = 1),"
+                    "SELECT configuration, avg(seconds_training), avg(seconds - seconds_training) FILTER (WHERE hop ="
+                    " 1),"
                     " avg(seconds - seconds_training) FILTER (WHERE hop > 1)"
-                    " FROM hop_timeline WHERE run = %s AND activity = 'train' GROUP BY mst_key ORDER BY mst_key",
+                    " FROM hop_timeline WHERE run = %s AND activity = 'train' GROUP BY configuration ORDER BY"
+                    " configuration",
                     run_id,
                 )
             },

@@ -108,13 +108,18 @@ def test_a_finished_run(trained: Trained) -> None:
     assert [progress.percent for progress in cerebro.follow(run)] == [100.0]
     board = cerebro.leaderboard(run)
     assert [entry.rank for entry in board] == [1, 2, 3]
-    assert sorted(entry.mst_key for entry in board) == [1, 2, 3]
+    assert sorted(entry.configuration for entry in board) == [1, 2, 3]
     assert board[0].loss == min(entry.validation_loss for entry in board if entry.validation_loss is not None)
     curve = cerebro.learning_curve(cerebro.run(run))
-    assert [(point.mst_key, point.epoch) for point in curve] == [(key, epoch) for key in (1, 2, 3) for epoch in (1, 2)]
+    assert [(point.configuration, point.epoch) for point in curve] == [
+        (key, epoch) for key in (1, 2, 3) for epoch in (1, 2)
+    ]
     assert {point.rows for point in curve} == {150}
-    metrics = {(one.mst_key, one.epoch, one.dataset, one.metric): one.value for one in cerebro.metrics(run)}
-    assert metrics[1, 2, "training", "loss"] == next(p for p in curve if (p.mst_key, p.epoch) == (1, 2)).training_loss
+    metrics = {(one.configuration, one.epoch, one.dataset, one.metric): one.value for one in cerebro.metrics(run)}
+    assert (
+        metrics[1, 2, "training", "loss"]
+        == next(p for p in curve if (p.configuration, p.epoch) == (1, 2)).training_loss
+    )
     assert {name for *_, name in metrics} == {"loss", "accuracy"}
     timeline = cerebro.timeline(run)
     assert sum(one.activity == "train" for one in timeline) == 3 * 2 * 2
@@ -351,7 +356,7 @@ def attributes(cerebro: Cerebro) -> np.ndarray:
 
 def test_the_keras_model_says_what_sql_says(trained: Trained) -> None:
     cerebro = trained.cerebro
-    best = cerebro.leaderboard(trained.run)[0].mst_key
+    best = cerebro.leaderboard(trained.run)[0].configuration
     said = cerebro.predict("models", "SELECT * FROM iris", "id", configuration=best, top=3)
     told = [one.probability for one in sorted(said, key=lambda one: (int(one.key_value), one.label))]
     model = cerebro.model(trained.run, best)
@@ -364,11 +369,11 @@ def test_the_keras_model_says_what_sql_says(trained: Trained) -> None:
 def test_the_keras_model_scores_what_the_leaderboard_says(trained: Trained) -> None:
     cerebro = trained.cerebro
     best = cerebro.leaderboard(trained.run)[0]
-    told = cerebro.evaluate("models", "SELECT * FROM iris", configuration=best.mst_key)
+    told = cerebro.evaluate("models", "SELECT * FROM iris", configuration=best.configuration)
     assert told["log_loss"] == pytest.approx(best.validation_loss, rel=1e-5)
     assert told["accuracy"] == pytest.approx(best.validation_metric, rel=1e-5) and told["rows"] == 150
     kinds = [row[0] for row in cerebro.rows("SELECT kind FROM iris ORDER BY id")]
-    said = cerebro.model("models", best.mst_key).predict(attributes(cerebro), verbose=0).argmax(axis=1)
+    said = cerebro.model("models", best.configuration).predict(attributes(cerebro), verbose=0).argmax(axis=1)
     right = np.mean([sorted(set(kinds))[place] == kind for place, kind in zip(said, kinds)])
     assert right == pytest.approx(best.validation_metric, abs=1e-6)
 
@@ -390,7 +395,7 @@ def test_weights_in_the_companion_table(trained: Trained, fresh_output: Callable
 
 
 def test_models_that_are_not_there(trained: Trained) -> None:
-    with pytest.raises(client.NoSuchModel, match="no model with mst_key 77"):
+    with pytest.raises(client.NoSuchModel, match="no model of configuration 77"):
         trained.cerebro.model("models", 77)
     with pytest.raises(client.NoSuchModel, match="There is no table nothing"):
         trained.cerebro.model("nothing", 1)

@@ -76,7 +76,7 @@ def test_the_leaderboard_is_that_of_the_view(trained: Trained) -> None:
     for entry in trained.cerebro.leaderboard(trained.run):
         row = next(line for line in shown.splitlines() if line.strip().startswith(f"{entry.rank} "))
         assert f"{entry.validation_loss:.4f}" in row and f"{entry.validation_metric:.4f}" in row
-        assert str(entry.mst_key) in row.split()
+        assert str(entry.configuration) in row.split()
         assert re.search(r"Adam\(lr=0\.[01]+\)", row)
 
 
@@ -171,7 +171,7 @@ def test_a_run_under_way_and_a_watch_that_is_interrupted(
     assert f"To watch it: cerebro watch {long_run.run}" in shown.output
     drawn = on_terminal(draw, 100)
     assert "running" in drawn and "rows/s" in drawn and "left" in drawn
-    assert re.search(r"segment 1 .*(trains|trained) mst_key [123], epoch \d+", drawn)
+    assert re.search(r"segment 1 .*(trains|trained) configuration [123], epoch \d+", drawn)
 
 
 def test_watching_ends_when_the_run_is_cancelled_and_a_resume_is_watched(trained: Trained, long_run: Any) -> None:
@@ -221,7 +221,7 @@ def test_steering_a_run_under_way(trained: Trained, long_run: Any) -> None:
     assert len(models) == 5 and models[4].fit_params == "batch_size=16"
     shown = cerebro(trained, "show", run, columns=200).output
     for line in (
-        "model 2 (mst_key 2), epoch",
+        "model 2 (configuration 2), epoch",
         "stop, too slow",
         "add, added 4",
         "add, added 5",
@@ -235,7 +235,7 @@ def test_steering_a_run_under_way(trained: Trained, long_run: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("stop", 7), 1, "run {run} has no configuration with mst_key 7."),
+        (("stop", 7), 1, "run {run} has no configuration 7."),
         (("stop",), 1, "which model of run {run} is meant?"),
         (("clone", 1, "learning_rate"), 2, "learning_rate is not of the form NAME=VALUE"),
         (("clone", 1, "optimizer=SGD"), 1, "a clone cannot change its optimizer from Adam to SGD"),

@@ -54,7 +54,9 @@ def test_from_beginning_to_end(server: str, clean: Any) -> None:
     for statement in ("training_preprocessor_dl(", "generate_model_configs(", "cerebro.fit(",
                       "cerebro.predict_into(", f"cerebro.run_time WHERE run = {run}"):  # fmt: skip
         assert statement in done.stdout
-    clean.execute("SELECT mst_key, validation_metric FROM cerebro.leaderboard WHERE run = %s ORDER BY rank", (run,))
+    clean.execute(
+        "SELECT configuration, validation_metric FROM cerebro.leaderboard WHERE run = %s ORDER BY rank", (run,)
+    )
     (best, accuracy), *others = clean.fetchall()
     assert len(others) == 15
     assert accuracy > 0.9  # after two epochs

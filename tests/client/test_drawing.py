@@ -65,7 +65,7 @@ def test_a_state_stored_behind_takes_none_of_the_next_ones_time() -> None:
     def one(key: int, begin: float, end: float, behind: float = 0.0) -> Any:
         started, finished = zero + timedelta(seconds=begin), zero + timedelta(seconds=end)
         times = {"started_at": started, "finished_at": finished, "seconds": end - begin, "seconds_behind": behind}
-        return SimpleNamespace(segment=0, activity="train", mst_key=key, model=key, **times)
+        return SimpleNamespace(segment=0, activity="train", configuration=key, model=key, **times)
 
     console = Terminal(width=21, color_system=None)
     with console.capture() as captured:
@@ -91,7 +91,10 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
     with console.capture() as captured:
         console.print(boards.leaderboard(entries, 100))
     lines = captured.get().splitlines()
-    assert lines[-2:] == ["mst_key 20 was stopped by patience: no better for 2 epochs", "mst_key 30 failed: NaN"]
+    assert lines[-2:] == [
+        "configuration 20 was stopped by patience: no better for 2 epochs",
+        "configuration 30 failed: NaN",
+    ]
     assert "0.5000" in lines[2] and "failed" in lines[3]
     assert lines[0].split()[-3:] == ["loss", "epochs", "best"] and lines[1].split()[-3:] == ["0.5000", "3", "2"]
     with console.capture() as captured:
@@ -100,7 +103,7 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
     assert lines[0].split()[-4:] == ["val_auc", "loss", "epochs", "best"]
     assert lines[1].split()[-4:] == ["0.7500", "0.5000", "3", "2"]
     on_all_rows, of_fold = entry(1, "finished", None), entry(2, "finished", None)
-    on_all_rows.spread, of_fold.fold, of_fold.mst_key = 0.25, 3, 10
+    on_all_rows.spread, of_fold.fold, of_fold.configuration = 0.25, 3, 10
     with console.capture() as captured:
         console.print(boards.leaderboard([on_all_rows, of_fold], 100))
     lines = captured.get().splitlines()
@@ -121,8 +124,8 @@ def test_a_leaderboard_of_the_best_is_short_though_a_search_has_stopped_many_mod
         console.print(boards.leaderboard([*entries, entry(60, "failed", "NaN")], 100, top=1))
     assert captured.get().splitlines()[2:] == [
         "… and 59 more: 1 failed, 58 stopped",
-        "mst_key 10 was stopped by patience: waits at rung 1",
-        "mst_key 600 failed: NaN",
+        "configuration 10 was stopped by patience: waits at rung 1",
+        "configuration 600 failed: NaN",
     ]
 
 
@@ -150,7 +153,9 @@ def test_numbers(value: float | None, told: str) -> None:
 
 
 def configuration(key: int, model: int, compiled: str, fitted: str, name: str | None = None) -> SimpleNamespace:
-    return SimpleNamespace(mst_key=key, model_id=model, model_name=name, compile_params=compiled, fit_params=fitted)
+    return SimpleNamespace(
+        configuration=key, model_id=model, model_name=name, compile_params=compiled, fit_params=fitted
+    )
 
 
 def test_only_what_differs_is_told() -> None:

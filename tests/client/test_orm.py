@@ -73,8 +73,8 @@ def steered(trained: Any) -> Iterator[Any]:
         " VALUES (%s, 1, 1, 'stop', 'request', 1, 'why')", (run,)
     )  # fmt: skip
     trained.cerebro.rows(
-        "INSERT INTO cerebro.model (run, model, mst_key, seed, initial, fold, fold_rows)"
-        " SELECT run, 100 * model + f, mst_key, 1, 'random', f, 10 FROM cerebro.model, generate_series(1, 2) f"
+        "INSERT INTO cerebro.model (run, model, configuration, seed, initial, fold, fold_rows)"
+        " SELECT run, 100 * model + f, configuration, 1, 'random', f, 10 FROM cerebro.model, generate_series(1, 2) f"
         " WHERE run = %s", (run,)
     )  # fmt: skip
     yield trained

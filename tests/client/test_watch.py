@@ -29,15 +29,16 @@ def test_no_estimate_is_said_to_be_none(hops: int, left: float | None, shown: st
 
 
 def decision(**values: Any) -> Decision:
-    nothing = dict.fromkeys(("model", "mst_key", "epoch", "reason", "added", "request_id", "requested_by"))
+    nothing = dict.fromkeys(("model", "configuration", "epoch", "reason", "added", "request_id", "requested_by"))
     return Decision(run=1, decision_id=1, at=NOON, owner="ann", **{"decided_by": "request", **nothing, **values})
 
 
 @pytest.mark.parametrize(
     ("made", "shown"),
     [
-        (decision(decision="stop", model=3, mst_key=7, epoch=4, reason="worse [than] the median", decided_by="rule"),
-         "model 3 (mst_key 7), epoch 4: stop, worse [than] the median (rule)"),
+        (decision(decision="stop", model=3, configuration=7, epoch=4, reason="worse [than] the median",
+                  decided_by="rule"),
+         "model 3 (configuration 7), epoch 4: stop, worse [than] the median (rule)"),
         (decision(decision="add", added="5, 6", requested_by="ann"), "the run: add, added 5, 6 (ann)"),
         (decision(decision="budget", reason="more", requested_by="ann"), "the run: budget, more (ann)"),
     ],
@@ -47,9 +48,10 @@ def test_a_decision_in_one_line(made: Decision, shown: str) -> None:
 
 
 def test_the_last_decisions_and_the_requests_that_wait() -> None:
-    made = [decision(decision="stop", model=number, mst_key=1, epoch=1, reason="r") for number in range(1, 5)]
+    made = [decision(decision="stop", model=number, configuration=1, epoch=1, reason="r") for number in range(1, 5)]
     asked = [
-        Request(run=1, request_id=number, at=NOON, by="bob", action="clone", model=2, mst_key=2, parameters="lr=1",
+        Request(run=1, request_id=number, at=NOON, by="bob", action="clone", model=2, configuration=2,
+                parameters="lr=1",
                 reason="why", status=status)
         for number, status in enumerate(("done", "waiting"))
     ]  # fmt: skip
@@ -57,5 +59,5 @@ def test_the_last_decisions_and_the_requests_that_wait() -> None:
     console.print(boards.decisions(made, asked, last=2))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert lines[0] == "… and 2 before" and len(lines) == 4
-    assert lines[1].endswith("model 3 (mst_key 1), epoch 1: stop, r (request)")
-    assert lines[3].endswith("model 2 (mst_key 2): clone, lr=1, why (bob; waiting)")
+    assert lines[1].endswith("model 3 (configuration 1), epoch 1: stop, r (request)")
+    assert lines[3].endswith("model 2 (configuration 2): clone, lr=1, why (bob; waiting)")

@@ -152,7 +152,7 @@ def lives_on_record(plan: Plan, log: Log, faults: Faults, evaluates_after: Evalu
             decision, new = added[model]
             if new.parent is None:
                 at = decision.epoch * len(visits_of(plan, log.models[decision.model]))
-                start = initial_added(lives[decision.model].states[at], new.mst_key)
+                start = initial_added(lives[decision.model].states[at], new.key)
             else:
                 start = lives[new.parent].states[new.parent_hop]
         decide = (lambda epoch, life, model=model: on_record[model, epoch]) if decides else None
@@ -191,7 +191,7 @@ def lives_of(plan: Plan, policy: Any, faults: Faults, evaluates_after: Evaluates
             end = life.states[decision.epoch * len(visits)]
             for nth, new in enumerate(decision.added, 1):
                 assert new.parent in (None, mine.model)
-                begin = end if new.parent is not None else initial_added(end, new.mst_key)
+                begin = end if new.parent is not None else initial_added(end, new.key)
                 number = 1000 + len(to_do)
                 child = ModelPlan(number, mine.position + decision.epoch + nth, new.visits, mine.group)
                 to_do.append(((*lineage, decision.epoch, nth), child, begin, generation_after(configuration)))
@@ -214,7 +214,7 @@ def nameless(decision: Decision) -> tuple[Any, ...]:
     """A decision without the numbers of models, which depend on the timing."""
 
     def one(new: NewModel) -> tuple[Any, ...]:
-        key = new.mst_key if new.configuration is None else None
+        key = new.key if new.configuration is None else None
         return key, new.configuration, new.visits, new.parent == decision.model
 
     return decision.epoch, decision.verdict, decision.reason, [one(new) for new in decision.added]

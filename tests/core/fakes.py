@@ -40,9 +40,9 @@ def initial(model: int) -> int:
     return hash((model, 0))
 
 
-def initial_added(state: int, mst_key: int) -> int:
+def initial_added(state: int, key: int) -> int:
     """How an added model without a parent begins: a function of the state of the model that was decided about."""
-    return hash((state, mst_key))
+    return hash((state, key))
 
 
 def rows_of(segment: int) -> int:
@@ -325,8 +325,8 @@ class FakePorts:
             # A function of the lineage, so that the visits do not depend on the timing of other models.
             plans.append(ModelPlan(new.model, mine.position + epoch + nth, new.visits, mine.group))
             if new.parent is None:
-                assert new.mst_key is not None
-                start = initial_added(states[-1], new.mst_key)
+                assert new.key is not None
+                start = initial_added(states[-1], new.key)
             else:
                 assert new.parent_hop is not None
                 theirs = log.states[new.parent]

@@ -51,9 +51,9 @@ class Branching(Policy):
             if digits % 4 == 1:
                 added.append(NewModel(parent=model, configuration=with_rate(digits)))
             if digits % 6 == 5:
-                added.append(NewModel(mst_key=digits))
+                added.append(NewModel(key=digits))
             if digits % 7 == 5:
-                added.append(NewModel(mst_key=1, parent=model, visits=(0,)))
+                added.append(NewModel(key=1, parent=model, visits=(0,)))
         if added and verdict is Verdict.CONTINUE:
             verdict = Verdict.ADD
         return Decision(model, epoch, verdict, reason, tuple(added))

@@ -238,8 +238,8 @@ class SearchPorts(FakePorts):
         assert new.model is not None and new.model not in log.models, f"there is a model {new.model} already"
         own = new.configuration
         if own is not None:
-            assert new.mst_key is not None and new.mst_key not in log.keys, f"a key is given twice: {new}"
-            log.keys.add(new.mst_key)
+            assert new.key is not None and new.key not in log.keys, f"a key is given twice: {new}"
+            log.keys.add(new.key)
         assert self.repeats or self.budget.room(len(log.models)) != 0, "more models than the budget has"
         start, bad = initial(new.model), own is not None and own.compile_params == BAD
         if new.parent is not None:
@@ -433,7 +433,7 @@ class Search:
                 assert all((model, epoch) in log.concluded for epoch in range(1, -(-hops // len(order)))), model
             for (other, epoch, _, _), state in log.evaluations.items():
                 assert other != model or state == states[epoch * len(order)]
-        assert {new.mst_key for new in added.values() if new.configuration} == log.keys
+        assert {new.key for new in added.values() if new.configuration} == log.keys
 
     def _replay(self, plan: Plan, log: Record, faults: Faults, chance: random.Random) -> None:
         """The same models come of the recorded decisions, whatever the timing is."""

@@ -76,11 +76,11 @@ def begun(policy: CrossValidated, history: History, active: int = 0) -> list[tup
     while new := policy.propose(history, active + len(found)):
         for one in new:
             number = len(history.models) + 1
-            key = one.mst_key or 1 + max((key for key, _ in found), default=0)
-            told: dict[str, Any] = {"mst_key": key, "fold": one.fold}
+            key = one.key or 1 + max((key for key, _ in found), default=0)
+            told: dict[str, Any] = {"key": key, "fold": one.fold}
             like = [history.configuration(model) for model in history.models]
             chosen = one.configuration.chosen if one.configuration else None
-            told["chosen"] = chosen or next(its["chosen"] for its in like if its["mst_key"] == key)
+            told["chosen"] = chosen or next(its["chosen"] for its in like if its["key"] == key)
             history.begins(number, told)
             found.append((key, one.fold))
     return found
@@ -121,12 +121,12 @@ def test_as_many_configurations_train_at_once_as_the_search_wants() -> None:
 def test_what_people_add_gets_its_folds_and_copies_do_not() -> None:
     history = History()
     for model, fold in enumerate((None, 1, 2), 1):
-        history.begins(model, {"mst_key": 1, "fold": fold})
+        history.begins(model, {"key": 1, "fold": fold})
     assert without_folds(history, 2) == []
-    history.begins(4, {"mst_key": 2, "fold": None})  # added by a person
-    history.begins(5, {"mst_key": 3, "fold": 1})  # a copy of model 2 with another learning rate
-    history.decided(Decision(2, 1, Verdict.ADD, added=(NewModel(parent=2, mst_key=3, model=5),)))
-    assert without_folds(history, 2) == [NewModel(mst_key=2, fold=1), NewModel(mst_key=2, fold=2)]
+    history.begins(4, {"key": 2, "fold": None})  # added by a person
+    history.begins(5, {"key": 3, "fold": 1})  # a copy of model 2 with another learning rate
+    history.decided(Decision(2, 1, Verdict.ADD, added=(NewModel(parent=2, key=3, model=5),)))
+    assert without_folds(history, 2) == [NewModel(key=2, fold=1), NewModel(key=2, fold=2)]
     history.fails(4)
     assert without_folds(history, 2) == []
 
@@ -134,7 +134,7 @@ def test_what_people_add_gets_its_folds_and_copies_do_not() -> None:
 def test_a_model_of_a_fold_that_fails_is_not_made_again() -> None:
     history = History()
     for model, fold in enumerate((None, 1, 2, 3), 1):
-        history.begins(model, {"mst_key": 1, "fold": fold})
+        history.begins(model, {"key": 1, "fold": fold})
     policy = CrossValidated(NeverStop(), 3)
     for failed in (3, 2, 1):
         history.fails(failed)
@@ -142,7 +142,7 @@ def test_a_model_of_a_fold_that_fails_is_not_made_again() -> None:
 
 
 def test_a_new_model_of_a_fold_survives_json() -> None:
-    one = NewModel(mst_key=4, fold=2, model=9)
+    one = NewModel(key=4, fold=2, model=9)
     assert NewModel.from_json(json.loads(json.dumps(one.to_json()))) == one
     other = NewModel(configuration=NewConfiguration("c", "f", 1))
     assert "fold" not in other.to_json() and NewModel.from_json(other.to_json()) == other

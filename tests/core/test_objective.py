@@ -63,9 +63,9 @@ LISTED = "All configurations have: accuracy, area, loss"
 @pytest.mark.parametrize(
     ("options", "validated", "message", "hint"),
     [
-        ({"objective": "val_mae"}, True, "'val_mae' cannot be used: mst_key 1 does not compile 'mae'.",
+        ({"objective": "val_mae"}, True, "'val_mae' cannot be used: configuration 1 does not compile 'mae'.",
          f"{LISTED}, val_accuracy, val_area, val_loss."),
-        ({"objective": "nonsense"}, False, "mst_key 1, 2 do not compile 'nonsense'", f"{LISTED}."),
+        ({"objective": "nonsense"}, False, "configurations 1, 2 do not compile 'nonsense'", f"{LISTED}."),
         ({"objective": ""}, False, "do not compile ''", LISTED),
         ({"objective": "val_"}, True, "do not compile ''", LISTED),
         ({"objective": "val_area"}, False, "the run has no validation table", f"{LISTED}."),
@@ -91,7 +91,9 @@ def test_a_configuration_that_is_added_needs_the_objective() -> None:
 
 def test_many_that_lack_the_metric() -> None:
     many = configurations(*["'mae'"] * 30, "'accuracy'")
-    with pytest.raises(InvalidArgument, match=r"mst_key 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, … do not compile 'accuracy'"):
+    with pytest.raises(
+        InvalidArgument, match=r"configurations 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, … do not compile 'accuracy'"
+    ):
         chosen({"objective": "accuracy"}, many, False)
 
 

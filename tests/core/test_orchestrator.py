@@ -408,7 +408,7 @@ class Committed(Clock):
 
 class Added(CopyTheBest):
     def decide(self, history, model, epoch):
-        new = (NewModel(mst_key=1),) if len(history.models) < 3 else ()
+        new = (NewModel(key=1),) if len(history.models) < 3 else ()
         return Decision(model, epoch, Verdict.STOP, "replaced", new)
 
 
@@ -473,7 +473,7 @@ def test_the_policy_sees_what_is_on_record_of_complete_epochs_only():
 
 def test_two_replayed_decisions_that_make_way_for_each_other():
     """Model 1 adds model 2, which model 3 copies before it has trained; nothing else is there to be done."""
-    first = Decision(1, 1, Verdict.ADD, added=(NewModel(mst_key=1, model=2),))
+    first = Decision(1, 1, Verdict.ADD, added=(NewModel(key=1, model=2),))
     second = Decision(3, 1, Verdict.ADD, added=(NewModel(parent=2, parent_hop=0, model=4),))
     ends = [Decision(model, 1, Verdict.CONTINUE) for model in (2, 4)]
     ports = Committed()

@@ -165,7 +165,7 @@ def test_a_decision_within_an_epoch_knows_the_state_of_the_last_average():
     schedule.succeeded(first)
     mine = schedule.progress[1]
     assert (mine.hops, mine.own_hop, mine.replicas) == (5, 4, {6})
-    decision = Decision(None, None, Verdict.ADD, added=(NewModel(mst_key=1, parent=1),))
+    decision = Decision(None, None, Verdict.ADD, added=(NewModel(key=1, parent=1),))
     assert schedule.prepared(decision).added[0].parent_hop == 4
 
 

@@ -144,7 +144,7 @@ class Walk:
             for _ in range(chance.randint(1, 2)):
                 parent = chance.choice((None, model, *numbers_of(plan)))
                 visits = some_of(chance, plan.segments) if chance.random() < 0.5 else None
-                added.append(NewModel(mst_key=1, parent=parent, visits=visits))
+                added.append(NewModel(key=1, parent=parent, visits=visits))
         verdict = Verdict.STOP if stops else Verdict.ADD if added else Verdict.CONTINUE
         decision = schedule.prepared(Decision(model, epoch, verdict, "chance" if stops else "", tuple(added)))
         assert schedule.awaiting().count((model, epoch)) == 1, "a decision takes effect only when it is committed"
@@ -586,7 +586,7 @@ def test_a_stopped_model_has_a_reason_and_nothing_to_do():
 def test_added_models_get_the_next_numbers_and_train_all_epochs():
     schedule = deciding(count=2, epochs=2)
     done(schedule, 0, 0)
-    added = (NewModel(parent=2), NewModel(mst_key=7, visits=(0,)))
+    added = (NewModel(parent=2), NewModel(key=7, visits=(0,)))
     decision = schedule.prepared(Decision(1, 1, Verdict.STOP, "enough", added))
     assert [(new.model, new.parent_hop) for new in decision.added] == [(3, 1), (4, None)]
     assert set(schedule.progress) == {1, 2} and schedule.awaiting() == [(1, 1), (2, 1)], "nothing has changed yet"

@@ -298,7 +298,7 @@ class CannotBeKept(StopAfter):
             model,
             epoch,
             Verdict.ADD,
-            added=(NewModel(mst_key=1, configuration=NewConfiguration("", "", 1, None, {"lr": math.nan})),),
+            added=(NewModel(key=1, configuration=NewConfiguration("", "", 1, None, {"lr": math.nan})),),
         )
 
 
@@ -335,7 +335,7 @@ def test_never_stop_is_not_asked_and_always_continues() -> None:
 
 def test_a_decision_is_one_row() -> None:
     own = NewConfiguration("loss='mse'", "batch_size=8", chosen={"lr": 0.1})
-    added = (NewModel(parent=2, configuration=own, model=9, parent_hop=4), NewModel(mst_key=3, visits=(0, 2)))
+    added = (NewModel(parent=2, configuration=own, model=9, parent_hop=4), NewModel(key=3, visits=(0, 2)))
     decision = Decision(2, 1, Verdict.STOP, "worse than 1", added)
     row = decision.to_json()
     assert {name: value for name, value in row.items() if name != "detail"} == {
@@ -357,11 +357,11 @@ def test_a_row_may_leave_out_what_is_empty(more) -> None:
 
 
 def test_a_new_model_may_leave_out_what_is_empty() -> None:
-    row = {"model": 2, "epoch": 1, "decision": "add", "detail": {"added": [{"mst_key": 4, "of a later version": 1}]}}
-    assert Decision.from_json(row) == Decision(2, 1, Verdict.ADD, added=(NewModel(mst_key=4),))
+    row = {"model": 2, "epoch": 1, "decision": "add", "detail": {"added": [{"key": 4, "of a later version": 1}]}}
+    assert Decision.from_json(row) == Decision(2, 1, Verdict.ADD, added=(NewModel(key=4),))
 
 
-NEW = (NewModel(mst_key=1),)
+NEW = (NewModel(key=1),)
 
 
 @pytest.mark.parametrize(
@@ -370,8 +370,8 @@ NEW = (NewModel(mst_key=1),)
         (lambda: Decision(1, 1, Verdict.CONTINUE, added=NEW), "cannot add"),
         (lambda: Decision(1, 1, Verdict.ADD), "adds none"),
         (lambda: Decision(1, 1, Verdict.STOP), "must have a reason"),
-        (lambda: NewModel(), "mst_key"),
-        (lambda: NewModel(mst_key=1, parent_hop=2), "no parent"),
+        (lambda: NewModel(), "key"),
+        (lambda: NewModel(key=1, parent_hop=2), "no parent"),
         (lambda: NewModel(configuration=NewConfiguration("", "")), "needs an architecture"),
         (lambda: NewConfiguration("", "", 1, "{}"), "not both"),
         (lambda: Decision(1, None, Verdict.STOP, "enough"), "or about neither"),

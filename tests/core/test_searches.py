@@ -119,7 +119,7 @@ class World(Clock):
     def decided(self, decisions):
         self.decisions += decisions
         return [
-            ModelPlan(new.model, new.model, new.visits, refused="bad" if new.mst_key == 99 else None)
+            ModelPlan(new.model, new.model, new.visits, refused="bad" if new.key == 99 else None)
             for decision in decisions
             for new in decision.added
         ]
@@ -192,7 +192,7 @@ def test_a_clone_of_a_model_in_training_begins_at_the_end_of_its_epoch_and_other
         (1, 1, [2]),
     ]
     assert world.trained == {1: 4, 2: 4, 3: 4}
-    assert world.decisions[1].added[0].mst_key == 1, "the first key that is free"
+    assert world.decisions[1].added[0].configuration == 1, "the first key that is free"
 
 
 def test_a_clone_of_a_finished_model_begins_at_once():
@@ -215,7 +215,7 @@ def test_a_policy_goes_by_the_epochs_of_an_extended_run():
 
 
 def test_a_refused_configuration_is_a_failed_model_and_the_run_goes_on():
-    bad = replace(NewModel(configuration=OWN), mst_key=None).to_json()
+    bad = replace(NewModel(configuration=OWN), key=None).to_json()
     world = World([(0.5, asks(1, Action.ADD, new=bad)), (0.5, asks(2, Action.ADD, new=NewModel(99).to_json()))])
     world.run(Plan(1, models((1,)), 1, 2))
     assert world.statuses() == {1: (Status.FINISHED, None), 2: (Status.FINISHED, None), 3: (Status.FAILED, "bad")}
@@ -233,7 +233,7 @@ def test_a_refused_configuration_is_a_failed_model_and_the_run_goes_on():
         (asks(1, Action.ADD, new={}), "needs the key of a configuration"),
         (asks(1, Action.ADD, new={"parent": 9}), "the run has no model 9"),
         (asks(1, Action.ADD, new={"parent": "9"}), "'parent' must be a whole number"),
-        (asks(1, Action.ADD, new={"mst_key": 1, "visits": [7]}), "outside 0..1"),
+        (asks(1, Action.ADD, new={"key": 1, "visits": [7]}), "outside 0..1"),
         (asks(1, Action.EXTEND, epochs=3), "planned for 3 epochs already"),
         (asks(1, Action.EXTEND, epochs=2**31), "'epochs' must be a whole number"),
         (asks(1, Action.EXTEND, epochs=2**31 - 1), "are too many"),
@@ -273,7 +273,7 @@ def test_models_are_proposed_as_others_end_and_no_segment_idles():
     world = World(fails={(2, 1)})
     assert world.run(Plan(1, (), 2, 2), Keeps(5, 2)) is False
     assert world.trained == {1: 4, 2: 1, 3: 4, 4: 4, 5: 4}
-    assert [new.mst_key for one in world.decisions for new in one.added] == [1, 2, 3, 4, 5]
+    assert [new.configuration for one in world.decisions for new in one.added] == [1, 2, 3, 4, 5]
     assert world.now <= 10, "2 segments, 17 visits"
 
 

@@ -23,31 +23,37 @@ ADAM = "optimizer='Adam(lr=0.1, weight_decay=0.01)', loss='mse', metrics=['mae']
 
 
 @pytest.mark.parametrize(
-    ("mst_key", "model", "done", "found"),
+    ("configuration", "model", "done", "found"),
     [
         (1, None, STOPPED, 1), (None, 4, STOPPED, 4), (3, 4, STOPPED, 4), (3, None, GONE_ON, 5), (2, None, CLONED, 2),
         (6, None, CLONED, 6),
     ],
 )  # fmt: skip
-def test_the_model_that_is_meant(mst_key: int | None, model: int | None, done: str, found: int) -> None:
-    assert steering.meant(12, MODELS, mst_key, model, done).model == found
+def test_the_model_that_is_meant(configuration: int | None, model: int | None, done: str, found: int) -> None:
+    assert steering.meant(12, MODELS, configuration, model, done).model == found
 
 
 @pytest.mark.parametrize(
-    ("mst_key", "model", "done", "error", "said"),
+    ("configuration", "model", "done", "error", "said"),
     [
         (None, None, STOPPED, InvalidArgument, "which model of run 12"),
-        (9, None, STOPPED, UndefinedObject, "no configuration with mst_key 9"),
+        (9, None, STOPPED, UndefinedObject, "no configuration 9"),
         (None, 77, STOPPED, UndefinedObject, "no model 77"),
-        (1, 3, STOPPED, UndefinedObject, "no model 3 with mst_key 1"),
-        (2, None, STOPPED, WrongState, r"model 2 \(mst_key 2\) of run 12 is finished; only .* waiting or training"),
+        (1, 3, STOPPED, UndefinedObject, "no model 3 of configuration 1"),
+        (
+            2,
+            None,
+            STOPPED,
+            WrongState,
+            r"model 2 \(configuration 2\) of run 12 is finished; only .* waiting or training",
+        ),
         (1, None, GONE_ON, WrongState, "is training; only a model that is stopped can be trained further"),
         (3, None, STOPPED, InvalidArgument, "several models that can be stopped: 3, 4"),
     ],
 )
-def test_no_model_or_several(mst_key: Any, model: Any, done: str, error: type[CerebroError], said: str) -> None:
+def test_no_model_or_several(configuration: Any, model: Any, done: str, error: type[CerebroError], said: str) -> None:
     with pytest.raises(error, match=said) as raised:
-        steering.meant(12, MODELS, mst_key, model, done)
+        steering.meant(12, MODELS, configuration, model, done)
     assert raised.value.hint
 
 

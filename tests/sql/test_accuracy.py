@@ -74,7 +74,9 @@ def hopped(db: Any) -> list[dict[int, tuple[float, float]]]:
                 (f"out_{seed}", EPOCHS, json.dumps({"seed": seed, "deterministic": True})),
             )
             (run,) = cursor.fetchone()
-            cursor.execute("SELECT mst_key, validation_loss, validation_metric FROM leaderboard WHERE run = %s", (run,))
+            cursor.execute(
+                "SELECT configuration, validation_loss, validation_metric FROM leaderboard WHERE run = %s", (run,)
+            )
             results.append({key: (loss, accuracy) for key, loss, accuracy in cursor.fetchall()})
     return results
 

@@ -41,10 +41,10 @@ def first(flowers: Lab) -> int:
             run, model, epoch, decision, reason, policy, json.dumps(more),
         )  # fmt: skip
 
-    def new(model: int, mst_key: int, compile_params: str, fit_params: str = "batch_size=16", **more: Any) -> Any:
+    def new(model: int, key: int, compile_params: str, fit_params: str = "batch_size=16", **more: Any) -> Any:
         own: dict[str, Any] = {name: more.pop(name) for name in ("model_id", "architecture", "chosen") if name in more}
         own |= {"compile_params": compile_params, "fit_params": fit_params}
-        return {"model": model, "mst_key": mst_key, "configuration": own, **more}
+        return {"model": model, "key": key, "configuration": own, **more}
 
     small = json.dumps(flower_model(4))
     decay = "ExponentialDecay(initial_learning_rate=0.02,decay_steps=10,decay_rate=0.5)"
@@ -131,8 +131,8 @@ def test_a_copy_has_the_state_of_its_parent_and_its_own_learning_rate(flowers: L
 
 def test_added_configurations_are_on_record(flowers: Lab, again: int) -> None:
     rows = flowers(
-        "SELECT mst_key, model_id, fit_params, chosen, compile <> '{}' FROM configuration WHERE run = %s"
-        " AND mst_key > 2 ORDER BY 1",
+        "SELECT configuration, model_id, fit_params, chosen, compile <> '{}' FROM configuration WHERE run = %s"
+        " AND configuration > 2 ORDER BY 1",
         again,
     )
     assert rows == [

@@ -69,7 +69,7 @@ def test_the_parts_of_a_segments_time_are_the_whole(place: Lab, ahead: int) -> N
     assert place.value(f"{unit} a.segment = b.segment AND a.started_at < b.done AND b.started_at < a.done") == 0
     assert (
         place.value(
-            f"{unit} a.mst_key = b.mst_key AND 'train' IN (a.activity, b.activity)"
+            f"{unit} a.configuration = b.configuration AND 'train' IN (a.activity, b.activity)"
             " AND a.started_at < b.finished_at AND b.started_at < a.finished_at"
         )
         == 0

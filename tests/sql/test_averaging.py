@@ -482,7 +482,7 @@ def test_people_steer_a_run_that_averages(points: Lab, calm: int) -> None:
         "SELECT epoch, array_agg(kind ORDER BY hop) FROM hop WHERE run = %s AND model = 2 GROUP BY 1", run_id
     )
     assert all(kind == [*["train replica"] * 3, "average"] for _, kind in kinds)
-    board = dict(points("SELECT mst_key, status FROM leaderboard WHERE run = %s", run_id))
+    board = dict(points("SELECT configuration, status FROM leaderboard WHERE run = %s", run_id))
     assert board == {1: "finished", 2: "stopped"}
     assert points("SELECT count(*) FROM steered") == points("SELECT count(*) FROM steered_summary") == [(1,)]
     points("SELECT materialize(%s, 'all_steered')", run_id)

@@ -53,10 +53,13 @@ def fitted(noise: Lab) -> int:
 
 
 def values(lab: Lab, run: int, metric: str, dataset: str = "validation") -> dict[int, dict[int, float]]:
-    """mst_key -> epoch -> value"""
+    """configuration -> epoch -> value"""
     found: dict[int, dict[int, float]] = {}
     for key, epoch, value in lab(
-        "SELECT mst_key, epoch, value FROM metric WHERE run = %s AND metric = %s AND dataset = %s", run, metric, dataset
+        "SELECT configuration, epoch, value FROM metric WHERE run = %s AND metric = %s AND dataset = %s",
+        run,
+        metric,
+        dataset,
     ):
         found.setdefault(key, {})[epoch] = value
     return found
@@ -99,7 +102,8 @@ def test_the_models_overfit(noise: Lab, fitted: int) -> None:
 def test_the_leaderboard_ranks_by_the_best_epochs(noise: Lab, fitted: int) -> None:
     best = {key: best_of(curve, -1) for key, curve in values(noise, fitted, "area").items()}
     shown = noise(
-        "SELECT mst_key, objective, best_epoch, best_value, objective_value, rank FROM leaderboard WHERE run = %s",
+        "SELECT configuration, objective, best_epoch, best_value, objective_value, rank FROM leaderboard WHERE run ="
+        " %s",
         fitted,
     )
     expected = sorted(best, key=lambda key: -best[key][1])
@@ -149,7 +153,9 @@ def test_keeping_changes_nothing_else(noise: Lab, fitted: int) -> None:
     assert noise.states(run) == noise.states(fitted)
     curves = values(noise, run, "area")
     shown = noise(
-        "SELECT mst_key, objective_value, best_epoch FROM leaderboard WHERE run = %s ORDER BY rank, mst_key", run
+        "SELECT configuration, objective_value, best_epoch FROM leaderboard WHERE run = %s ORDER BY rank,"
+        " configuration",
+        run,
     )
     assert [key for key, _, _ in shown] == sorted(curves, key=lambda key: (-curves[key][EPOCHS], key))
     for key, value, epoch in shown:
@@ -164,7 +170,7 @@ def test_keeping_changes_nothing_else(noise: Lab, fitted: int) -> None:
 @pytest.mark.parametrize(
     ("selection", "options", "validation", "message"),
     [
-        ("mixed", {"objective": "val_area"}, "val", "mst_key 2 does not compile 'area'"),
+        ("mixed", {"objective": "val_area"}, "val", "configuration 2 does not compile 'area'"),
         ("mst", {"objective": "val_area"}, None, "the run has no validation table"),
         ("mst", {"direction": "max"}, "val", "option 'direction' needs option 'objective'"),
         ("mst", {"keep": "all"}, "val", "option 'keep' cannot be \"all\""),
@@ -264,7 +270,9 @@ def test_a_replay_with_another_objective(noise: Lab, fitted: int) -> None:
     noise.told()
     run = noise.fit("train", "again", "mst", EPOCHS, validation_table="val",
                     options={"replay": fitted, "objective": "val_loss"})  # fmt: skip
-    assert any("best is mst_key" in said and "with val_loss" in said and "after epoch" in said for said in noise.told())
+    assert any(
+        "best is configuration" in said and "with val_loss" in said and "after epoch" in said for said in noise.told()
+    )
     assert noise.states(run) == noise.states(fitted)
     curves = values(noise, run, "loss")
     shown = dict(noise("SELECT mst_key, epoch FROM again_info"))
@@ -287,7 +295,7 @@ def test_a_changed_byte_is_noticed(noise: Lab, fitted: int) -> None:
     noise.told()
     noise("SELECT materialize(%s, 'changed')", fitted)
     assert [key for (key,) in noise("SELECT mst_key FROM changed ORDER BY 1")] == [2, 3]
-    assert any("mst_key 1 is left out" in said and f"{storage}_1_best" in said for said in noise.told())
+    assert any("configuration 1 is left out" in said and f"{storage}_1_best" in said for said in noise.told())
     noise(f"TRUNCATE {table}; INSERT INTO {table} SELECT * FROM before")
     noise("DROP TABLE changed, changed_info, changed_summary")
 
@@ -297,7 +305,7 @@ def test_the_training_loss_as_the_objective(noise: Lab) -> None:
     options = {"deterministic": True, "seed": 3, "keep": "best"}
     run = noise.fit("train", "by_loss", "mst", 3, options=options)
     curves = values(noise, run, "loss", "training")
-    shown = noise("SELECT mst_key, objective, best_epoch, best_value FROM leaderboard WHERE run = %s", run)
+    shown = noise("SELECT configuration, objective, best_epoch, best_value FROM leaderboard WHERE run = %s", run)
     for key, objective, epoch, value in shown:
         assert (objective, epoch) == ("loss", best_of(curves[key], 1)[0])
         assert value == pytest.approx(curves[key][epoch], rel=1e-12)
@@ -339,7 +347,7 @@ def test_a_search_keeps_the_best_states_of_the_models_that_it_adds(noise: Lab) -
               options={"keep": "best", "seed": 3})
     )  # fmt: skip
     curves = values(noise, run, "accuracy")
-    shown = noise("SELECT mst_key, status, best_epoch, best_value, rung FROM leaderboard WHERE run = %s", run)
+    shown = noise("SELECT configuration, status, best_epoch, best_value, rung FROM leaderboard WHERE run = %s", run)
     assert {status for _, status, *_ in shown} == {"finished", "stopped"}
     info = dict(noise("SELECT mst_key, (which, epoch)::text FROM searched_info"))
     for key, status, epoch, value, rung in shown:

@@ -43,7 +43,7 @@ def test_models_begin_from_states_of_others(flowers: Lab, units: int) -> None:
     flowers.selection(name, [(arch, f"optimizer='Adam(lr={rate})', {CROSS}", "batch_size=16") for rate in (0.01, 0.02)])
     options = {"deterministic": True, "seed": 5}
     first = flowers.fit("train", f"{name}_first", name, EPOCHS, options=options)
-    decide(flowers, first, 1, 1, "add", added=[copy_of(3, parent=2, parent_hop=2), {"model": 4, "mst_key": 1}])
+    decide(flowers, first, 1, 1, "add", added=[copy_of(3, parent=2, parent_hop=2), {"model": 4, "key": 1}])
     decide(flowers, first, 2, 1, "add", added=[copy_of(5, parent=4, parent_hop=0)])
     decide(flowers, first, 3, 1, "add", added=[copy_of(6, parent=3, parent_hop=2)])
     decide(flowers, first, 2, 2, "stop", reason="enough")
@@ -58,7 +58,10 @@ def test_models_begin_from_states_of_others(flowers: Lab, units: int) -> None:
     # Model 5 begins where model 4 began: with the same random weights, but another order of segments and rows.
     assert "random" in begins[5] and seeds[5] == seeds[4] != seeds[1]
     # The model table has one model for each configuration: the best.
-    best = "SELECT DISTINCT ON (mst_key) mst_key, training_loss FROM leaderboard WHERE run = %s ORDER BY mst_key, rank"
+    best = (
+        "SELECT DISTINCT ON (configuration) configuration, training_loss FROM leaderboard"
+        " WHERE run = %s ORDER BY configuration, rank"
+    )
     assert flowers(f"SELECT mst_key, training_loss_final FROM {name}_again_info ORDER BY 1") == flowers(best, run)
     assert flowers.value(f"SELECT count(*) FROM {name}_again") == 2
     hops = dict(flowers("SELECT model, count(*) FROM hop WHERE run = %s GROUP BY 1", run))

@@ -120,10 +120,10 @@ def test_only_the_same_work_is_replayed(flowers: Lab) -> None:
     assert flowers.states(again) == flowers.states(number)
     flowers("CREATE TABLE other AS TABLE mst; CREATE TABLE other_summary AS TABLE mst_summary")
     flowers("UPDATE other SET fit_params = 'batch_size=17' WHERE mst_key = 2")
-    with pytest.raises(psycopg2.Error, match=r"its configurations were others \(mst_key 2\)"):
+    with pytest.raises(psycopg2.Error, match=r"its configurations were others \(configuration 2\)"):
         flowers.fit("train", "others", "other", 2, options={"replay": number})
     flowers("DELETE FROM other WHERE mst_key = 2")
-    with pytest.raises(psycopg2.Error, match=r"its configurations were others \(mst_key 2\)"):
+    with pytest.raises(psycopg2.Error, match=r"its configurations were others \(configuration 2\)"):
         flowers.fit("train", "others", "other", 2, options={"replay": number})
     flowers.pack("flowers", "repacked", "species", "sl, sw, pl, pw", segments=2, seed=99)
     with pytest.raises(psycopg2.Error, match="it had other rows"):

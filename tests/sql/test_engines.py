@@ -34,12 +34,13 @@ def flowers(lab: Lab) -> Lab:
 
 
 def engines(lab: Lab, run: int) -> list[str]:
-    return [engine for (engine,) in lab("SELECT engine FROM leaderboard WHERE run = %s ORDER BY mst_key", run)]
+    return [engine for (engine,) in lab("SELECT engine FROM leaderboard WHERE run = %s ORDER BY configuration", run)]
 
 
 def losses(lab: Lab, run: int) -> list[float]:
     return [
-        loss for (loss,) in lab("SELECT training_loss FROM learning_curve WHERE run = %s ORDER BY epoch, mst_key", run)
+        loss
+        for (loss,) in lab("SELECT training_loss FROM learning_curve WHERE run = %s ORDER BY epoch, configuration", run)
     ]
 
 
@@ -63,7 +64,7 @@ def test_the_time_line_says_who_trained(flowers: Lab, jax: int) -> None:
 
 
 def test_its_models_predict_as_any(flowers: Lab, jax: int) -> None:
-    key = flowers.value("SELECT mst_key FROM leaderboard WHERE run = %s AND rank = 1", jax)
+    key = flowers.value("SELECT configuration FROM leaderboard WHERE run = %s AND rank = 1", jax)
     flowers(
         "SELECT madlib_keras_predict('with_jax', 'garden', 'id', 'sl, sw, pl, pw', 'told', 'response', false, %s)", key
     )
@@ -93,7 +94,7 @@ def test_torch_trains_and_a_replay_changes_no_bit(flowers: Lab) -> None:
     assert engines(flowers, again) == ["torch"] * 4
     assert flowers.weights("torch_again") == flowers.weights("with_torch") and losses(flowers, again) == found
     # Evaluation and prediction always use TensorFlow.
-    key, loss = flowers("SELECT mst_key, validation_loss FROM leaderboard WHERE run = %s AND rank = 1", first)[0]
+    key, loss = flowers("SELECT configuration, validation_loss FROM leaderboard WHERE run = %s AND rank = 1", first)[0]
     flowers("SELECT madlib_keras_evaluate('with_torch', 'val', 'torch_evaluated', false, %s)", key)
     assert flowers.value("SELECT loss FROM torch_evaluated") == pytest.approx(loss, rel=1e-4)
     rows = "'garden', 'id', 'sl, sw, pl, pw'"
@@ -274,13 +275,13 @@ def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
     compiled = f"optimizer='SGD(lr=0.1)', {CROSS}"
     flowers.selection("half", [(wrong, compiled, FIT), (good, compiled, FIT), (picky, compiled, FIT)])
     found = flowers.fit("train", "half_out", "half", 1, options={"engine": "auto"})
-    status = flowers("SELECT status, reason, engine FROM leaderboard WHERE run = %s ORDER BY mst_key", found)
+    status = flowers("SELECT status, reason, engine FROM leaderboard WHERE run = %s ORDER BY configuration", found)
     assert status[0][0] == "failed" and "4 units" in status[0][1] and status[0][2] is None
     assert (status[1][0], status[1][2]) == ("finished", "jax")
     assert (status[2][0], status[2][2]) == ("finished", "tensorflow")
     refused = {key: detail.get("refused") for key, detail in flowers(BUILT, found)}
     assert refused[2] is None and list(refused[3]) == ["jax"]
-    done = flowers("SELECT DISTINCT mst_key, engine FROM hop_timeline WHERE run = %s ORDER BY 1", found)
+    done = flowers("SELECT DISTINCT configuration, engine FROM hop_timeline WHERE run = %s ORDER BY 1", found)
     assert done == [(2, status[1][2]), (3, "tensorflow")]
     # A later run reads the refusal from the log.
     flowers.selection("refused", [(picky, compiled, FIT)])

@@ -109,8 +109,8 @@ def cases(lab: Lab, done: Trained, table: str, configurations: dict[str, Any], f
     seed = lab.value("SELECT seed FROM run WHERE run = %s", done.run)
     for key, (name, configuration) in enumerate(configurations.items(), 1):
         place, initial = lab(
-            "SELECT place, m.seed FROM model m JOIN configuration USING (run, owner, mst_key)"
-            " WHERE run = %s AND mst_key = %s",
+            "SELECT place, m.seed FROM model m JOIN configuration USING (run, owner, configuration)"
+            " WHERE run = %s AND configuration = %s",
             done.run,
             key,
         )[0]

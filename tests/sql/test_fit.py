@@ -168,7 +168,7 @@ def test_each_configuration_visits_each_segment_once_per_epoch(flowers: Lab, boa
 
 def test_nobody_is_in_two_places_at_once(flowers: Lab, board: Looked) -> None:
     units = (
-        "WITH unit AS (SELECT row_number() OVER () AS n, segment, mst_key, activity, started_at, finished_at"
+        "WITH unit AS (SELECT row_number() OVER () AS n, segment, configuration, activity, started_at, finished_at"
         f" FROM hop_timeline WHERE run = {board.run})"
         " SELECT count(*) FROM unit a JOIN unit b ON a.n < b.n AND a.started_at < b.finished_at"
         " AND b.started_at < a.finished_at WHERE "
@@ -176,7 +176,7 @@ def test_nobody_is_in_two_places_at_once(flowers: Lab, board: Looked) -> None:
     assert flowers.value(f"{units} true") > 0, "segments work at the same time"
     assert flowers.value(f"{units} a.segment = b.segment") == 0
     # The parts of one evaluation may run at the same time on several segments. A visit excludes all other units.
-    assert flowers.value(f"{units} a.mst_key = b.mst_key AND 'train' IN (a.activity, b.activity)") == 0
+    assert flowers.value(f"{units} a.configuration = b.configuration AND 'train' IN (a.activity, b.activity)") == 0
 
 
 def test_each_attempt_is_on_record_before_its_hop(flowers: Lab, board: Looked) -> None:
@@ -212,18 +212,20 @@ def test_the_notices_tell_a_story(board: Looked) -> None:
     assert "run_progress" in beginning
     assert "of disk for model states" in needs and "3 trainers" in needs
     assert all("%" in line and "rows/s" in line for line in middle)
-    assert end.startswith(f"NOTICE:  run {board.run} finished: best is mst_key ") and "validation loss" in end
+    assert end.startswith(f"NOTICE:  run {board.run} finished: the best is configuration ") and "validation loss" in end
     assert all("\n" not in notice for notice in board.notices)
 
 
 def test_the_views_agree(flowers: Lab, board: Looked) -> None:
     (progress,) = flowers(
-        "SELECT status, percent, hops_done, hops_total, configurations_finished, configurations_failed, best_mst_key,"
+        "SELECT status, percent, hops_done, hops_total, configurations_finished, configurations_failed,"
+        " best_configuration,"
         " best_loss FROM run_progress WHERE run = %s", board.run
     )  # fmt: skip
     hops = CONFIGURATIONS * EPOCHS * SEGMENTS
     leaders = flowers(
-        "SELECT rank, mst_key, status, epochs_done, training_loss, training_metric, validation_loss, validation_metric,"
+        "SELECT rank, configuration, status, epochs_done, training_loss, training_metric, validation_loss,"
+        " validation_metric,"
         " metric_name FROM leaderboard WHERE run = %s ORDER BY rank", board.run
     )  # fmt: skip
     assert progress == ("finished", 100.0, hops, hops, CONFIGURATIONS, 0, leaders[0][1], leaders[0][6])
@@ -250,7 +252,8 @@ def test_the_time_adds_up(flowers: Lab, board: Looked) -> None:
     assert all(seconds >= -1e-3 for _, seconds, _ in shares), shares
     stages = " - ".join(f"seconds_{one}" for one in ("reading", "state_in", "building", "training", "state_out"))
     left = flowers(
-        f"SELECT activity, mst_key, seconds - seconds_behind - {stages} FROM hop_timeline WHERE run = %s", board.run
+        f"SELECT activity, configuration, seconds - seconds_behind - {stages} FROM hop_timeline WHERE run = %s",
+        board.run,
     )
     assert all(seconds >= -1e-3 for *_, seconds in left), sorted(left, key=lambda one: one[2])[:4]
     known = dict((activity, seconds) for activity, seconds, _ in shares)
@@ -275,7 +278,7 @@ def test_evaluating_gives_the_leaderboards_numbers(flowers: Lab, board: Looked) 
     flowers("SELECT madlib_keras_evaluate('out', 'val', 'measured', false, 2)")
     (measured,) = flowers("SELECT loss, metric, metrics_type, loss_type FROM measured")
     (expected,) = flowers(
-        "SELECT validation_loss, validation_metric FROM leaderboard WHERE run = %s AND mst_key = 2", board.run
+        "SELECT validation_loss, validation_metric FROM leaderboard WHERE run = %s AND configuration = 2", board.run
     )
     assert measured == (pytest.approx(expected[0], rel=1e-6), pytest.approx(expected[1]), ["accuracy"],
                         "categorical_crossentropy")  # fmt: skip
@@ -459,7 +462,7 @@ def test_a_bad_configuration_fails_alone(flowers: Lab, troubled: Looked) -> None
     board = {
         key: (status, epochs, reason)
         for key, status, epochs, reason in flowers(
-            "SELECT mst_key, status, epochs_done, reason FROM leaderboard WHERE run = %s", troubled.run
+            "SELECT configuration, status, epochs_done, reason FROM leaderboard WHERE run = %s", troubled.run
         )
     }
     assert board[3] == ("finished", 2, None)
@@ -467,9 +470,9 @@ def test_a_bad_configuration_fails_alone(flowers: Lab, troubled: Looked) -> None
     assert "5" in board[1][2] and "3" in board[1][2]  # the units of the layer, and the units that it needs
     assert "loss became nan" in board[2][2]
     assert "reshape" in board[4][2].lower() or "shape" in board[4][2].lower()
-    assert flowers.value("SELECT mst_key FROM leaderboard WHERE run = %s AND rank = 1", troubled.run) in (3, 5)
+    assert flowers.value("SELECT configuration FROM leaderboard WHERE run = %s AND rank = 1", troubled.run) in (3, 5)
     told = "\n".join(line for line in troubled.notices if line.startswith("WARNING"))
-    assert all(f"mst_key {key} failed: " in told for key in (1, 2, 4)) and "mst_key 3 " not in told
+    assert all(f"configuration {key} failed: " in told for key in (1, 2, 4)) and "configuration 3 " not in told
 
 
 def test_the_result_says_so(flowers: Lab, troubled: Looked) -> None:
@@ -550,7 +553,7 @@ def test_metrics_with_a_value_per_class(flowers: Lab, one_segment: int) -> None:
         for model, metric, metrics in rows:
             (values,) = [value for value in metrics.values() if isinstance(value, list)]
             assert len(values) == {1: 3, 2: 2}[model] and metric == pytest.approx(sum(values) / len(values))
-    shown = "SELECT training_metric, validation_metric FROM leaderboard WHERE run = %s AND mst_key = 1"
+    shown = "SELECT training_metric, validation_metric FROM leaderboard WHERE run = %s AND configuration = 1"
     ((training, validation),) = flowers(shown, run_id)
     assert 0 < training <= 1 and 0 < validation <= 1
     flowers("SELECT madlib_keras_evaluate('per_class_models', 'whole', 'per_class_seen', mst_key => 1)")
@@ -571,11 +574,11 @@ def test_one_segment(flowers: Lab, one_segment: int) -> None:
 
 
 def test_a_loss_that_is_not_finite_may_be_kept(flowers: Lab, one_segment: int) -> None:
-    assert flowers("SELECT mst_key, status FROM leaderboard WHERE run = %s ORDER BY 1", one_segment) == [
+    assert flowers("SELECT configuration, status FROM leaderboard WHERE run = %s ORDER BY 1", one_segment) == [
         (1, "finished"), (2, "finished"),
     ]  # fmt: skip
     assert not np.isfinite(flowers.value("SELECT training_loss_final FROM lone_info WHERE mst_key = 2"))
-    assert flowers.value("SELECT mst_key FROM leaderboard WHERE run = %s AND rank = 1", one_segment) == 1
+    assert flowers.value("SELECT configuration FROM leaderboard WHERE run = %s AND rank = 1", one_segment) == 1
 
 
 def test_a_warm_start_takes_the_whole_state_or_the_weights(flowers: Lab, one_segment: int) -> None:
@@ -590,7 +593,7 @@ def test_a_warm_start_takes_the_whole_state_or_the_weights(flowers: Lab, one_seg
     # After a change of the weights, the optimizer's state does not belong to them any more.
     flowers("UPDATE lone SET model_weights = set_byte(model_weights, 0, get_byte(model_weights, 0) # 1)")
     edited = flowers.fit("whole", "lone", "one", 1, warm_start=True)
-    assert any("weights alone for mst_key 1" in line for line in flowers.told())
+    assert any("weights alone for configuration 1" in line for line in flowers.told())
     assert flowers.value("SELECT initial FROM model WHERE run = %s", edited) == "weights"
     assert steps(flowers, edited, 1) == 8
 

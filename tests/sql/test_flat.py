@@ -55,7 +55,7 @@ def test_each_form_gives_the_bits_of_madlibs_tables(flowers: Lab, oracle: dict[i
 
     flowers(f"CREATE TABLE tried AS {query.partition('--')[0]}; ALTER TABLE tried ADD momentum real")
     again = fit(flowers, "by_table", "tried")
-    rates = flowers("SELECT compile_params FROM leaderboard WHERE run = %s ORDER BY mst_key", again)
+    rates = flowers("SELECT compile_params FROM leaderboard WHERE run = %s ORDER BY configuration", again)
     assert ["0.01" in text for (text,) in rates] == [True, False], "a table's rows are ordered"
     fit(flowers, "by_selection", "mst")
     assert flowers.weights("by_selection") == oracle
@@ -90,7 +90,7 @@ def test_a_search_over_architectures_with_different_parameters(flowers: Lab) -> 
              "layers": {"integer": [0, 1]}, "units": 4, "learning_rate": {"choice": [0.1, 0.01]}}  # fmt: skip
     given = {"epochs": 1, "method": "grid", "options": SAME}
     run = flowers.value(*verb("search", "train", "mixed", space, **given))
-    chosen = [one for (one,) in flowers("SELECT chosen FROM leaderboard WHERE run = %s ORDER BY mst_key", run)]
+    chosen = [one for (one,) in flowers("SELECT chosen FROM leaderboard WHERE run = %s ORDER BY configuration", run)]
     assert len(chosen) == 2 * (2 + 2 + 1)
     for point in chosen:
         name = point["architecture"]
@@ -98,7 +98,7 @@ def test_a_search_over_architectures_with_different_parameters(flowers: Lab) -> 
             name, set()
         )
     layers = flowers("SELECT chosen, json_array_length(model_arch #> '{config,layers}') FROM mixed"
-                     " JOIN leaderboard USING (mst_key) WHERE run = %s", run)  # fmt: skip
+                     " JOIN leaderboard USING (configuration) WHERE run = %s", run)  # fmt: skip
     by_depth = {(point["architecture"], point.get("layers")): count for point, count in layers}
     assert by_depth["mlp", 1] > by_depth["mlp", 0] and by_depth["tower", None] == 3
     again = flowers.value(*verb("search", "train", "mixed_again", space, **{**given, "options": {"replay": run}}))

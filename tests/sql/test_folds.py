@@ -154,7 +154,7 @@ def test_packing_refuses(rows: Lab, more: dict[str, Any], says: str) -> None:
 
 def test_no_model_has_seen_the_rows_of_its_fold(rows: Lab, run: int) -> None:
     folds = folds_of(rows, "folded")
-    board = rows("SELECT mst_key, fold, status FROM leaderboard WHERE run = %s ORDER BY 1, 2 NULLS FIRST", run)
+    board = rows("SELECT configuration, fold, status FROM leaderboard WHERE run = %s ORDER BY 1, 2 NULLS FIRST", run)
     assert board == [(key, fold, "finished") for key in (1, 2) for fold in (None, 1, 2, 3)]
     for fold in (1, 2, 3):
         rows("SELECT materialize(%s, %s, fold => %s)", run, f"models_{fold}", fold)
@@ -164,7 +164,8 @@ def test_no_model_has_seen_the_rows_of_its_fold(rows: Lab, run: int) -> None:
     for payload in rows.weights("models").values():
         assert (np.frombuffer(payload, "f4")[:ROWS] != 0).all()
     told = rows(
-        "SELECT fold, epoch, sum(h.rows)::int FROM hop h JOIN model USING (run, model) WHERE run = %s AND mst_key = 1"
+        "SELECT fold, epoch, sum(h.rows)::int FROM hop h JOIN model USING (run, model) WHERE run = %s AND"
+        " configuration = 1"
         " GROUP BY 1, 2", run
     )  # fmt: skip
     sizes = {fold: list(folds.values()).count(fold) for fold in (1, 2, 3)}
@@ -172,7 +173,8 @@ def test_no_model_has_seen_the_rows_of_its_fold(rows: Lab, run: int) -> None:
         (fold, epoch): ROWS - sizes.get(fold, 0) for fold in (None, 1, 2, 3) for epoch in (1, 2)
     }
     evaluated = rows(
-        "SELECT fold, sum(e.rows)::int FROM evaluation e JOIN model USING (run, model) WHERE run = %s AND mst_key = 1"
+        "SELECT fold, sum(e.rows)::int FROM evaluation e JOIN model USING (run, model) WHERE run = %s AND"
+        " configuration = 1"
         " AND epoch = 2 GROUP BY 1 ORDER BY 1", run
     )  # fmt: skip
     assert evaluated == list(sizes.items())
@@ -191,7 +193,7 @@ def require_figures(place: Lab, run: int, prefix: str, objective: str = "val_los
             found[key].append(figures)
             board = place(
                 "SELECT validation_loss, validation_metric, objective_value FROM leaderboard"
-                " WHERE run = %s AND mst_key = %s AND fold = %s", run, key, fold
+                " WHERE run = %s AND configuration = %s AND fold = %s", run, key, fold
             )  # fmt: skip
             assert board == [pytest.approx((*figures, figures[value]), rel=1e-5)]
             info = place(f"SELECT validation_loss_final, which FROM {prefix}_{fold}_info WHERE mst_key = %s", key)
@@ -203,12 +205,12 @@ def require_figures(place: Lab, run: int, prefix: str, objective: str = "val_los
         loss, mae = (float(np.mean([figures[which] for figures in found[key]])) for which in (0, 1))
         assert place(
             "SELECT rank, mean, spread, smallest, largest, folds, folds_done, objective FROM cross_validation"
-            " WHERE run = %s AND mst_key = %s", run, key
+            " WHERE run = %s AND configuration = %s", run, key
         ) == [(rank, *(pytest.approx(one, rel=1e-5) for one in (means[key], spread, min(of_key), max(of_key))), 3, 3,
                objective)]  # fmt: skip
         assert place(
             "SELECT rank, validation_loss, validation_metric, objective_value, spread FROM leaderboard WHERE run = %s"
-            " AND mst_key = %s AND fold IS NULL", run, key
+            " AND configuration = %s AND fold IS NULL", run, key
         ) == [(rank, *(pytest.approx(one, rel=1e-5) for one in (loss, mae, means[key], spread)))]  # fmt: skip
     assert place(
         "SELECT min(rank), max(rank) FROM leaderboard WHERE run = %s AND fold IS NOT NULL", run
@@ -217,8 +219,8 @@ def require_figures(place: Lab, run: int, prefix: str, objective: str = "val_los
 
 def test_mean_and_spread_are_those_of_the_folds(rows: Lab, run: int) -> None:
     require_figures(rows, run, "judged")
-    (best,) = rows("SELECT mst_key, mean FROM cross_validation WHERE run = %s AND rank = 1", run)
-    (progress,) = rows("SELECT best_mst_key, best_loss, percent FROM run_progress WHERE run = %s", run)
+    (best,) = rows("SELECT configuration, mean FROM cross_validation WHERE run = %s AND rank = 1", run)
+    (progress,) = rows("SELECT best_configuration, best_loss, percent FROM run_progress WHERE run = %s", run)
     assert progress == (best[0], pytest.approx(best[1]), 100.0)
     info = dict(rows("SELECT mst_key, validation_loss_final FROM models_info"))
     assert min(info, key=lambda key: info[key]) == best[0] and info[best[0]] == pytest.approx(best[1])
@@ -245,7 +247,7 @@ def test_rows_with_folds_can_be_evaluated_and_followed_by_others(rows: Lab, run:
 
 def states(place: Lab, run: int) -> list[Any]:
     return place(
-        "SELECT mst_key, fold, hop, segment, h.rows, loss, state_sha256 FROM hop h JOIN model USING (run, model)"
+        "SELECT configuration, fold, hop, segment, h.rows, loss, state_sha256 FROM hop h JOIN model USING (run, model)"
         " WHERE run = %s ORDER BY 1, 2 NULLS FIRST, 3", run
     )  # fmt: skip
 
@@ -259,7 +261,7 @@ def test_a_replay_and_the_own_session_have_the_same_bits(rows: Lab, run: int) ->
     assert states(rows, again) == states(rows, run)
     here = fit(rows, "folded", "here", execution="session")
     assert states(rows, here) == states(rows, run)
-    figures = "SELECT mst_key, fold, validation_loss FROM leaderboard WHERE run = %s ORDER BY 1, 2"
+    figures = "SELECT configuration, fold, validation_loss FROM leaderboard WHERE run = %s ORDER BY 1, 2"
     # The view adds up the parts, on Greenplum in any order.
     assert rows(figures, here) == [(key, fold, pytest.approx(loss)) for key, fold, loss in rows(figures, run)]
 
@@ -269,17 +271,19 @@ def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab
     rows("SELECT resume(%s, epochs => 2)", longer)
     assert [row[-1] for row in states(rows, longer)] == [row[-1] for row in states(rows, run)]
     require_figures(rows, longer, "extended", "val_mae")
-    values_of_info = "SELECT i.objective_value, c.mean FROM longer_info i JOIN cross_validation c USING (mst_key)"
+    values_of_info = "SELECT i.objective_value, c.mean FROM longer_info i JOIN cross_validation c USING (configuration)"
     means = rows(f"{values_of_info} WHERE run = %s", longer)
     assert len(means) == 2 and all(value == pytest.approx(mean) for value, mean in means)
     given = rows.value("SELECT model_arch FROM arch WHERE model_id = 1")
     more = {"architecture": given, "metrics": ["mae"], "optimizer": "SGD", "learning_rate": 0.01, "batch_size": 10}
     rows("SELECT add_configuration(%s, %s)", longer, json.dumps(more))
     rows("SELECT resume(%s)", longer)
-    standing = "SELECT fold, status, epochs_done FROM leaderboard WHERE run = %s AND mst_key = 3 ORDER BY 1 NULLS FIRST"
+    standing = (
+        "SELECT fold, status, epochs_done FROM leaderboard WHERE run = %s AND configuration = 3 ORDER BY 1 NULLS FIRST"
+    )
     assert rows(standing, longer) == [(fold, "finished", 2) for fold in (None, 1, 2, 3)]  # fmt: skip
     assert rows.value("SELECT count(*) FROM cross_validation WHERE run = %s AND mean IS NOT NULL", longer) == 3
-    seeds = rows("SELECT count(DISTINCT seed), count(*) FROM model WHERE run = %s AND mst_key = 3", longer)
+    seeds = rows("SELECT count(DISTINCT seed), count(*) FROM model WHERE run = %s AND configuration = 3", longer)
     assert seeds == [(1, 4)]
 
 
@@ -320,11 +324,11 @@ def test_a_configuration_that_fails_has_no_mean(rows: Lab) -> None:
     rows.selection("wrong_mst", [(wrong, SGD, "batch_size=5"), (2, SGD, "batch_size=5")])
     rows.told()
     found = rows.value("SELECT fit('folded', 'half', 'wrong_mst', epochs => 1)")
-    assert len([line for line in rows.told() if "mst_key 1 failed" in line]) == 1
-    told = "SELECT mst_key, rank, mean IS NULL, folds_done FROM cross_validation WHERE run = %s ORDER BY 1"
+    assert len([line for line in rows.told() if "configuration 1 failed" in line]) == 1
+    told = "SELECT configuration, rank, mean IS NULL, folds_done FROM cross_validation WHERE run = %s ORDER BY 1"
     assert rows(told, found) == [(1, 2, True, 0), (2, 1, False, 3)]
     assert set(rows.weights("half")) == {2}
-    with pytest.raises(psycopg2.Error, match="mst_key 1: Input shape .* does not match"):
+    with pytest.raises(psycopg2.Error, match="configuration 1: Input shape .* does not match"):
         rows("DELETE FROM wrong_mst WHERE mst_key = 2; SELECT fit('folded', 'none', 'wrong_mst', epochs => 1)")
 
 
@@ -332,9 +336,9 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
     copied = fit(rows, "folded", "copied", 1)
     rows("SELECT clone_model(%s, model => 2, changes => '{\"learning_rate\": 0.1}')", copied)
     rows("SELECT resume(%s, epochs => 2)", copied)
-    (found,) = rows("SELECT fold, mst_key, status FROM leaderboard WHERE run = %s AND parent = 2", copied)
+    (found,) = rows("SELECT fold, configuration, status FROM leaderboard WHERE run = %s AND parent = 2", copied)
     assert found == (1, 3, "finished")
-    assert rows("SELECT mst_key FROM cross_validation WHERE run = %s ORDER BY 1", copied) == [(1,), (2,)]
+    assert rows("SELECT configuration FROM cross_validation WHERE run = %s ORDER BY 1", copied) == [(1,), (2,)]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +350,7 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
         ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"search\": \"asha\"}')", "'asha' cannot be used"),
         ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"stop_when\": \"SELECT 1, $1::text\"}')",
          "'stop_when' cannot"),
-        ("train('rows', 'no', target => 'cost', folds => 3, stop_when => 'SELECT 1 AS mst_key, ''x'' AS why"
+        ("train('rows', 'no', target => 'cost', folds => 3, stop_when => 'SELECT 1 AS configuration, ''x'' AS why"
          " WHERE $1 > 0')", "'stop_when' cannot"),
         ("cerebro._madlib_fit_multiple_model('folded', 'no', 'mst', 1, false, NULL, NULL, false, NULL, NULL, false)",
          "is packed with folds, which this function does not know"),
@@ -379,12 +383,14 @@ def test_a_grid_is_searched_with_folds(rows: Lab) -> None:
         "SELECT search('folded', 'searched', %s, epochs => 1, method => 'grid', options => '{\"seed\": 2}')",
         json.dumps(space),
     )
-    board = rows("SELECT mst_key, fold, chosen ->> 'learning_rate', status FROM leaderboard WHERE run = %s"
+    board = rows("SELECT configuration, fold, chosen ->> 'learning_rate', status FROM leaderboard WHERE run = %s"
                  " ORDER BY 1, 2 NULLS FIRST", found)  # fmt: skip
     assert board == [
         (key, fold, rate, "finished") for key, rate in ((1, "0.01"), (2, "0.1")) for fold in (None, 1, 2, 3)
     ]
-    judged = "SELECT mst_key, chosen ->> 'learning_rate', folds_done FROM cross_validation WHERE run = %s ORDER BY 1"
+    judged = (
+        "SELECT configuration, chosen ->> 'learning_rate', folds_done FROM cross_validation WHERE run = %s ORDER BY 1"
+    )
     told = rows(judged, found)
     assert told == [(1, "0.01", 3), (2, "0.1", 3)]
     again = rows.value(

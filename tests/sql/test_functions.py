@@ -194,5 +194,5 @@ def test_a_function_that_fails_fails_alone(lab: Lab, fitted: int) -> None:
     model = lab.value("SELECT min(model_id) FROM arch")
     lab.selection("half", [(model, good, "batch_size=16"), (model, bad, "batch_size=16")])
     done = lab.fit("train", "halves", "half", 1)
-    found = dict(lab("SELECT mst_key, reason FROM leaderboard WHERE run = %s", done))
+    found = dict(lab("SELECT configuration, reason FROM leaderboard WHERE run = %s", done))
     assert found[1] is None and "nowhere" in found[2]

@@ -56,7 +56,7 @@ def test_the_numbers_and_the_books_are_those_of_single_ones(place: Lab) -> None:
     books = "SELECT model, hop, epoch, segment, rows, steps FROM hop WHERE run = %s ORDER BY 1, 2"
     assert place(books, fused) == place(books, alone)
     assert place("SELECT count(*) FROM attempt WHERE run = %s", fused) == [(7 * SEGMENTS * EPOCHS,)]
-    # mst_key 7 has another batch size, so it is never fused.
+    # configuration 7 has another batch size, so it is never fused.
     assert place("SELECT DISTINCT seconds ? 'fused' FROM hop WHERE run = %s AND model = 7", fused) == [(False,)]
     place.require_no_orphans()
 
@@ -89,7 +89,7 @@ def test_one_member_that_fails_fails_alone(place: Lab) -> None:
     rates = ("0.1", "1e30", "0.05", "0.01")
     place.selection("wild", [(model, f"optimizer=SGD(lr={rate}), {CROSS}", "batch_size=8, epochs=1") for rate in rates])
     run_id = place.fit("train", "tame", "wild", 2, options=TOGETHER)
-    failed = place("SELECT mst_key, reason FROM leaderboard WHERE run = %s AND status = 'failed'", run_id)
+    failed = place("SELECT configuration, reason FROM leaderboard WHERE run = %s AND status = 'failed'", run_id)
     assert [key for key, _ in failed] == [2] and failed[0][1].startswith("the loss became")
     place.fit("train", "tame_alone", "wild", 2, options=ALONE)
     assert place.weights("tame").keys() == {1, 3, 4}
@@ -133,7 +133,7 @@ def test_a_session_lost_on_its_way_back_from_commit(place: Lab) -> None:
         assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
     attempts = "SELECT count(*) FROM attempt WHERE run = %s AND hop = 1 AND model = %s"
     assert (place.value(attempts, run_id, 4), place.value(attempts, run_id, 2)) == (1, 2)
-    failed = place("SELECT mst_key, reason FROM leaderboard WHERE run = %s AND status = 'failed'", run_id)
+    failed = place("SELECT configuration, reason FROM leaderboard WHERE run = %s AND status = 'failed'", run_id)
     assert [key for key, _ in failed] == [2] and failed[0][1].startswith("the loss became")
     require_same_numbers(place, "dawdling", "unhurried")
 

@@ -36,7 +36,9 @@ def fitted(lab: Lab, output: str, options: Json, gpus: bool = True) -> int:
 
 
 def losses(lab: Lab, number: int) -> list[float]:
-    return [loss for (loss,) in lab("SELECT validation_loss FROM leaderboard WHERE run = %s ORDER BY mst_key", number)]
+    return [
+        loss for (loss,) in lab("SELECT validation_loss FROM leaderboard WHERE run = %s ORDER BY configuration", number)
+    ]
 
 
 def test_the_doctor_finds_it(flowers: Lab) -> None:

@@ -34,9 +34,10 @@ SOUND: dict[str, dict[str, Any]] = {
     },
     "architecture": {"model_id": 1, "given": "{}", "architecture": "{}"},
     "configuration": {
-        "mst_key": 1, "place": 1, "model_id": 1, "compile_params": "c", "fit_params": "f", "compile": "{}", "fit": "{}",
+        "configuration": 1, "place": 1, "model_id": 1, "compile_params": "c", "fit_params": "f",
+        "compile": "{}", "fit": "{}",
     },
-    "model": {"model": 1, "mst_key": 1, "seed": 1, "initial": "random"},
+    "model": {"model": 1, "configuration": 1, "seed": 1, "initial": "random"},
     "event": {"event": "created"},
     "attempt": {"model": 1, "hop": 1, "segment": 0},
     "hop": {

@@ -48,10 +48,10 @@ SELECT n, 'rows', 'models', 'mst', 'arch', {epochs}, 1, 1, {segments}, '{{0,1}}'
   FROM generate_series(1, {runs}) n;
 INSERT INTO cerebro.architecture (run, model_id, name, given, architecture)
 SELECT n, 1, 'small', '{{}}', '{{}}' FROM generate_series(1, {runs}) n;
-INSERT INTO cerebro.configuration (run, mst_key, place, model_id, compile_params, fit_params, compile, fit)
+INSERT INTO cerebro.configuration (run, configuration, place, model_id, compile_params, fit_params, compile, fit)
 SELECT n, m, m, 1, 'c', 'f', '{{"metrics": ["accuracy"]}}', '{{}}'
   FROM generate_series(1, {runs}) n, generate_series(1, {models}) m;
-INSERT INTO cerebro.model (run, model, mst_key, seed, initial)
+INSERT INTO cerebro.model (run, model, configuration, seed, initial)
 SELECT n, m, m, 1, 'random' FROM generate_series(1, {runs}) n, generate_series(1, {models}) m;
 INSERT INTO cerebro.event (run, model, event, detail)
 SELECT n, NULL, event, '{{"pid": 1, "backend_start": "2020-01-01T00:00:00+00:00"}}'
@@ -245,7 +245,7 @@ def test_the_figures_are_right(log: Filled) -> None:
         (RUNS * MODELS, 1, MODELS, "finished", "jax")
     ]
     best = (
-        "SELECT mst_key, training_loss, validation_loss, epochs_done FROM cerebro.leaderboard"
+        "SELECT configuration, training_loss, validation_loss, epochs_done FROM cerebro.leaderboard"
         " WHERE run = 7 AND rank = 1"
     )
     (found,) = ask(best)
@@ -254,7 +254,8 @@ def test_the_figures_are_right(log: Filled) -> None:
         (RUNS * MODELS * EPOCHS, 200 * RUNS * MODELS * EPOCHS)
     ]
     progress = (
-        "SELECT DISTINCT status, hops_done, hops_total, configurations_finished, best_mst_key FROM cerebro.run_progress"
+        "SELECT DISTINCT status, hops_done, hops_total, configurations_finished, best_configuration"
+        " FROM cerebro.run_progress"
     )
     hops = MODELS * EPOCHS * SEGMENTS
     assert ask(progress) == [("finished", hops, hops, MODELS, MODELS)]

@@ -79,7 +79,8 @@ def test_the_views_and_tables_show_the_metrics_of_the_whole(rare: Lab, fitted: i
         first = expected["recall"]
         for view in ("leaderboard", "learning_curve"):
             for shown in rare(
-                f"SELECT metric_name, training_metric, validation_metric FROM {view} WHERE run = %s AND mst_key = %s",
+                f"SELECT metric_name, training_metric, validation_metric FROM {view} WHERE run = %s AND configuration"
+                " = %s",
                 fitted, key,
             ):  # fmt: skip
                 assert shown == ("recall", close(first), close(first))
@@ -105,12 +106,15 @@ def test_the_views_and_tables_show_the_metrics_of_the_whole(rare: Lab, fitted: i
 
 def test_the_view_of_all_metrics(rare: Lab, fitted: int) -> None:
     shown = rare(
-        "SELECT dataset, metric, value FROM metric WHERE run = %s AND mst_key = 1 AND epoch = 2 ORDER BY 1, 2", fitted
+        "SELECT dataset, metric, value FROM metric WHERE run = %s AND configuration = 1 AND epoch = 2 ORDER BY 1, 2",
+        fitted,
     )
     expected = by_keras(rare, 1)
     mean, (of_rare, of_usual) = sum(expected["f1_score"]) / 2, expected["f1_score"]
-    loss = dict(rare("SELECT 'training', training_loss FROM learning_curve WHERE run = %s AND mst_key = 1 AND epoch = 2"
-                     " UNION SELECT 'validation', validation_loss FROM leaderboard WHERE run = %s AND mst_key = 1",
+    loss = dict(rare("SELECT 'training', training_loss FROM learning_curve"
+                      " WHERE run = %s AND configuration = 1 AND epoch = 2"
+                     " UNION SELECT 'validation', validation_loss FROM leaderboard WHERE run = %s AND configuration ="
+                     " 1",
                      fitted, fitted))  # fmt: skip
     assert shown == [
         (dataset, name, close(value))
@@ -146,7 +150,7 @@ def test_a_run_that_is_resumed_in_mid_epoch(rare: Lab) -> None:
     for key in (1, 2):
         expected = by_keras(rare, key, "resumed")
         shown = rare(
-            "SELECT dataset, metric, value FROM metric WHERE run = %s AND mst_key = %s"
+            "SELECT dataset, metric, value FROM metric WHERE run = %s AND configuration = %s"
             " AND metric <> 'loss' AND metric !~ 'f1' ORDER BY 1, 2", run, key,
         )  # fmt: skip
         assert shown == [
@@ -211,7 +215,7 @@ def test_however_models_are_trained(rare: Lab, options: dict[str, Any]) -> None:
     for key in (1, 2):
         expected = by_keras(rare, key, "other_models")
         shown = rare(
-            "SELECT dataset, metric, value FROM metric WHERE run = %s AND mst_key = %s"
+            "SELECT dataset, metric, value FROM metric WHERE run = %s AND configuration = %s"
             " AND metric IN ('recall', 'auc') ORDER BY 1, 2", run, key,
         )  # fmt: skip
         assert shown == [

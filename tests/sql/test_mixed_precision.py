@@ -43,7 +43,7 @@ def test_the_model_table_says_how_it_computes(flowers: Lab, mixed: int) -> None:
 
 def test_it_is_evaluated_as_it_was_trained(flowers: Lab, mixed: int) -> None:
     flowers("SELECT madlib_keras_evaluate('mixed', 'val', 'evaluated', false, 1)")
-    during = flowers.value("SELECT validation_loss FROM leaderboard WHERE run = %s AND mst_key = 1", mixed)
+    during = flowers.value("SELECT validation_loss FROM leaderboard WHERE run = %s AND configuration = 1", mixed)
     assert flowers.value("SELECT loss FROM evaluated") == pytest.approx(during, rel=1e-6)
     flowers("SELECT madlib_keras_predict('mixed', 'garden', 'id', 'sl, sw, pl, pw', 'told', 'prob', false, 1)")
     assert flowers.value("SELECT max(abs(total - 1)) FROM (SELECT sum(prob) total FROM told GROUP BY id) t") < 1e-5

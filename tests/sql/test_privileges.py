@@ -234,7 +234,7 @@ def test_what_one_writes_about_a_run_breaks_nobodys_views(people: Any) -> None:
     anna.refused("INSERT INTO cerebro.event (run, event, at) VALUES (%s, 'finished', 'infinity')", run, why=wrong)
     for columns, values in (("visits", "'{}'"), ("parent", "1"), ("parent_hop", "1")):
         anna.refused(
-            f"INSERT INTO cerebro.model (run, model, mst_key, seed, initial, {columns})"
+            f"INSERT INTO cerebro.model (run, model, configuration, seed, initial, {columns})"
             f" VALUES (%s, 9, 1, 1, 'random', {values})",
             run,
             why=wrong,

@@ -317,9 +317,9 @@ def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Ca
         stop.set()
         killer.join()
     assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
-    board = dict(place("SELECT mst_key, status FROM leaderboard WHERE run = %s", run_id))
+    board = dict(place("SELECT configuration, status FROM leaderboard WHERE run = %s", run_id))
     assert board == {1: "failed", 2: "finished"}
-    reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND mst_key = 1", run_id)
+    reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND configuration = 1", run_id)
     assert reason.startswith("gave up after 3 attempts: the trainer was killed"), reason
     assert place.value("SELECT status FROM crashing_info WHERE mst_key = 1") == "failed"
     # With retry_failed it trains again, and has the bits of the calm run.
@@ -522,9 +522,9 @@ def test_a_state_with_other_bytes_is_not_trained_on(place: Lab, calm: Calm) -> N
     at = "octet_length(payload) - 3"
     place(f"UPDATE {leaf} SET payload = set_byte(payload, {at}, get_byte(payload, {at}) # 1) WHERE hop = {hop}")
     place("SELECT resume(%s)", run_id)
-    board = dict(place("SELECT mst_key, status FROM leaderboard WHERE run = %s", run_id))
+    board = dict(place("SELECT configuration, status FROM leaderboard WHERE run = %s", run_id))
     assert board == {1: "failed", 2: "finished"}
-    reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND mst_key = 1", run_id)
+    reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND configuration = 1", run_id)
     assert "checksum" in reason, reason
     assert place.weights("rotten")[2] == calm.weights[2]
     # After the state is restored from a backup, the configuration continues.

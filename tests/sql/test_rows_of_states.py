@@ -45,7 +45,9 @@ def test_a_state_that_was_changed_is_not_handed_out(flowers: Lab, change: str) -
     flowers(change.format(table))
     flowers.told()
     flowers("SELECT materialize(%s, %s)", number, f"changed_{number}")
-    assert any("mst_key 2 is left out: its state is not the one that was committed" in line for line in flowers.told())
+    assert any(
+        "configuration 2 is left out: its state is not the one that was committed" in line for line in flowers.told()
+    )
     assert flowers(f"SELECT mst_key, model_weights IS NULL FROM changed_{number}") == [(1, False)]
     ((other,),) = flowers("SELECT replace(%s, '_2_', '_1_')", table)
     flowers(change.format(other))

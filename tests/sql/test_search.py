@@ -121,7 +121,8 @@ def halved(flowers: Lab) -> int:
 
 def test_a_search_tries_points_and_stops_most_of_them(flowers: Lab, halved: int) -> None:
     found = flowers(
-        "SELECT mst_key, status, reason, epochs_done, stopped_by, chosen, compile_params, fit_params FROM leaderboard"
+        "SELECT configuration, status, reason, epochs_done, stopped_by, chosen, compile_params, fit_params FROM"
+        " leaderboard"
         " WHERE run = %s ORDER BY rank", halved,
     )  # fmt: skip
     assert len(found) == 8
@@ -135,7 +136,7 @@ def test_a_search_tries_points_and_stops_most_of_them(flowers: Lab, halved: int)
             assert reason.startswith("waits at rung ") and by == "asha (random)" and epochs in (1, 2), (key, reason)
     assert flowers("SELECT count(*) FROM halved") == [(8,)]
     architectures = flowers("SELECT json_array_length(model_arch #> '{config,layers}') FROM halved ORDER BY mst_key")
-    chosen = dict(flowers("SELECT mst_key, chosen FROM leaderboard WHERE run = %s", halved))
+    chosen = dict(flowers("SELECT configuration, chosen FROM leaderboard WHERE run = %s", halved))
     assert [count for (count,) in architectures] == [chosen[key]["depth"] + 2 for key in sorted(chosen)]
 
 
@@ -148,7 +149,7 @@ def test_the_decisions_of_a_search_are_on_record(flowers: Lab, halved: int) -> N
 def test_a_search_is_replayed(flowers: Lab, halved: int) -> None:
     again = search(flowers, "again", validation_table="val", max_configurations=1, options={"replay": halved})
     assert flowers.weights("again") == flowers.weights("halved")
-    told = "SELECT mst_key, chosen, epochs_done, objective_value FROM leaderboard WHERE run = %s ORDER BY 1"
+    told = "SELECT configuration, chosen, epochs_done, objective_value FROM leaderboard WHERE run = %s ORDER BY 1"
     assert flowers(told, again) == flowers(told, halved)
 
 
@@ -272,7 +273,7 @@ def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:
     assert flowers.value("SELECT count(*) FROM configuration WHERE run = %s", run) < 6
     flowers("SELECT resume(%s)", run)
     assert flowers.weights("parts") == flowers.weights("whole")
-    told = "SELECT mst_key, chosen FROM leaderboard WHERE run = %s ORDER BY 1"
+    told = "SELECT configuration, chosen FROM leaderboard WHERE run = %s ORDER BY 1"
     assert flowers(told, run) == flowers(told, whole)
 
 

@@ -82,7 +82,8 @@ def test_it_is_a_standby(standby: Any) -> None:
         "SELECT key_value, class, probability FROM predict('trees', 'TABLE leaves') ORDER BY 1",
         "SELECT * FROM confusion_matrix('trees', 'TABLE leaves') ORDER BY 1, 2",
         "SELECT column_name, loss_before FROM importance('trees', 'TABLE leaves')",
-        "SELECT mst_key, status, rank, validation_loss FROM leaderboard WHERE model_table LIKE '%trees' ORDER BY 1",
+        "SELECT configuration, status, rank, validation_loss FROM leaderboard WHERE model_table LIKE '%trees' ORDER"
+        " BY 1",
         "SELECT run, status FROM runs ORDER BY 1",
     ],
 )

@@ -49,12 +49,12 @@ def refused(lab: Lab, statement: str, *values: Any) -> psycopg2.Error:
         ("stop_model(987654321, 1)", "42704", "there is no run 987654321 of yours"),
         ("stop_model(NULL, 1)", "42704", "there is no run NULL of yours"),
         ("stop_model({done})", "22023", "which model of run {done} is meant"),
-        ("stop_model({done}, 3)", "42704", "run {done} has no configuration with mst_key 3"),
+        ("stop_model({done}, 3)", "42704", "run {done} has no configuration with configuration 3"),
         ("stop_model({done}, model => 9)", "42704", "run {done} has no model 9"),
         ("stop_model({done}, 1)", "55000", "is finished; only a model that is waiting or training can be stopped"),
         ("go_on({done}, 1)", "55000", "is finished; only a model that is stopped"),
         ("go_on({done}, 1, repeat('x', 20000))", "55000", "is finished"),
-        ("clone_model({done}, 3)", "42704", "no configuration with mst_key 3"),
+        ("clone_model({done}, 3)", "42704", "no configuration with configuration 3"),
         ("clone_model({done}, 1, '[1]')", "22023", "changes must be a JSON object"),
         ("clone_model({done}, 1, '{{\"architecture\": 2}}')", "0A000", "changes cannot contain architecture"),
         ("clone_model({done}, 1, '{{\"epochs\": 2}}')", "22023", "changes: 'epochs' is no parameter"),
@@ -100,7 +100,7 @@ def test_requests_before_a_resume_wait_and_say_so(flowers: Lab, done: int) -> No
     assert len(told) == 4
     assert f"run {done} is finished: request {asked[0]} takes effect with SELECT cerebro.resume({done})." in told[0]
     found = flowers(
-        "SELECT request_id, action, model, mst_key, parameters, reason, status, by = current_user, answered_at"
+        "SELECT request_id, action, model, configuration, parameters, reason, status, by = current_user, answered_at"
         " FROM requests WHERE run = %s ORDER BY 1",
         done,
     )
@@ -169,18 +169,22 @@ def test_whose_runs_may_be_steered(server: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("DELETE FROM {s}.flowers WHERE $1 > 0 RETURNING id AS mst_key, 'x'", "cannot execute DELETE in a read-only"),
-        ("WITH d AS (DELETE FROM {s}.flowers RETURNING id) SELECT id AS mst_key, 'x' FROM d WHERE $1 > 0",
+        ("DELETE FROM {s}.flowers WHERE $1 > 0 RETURNING id AS configuration, 'x'",
+         "cannot execute DELETE in a read-only"),
+        ("WITH d AS (DELETE FROM {s}.flowers RETURNING id) SELECT id AS configuration, 'x' FROM d WHERE $1 > 0",
          "read-only|WITH clause containing a data-modifying statement"),
-        ("SELECT {s}.scribble() AS mst_key, 'x' WHERE $1 >= 0", "cannot execute INSERT in a read-only transaction"),
-        ("SELECT 1 AS mst_key, 'x' WHERE $1 > 0; DELETE FROM {s}.flowers", "cannot open multi-query plan as cursor"),
-        ("SELECT mst_key FROM cerebro.metric WHERE run = $1", "has the columns mst_key"),
+        ("SELECT {s}.scribble() AS configuration, 'x' WHERE $1 >= 0",
+         "cannot execute INSERT in a read-only transaction"),
+        ("SELECT 1 AS configuration, 'x' WHERE $1 > 0; DELETE FROM {s}.flowers",
+         "cannot open multi-query plan as cursor"),
+        ("SELECT configuration FROM cerebro.metric WHERE run = $1", "has the columns configuration"),
         ("SELECT run, 'x' FROM cerebro.metric WHERE run = $1", r"has the columns run, \?column\?"),
-        ("SELECT 'x'::text AS mst_key, 'y' FROM cerebro.metric WHERE run = $1", "must be a whole number"),
-        ("SELECT mst_key, nope FROM cerebro.metric WHERE run = $1", 'column "nope" does not exist'),
-        ("SELECT id AS mst_key, 'x' FROM flowers WHERE id = $1", 'relation "flowers" does not exist'),
-        ("SELECT 1 AS mst_key, 'x' FROM pg_sleep(60) WHERE $1 >= 0", "canceling statement due to statement timeout"),
-        ("SELECT mst_key, 'x' FROM cerebro.metric", r"lacks \$1"),
+        ("SELECT 'x'::text AS configuration, 'y' FROM cerebro.metric WHERE run = $1", "must be a whole number"),
+        ("SELECT configuration, nope FROM cerebro.metric WHERE run = $1", 'column "nope" does not exist'),
+        ("SELECT id AS configuration, 'x' FROM flowers WHERE id = $1", 'relation "flowers" does not exist'),
+        ("SELECT 1 AS configuration, 'x' FROM pg_sleep(60) WHERE $1 >= 0",
+         "canceling statement due to statement timeout"),
+        ("SELECT configuration, 'x' FROM cerebro.metric", r"lacks \$1"),
         ("nonsense $1", "syntax error"),
         ("", "stop_when is empty"),
     ],
@@ -221,7 +225,8 @@ def test_a_finished_run_is_resumed_for_requests(flowers: Lab) -> None:
     why = dict(flowers("SELECT refusal, 1 FROM requests WHERE run = %s AND status = 'refused'", first))
     assert {"the run has no model 77", "the run is planned for 2 epochs already"} <= why.keys() and None not in why
     board = flowers(
-        "SELECT model, mst_key, status, epochs_done, fit_params FROM leaderboard WHERE run = %s ORDER BY model", first
+        "SELECT model, configuration, status, epochs_done, fit_params FROM leaderboard WHERE run = %s ORDER BY model",
+        first,
     )
     assert board == [
         (1, 1, "finished", 4, "batch_size=16"), (2, 2, "finished", 4, "batch_size=16"),
@@ -286,7 +291,7 @@ def test_a_run_that_is_steered_killed_and_resumed_has_the_bits_of_its_replay(flo
         ("clone", "done"), ("stop", "done"), ("add", "done"), ("go on", "done"), ("clone", "done"), ("extend", "done"),
         ("stop", "done"),
     ]  # fmt: skip
-    board = "SELECT model, mst_key, status, epochs_done, reason FROM leaderboard WHERE run = %s ORDER BY model"
+    board = "SELECT model, configuration, status, epochs_done, reason FROM leaderboard WHERE run = %s ORDER BY model"
     assert [row[:3] for row in flowers(board, run)] == [
         (1, 1, "finished"), (2, 2, "finished"), (3, 3, "finished"), (4, 4, "finished"), (5, 2, "stopped"),
     ]  # fmt: skip
@@ -316,8 +321,8 @@ def answer(lab: Lab, request: int) -> str:
 
 def test_a_rule_stops_what_it_names(flowers: Lab) -> None:
     rule = (
-        "SELECT mst_key, format('epoch %s is enough', max(epoch)) FROM cerebro.learning_curve"
-        " WHERE run = $1 AND mst_key = 2 GROUP BY mst_key HAVING max(epoch) >= 2;"
+        "SELECT configuration, format('epoch %s is enough', max(epoch)) FROM cerebro.learning_curve"
+        " WHERE run = $1 AND configuration = 2 GROUP BY configuration HAVING max(epoch) >= 2;"
     )
     options = json.dumps({"deterministic": True, "seed": 3})
     run = flowers.value(
@@ -344,8 +349,8 @@ def test_a_rule_that_fails_while_the_run_goes_on_warns_once_and_stops_nothing(fl
         " PERFORM pg_sleep(60); RETURN 'never'; END $$"
     )
     rule = (
-        f"SELECT mst_key, {flowers.schema}.trouble(max(epoch)) FROM cerebro.learning_curve WHERE run = $1"
-        " GROUP BY mst_key ORDER BY max(epoch) LIMIT 1"
+        f"SELECT configuration, {flowers.schema}.trouble(max(epoch)) FROM cerebro.learning_curve WHERE run = $1"
+        " GROUP BY configuration ORDER BY max(epoch) LIMIT 1"
     )
     flowers.told()
     run = flowers.value(

@@ -230,7 +230,7 @@ def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
     cluster.restart("immediate")  # as a machine that crashed, with nothing said in the log
     assert lab.status(broken) == "interrupted"
     known: dict[str, Any] = {name: lab(f"SELECT * FROM {name} ORDER BY 1, 2, 3, 4") for name in ("hop", "event")}
-    board = lab("SELECT run, mst_key, status, training_loss FROM leaderboard ORDER BY 1, 2")
+    board = lab("SELECT run, configuration, status, training_loss FROM leaderboard ORDER BY 1, 2")
     lab.close()
     assert cluster.up(trainer_python=TRAINER, sources=new).extension == "updated"
     require_as_new(cluster, new)
@@ -238,7 +238,7 @@ def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
     for name, rows in known.items():
         found = lab(f"SELECT * FROM {name} ORDER BY 1, 2, 3, 4")
         assert [row[: len(rows[0])] for row in found] == rows
-    assert lab("SELECT run, mst_key, status, training_loss FROM leaderboard ORDER BY 1, 2") == board
+    assert lab("SELECT run, configuration, status, training_loss FROM leaderboard ORDER BY 1, 2") == board
     assert lab.value("SELECT resume(%s)", broken) == broken
     assert lab.states(broken) == lab.states(calm)
     assert lab.fit("train", "later", "mst", 1, options=OPTIONS) > broken

@@ -60,7 +60,7 @@ class Log:
         for place in range(configurations):
             self(
                 "INSERT INTO cerebro.configuration"
-                " (run, mst_key, place, model_id, compile_params, fit_params, compile, fit)"
+                " (run, configuration, place, model_id, compile_params, fit_params, compile, fit)"
                 """ VALUES (%s, %s, %s, 7, 'c', 'f', '{"metrics": ["accuracy"]}', '{}')""",
                 run,
                 100 + place,
@@ -74,13 +74,14 @@ class Log:
             run,
         )
 
-    def model(self, run: int, model: int, mst_key: int, visits: list[int] | None = None) -> None:
+    def model(self, run: int, model: int, configuration: int, visits: list[int] | None = None) -> None:
         self(
-            "INSERT INTO cerebro.model (run, model, mst_key, visits, seed, initial, initial_sha256, parent, parent_hop)"
+            "INSERT INTO cerebro.model (run, model, configuration, visits, seed, initial, initial_sha256, parent,"
+            " parent_hop)"
             " VALUES (%s, %s, %s, %s, 1, 'random', NULL, NULL, NULL)",
             run,
             model,
-            mst_key,
+            configuration,
             visits,
         )
 
@@ -103,13 +104,14 @@ class Log:
     def board(self, run: int) -> dict[int, tuple[Any, ...]]:
         """Model to what the leaderboard shows of it."""
         rows = self(
-            "SELECT model, mst_key, status, epochs_done, reason, rank FROM cerebro.leaderboard WHERE run = %s", run
+            "SELECT model, configuration, status, epochs_done, reason, rank FROM cerebro.leaderboard WHERE run = %s",
+            run,
         )
         return {row[0]: row[1:] for row in rows}
 
     def progress(self, run: int) -> tuple[Any, ...]:
         return self(
-            "SELECT hops_done, hops_total, configurations_finished, configurations_failed, best_mst_key"
+            "SELECT hops_done, hops_total, configurations_finished, configurations_failed, best_configuration"
             " FROM cerebro.run_progress WHERE run = %s",
             run,
         )[0]
@@ -138,7 +140,7 @@ def test_the_log_takes_no_other_words(log: Log) -> None:
     log.run(1, 1)
     for statement in (
         "INSERT INTO cerebro.event (run, event) VALUES (1, 'begun')",
-        "INSERT INTO cerebro.model (run, model, mst_key, seed, initial) VALUES (1, 2, 100, 1, 'zero')",
+        "INSERT INTO cerebro.model (run, model, configuration, seed, initial) VALUES (1, 2, 100, 1, 'zero')",
         "INSERT INTO cerebro.decision (run, model, epoch, decision, policy) VALUES (1, 1, 1, 'pause', 'p')",
         "INSERT INTO cerebro.hop (run, model, hop, kind, epoch, segment, started_at, trainer_pid, rows, steps, loss,"
         " metrics, state_bytes, state_sha256, weights_offset, weights_bytes, seconds)"
@@ -155,7 +157,7 @@ def test_the_log_takes_no_other_words(log: Log) -> None:
     ):
         with pytest.raises(psycopg2.errors.CheckViolation):
             log(
-                f"INSERT INTO cerebro.model (run, model, mst_key, seed, initial, {columns})"
+                f"INSERT INTO cerebro.model (run, model, configuration, seed, initial, {columns})"
                 f" VALUES (1, 2, 100, 1, 'random', {values})"
             )
 
@@ -193,16 +195,18 @@ def test_each_model_has_its_own_visits(log: Log) -> None:
     found = log.board(1)
     assert found[1][:3] == (100, "training", 1) and found[2][:3] == (100, "finished", EPOCHS)
     log("INSERT INTO cerebro.attempt (run, model, hop, segment) VALUES (1, 1, 4, 1), (1, 2, 3, 0)")
-    assert log("SELECT segment, mst_key, epoch, hop, done, model FROM cerebro.segments_now ORDER BY segment") == [
+    assert log("SELECT segment, configuration, epoch, hop, done, model FROM cerebro.segments_now ORDER BY segment") == [
         (0, 100, 3, 3, True, 2),
         (1, 100, 2, 4, False, 1),
     ]
-    assert log("SELECT model, epoch, mst_key, rows FROM cerebro.learning_curve ORDER BY 1, 2") == [
+    assert log("SELECT model, epoch, configuration, rows FROM cerebro.learning_curve ORDER BY 1, 2") == [
         (1, 1, 100, 20),
         (1, 2, 100, 10),
         *((2, epoch, 100, 10) for epoch in (1, 2, 3)),
     ]
-    timeline = log("SELECT model, count(*), min(mst_key), sum(seconds_training) FROM cerebro.hop_timeline GROUP BY 1")
+    timeline = log(
+        "SELECT model, count(*), min(configuration), sum(seconds_training) FROM cerebro.hop_timeline GROUP BY 1"
+    )
     assert sorted(timeline) == [(1, 3, 100, 3.0), (2, 3, 100, 3.0)]
 
 
@@ -211,7 +215,7 @@ def test_a_run_of_any_size_is_computed(log: Log) -> None:
     log.run(1, 2, epochs=2**31 - 1)
     log("UPDATE cerebro.run SET segments = 10000, dist_keys = array_fill(0, '{10000}')")
     log(
-        "INSERT INTO cerebro.model (run, model, mst_key, seed, initial)"
+        "INSERT INTO cerebro.model (run, model, configuration, seed, initial)"
         " SELECT 1, model, 100, 1, 'random' FROM generate_series(3, 5) model"
     )
     assert log.progress(1)[:2] == (0, 5 * 10_000 * (2**31 - 1))

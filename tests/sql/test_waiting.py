@@ -321,7 +321,7 @@ def test_they_do_not_wait_after_a_run_that_failed(place: Lab, session: Any) -> N
     fit(place, session)
     five = place.architecture(flower_model(classes=5))
     place.selection("doomed", [(five, f"optimizer='SGD(lr=0.1)', {CROSS}", "batch_size=8, epochs=1")])
-    with pytest.raises(psycopg2.Error, match="mst_key 1"):
+    with pytest.raises(psycopg2.Error, match="configuration 1"):
         place.fit("train", "gone", "doomed", 1, on=session)
     assert not place.waiting()
 

@@ -121,4 +121,4 @@ def numbers(decision: Decision) -> list[int]:
 
 def keys(decision: Decision) -> list[int]:
     """Of the configurations that a decision adds."""
-    return [new.mst_key for new in decision.added if new.configuration is not None and new.mst_key is not None]
+    return [new.key for new in decision.added if new.configuration is not None and new.key is not None]

@@ -37,7 +37,7 @@ class Schedule:
     """The state machine of a run: what is done, what is under way, and what an idle segment does next.
 
     ``decides``: after each epoch of a model, the last one too, nothing of the model begins until ``decide``.
-    ``replayed``: the decisions of an earlier run that this run repeats. ``highest_key``: the highest mst_key so far.
+    ``replayed``: the decisions of an earlier run that this run repeats. ``highest_key``: of the configurations so far.
     """
 
     def __init__(
@@ -259,9 +259,9 @@ class Schedule:
             if new.model is None:
                 number += 1
                 new = replace(new, model=number)
-            if new.mst_key is None and new.configuration is not None:
+            if new.key is None and new.configuration is not None:
                 key += 1
-                new = replace(new, mst_key=key)
+                new = replace(new, key=key)
             if new.parent is not None:
                 new = replace(new, parent_hop=self._hop_to_copy(new.parent, new.parent_hop))
             added.append(new)

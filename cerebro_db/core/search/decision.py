@@ -57,11 +57,11 @@ class NewConfiguration:
 class NewModel:
     """A model that a decision adds to the run: of a configuration on record or a new one, or a copy of another model.
 
-    A policy leaves ``model`` and ``parent_hop`` out, and ``mst_key`` if there is a configuration. The schedule fills
+    A policy leaves ``model`` and ``parent_hop`` out, and ``key`` if there is a configuration. The schedule fills
     them in before the decision is committed.
     """
 
-    mst_key: int | None = None  # a configuration of the run; None: the parent's, or the new one
+    key: int | None = None  # a configuration of the run; None: the parent's, or the new one
     configuration: NewConfiguration | None = None  # of its own
     parent: int | None = None  # the model whose whole state it starts from; None: it starts from its own initial state
     visits: tuple[int, ...] | None = None  # the segments that it visits; None: all
@@ -71,8 +71,8 @@ class NewModel:
 
     def __post_init__(self) -> None:
         own = self.configuration
-        if self.mst_key is None and self.parent is None and own is None:
-            raise ValueError("a new model needs the key of a configuration (mst_key), a new one, or a parent")
+        if self.key is None and self.parent is None and own is None:
+            raise ValueError("a new model needs the key of a configuration, a new one, or a parent")
         if own is not None and own.model_id is None and own.architecture is None and self.parent is None:
             raise ValueError("the configuration of a new model without a parent needs an architecture")
         if self.parent is None and self.parent_hop is not None:
@@ -80,7 +80,7 @@ class NewModel:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "mst_key": self.mst_key,
+            "key": self.key,
             "configuration": None if self.configuration is None else self.configuration.to_json(),
             "parent": self.parent,
             "visits": None if self.visits is None else list(self.visits),
@@ -97,7 +97,7 @@ class NewModel:
         return _made(
             fields,
             cls,
-            **{name: _number(fields, name) for name in ("mst_key", "parent", "fold", "model", "parent_hop")},
+            **{name: _number(fields, name) for name in ("key", "parent", "fold", "model", "parent_hop")},
             configuration=None if own is None else NewConfiguration.from_json(own, f"{where}: configuration"),
             visits=None if visits is None else fields.wholes("visits", 1, MOST_VISITS, 0, LARGEST),
         )

@@ -54,10 +54,10 @@ def without_folds(history: History, folds: int) -> list[NewModel]:
         configuration = history.configuration(model)
         fold = configuration.get("fold")
         on_record = fold is not None or not history.failed(model)
-        if history.parent(model) is None and "mst_key" in configuration and on_record:
-            known.setdefault(configuration["mst_key"], set()).add(fold)
+        if history.parent(model) is None and "key" in configuration and on_record:
+            known.setdefault(configuration["key"], set()).add(fold)
     return [
-        NewModel(mst_key=key, fold=fold)
+        NewModel(key=key, fold=fold)
         for key, there in sorted(known.items())
         if None in there
         for fold in range(1, folds + 1)

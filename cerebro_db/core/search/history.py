@@ -57,7 +57,7 @@ class History:
     def configuration(self, model: int) -> Mapping[str, Any]:
         """What the driver has said about a model's configuration; empty if it has said nothing.
 
-        It has mst_key, architecture, compile and fit, and ``chosen``: the point of the search space, if a policy has
+        It has key, architecture, compile and fit, and ``chosen``: the point of the search space, if a policy has
         proposed the configuration.
         """
         return self._configurations.get(model, {})

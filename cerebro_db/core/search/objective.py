@@ -70,7 +70,7 @@ def chosen(
 ) -> dict[str, str]:
     """The options objective, direction and keep as they go on record; nothing if the run needs no objective.
 
-    ``configurations``: mst_key -> what the configuration reports. All must report the objective.  ``numbered``: users
+    ``configurations``: number -> what it reports. All must report the objective.  ``numbered``: users
     know the keys.
     """
     name, direction, keep = options.get("objective"), options.get("direction"), options.get("keep", LAST)
@@ -140,7 +140,8 @@ def _refused(
 def _without(without: list[int], configurations: Mapping[int, Reported], numbered: bool) -> str:
     """Who does not do something."""
     if numbered:
-        return f"mst_key {_listed(without)} {'does' if len(without) == 1 else 'do'} not"
+        one = len(without) == 1
+        return f"configuration{'' if one else 's'} {_listed(without)} {'does' if one else 'do'} not"
     every = len(without) == len(configurations)
     return f"{'the' if every else 'some'} configurations of the space do not"
 

@@ -37,8 +37,8 @@ class Request:
     def new(self) -> NewModel:
         """The schedule gives it its number; a configuration of its own gets a new key."""
         new = NewModel.from_json(self._fields().value("new"), "its new model")
-        key = new.mst_key if new.configuration is None else None
-        return replace(new, mst_key=key, model=None, parent_hop=None, fold=None)
+        key = new.key if new.configuration is None else None
+        return replace(new, key=key, model=None, parent_hop=None, fold=None)
 
     @property
     def epochs(self) -> int:

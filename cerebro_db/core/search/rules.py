@@ -1,6 +1,6 @@
 """Rules in SQL: the option ``stop_when``, a query that says which models of a run stop, and why.
 
-    SELECT mst_key, 'worse than the median' FROM … WHERE run = $1 AND …
+    SELECT configuration, 'worse than the median' FROM … WHERE run = $1 AND …
 
 The rows are read here; a session of the user runs the query.
 """
@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 
 from ..errors import BadData, InvalidArgument
 
-Objections = dict[tuple[str, int], str]  # (model or mst_key, its number) -> why it stops
+Objections = dict[tuple[str, int], str]  # (model or configuration, its number) -> why it stops
 RUN = "$1"
-KEYS = ("model", "mst_key")
+KEYS = ("model", "configuration")
 INTEGERS = (20, 21, 23)  # the numbers of PostgreSQL's types smallint, integer and bigint
 FORM = (
-    "It must be a query with two columns: mst_key or model, and the reason as a text. $1 is the number of the run:"
-    " SELECT mst_key, 'no better than chance' FROM cerebro.learning_curve WHERE run = $1 AND …"
+    "It must be a query with two columns: configuration or model, and the reason as a text. $1 is the number of the"
+    " run:"
+    " SELECT configuration, 'no better than chance' FROM cerebro.learning_curve WHERE run = $1 AND …"
 )
 _RUN = re.compile(r"\$1(?![0-9])")
 LONGEST_REASON = 10_000  # characters
@@ -71,6 +72,6 @@ def objections(rows: Iterable[str]) -> Objections:
     return found
 
 
-def reason_for(found: Objections, model: int, mst_key: int) -> str | None:
+def reason_for(found: Objections, model: int, key: int) -> str | None:
     """Why the rule stops a model; None: it does not."""
-    return found.get(("model", model)) or found.get(("mst_key", mst_key))
+    return found.get(("model", model)) or found.get(("configuration", key))

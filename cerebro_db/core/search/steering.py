@@ -24,28 +24,28 @@ class Standing:
     """A model of a run, as the leaderboard shows it."""
 
     model: int
-    mst_key: int
+    key: int
     status: str
     model_id: int
     compile_params: str
     fit_params: str
 
     def __str__(self) -> str:
-        return f"model {self.model} (mst_key {self.mst_key})"
+        return f"model {self.model} (configuration {self.key})"
 
 
-def meant(run: int, models: Sequence[Standing], mst_key: int | None, model: int | None, done: str) -> Standing:
+def meant(run: int, models: Sequence[Standing], key: int | None, model: int | None, done: str) -> Standing:
     """The one model that a person means, to which this can be done now."""
-    hint = f"SELECT model, mst_key, status FROM cerebro.leaderboard WHERE run = {run}; lists the models."
-    if mst_key is None and model is None:
-        raise InvalidArgument(f"mst_key and model are both NULL: which model of run {run} is meant?", hint=hint)
+    hint = f"SELECT model, configuration, status FROM cerebro.leaderboard WHERE run = {run}; lists the models."
+    if key is None and model is None:
+        raise InvalidArgument(f"configuration and model are both NULL: which model of run {run} is meant?", hint=hint)
     found = [one for one in models if model is None or one.model == model]
     if not found:
         raise UndefinedObject(f"run {run} has no model {model}.", hint=hint)
-    found = [one for one in found if mst_key is None or one.mst_key == mst_key]
+    found = [one for one in found if key is None or one.key == key]
     if not found:
-        what = "configuration" if model is None else f"model {model}"
-        raise UndefinedObject(f"run {run} has no {what} with mst_key {mst_key}.", hint=hint)
+        what = f"configuration {key}" if model is None else f"model {model} of configuration {key}"
+        raise UndefinedObject(f"run {run} has no {what}.", hint=hint)
     possible = [one for one in found if one.status in POSSIBLE[done]]
     if not possible:
         raise WrongState(
@@ -56,7 +56,7 @@ def meant(run: int, models: Sequence[Standing], mst_key: int | None, model: int 
     if len(possible) > 1:
         numbers = ", ".join(str(one.model) for one in possible)
         raise InvalidArgument(
-            f"mst_key {mst_key} of run {run} has several models that can be {done}: {numbers}.",
+            f"configuration {key} of run {run} has several models that can be {done}: {numbers}.",
             hint=f"Say which one is meant, for instance model => {possible[0].model}.",
         )
     return possible[0]

@@ -105,24 +105,24 @@ def _configured(run: Run, new: NewModel, architectures: dict[int, Any], known: K
     parent = run.models[new.parent] if new.parent is not None else None
     own = new.configuration
     if own is None:
-        key = parent.mst_key if new.mst_key is None and parent is not None else new.mst_key
-        like = next((model for model in run.models.values() if model.mst_key == key), None)
+        key = parent.key if new.key is None and parent is not None else new.key
+        like = next((model for model in run.models.values() if model.key == key), None)
         if like is None:
             raise UndefinedObject(f"model {new.model} cannot be added: the run has no configuration {key}")
         fresh = Model(
-            new.model, like.mst_key, like.place, like.model_id, like.compile_params, like.fit_params, like.definition,
+            new.model, like.key, like.place, like.model_id, like.compile_params, like.fit_params, like.definition,
             seed=0, initial=Initial.RANDOM, sha256=None, chosen=like.chosen, refused=like.refused,
         )  # fmt: skip
-        fresh.adopts = parent is not None and parent.mst_key != fresh.mst_key
+        fresh.adopts = parent is not None and parent.key != fresh.key
         fresh.refused = fresh.refused or _unlike(parent, fresh)
         return fresh, None
-    assert new.mst_key is not None
+    assert new.key is not None
     number = own.model_id if own.architecture is None else max([0, *architectures]) + 1
     if number is None:
         assert parent is not None
         number = parent.model_id
     fresh = Model(
-        new.model, new.mst_key, 0, number, own.compile_params, own.fit_params, NOTHING,
+        new.model, new.key, 0, number, own.compile_params, own.fit_params, NOTHING,
         seed=0, initial=Initial.RANDOM, sha256=None, adopts=parent is not None, chosen=dict(own.chosen),
     )  # fmt: skip
     given = None
@@ -192,9 +192,7 @@ def _start(run: Run, log: RunLog, new: NewModel, model: Model) -> None:
     # A state goes on with the rows that it was trained on.
     model.fold = new.fold if new.parent is None else run.models[new.parent].fold
     if new.fold is not None:  # all models of a configuration begin with the same weights
-        model.seed = next(
-            one.seed for one in run.models.values() if one.mst_key == model.mst_key and one.parent is None
-        )
+        model.seed = next(one.seed for one in run.models.values() if one.key == model.key and one.parent is None)
     if new.parent is None or new.parent_hop is None or model.refused is not None:
         return
     parent = run.models[new.parent]

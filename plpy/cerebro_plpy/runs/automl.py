@@ -199,7 +199,7 @@ def read_row(place: int, row: grids.Row, architectures: dict[int, Architecture],
     """A configuration as a fit has it: what ``generate`` made has passed the checks."""
     model_id, compiled, fit = row
     return {
-        "mst_key": place + 1,
+        "key": place + 1,
         "model_id": model_id,
         "compile_params": compiled,
         "fit_params": fit,

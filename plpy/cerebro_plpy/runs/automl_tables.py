@@ -19,6 +19,7 @@ from ..database.access import Database
 OPTION = AUTOML  # of a run: what this module needs to know, so that a resumed run makes the same tables
 SELECTION = "mst_key, model_id, compile_params, fit_params"
 SELECTED = joined(", ", map(identifier, SELECTION.split(", ")))
+ON_LEADERBOARD = sql("configuration AS {selected}", selected=SELECTED)
 NOT_THERE = ("num_iterations", "warm_start", "metrics_iters")  # in the summary
 
 Column = tuple[str, str, Any]  # name, type and value
@@ -45,10 +46,10 @@ class AutoML:
         rounds = {"s": "integer", "i": "integer"} if isinstance(self.asked, Hyperband) else {}
         return {"metrics_iters": "integer[]", **rounds}
 
-    def told(self, mst_key: int, epoch: int) -> dict[str, Any]:
+    def told(self, key: int, epoch: int) -> dict[str, Any]:
         """What MODEL_INFO needs to know of a configuration that has trained so many epochs."""
         asked = self.asked
-        bracket = asked.bracket_of(mst_key - 1) if isinstance(asked, Hyperband) else None
+        bracket = asked.bracket_of(key - 1) if isinstance(asked, Hyperband) else None
         if bracket is None:
             return {}
         last = bracket.ends[-1]
@@ -96,8 +97,8 @@ def make_selection(db: Database, run_id: int, arch_table: str, searched: AutoML,
     best = db.one(
         sql(
             "SELECT {selection} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user"
-            " ORDER BY rank, mst_key LIMIT 1",
-            selection=SELECTED,
+            " ORDER BY rank, configuration LIMIT 1",
+            selection=ON_LEADERBOARD,
         ),
         ("bigint",),
         run_id,
@@ -114,7 +115,8 @@ def make_selection(db: Database, run_id: int, arch_table: str, searched: AutoML,
         db.warning(
             f"the best configuration is mst_key {best['mst_key']};"
             f" it is not written to {taken[0]}, because that table exists",
-            hint=f"SELECT {SELECTION} FROM cerebro.leaderboard WHERE run = {run_id} ORDER BY rank LIMIT 1;",
+            hint=f"SELECT configuration AS {SELECTION} FROM cerebro.leaderboard"
+            f" WHERE run = {run_id} ORDER BY rank LIMIT 1;",
         )
         return
     here = platform.of(db)
@@ -150,7 +152,10 @@ def _is_ours(db: Database, run_id: int, name: Name) -> bool:
         return False
     rows = db.rows(sql("SELECT {selection} FROM {table} LIMIT 2", selection=SELECTED, table=table.sql))
     own = db.rows(
-        sql("SELECT {selection} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user", selection=SELECTED),
+        sql(
+            "SELECT {selection} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user",
+            selection=ON_LEADERBOARD,
+        ),
         ("bigint",),
         run_id,
     )

@@ -153,7 +153,7 @@ def of_rows(listed: list[Listed], layout: Layout, segments: int, objective: str 
             architectures[ids[key]] = Architecture(one.architecture.label, text, translated, weights)
         rows.append(
             {
-                "mst_key": number,
+                "key": number,
                 "model_id": ids[key],
                 "compile_params": compile_text,
                 "fit_params": fit_text,

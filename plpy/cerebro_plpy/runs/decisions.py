@@ -67,7 +67,7 @@ class Decisions:
                 self.attention.answered(decision.request)
         for model in added:
             if model.refused is not None:
-                self.db.warning(f"mst_key {model.mst_key} failed: {model.refused}")
+                self.db.warning(f"configuration {model.key} failed: {model.refused}")
         return [self.run.plan_of(model) for model in added]
 
     def configuration(self, model: int) -> dict[str, Any]:
@@ -82,13 +82,13 @@ class Decisions:
             request.require_sound()
         except CerebroError:
             return request  # it says itself what is wrong
-        key = request.new.mst_key if request.action is Action.ADD else None
-        if key is None or any(model.mst_key == key for model in self.run.models.values()):
+        key = request.new.key if request.action is Action.ADD else None
+        if key is None or any(model.key == key for model in self.run.models.values()):
             return request
         return replace(request, wrong=f"the run has no configuration {key}")
 
     def ruled(self, model: int, epoch: int) -> str | None:
-        return None if self.rule is None else self.rule.objection(model, self.run.models[model].mst_key, epoch)
+        return None if self.rule is None else self.rule.objection(model, self.run.models[model].key, epoch)
 
     def used(self) -> Used:
         """Also by the sessions that have driven the run before."""

@@ -129,12 +129,12 @@ class Driver:
 
     def gave_up(self, model: int, reason: str) -> None:
         self.idle_log().note(Event.MODEL_FAILED, model, reason=reason)
-        self.db.warning(f"mst_key {self.run.models[model].mst_key} failed: {reason}")
+        self.db.warning(f"configuration {self.run.models[model].key} failed: {reason}")
 
     def trying_again(self, unit: Unit, reason: str) -> None:
         self.idle_log().note(Event.UNIT_FAILED, unit.model, reason=reason, segment=unit.segment)
-        key = self.run.models[unit.model].mst_key
-        self.db.notice(f"mst_key {key} on segment {unit.segment}: {reason}; trying again")
+        key = self.run.models[unit.model].key
+        self.db.notice(f"configuration {key} on segment {unit.segment}: {reason}; trying again")
 
     def decided(self, decisions: Sequence[Decision]) -> list[ModelPlan]:
         return self.decisions.decided(decisions)

@@ -86,7 +86,7 @@ def require_success(run: Run, schedule: Schedule) -> None:
     reason = next(iter(schedule.progress.values())).reason
     raise ConfigurationFailed(
         f"run {run.id}: every configuration failed; the first because {reason}",
-        hint=f"SELECT mst_key, reason FROM cerebro.leaderboard WHERE run = {run.id};",
+        hint=f"SELECT configuration, reason FROM cerebro.leaderboard WHERE run = {run.id};",
     )
 
 

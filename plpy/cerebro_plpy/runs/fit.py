@@ -157,10 +157,10 @@ def hand_out(
 def say_end(db: Database, run: Run) -> None:
     best = db.one(
         sql(
-            "SELECT mst_key, COALESCE(validation_loss, training_loss) AS loss,"
+            "SELECT configuration, COALESCE(validation_loss, training_loss) AS loss,"
             " validation_loss IS NOT NULL AS validated, COALESCE(validation_metric, training_metric) AS metric,"
             " metric_name, objective, objective_value, best_epoch, spread"
-            " FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user ORDER BY rank, mst_key LIMIT 1"
+            " FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user ORDER BY rank, configuration LIMIT 1"
         ),
         ("bigint",),
         run.id,
@@ -177,6 +177,6 @@ def say_end(db: Database, run: Run) -> None:
     if best["spread"] is not None:
         figures += f" (mean over the folds; the deviation of {best['objective']} is {best['spread']:.4f})"
     db.notice(
-        f"run {run.id} finished: best is mst_key {best['mst_key']} with {figures};"
+        f"run {run.id} finished: the best is configuration {best['configuration']} with {figures};"
         f" models are in {run.model_table}, all results in SELECT * FROM cerebro.leaderboard WHERE run = {run.id};"
     )

@@ -33,11 +33,11 @@ class Start:
 
 
 def of_request(db: Database, request: Request) -> dict[int, Start]:
-    """mst_key -> what its model starts from; all others start from random weights."""
+    """Number of the configuration -> what its model starts from; all others start from random weights."""
     if request.warm_start:
         return _from_model_tables(db, request)
     return {
-        row["mst_key"]: Start(Initial.WEIGHTS, pieces=partial(weights.cut, given))
+        row["key"]: Start(Initial.WEIGHTS, pieces=partial(weights.cut, given))
         for row in request.rows
         if (given := request.architectures[row["model_id"]].weights) is not None
     }
@@ -57,7 +57,7 @@ def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
     found: dict[int, Start] = {}
     weights_only = []
     for row in request.rows:
-        key = row["mst_key"]
+        key = row["key"]
         model = db.one(
             sql(
                 "SELECT encode(sha256(model_weights), 'hex') AS sha256, model_weights IS NULL AS large"
@@ -81,7 +81,8 @@ def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
         found[key] = start
     if weights_only:
         db.notice(
-            f"warm start from the weights alone for mst_key {', '.join(map(str, weights_only))}: the optimizer's state"
+            f"warm start from the weights alone for configuration {', '.join(map(str, weights_only))}: the"
+            " optimizer's state"
             " on record belongs to other weights or to other parameters"
         )
     return found
@@ -99,7 +100,7 @@ def _whole_state(
 
     ``chunks`` is the table that has the weights in chunks; else ``sha256`` is their hash.
     """
-    earlier = RunLog.of_caller(db, run).earlier_model(row["mst_key"])
+    earlier = RunLog.of_caller(db, run).earlier_model(row["key"])
     if (
         earlier is None
         or decoded(earlier.compile, f"run {run}") != row["compile"]
@@ -114,7 +115,7 @@ def _whole_state(
             hop=state.hop,
             key=earlier.dist_keys[state.segment],
         )
-        if relations.find(db, name) is not None and _has_weights(db, row["mst_key"], rows, state, chunks, sha256):
+        if relations.find(db, name) is not None and _has_weights(db, row["key"], rows, state, chunks, sha256):
             return Start(Initial.FULL, rows=rows, sha256=state.state_sha256)
     return None
 
@@ -155,7 +156,7 @@ def store(recorder: Session, log: RunLog, starts: dict[int, Start], platform: Pl
         return
     run = log.load()
     for model in run.models.values():
-        start = starts.get(model.mst_key)
+        start = starts.get(model.key)
         if start is None:
             continue
         table = state_tables.table_of(run, model, 0)

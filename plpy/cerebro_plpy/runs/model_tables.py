@@ -133,10 +133,10 @@ def materialize(
     states = RunLog.of_caller(db, run_id).states_of_best_models(which, fold=fold)
     if not states:
         raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
-    without = [state.mst_key for state in states if state.which != which]
+    without = [state.key for state in states if state.which != which]
     if without:
         db.warning(
-            f"no epoch of mst_key {', '.join(map(str, sorted(without)))} has a value of"
+            f"no epoch of configuration {', '.join(map(str, sorted(without)))} has a value of"
             f" {run['options']['objective']} yet: the table has the last state"
         )
     here = platform.of(db)
@@ -183,9 +183,9 @@ def _make_models(
             dist_key=dist_key,
         )
         if not weights.has_checksum(db, rows, state.state_sha256):
-            changed.append(state.mst_key)
+            changed.append(state.key)
             db.warning(
-                f"mst_key {state.mst_key} is left out: its state is not the one that was committed",
+                f"configuration {state.key} is left out: its state is not the one that was committed",
                 hint=f"Rows of {table.quoted} were changed or deleted by hand.",
             )
             continue
@@ -203,7 +203,7 @@ def _make_models(
                     )
                 )
                 db.execute(sql("ALTER TABLE {chunks} ALTER COLUMN payload SET STORAGE EXTERNAL", chunks=chunks.sql))
-            cut = weights.chunks_sql(state.mst_key, rows, first, size)
+            cut = weights.chunks_sql(state.key, rows, first, size)
             db.execute(sql("INSERT INTO {chunks} {cut}", chunks=chunks.sql, cut=cut))
         values = weights.value_queries(rows, first, size) if size <= weights.LARGEST_VALUE else ()
         for query in (*values, sql("SELECT NULL::bytea AS value, {dist_key} AS __dist_key__", dist_key=dist_key)):
@@ -214,7 +214,7 @@ def _make_models(
                 architecture=ARCHITECTURE,
                 query=query,
             )
-            if db.execute(insert, ("integer", "bigint"), state.mst_key, run["run"]):
+            if db.execute(insert, ("integer", "bigint"), state.key, run["run"]):
                 break
     if len(changed) == len(states):
         raise CorruptState(f"the states of run {run['run']} are not those that were committed")
@@ -231,7 +231,7 @@ def _make_info(
     *,
     names_as_written: bool,
 ) -> None:
-    names, of_key = {}, {state.mst_key: state for state in states}
+    names, of_key = {}, {state.key: state for state in states}
     log = RunLog.of_caller(db, run["run"])
     texts = log.compile_params() if names_as_written else {}
     for key, (architecture, compiled, _) in log.configurations().items():

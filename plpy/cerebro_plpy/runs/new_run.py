@@ -72,7 +72,7 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
         ],
         [
             {
-                "mst_key": row["mst_key"],
+                "configuration": row["key"],
                 "place": place,
                 "model_id": row["model_id"],
                 "compile_params": row["compile_params"],
@@ -85,11 +85,11 @@ def put_on_record(db: Database, recorder: Session, request: Request) -> int:
         [
             {
                 "model": place * len(folds) + number + 1,
-                "mst_key": row["mst_key"],
+                "configuration": row["key"],
                 "visits": averaging_visits(segments) if request.options.get(AVERAGING) else None,
                 "seed": derived_seed(seed, "configuration", place),  # all its models begin with the same weights
-                "initial": starts[row["mst_key"]].initial.value if row["mst_key"] in starts else Initial.RANDOM.value,
-                "initial_sha256": starts[row["mst_key"]].sha256 if row["mst_key"] in starts else None,
+                "initial": starts[row["key"]].initial.value if row["key"] in starts else Initial.RANDOM.value,
+                "initial_sha256": starts[row["key"]].sha256 if row["key"] in starts else None,
                 **fold,
             }
             for place, row in enumerate(request.rows)

@@ -90,12 +90,12 @@ def build_models(
             )
         if len(failed) == len(run.models) and not may_all_fail:
             number, error = next(iter(failed.items()))
-            error.message = f"mst_key {run.models[number].mst_key}: {error.message}"
+            error.message = f"configuration {run.models[number].key}: {error.message}"
             raise error
         # The models of a configuration with folds fail alike.
-        told = {(run.models[number].mst_key, error.message): error.hint for number, error in failed.items()}
-        for (mst_key, message), hint in told.items():
-            db.warning(f"mst_key {mst_key} failed: {message}", hint=hint)
+        told = {(run.models[number].key, error.message): error.hint for number, error in failed.items()}
+        for (configuration, message), hint in told.items():
+            db.warning(f"configuration {configuration} failed: {message}", hint=hint)
         if run.options["engine"] == AUTO:
             engine_trials.tell(db, run, team)
     require_room(recorder, run)

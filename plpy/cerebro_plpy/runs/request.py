@@ -266,8 +266,7 @@ def objective_of(
 ) -> dict[str, str]:
     """The objective as it goes on record, if all configurations have it.  Those of a search are not numbered yet."""
     configurations = {
-        row["mst_key"]: reported(row["compile"], reading.outputs(architectures[row["model_id"]].translated))
-        for row in rows
+        row["key"]: reported(row["compile"], reading.outputs(architectures[row["model_id"]].translated)) for row in rows
     }
     return objective.chosen(chosen, configurations, validated, module, numbered=module == MODULE)
 
@@ -290,12 +289,12 @@ def require_same_work(
             hint=hint,
         )
     earlier = log.configurations(added=False)
-    now = {row["mst_key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}
+    now = {row["key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}
     others = sorted(key for key in {*earlier, *now} if not alike(earlier.get(key), now.get(key)))
     if others:
         raise WrongState(
             f"{MODULE} error: run {run_id} cannot be replayed: its configurations were others"
-            f" (mst_key {', '.join(map(str, others[:10]))}).",
+            f" (configuration {', '.join(map(str, others[:10]))}).",
             hint=hint,
         )
 
@@ -315,11 +314,11 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
     document_columns.require(relations.columns(db, selection), selection.text, MODULE)
     rows = db.rows(
         sql(
-            "SELECT mst_key, model_id, compile_params, fit_params FROM {selection} ORDER BY mst_key",
+            "SELECT mst_key AS key, model_id, compile_params, fit_params FROM {selection} ORDER BY mst_key",
             selection=selection.sql,
         )
     )
-    keys = [row["mst_key"] for row in rows]
+    keys = [row["key"] for row in rows]
     if None in keys or len(set(keys)) < len(keys):
         raise BadData(f"{MODULE} error: the mst_key values of '{selection.text}' must be distinct and not NULL.")
     for row in rows:
@@ -327,7 +326,7 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
             row["compile"] = params.compile_params(row["compile_params"], known)
             row["fit"] = params.fit_params(row["fit_params"], tensorboard)
         except CerebroError as error:
-            error.message = f"mst_key {row['mst_key']} of '{selection.text}': {error.message}"
+            error.message = f"mst_key {row['key']} of '{selection.text}': {error.message}"
             raise
     say_tensorboard(db, [row["fit_params"] for row in rows])
     summary = relations.find(db, selection.name.suffixed("_summary"))

@@ -49,10 +49,10 @@ class Rule:
         self._began = self._rests_until = 0.0
         self._causes: set[str] = set()
 
-    def objection(self, model: int, mst_key: int, epoch: int) -> str | None:
+    def objection(self, model: int, key: int, epoch: int) -> str | None:
         """Why the query stops a model after this epoch.  Raises NotYet until it has been asked since the epoch."""
         if (model, epoch) in self._answers:
-            return rules.reason_for(self._answers.pop((model, epoch)), model, mst_key)
+            return rules.reason_for(self._answers.pop((model, epoch)), model, key)
         if (model, epoch) not in self._asked:
             self._wanted.add((model, epoch))
         raise NotYet

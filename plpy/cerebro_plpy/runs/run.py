@@ -57,7 +57,7 @@ class Model:
     """What trains: a configuration of the run, and how far it is."""
 
     number: int
-    mst_key: int
+    key: int
     place: int  # of its configuration in the selection
     model_id: int
     compile_params: str
@@ -183,7 +183,7 @@ class Run:
     def configuration_of(self, model: Model) -> dict[str, Any]:
         """What a search policy knows of a model."""
         fold = {"fold": model.fold} if self.folds else {}
-        return {"mst_key": model.mst_key, **model.definition, "chosen": model.chosen, **fold}
+        return {"key": model.key, **model.definition, "chosen": model.chosen, **fold}
 
     def hops_of(self, model: Model) -> int:
         return self.epochs * self.hops_per_epoch(model)

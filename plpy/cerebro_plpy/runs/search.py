@@ -189,7 +189,7 @@ def objective_of_space(
     for place, ((which, compile_params), _) in enumerate(tried.items()):
         built[place] = Architecture(None, "", translated[which], None)
         compiled = reading.for_outputs(params.compile_params(compile_params, known), translated[which])
-        rows.append({"mst_key": place, "model_id": place, "compile": compiled})
+        rows.append({"key": place, "model_id": place, "compile": compiled})
     return objective_of(chosen, rows, built, validated, MODULE)
 
 

@@ -81,7 +81,7 @@ class Search:
     def _schedule(self) -> Schedule:
         # A replay repeats the decisions of the earlier run, also under a policy that is never asked.
         replayed = RunLog(self.log.ask, self.run.options["replay"]).decisions() if self.replays else []
-        highest_key = max((model.mst_key for model in self.run.models.values()), default=0)
+        highest_key = max((model.key for model in self.run.models.values()), default=0)
         schedule = Schedule(self.run.plan(), self.policy.asks or self.rule is not None, replayed, highest_key)
         evaluated, decisions = self.log.evaluated(), self.log.decisions()
         for decision in decisions:

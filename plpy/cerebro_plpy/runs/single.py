@@ -79,7 +79,7 @@ def madlib_keras_fit(
     architecture = read_architecture(db, arch, model_id, FIT)
     compiled = params.compile_params(compile_params, custom_functions.known_as_madlib(db, objects, fitting=True))
     row = {
-        "mst_key": KEY,
+        "key": KEY,
         "model_id": model_id,
         "compile_params": compile_params,
         "fit_params": fit_params,

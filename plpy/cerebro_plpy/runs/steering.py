@@ -47,36 +47,36 @@ class Steered:
             )
         return request
 
-    def meant(self, mst_key: int | None, model: int | None, done: str) -> steering.Standing:
-        return steering.meant(self.run, self.log.standings(self.owner), mst_key, model, done)
+    def meant(self, key: int | None, model: int | None, done: str) -> steering.Standing:
+        return steering.meant(self.run, self.log.standings(self.owner), key, model, done)
 
 
 @entry
 def stop_model(
-    db: Database, run: int, mst_key: int | None, reason: str | None, model: int | None, owner: str | None
+    db: Database, run: int, key: int | None, reason: str | None, model: int | None, owner: str | None
 ) -> int:
     steered = Steered(db, run, owner)
-    return steered.ask(Action.STOP, reason, model=steered.meant(mst_key, model, steering.STOPPED).model)
+    return steered.ask(Action.STOP, reason, model=steered.meant(key, model, steering.STOPPED).model)
 
 
 @entry
-def go_on(db: Database, run: int, mst_key: int | None, reason: str | None, model: int | None, owner: str | None) -> int:
+def go_on(db: Database, run: int, key: int | None, reason: str | None, model: int | None, owner: str | None) -> int:
     steered = Steered(db, run, owner)
-    return steered.ask(Action.GO_ON, reason, model=steered.meant(mst_key, model, steering.GONE_ON).model)
+    return steered.ask(Action.GO_ON, reason, model=steered.meant(key, model, steering.GONE_ON).model)
 
 
 @entry
 def clone_model(
     db: Database,
     run: int,
-    mst_key: int | None,
+    key: int | None,
     changed: str | None,
     reason: str | None,
     model: int | None,
     owner: str | None,
 ) -> int:
     steered = Steered(db, run, owner)
-    parent = steered.meant(mst_key, model, steering.CLONED)
+    parent = steered.meant(key, model, steering.CLONED)
     configuration = None
     if changed is not None:
         given = documents.argument(changed, "changed")

@@ -309,7 +309,7 @@ def _fitting(
         )
         for row in found.rows[:MOST_SHOWN]:
             name = found.architectures[row["model_id"]].name or f"model_id {row['model_id']}"
-            db.notice(f"{given.verb}: {row['mst_key']}: {name}, {row['compile_params']}, {row['fit_params']}")
+            db.notice(f"{given.verb}: {row['key']}: {name}, {row['compile_params']}, {row['fit_params']}")
         return None
     assert rows.table is not None
     source, validation = _packed(db, given, rows, epochs)

@@ -197,7 +197,7 @@ class Events(Log):
             architecture = {"given": given, "architecture": json.dumps(model.definition["architecture"])}
             made.append(self._insert("architecture", {"model_id": model.model_id, **architecture}))
         row = {
-            "mst_key": model.mst_key,
+            "configuration": model.key,
             "place": model.place,
             "model_id": model.model_id,
             "compile_params": model.compile_params,
@@ -214,7 +214,7 @@ class Events(Log):
             "model",
             {
                 "model": model.number,
-                "mst_key": model.mst_key,
+                "configuration": model.key,
                 "visits": model.visits,
                 "seed": model.seed,
                 "initial": model.initial.value,

@@ -21,7 +21,7 @@ class Known(Log):
         """The models of a run that the caller may see."""
         found = self._all(
             sql(
-                "SELECT model, mst_key, status, model_id, compile_params, fit_params FROM cerebro.leaderboard"
+                "SELECT model, configuration, status, model_id, compile_params, fit_params FROM cerebro.leaderboard"
                 " WHERE run = {} AND owner = {} ORDER BY model"
             ),
             owner,
@@ -60,12 +60,13 @@ class Known(Log):
         return [partition.sha256 for partition in Layout.parse(text, f"the layout of run {self.run}").partitions]
 
     def configurations(self, *, added: bool = True) -> dict[int, list[Any]]:
-        """mst_key -> architecture, compile and fit of a run of the caller's.  ``added``: also what decisions added."""
+        """Number -> architecture, compile and fit of a run of the caller's.  ``added``: also what decisions added."""
         return {
             key: [decoded(text, f"configuration {key} of run {self.run}") for text in texts]
             for key, *texts in self._all(
                 sql(
-                    "SELECT mst_key, a.architecture::text AS architecture, compile::text AS compile, fit::text AS fit"
+                    "SELECT configuration, a.architecture::text AS architecture, compile::text AS compile, fit::text"
+                    " AS fit"
                     " FROM cerebro.configuration JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {own}"
                     " AND compile <> '{{}}'{whose}",
                     own=OWN,
@@ -75,8 +76,10 @@ class Known(Log):
         }
 
     def compile_params(self) -> dict[int, str]:
-        """mst_key -> the compile parameters as they were given."""
-        return dict(self._all(sql("SELECT mst_key, compile_params FROM cerebro.configuration WHERE {own}", own=OWN)))  # type: ignore[arg-type]
+        """Number of the configuration -> the compile parameters as they were given."""
+        return dict(
+            self._all(sql("SELECT configuration, compile_params FROM cerebro.configuration WHERE {own}", own=OWN))
+        )  # type: ignore[arg-type]
 
     def compile_texts(self) -> str:
         """The compile parameters of all configurations, as text."""

@@ -133,10 +133,11 @@ class Loading(States):
             *more,
         ) in self._all(
             sql(
-                "SELECT m.model, m.mst_key, c.place, c.model_id, c.compile_params, c.fit_params,"
+                "SELECT m.model, m.configuration, c.place, c.model_id, c.compile_params, c.fit_params,"
                 " c.compile::text AS compile, c.fit::text AS fit, m.seed, m.initial, m.initial_sha256, m.visits,"
                 " m.parent, c.chosen::text AS chosen, m.fold"
-                " FROM cerebro.model m JOIN cerebro.configuration c USING (run, owner, mst_key) WHERE {own} ORDER BY 1",
+                " FROM cerebro.model m JOIN cerebro.configuration c USING (run, owner, configuration) WHERE {own}"
+                " ORDER BY 1",
                 own=OWN,
             )
         ):
@@ -149,7 +150,7 @@ class Loading(States):
             parent, chosen, model.fold = more
             model.parent, model.chosen = parent, None if chosen is None else self._json(chosen, configuration)
             self._require_possible(run, model)
-            model.adopts = model.parent is not None and run.models[model.parent].mst_key != key
+            model.adopts = model.parent is not None and run.models[model.parent].key != key
             model.refused = None if compiled_ else "its configuration cannot be trained"
             # A given initial state is put on the first segment.
             model.dist_key = run.dist_keys[0]

@@ -30,14 +30,14 @@ def earlier_configurations(db: Database, run: int, objective: Objective) -> list
     """The configurations of a run of the caller's that have a value of the objective, with the best one."""
     return db.rows(
         sql(
-            "SELECT c.mst_key, c.chosen::text AS chosen, a.architecture::text"
+            "SELECT c.configuration, c.chosen::text AS chosen, a.architecture::text"
             " AS architecture, c.compile::text AS compile,"
             " c.fit::text AS fit, {best}(v.value) AS value, max(v.epoch) AS epochs"
             "  FROM cerebro.configuration c JOIN cerebro.architecture a USING (run, owner, model_id)"
-            "  JOIN cerebro.metric v ON v.run = c.run AND v.mst_key = c.mst_key AND v.owner = current_user"
+            "  JOIN cerebro.metric v ON v.run = c.run AND v.configuration = c.configuration AND v.owner = current_user"
             " WHERE c.run = $1 AND c.owner = {me} AND v.dataset = $2 AND v.metric = $3 AND v.value IS NOT NULL"
-            " GROUP BY c.mst_key, c.chosen::text, a.architecture::text, c.compile::text, c.fit::text"
-            " ORDER BY c.mst_key",
+            " GROUP BY c.configuration, c.chosen::text, a.architecture::text, c.compile::text, c.fit::text"
+            " ORDER BY c.configuration",
             best=identifier(objective.direction),
             me=ME,
         ),

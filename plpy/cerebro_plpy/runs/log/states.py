@@ -16,7 +16,7 @@ class StateOnRecord:
 
     which: str
     model: int
-    mst_key: int
+    key: int
     hop: int
     epoch: int
     segment: int
@@ -40,21 +40,21 @@ class EarlierModel:
 class States(Log):
     """The last states, and those that are kept as the best."""
 
-    def last_states(self, mst_key: int | None = None) -> list[StateOnRecord]:
+    def last_states(self, key: int | None = None) -> list[StateOnRecord]:
         """The state after the last committed hop of each model, or of the models of one configuration."""
-        return self._states(LAST, sql(""), mst_key)
+        return self._states(LAST, sql(""), key)
 
-    def best_states(self, mst_key: int | None = None) -> list[StateOnRecord]:
+    def best_states(self, key: int | None = None) -> list[StateOnRecord]:
         """The state that is kept as the best of each model, or of the models of one configuration."""
         best = sql(
             "JOIN cerebro.objective o ON o.kept AND (o.run, o.owner, o.model, o.hop) = (h.run, h.owner, h.model, h.hop)"
         )
-        return self._states(BEST, best, mst_key)
+        return self._states(BEST, best, key)
 
-    def _states(self, which: str, among: Sql, mst_key: int | None) -> list[StateOnRecord]:
+    def _states(self, which: str, among: Sql, key: int | None) -> list[StateOnRecord]:
         found = self._all(
             sql(
-                "SELECT DISTINCT ON (m.model) m.model, m.mst_key, h.hop, h.epoch, h.segment, h.state_bytes,"
+                "SELECT DISTINCT ON (m.model) m.model, m.configuration, h.hop, h.epoch, h.segment, h.state_bytes,"
                 " h.state_sha256,"
                 " h.weights_offset, h.weights_bytes FROM cerebro.model m JOIN cerebro.hop h USING (run, owner, model)"
                 " {among} WHERE h.kind <> {train_replica} AND m.run = {} AND m.owner = {me}{one}"
@@ -62,15 +62,13 @@ class States(Log):
                 among=among,
                 train_replica=literal(HopKind.TRAIN_REPLICA),
                 me=ME,
-                one=sql("") if mst_key is None else sql(" AND m.mst_key = {}"),
+                one=sql("") if key is None else sql(" AND m.configuration = {}"),
             ),
-            *([] if mst_key is None else [mst_key]),
+            *([] if key is None else [key]),
         )
         return [StateOnRecord(which, *row) for row in found]
 
-    def states_of_best_models(
-        self, which: str, mst_key: int | None = None, fold: int | None = None
-    ) -> list[StateOnRecord]:
+    def states_of_best_models(self, which: str, key: int | None = None, fold: int | None = None) -> list[StateOnRecord]:
         """What the model tables get: of the best model of each configuration, or of one, the best or the last state.
 
         ``fold``: among the models of this fold.  None: among those on all rows.
@@ -78,31 +76,31 @@ class States(Log):
         """
         found = self._all(
             sql(
-                "SELECT DISTINCT ON (mst_key) model FROM cerebro.leaderboard WHERE {own_in_view}"
-                " AND fold {wanted} ORDER BY mst_key, rank, model",
+                "SELECT DISTINCT ON (configuration) model FROM cerebro.leaderboard WHERE {own_in_view}"
+                " AND fold {wanted} ORDER BY configuration, rank, model",
                 own_in_view=OWN_IN_VIEW,
                 wanted=sql("IS NULL") if fold is None else sql("= {}"),
             ),
             *([] if fold is None else [fold]),
         )
         best = {model for (model,) in found}
-        states = {state.model: state for state in self.last_states(mst_key) if state.model in best}
+        states = {state.model: state for state in self.last_states(key) if state.model in best}
         if which == BEST:
-            states.update({state.model: state for state in self.best_states(mst_key) if state.model in states})
+            states.update({state.model: state for state in self.best_states(key) if state.model in states})
         return list(states.values())
 
-    def earlier_model(self, mst_key: int) -> EarlierModel | None:
+    def earlier_model(self, key: int) -> EarlierModel | None:
         """The best model of a configuration, to the run's owner in the caller's session."""
         found = self._all(
             sql(
                 "SELECT r.storage, r.dist_keys, c.compile::text, a.architecture::text"
                 " FROM cerebro.run r JOIN cerebro.configuration c USING (run, owner)"
-                " JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {own} AND mst_key = {}",
+                " JOIN cerebro.architecture a USING (run, owner, model_id) WHERE {own} AND configuration = {}",
                 own=OWN,
             ),
-            mst_key,
+            key,
         )
-        states = {state.hop: state for which in (LAST, BEST) for state in self.states_of_best_models(which, mst_key)}
+        states = {state.hop: state for which in (LAST, BEST) for state in self.states_of_best_models(which, key)}
         return EarlierModel(list(states.values()), *found[0]) if found and states else None
 
     def state_after(self, model: int, hop: int) -> tuple[str | None, int]:

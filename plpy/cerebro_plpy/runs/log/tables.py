@@ -8,17 +8,17 @@ from cerebro_db.core.sql import literal, sql
 from .base import ME
 
 # What the model tables say of each configuration, by its best model ($1: run, $2: its start, $3: evaluate_every,
-# $4: epochs, $5: {mst_key: {"metrics": names or null, "loss": name, "which": best or last, "epoch": of that state,
+# $4: epochs, $5: {configuration: {"metrics": names or null, "loss": name, "which": best or last, "epoch": of its state,
 # "functions": references to custom functions as the text of an array, if there are any}}, and for MADlib's AutoML
 # "epochs": those that it counts, "s" and "i": bracket and round, $6: the fold of the models; NULL: those on all rows),
-# and the architecture of one ($1: mst_key, $2: run).  They are sources of INSERTs in the caller's session.
+# and the architecture of one ($1: configuration, $2: run).  They are sources of INSERTs in the caller's session.
 MODEL_INFO = sql(
     """
 WITH best AS MATERIALIZED (
-    SELECT DISTINCT ON (mst_key) *
+    SELECT DISTINCT ON (configuration) *
       FROM cerebro.leaderboard
      WHERE run = $1 AND owner = current_user AND COALESCE(fold, 0) = COALESCE($6, 0)
-     ORDER BY mst_key, rank, model
+     ORDER BY configuration, rank, model
 ), evaluated AS MATERIALIZED (
     -- Of MADlib's functions: on the training table after an epoch, once all of its parts are evaluated.
     SELECT e.model, e.epoch, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0) AS loss, max(e.metric) AS metric
@@ -27,12 +27,12 @@ WITH best AS MATERIALIZED (
      GROUP BY e.model, e.epoch
     HAVING sum(e.rows) >= (SELECT r.rows_per_epoch FROM cerebro.run r WHERE r.run = $1 AND r.owner = {me})
 ), named AS (
-    SELECT n.mst_key::integer AS mst_key, n.told ->> 'loss' AS loss, n.told ->> 'which' AS which,
+    SELECT n.configuration::integer AS configuration, n.told ->> 'loss' AS loss, n.told ->> 'which' AS which,
            (n.told ->> 'epoch')::integer AS epoch, n.told -> 'epochs' AS epochs,
            (n.told ->> 's')::integer AS s, (n.told ->> 'i')::integer AS i,
            (n.told ->> 'functions')::text[] AS functions,
            array_agg(m.metric ORDER BY m.place) FILTER (WHERE m.metric IS NOT NULL) AS metrics
-      FROM jsonb_each($5::jsonb) AS n (mst_key, told)
+      FROM jsonb_each($5::jsonb) AS n (configuration, told)
       LEFT JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(n.told -> 'metrics')
                                                        WHEN 'array' THEN n.told -> 'metrics'
                                                        ELSE '[]'
@@ -60,12 +60,12 @@ WITH best AS MATERIALIZED (
                         ELSE n.epochs @> to_jsonb(c.epoch)
                    END AS counts
               FROM cerebro.learning_curve c
-              LEFT JOIN named n ON n.mst_key = c.mst_key
+              LEFT JOIN named n ON n.configuration = c.configuration
               LEFT JOIN evaluated e ON e.model = c.model AND e.epoch = c.epoch
              WHERE c.run = $1 AND c.owner = current_user) l
      GROUP BY l.model
 )
-SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS model_type,
+SELECT c.configuration AS mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS model_type,
        (SELECT h.weights_bytes / 1024.0 FROM cerebro.hop h
          WHERE h.run = c.run AND h.owner = c.owner AND h.model = b.model ORDER BY h.hop DESC LIMIT 1) AS model_size,
        t.elapsed AS metrics_elapsed_time,
@@ -87,9 +87,9 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS 
        COALESCE(o.value, CASE WHEN b.spread IS NOT NULL THEN b.objective_value END) AS objective_value,
        n.functions
   FROM cerebro.configuration c
-  JOIN best b USING (run, mst_key)
+  JOIN best b USING (run, configuration)
   LEFT JOIN told t ON t.model = b.model
-  LEFT JOIN named n ON n.mst_key = c.mst_key
+  LEFT JOIN named n ON n.configuration = c.configuration
   LEFT JOIN cerebro.objective o ON o.run = c.run AND o.owner = c.owner AND o.model = b.model AND o.epoch = n.epoch
  WHERE c.run = $1 AND c.owner = {me}
 """,
@@ -98,6 +98,6 @@ SELECT c.mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS 
 )
 ARCHITECTURE = sql(
     "SELECT architecture FROM cerebro.architecture JOIN cerebro.configuration USING (run, owner, model_id)"
-    " WHERE run = $2 AND owner = {me} AND mst_key = $1",
+    " WHERE run = $2 AND owner = {me} AND configuration = $1",
     me=ME,
 )
