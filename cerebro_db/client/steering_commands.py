@@ -12,7 +12,9 @@ from .cerebro import Cerebro
 from .commands import Dsn, WhichRun, at
 from .terminal import Terminal
 
-Key = Annotated[int | None, typer.Argument(metavar="[KEY]", help="The configuration's number.", show_default=False)]
+Key = Annotated[
+    int | None, typer.Argument(metavar="[CONFIGURATION]", help="The configuration's number.", show_default=False)
+]
 Model = Annotated[
     int | None, typer.Option(help="The model's number, if the configuration has several.", show_default=False)
 ]
@@ -50,7 +52,8 @@ def go_on(
 def clone(
     run: WhichRun,
     key: Annotated[
-        int, typer.Argument(metavar="KEY", help="The number of the parent's configuration.", show_default=False)
+        int,
+        typer.Argument(metavar="CONFIGURATION", help="The number of the parent's configuration.", show_default=False),
     ],
     changes: Annotated[
         list[str] | None,

@@ -37,7 +37,7 @@ COMMENT ON COLUMN cerebro.decisions.decision IS
 COMMENT ON COLUMN cerebro.decisions.model IS
 'Number of the model within the run, from 1; NULL: the decision concerns the whole run.';
 COMMENT ON COLUMN cerebro.decisions.configuration IS
-'Configuration of the model: key of its row in the model selection table.';
+'Number of the model''s configuration in its run.';
 COMMENT ON COLUMN cerebro.decisions.epoch IS
 'Number of epochs that the model had completed; NULL: the decision concerns the whole run.';
 COMMENT ON COLUMN cerebro.decisions.decided_by IS

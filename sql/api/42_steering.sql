@@ -16,11 +16,11 @@ COMMENT ON FUNCTION cerebro._rule(text, bigint) IS
 another session of the same user.';
 
 CREATE OR REPLACE FUNCTION cerebro.stop_model(
-    run     bigint,
+    run           bigint,
     configuration integer DEFAULT NULL,
-    reason  text    DEFAULT NULL,
-    model   integer DEFAULT NULL,
-    owner   name    DEFAULT NULL
+    reason        text    DEFAULT NULL,
+    model         integer DEFAULT NULL,
+    owner         name    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -40,11 +40,11 @@ cerebro.clone_model, cerebro.add_configuration, cerebro.extend and cerebro.set_b
 - owner: as in cerebro.cancel. Users can steer their own runs, members of cerebro_admin any run.';
 
 CREATE OR REPLACE FUNCTION cerebro.go_on(
-    run     bigint,
+    run           bigint,
     configuration integer DEFAULT NULL,
-    reason  text    DEFAULT NULL,
-    model   integer DEFAULT NULL,
-    owner   name    DEFAULT NULL
+    reason        text    DEFAULT NULL,
+    model         integer DEFAULT NULL,
+    owner         name    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -57,12 +57,12 @@ request.
 - configuration, reason, model, owner: as in cerebro.stop_model.';
 
 CREATE OR REPLACE FUNCTION cerebro.clone_model(
-    run     bigint,
+    run           bigint,
     configuration integer DEFAULT NULL,
-    changes jsonb   DEFAULT NULL,
-    reason  text    DEFAULT NULL,
-    model   integer DEFAULT NULL,
-    owner   name    DEFAULT NULL
+    changes       jsonb   DEFAULT NULL,
+    reason        text    DEFAULT NULL,
+    model         integer DEFAULT NULL,
+    owner         name    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -79,10 +79,10 @@ of the request.
 - configuration, reason, model, owner: as in cerebro.stop_model; configuration and model say which model is the parent.';
 
 CREATE OR REPLACE FUNCTION cerebro.add_configuration(
-    run           bigint,
+    run        bigint,
     parameters jsonb,
-    reason        text DEFAULT NULL,
-    owner         name DEFAULT NULL
+    reason     text DEFAULT NULL,
+    owner      name DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -91,7 +91,7 @@ $py$;
 COMMENT ON FUNCTION cerebro.add_configuration(bigint, jsonb, text, name) IS
 'Adds a configuration to a run. Its model starts at epoch 0, from random weights. Returns the number of the request.
 
-- configuration: a JSON object, as in the argument configurations of cerebro.fit, such as {"architecture": "mlp",
+- parameters: a JSON object, as in the argument configurations of cerebro.fit, such as {"architecture": "mlp",
   "units": 64, "learning_rate": 0.01}. What is left out follows from the rows.
 - reason, owner: as in cerebro.stop_model.';
 
