@@ -10,8 +10,8 @@ from psycopg2 import sql
 from psycopg2.extras import Json
 
 
-class FitArguments(TypedDict, total=False):
-    """The optional arguments of ``cerebro.fit``. An argument that is left out has the default of the function."""
+class SharedArguments(TypedDict, total=False):
+    """What the three verbs share. An argument that is left out has the default of the SQL function."""
 
     target: str
     inputs: str
@@ -34,79 +34,31 @@ class FitArguments(TypedDict, total=False):
     budget: str | timedelta | Mapping[str, Any] | None
     evaluate_every: int
     use_gpus: bool
+    run_name: str
+    description: str
+    options: Mapping[str, Any]
+
+
+class FitArguments(SharedArguments, total=False):
+    """The optional arguments of ``cerebro.fit``."""
+
     warm_start: bool
-    run_name: str
-    description: str
-    options: Mapping[str, Any]
 
 
-class SearchArguments(TypedDict, total=False):
-    """The optional arguments of ``cerebro.search``. An argument that is left out has the default of the function."""
+class SearchArguments(SharedArguments, total=False):
+    """The optional arguments of ``cerebro.search``."""
 
-    target: str
-    inputs: str
-    prepare: Mapping[str, Any]
-    weights: str
-    class_weight: str
-    sequence: Mapping[str, Any]
-    validation: float
-    validation_table: str
-    split_by: str
-    split_at: str
-    stratify: bool
-    folds: int
-    segments: int
-    packed_table: str
     architectures: Sequence[Any] | Mapping[str, Any]
     method: str | Mapping[str, Any]
-    epochs: int
     max_configurations: int
     at_once: int
     start_from: str
-    objective: str
-    direction: str
-    stop_when: str
-    budget: str | timedelta | Mapping[str, Any] | None
-    evaluate_every: int
-    use_gpus: bool
-    run_name: str
-    description: str
-    options: Mapping[str, Any]
 
 
-class TrainArguments(TypedDict, total=False):
-    """The optional arguments of ``cerebro.train``. An argument that is left out has the default of the function."""
+class TrainArguments(SearchArguments, total=False):
+    """The optional arguments of ``cerebro.train``."""
 
-    target: str
-    inputs: str
-    prepare: Mapping[str, Any]
-    weights: str
-    class_weight: str
-    sequence: Mapping[str, Any]
-    validation: float
-    validation_table: str
-    split_by: str
-    split_at: str
-    stratify: bool
-    folds: int
-    segments: int
-    packed_table: str
-    architectures: Sequence[Any] | Mapping[str, Any]
     space: Mapping[str, Any]
-    method: str | Mapping[str, Any]
-    epochs: int
-    max_configurations: int
-    at_once: int
-    start_from: str
-    objective: str
-    direction: str
-    stop_when: str
-    budget: str | timedelta | Mapping[str, Any] | None
-    evaluate_every: int
-    use_gpus: bool
-    run_name: str
-    description: str
-    options: Mapping[str, Any]
 
 
 def call(

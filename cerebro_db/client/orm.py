@@ -102,7 +102,7 @@ class RunPlan(View):
     layout: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     validation_layout: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     source_summary: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
-    version: Mapped[str]
+    cerebro_version: Mapped[str]
 
 
 class LeaderboardEntry(View):
@@ -124,7 +124,7 @@ class LeaderboardEntry(View):
     validation_loss: Mapped[float | None]
     validation_metric: Mapped[float | None]
     metric_name: Mapped[str | None]
-    parameters: Mapped[int]
+    weights: Mapped[int]
     reason: Mapped[str | None]
     source_table: Mapped[str]
     model_table: Mapped[str]
@@ -337,7 +337,7 @@ class SegmentActivity(View):
     seconds: Mapped[float]
     rows: Mapped[int]
     loss: Mapped[float | None]
-    metric: Mapped[float | None]
+    first_metric: Mapped[float | None]
     seconds_reading: Mapped[float]
     seconds_state_in: Mapped[float]
     seconds_training: Mapped[float]

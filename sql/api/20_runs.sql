@@ -31,7 +31,7 @@ SELECT run, pg_get_userbyid(owner) AS owner, r.name, r.description, r.created_at
        CASE WHEN own.is THEN r.layout END AS layout,
        CASE WHEN own.is THEN r.validation_layout END AS validation_layout,
        CASE WHEN own.is THEN r.source_summary END AS source_summary,
-       r.version
+       r.version AS cerebro_version
   FROM cerebro._visible_run r
   FULL JOIN (SELECT run, owner, max((detail ->> 'epochs')::integer) AS epochs
                FROM cerebro._visible_event
@@ -76,7 +76,7 @@ COMMENT ON COLUMN cerebro.run_plan.validation_layout IS
 'The same for the validation table (JSON), visible to the owner only; NULL: no validation table.';
 COMMENT ON COLUMN cerebro.run_plan.source_summary IS
 'Row of the packed table''s summary (JSON). Visible to the owner only, because it contains class values.';
-COMMENT ON COLUMN cerebro.run_plan.version IS 'Version of cerebro_db that created the run.';
+COMMENT ON COLUMN cerebro.run_plan.cerebro_version IS 'Version of cerebro_db that created the run.';
 
 CREATE OR REPLACE VIEW cerebro._plan AS
 SELECT run, owner, max(seed) AS seed, max(name) AS name, max(source_table) AS source_table,

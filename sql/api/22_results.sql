@@ -88,7 +88,7 @@ WITH fact AS (
            NULL::double precision[] AS least_trained, NULL::double precision[] AS least_validated,
            NULL::double precision[] AS latest, NULL::double precision[] AS least, NULL::double precision[] AS most,
            NULL::double precision[] AS kept,
-           NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS parameters, NULL::text AS engine,
+           NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS weights, NULL::text AS engine,
            NULL::text AS metric_name, NULL::integer AS rung, fold
       FROM cerebro._visible_model
      UNION ALL
@@ -138,7 +138,7 @@ WITH fact AS (
            min(least_trained) AS least_trained, min(least_validated) AS least_validated,
            max(latest) AS latest, min(least) AS least, max(most) AS most, max(kept) AS kept,
            max(trouble) AS trouble, CASE WHEN (max(stop))[2] = 'stop' THEN max(stop) END AS stop,
-           max(parameters) AS parameters, max(engine) AS engine, max(metric_name) AS metric_name,
+           max(weights) AS weights, max(engine) AS engine, max(metric_name) AS metric_name,
            max(rung) AS rung, max(fold) AS fold,
            COALESCE((max(trouble))[2] = 'model failed', false) AS has_failed
       FROM fact
@@ -167,7 +167,7 @@ WITH fact AS (
     WINDOW of_run AS (PARTITION BY run, owner)
 ), told AS (
     SELECT run, owner, m.model, configuration, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
-           m.parameters, m.engine, m.metric_name, m.rung, m.fold, m.has_failed,
+           m.weights, m.engine, m.metric_name, m.rung, m.fold, m.has_failed,
            c.model_id, c.model_name, c.compile_params, c.fit_params, c.chosen,
            c.epochs, c.segments, c.source_table, c.model_table, c.run_name,
            owner = (SELECT quote_ident(current_user)::regrole) AS own,
@@ -237,7 +237,7 @@ SELECT t.run,
        t.validation_loss,
        t.validation_metric,
        t.metric_name,
-       t.parameters,
+       t.weights,
        -- Texts of errors, and of the query stop_when, may contain what rows contain: a monitor does not see them.
        CASE WHEN t.has_failed THEN CASE WHEN t.own THEN t.trouble[3] END
             WHEN t.own OR t.stop[4] <> 'rule' THEN t.stop[3]
@@ -264,7 +264,7 @@ COMMENT ON VIEW cerebro._leaderboard IS
 
 CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
 SELECT run, rank, configuration, model_id, model_name, compile_params, fit_params, status, epochs_done, training_loss,
-       training_metric, validation_loss, validation_metric, metric_name, parameters, reason, source_table, model_table,
+       training_metric, validation_loss, validation_metric, metric_name, weights, reason, source_table, model_table,
        run_name, pg_get_userbyid(owner) AS owner, engine, model, objective, objective_value, best_epoch, best_value, parent,
        stopped_by, rung, chosen, fold, spread
   FROM cerebro._leaderboard;
@@ -295,8 +295,8 @@ COMMENT ON COLUMN cerebro.leaderboard.validation_loss IS
 COMMENT ON COLUMN cerebro.leaderboard.validation_metric IS 'Validation metric of the same epoch as validation_loss.';
 COMMENT ON COLUMN cerebro.leaderboard.metric_name IS
 'Name of the first metric, as Keras reports it; NULL before the first committed visit. cerebro.metric has all metrics.';
-COMMENT ON COLUMN cerebro.leaderboard.parameters IS
-'Number of parameters (weights) of the model; NULL until it is built.';
+COMMENT ON COLUMN cerebro.leaderboard.weights IS
+'Number of weights of the model; NULL until it is built.';
 COMMENT ON COLUMN cerebro.leaderboard.reason IS 'Why the model failed or was stopped.';
 COMMENT ON COLUMN cerebro.leaderboard.source_table IS 'Packed table that the run trains on.';
 COMMENT ON COLUMN cerebro.leaderboard.model_table IS 'Table that receives the trained models.';
@@ -340,7 +340,7 @@ SELECT b.run,
        min(b.spread) AS spread,
        min(b.objective_value) FILTER (WHERE b.fold IS NOT NULL) AS smallest,
        max(b.objective_value) FILTER (WHERE b.fold IS NOT NULL) AS largest,
-       count(b.fold) AS folds,
+       count(b.fold)::integer AS folds,
        count(b.objective_value) FILTER (WHERE b.fold IS NOT NULL AND b.status <> 'failed') AS folds_done,
        min(b.epochs_done) FILTER (WHERE b.fold IS NOT NULL) AS epochs_done,
        min(b.model) FILTER (WHERE b.fold IS NULL) AS model,

@@ -46,8 +46,8 @@ COMMENT ON VIEW cerebro._hop_timeline IS
 
 CREATE OR REPLACE VIEW cerebro.hop_timeline WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, segment, activity, configuration, epoch, hop, dataset, part, started_at,
-       finished_at, seconds, rows, loss, metric, seconds_reading, seconds_state_in, seconds_training, seconds_state_out,
-       seconds_building, seconds_behind, worker_pid, trainer_pid, engine, model
+       finished_at, seconds, rows, loss, metric AS first_metric, seconds_reading, seconds_state_in, seconds_training,
+       seconds_state_out, seconds_building, seconds_behind, worker_pid, trainer_pid, engine, model
   FROM cerebro._hop_timeline;
 COMMENT ON VIEW cerebro.hop_timeline IS
 'What each segment did and when: one row per committed visit or evaluation, with its duration in parts. The visits '
@@ -69,7 +69,7 @@ COMMENT ON COLUMN cerebro.hop_timeline.finished_at IS 'When the visit or evaluat
 COMMENT ON COLUMN cerebro.hop_timeline.seconds IS 'Seconds from started_at to finished_at.';
 COMMENT ON COLUMN cerebro.hop_timeline.rows IS 'Number of rows trained on or evaluated.';
 COMMENT ON COLUMN cerebro.hop_timeline.loss IS 'Mean loss over these rows.';
-COMMENT ON COLUMN cerebro.hop_timeline.metric IS
+COMMENT ON COLUMN cerebro.hop_timeline.first_metric IS
 'First metric over the rows of the epoch so far; of an evaluation over all parts, at the part that was evaluated last.';
 COMMENT ON COLUMN cerebro.hop_timeline.seconds_reading IS 'Seconds spent on reading rows into the row cache.';
 COMMENT ON COLUMN cerebro.hop_timeline.seconds_state_in IS 'Seconds spent on fetching and loading the model state.';

@@ -70,12 +70,12 @@ models.
 - prepared_as: number, date, category, words, or another way to pack the column.
 - parameters: what packing has found in the rows, for instance mean and deviation, or the values that have codes.';
 
-CREATE OR REPLACE FUNCTION cerebro.architecture(kind text, packed_table text, parameters json DEFAULT NULL) RETURNS json
+CREATE OR REPLACE FUNCTION cerebro.architecture(kind text, packed_table text, parameters jsonb DEFAULT NULL) RETURNS json
 LANGUAGE plpython3u STABLE AS $py$
 @cerebro@
 return api.architecture(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.architecture(text, text, json) IS
+COMMENT ON FUNCTION cerebro.architecture(text, text, jsonb) IS
 'Returns an architecture that fits the inputs and the target of a packed table: JSON of Keras, for
 cerebro.load_keras_model. docs/tables.md says what is in it.
 

@@ -1,13 +1,13 @@
 -- Architectures by name, for the configurations of the three verbs.
 
 CREATE OR REPLACE VIEW cerebro.architectures WITH (security_barrier = true) AS
-SELECT name, pg_get_userbyid(owner) AS owner, parameters, octet_length(weights)::bigint / 4 AS weights, description, added_at
+SELECT name, pg_get_userbyid(owner) AS owner, parameters AS parameter_names, octet_length(weights)::bigint / 4 AS weights, description, added_at
   FROM cerebro.added_architecture
  WHERE owner = (SELECT quote_ident(current_user)::regrole) AND NOT dropped;
 COMMENT ON VIEW cerebro.architectures IS 'The architectures that you have added with cerebro.add_architecture().';
 COMMENT ON COLUMN cerebro.architectures.name IS 'Name of the architecture, as configurations and spaces refer to it.';
 COMMENT ON COLUMN cerebro.architectures.owner IS 'The user who added it: you.';
-COMMENT ON COLUMN cerebro.architectures.parameters IS
+COMMENT ON COLUMN cerebro.architectures.parameter_names IS
 'The parameters of the architecture, which configurations give values.';
 COMMENT ON COLUMN cerebro.architectures.weights IS
 'How many weights training starts from. NULL: it starts from random weights.';
@@ -15,10 +15,10 @@ COMMENT ON COLUMN cerebro.architectures.description IS 'Description given with t
 COMMENT ON COLUMN cerebro.architectures.added_at IS 'When the architecture was added.';
 
 CREATE OR REPLACE FUNCTION cerebro.add_architecture(
-    name         text,
-    architecture json,
-    weights      bytea DEFAULT NULL,
-    description  text  DEFAULT NULL
+    name            text,
+    architecture    json,
+    initial_weights bytea DEFAULT NULL,
+    description     text  DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -32,8 +32,8 @@ refused.
 - architecture: what model.to_json() returns in Keras 2 or Keras 3. It can have parameters: "units": "$width" stands for
   a value, and in the list of layers of a Sequential model {"repeat": "$depth", "layers": [...]} stands for layers that
   are repeated. A configuration gives them values: {"architecture": "name", "width": 64, "depth": 2}.
-- weights: the arrays of model.get_weights(), flattened and concatenated, as float32. A fit starts from them. NULL:
-  training starts from random weights.';
+- initial_weights: the arrays of model.get_weights(), flattened and concatenated, as float32. A fit starts from
+  them. NULL: training starts from random weights.';
 
 CREATE OR REPLACE FUNCTION cerebro._drop_architecture(gone text, whose name) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -121,7 +121,7 @@ CREATE OR REPLACE VIEW cerebro.models WITH (security_barrier) AS
 SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target, (t.j ->> 'run')::bigint AS run,
        t.j ->> 'run_name' AS run_name, t.j ->> 'objective' AS objective,
        (t.j ->> 'best_value')::double precision AS best_value, (t.j ->> 'rows')::bigint AS rows,
-       (t.j ->> 'configurations')::bigint AS configurations,
+       (t.j ->> 'configurations')::integer AS configurations,
        COALESCE(r.created_at, (t.j ->> 'began')::timestamptz) AS created_at, (t.j ->> 'bytes')::bigint AS bytes,
        pg_get_userbyid((t.j ->> 'owner')::oid) AS owner
   FROM (SELECT line::json AS j FROM (SELECT m AS line FROM cerebro._models() m OFFSET 0) l) t

@@ -118,7 +118,7 @@ def test_added_architectures(flowers: Lab) -> None:
     weights = np.arange(15, dtype="f4")
     plain = sequential([4], layer("Dense", "out", units=3, activation="softmax"))
     flowers("SELECT add_architecture('begun', %s, %s, 'with weights')", json.dumps(plain), weights.tobytes())
-    shown = flowers("SELECT owner = current_user, parameters, weights, description FROM architectures"
+    shown = flowers("SELECT owner = current_user, parameter_names, weights, description FROM architectures"
                     " WHERE name = 'begun'")  # fmt: skip
     assert shown == [(True, [], 15, "with weights")]
     run = fit(flowers, "begun_models", [{"architecture": "begun", "learning_rate": 0.1}], 1)
@@ -128,7 +128,7 @@ def test_added_architectures(flowers: Lab) -> None:
         ("add_architecture('mlp', '{}')", "'mlp' is a kind of architecture"),
         ("add_architecture(' x', '{}')", "name must be a text"),
         ("add_architecture('new', NULL)", "architecture must not be NULL"),
-        ("add_architecture('new', %s, '\\x00')", "weights has 1 bytes"),
+        ("add_architecture('new', %s, '\\x00')", "initial_weights has 1 bytes"),
         ("add_architecture('new', %s)", "'learning_rate' has the name of a parameter of training"),
         ("drop_architecture('nobody')", "you have added no architecture 'nobody'"),
         ("drop_architecture(NULL)", "you have added no architecture NULL"),

@@ -40,7 +40,7 @@ def add_architecture(
     if name in building.PARAMETERS:
         raise InvalidArgument(f"{MODULE}: '{name}' is a kind of architecture.", hint="Choose another name.")
     try:
-        parameters = checked(db, architecture, weights, MODULE, ("architecture", "weights")) or []
+        parameters = checked(db, architecture, weights, MODULE, ("architecture", "initial_weights")) or []
     except CerebroError as error:
         if not error.message.startswith(MODULE):
             error.message = f"{MODULE}: {error.message}"

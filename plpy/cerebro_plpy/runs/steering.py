@@ -79,7 +79,7 @@ def clone_model(
     parent = steered.meant(key, model, steering.CLONED)
     configuration = None
     if changed is not None:
-        given = documents.argument(changed, "changed")
+        given = documents.argument(changed, "changes")
         known = custom_functions.known(db)
         texts = changes.changed(parent.compile_params, parent.fit_params, given, known)
         configuration = NewConfiguration(*texts, chosen=given)
@@ -87,13 +87,13 @@ def clone_model(
 
 
 @entry
-def add_configuration(db: Database, run: int, configuration: str | None, reason: str | None, owner: str | None) -> int:
+def add_configuration(db: Database, run: int, parameters: str | None, reason: str | None, owner: str | None) -> int:
     steered = Steered(db, run, owner)
-    given = documents.argument(configuration, "configuration")
+    given = documents.argument(parameters, "parameters")
     if not isinstance(given, dict):
-        raise InvalidArgument(f"configuration is {documents.shown(given)}; it must be an object.", hint=flat.EXAMPLE)
+        raise InvalidArgument(f"parameters is {documents.shown(given)}; it must be an object.", hint=flat.EXAMPLE)
     layout, segments, objective = steered.log.rows_and_objective(steered.owner)
-    listed = configurations.checked(db, given, "configuration", {})
+    listed = configurations.checked(db, given, "parameters", {})
     known = custom_functions.known(db)
     made, compiled, fit, parsed, _ = configurations.built(listed, layout, segments, objective, known)
     reading.for_outputs(parsed, reading.architecture(json.dumps(made)))

@@ -1,0 +1,144 @@
+"""One vocabulary: a word means one thing and has one type in SQL, in Python and on the command line.
+
+MADlib's functions have MADlib's words.  docs/vocabulary.md lists the words for readers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from cerebro_db.client import Cerebro
+from cerebro_db.client.arguments import FitArguments, SearchArguments, TrainArguments
+from cerebro_db.client.cli import app
+from tests import reference
+from tests.conftest import connect
+
+OF_MADLIB = {
+    "convert_array_to_bytea", "convert_bytea_to_real_array", "convert_bytea_to_smallint_array", "convert_madlib_table",
+    "delete_custom_function", "delete_keras_model", "generate_model_configs", "load_custom_function",
+    "load_keras_model", "load_model_selection_table", "load_top_k_accuracy_function", "madlib_fit_multiple_model",
+    "madlib_keras_evaluate", "madlib_keras_predict", "training_preprocessor_dl", "validation_preprocessor_dl",
+}  # fmt: skip
+# Words that were given up, or that are MADlib's, with the word that is meant.
+GIVEN_UP = {
+    "mst_key": "configuration", "best_mst_key": "best_configuration", "num_iterations": "epochs",
+    "metrics_compute_frequency": "evaluate_every", "model_selection_table": "configurations",
+    "keras_model_arch_table": "architecture", "model_arch_table": "architecture", "id_col": "key",
+    "independent_varname": "inputs", "dependent_varname": "target", "random_state": "seed", "test_table": "query",
+    "function": "function_name", "changed": "changes", "max_configs": "max_configurations",
+}  # fmt: skip
+# In a view, the plural of what can be counted is how many there are.
+COUNTED = {"configurations", "weights", "segments", "epochs", "folds", "rows"}
+NUMBERS = {"integer", "bigint"}
+DOCUMENTS = {"json", "jsonb"}  # one type to people; jsonb does not keep the order of keys, and prepare needs it
+OF_PYTHON = {"self", "run_or_table", "timeout", "arguments"}
+
+
+@pytest.fixture(scope="module")
+def connection(server: str) -> Iterator[Any]:
+    with contextlib.closing(connect(server)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def arguments(connection: Any) -> dict[str, dict[str, str]]:
+    """Function to its arguments with their types."""
+    found: dict[str, dict[str, str]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(reference.SIGNATURES)
+        for name, _, _, listed in cursor:
+            if name not in OF_MADLIB:
+                found.setdefault(name, {}).update(argument.split("\t")[:2] for argument in listed)
+    return found
+
+
+@pytest.fixture(scope="module")
+def columns(connection: Any) -> dict[str, dict[str, str]]:
+    """View to its columns with their types."""
+    found = reference.columns(connection)
+    return {view: {column: kind for column, kind, _ in listed} for view, (_, listed) in found.items()}
+
+
+def types(words: dict[str, dict[str, str]]) -> dict[str, dict[str, list[str]]]:
+    """Word to its types, each with who has it."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for who, has in words.items():
+        for word, kind in has.items():
+            found[word][kind].append(who)
+    return {word: dict(kinds) for word, kinds in found.items()}
+
+
+def test_madlib_s_functions_are_there(connection: Any) -> None:
+    assert reference.functions(connection).keys() >= OF_MADLIB
+
+
+def test_an_argument_has_one_type(arguments: dict[str, dict[str, str]]) -> None:
+    assert {word: kinds for word, kinds in types(arguments).items() if len(kinds) > 1} == {}
+
+
+def test_a_column_has_one_type(columns: dict[str, dict[str, str]]) -> None:
+    assert {word: kinds for word, kinds in types(columns).items() if len(kinds) > 1 and word not in COUNTED} == {}
+
+
+def test_a_column_is_what_the_argument_of_its_name_is(
+    arguments: dict[str, dict[str, str]], columns: dict[str, dict[str, str]]
+) -> None:
+    given = types(arguments)
+    wrong = {}
+    for word, kinds in types(columns).items():
+        for kind in kinds:
+            asked = set(given.get(word, {kind: []}))
+            is_document = bool(asked & DOCUMENTS) and kind in {*DOCUMENTS, "text"}  # shown as it was written
+            is_count = word in COUNTED and kind in NUMBERS
+            if kind not in asked and not is_document and not is_count:
+                wrong[word] = (kinds, given[word])
+    assert wrong == {}
+
+
+def test_no_word_was_given_up(arguments: dict[str, dict[str, str]], columns: dict[str, dict[str, str]]) -> None:
+    found = {
+        f"{who}: {word}, but {GIVEN_UP[word]} is meant"
+        for who, words in {**arguments, **columns}.items()
+        for word in words
+        if word in GIVEN_UP
+    }
+    assert found == set()
+
+
+def test_python_has_the_words_of_sql(arguments: dict[str, dict[str, str]]) -> None:
+    checked = 0
+    wrong = {}
+    for name, method in inspect.getmembers(Cerebro, inspect.isfunction):
+        words = set(inspect.signature(method).parameters) - OF_PYTHON
+        if name in arguments:
+            checked += 1
+            if others := sorted(words - arguments[name].keys()):
+                wrong[name] = others
+        elif not name.startswith("_") and (old := sorted(words & GIVEN_UP.keys())):
+            wrong[name] = old
+    assert wrong == {} and checked >= 15
+    for name, listed in (("train", TrainArguments), ("search", SearchArguments), ("fit", FitArguments)):
+        own = inspect.signature(getattr(Cerebro, name)).parameters.keys() | listed.__annotations__.keys()
+        assert arguments[name].keys() - own <= {"wait", "dry_run"}, name
+        assert listed.__annotations__.keys() <= arguments[name].keys(), name
+
+
+def test_the_command_line_has_the_words_of_sql(arguments: dict[str, dict[str, str]]) -> None:
+    known = {word for words in arguments.values() for word in words}
+    listed = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert {"stop", "go-on", "clone", "add", "extend", "budget", "predict", "evaluate", "models"} <= listed.keys()
+    shown = {
+        name: [one.name for one in command.params if one.name in GIVEN_UP or (one.metavar or "") in ("KEY", "[KEY]")]
+        for name, command in listed.items()
+    }
+    assert {name: words for name, words in shown.items() if words} == {}
+    of_models = {one.name for name in ("predict", "evaluate") for one in listed[name].params}
+    # rows: a query, or with --into a table
+    assert of_models - known == {"dsn", "into", "rows"}
