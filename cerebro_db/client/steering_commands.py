@@ -105,15 +105,15 @@ def budget(
     run: WhichRun,
     limits: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="seconds, unit_hours, hops, configurations; nothing: no limit.",
-                       show_default=False),
+        typer.Argument(metavar="[INTERVAL] [NAME=VALUE]...", show_default=False,
+                       help="'2 hours', or seconds, unit_hours, hops, configurations; nothing: no limit."),
     ] = None,
     dsn: Dsn = None,
     reason: Reason = None,
     owner: Owner = None,
 ) -> None:  # fmt: skip
     """Replace the budget of a run."""
-    given = _pairs(limits or [])
+    given = limits[0] if limits and len(limits) == 1 and "=" not in limits[0] else _pairs(limits or [])
     _ask("budget", run, dsn, owner, lambda cerebro: cerebro.set_budget(run, given, reason=reason, owner=owner))
 
 

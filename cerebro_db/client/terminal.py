@@ -67,7 +67,8 @@ def lines(text: str, style: str = "") -> RenderableType:
 def fail(message: str, hint: str | None = None) -> NoReturn:
     """Ends the program with an error message."""
     errors = Terminal(stderr=True, soft_wrap=True)
-    errors.print(lines(f"cerebro: {message}"))
+    # Errors of the server that name no function begin with the same word.
+    errors.print(lines(f"cerebro: {message.removeprefix('cerebro: ')}"))
     if hint:
         errors.print(lines(f"HINT: {hint}"))
     raise SystemExit(1)

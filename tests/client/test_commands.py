@@ -216,6 +216,7 @@ def test_steering_a_run_under_way(trained: Trained, long_run: Any) -> None:
     assert done(asked("go-on", run, "--model", 2)) == "done"
     assert done(asked("extend", run, 100_007)) == "done"
     assert done(asked("budget", run, "seconds=100000")) == "done"
+    assert done(asked("budget", run, "3 days")) == "done"
     assert client.run(run).epochs == 100_007
     models = {entry.model: entry for entry in client.leaderboard(run)}
     assert len(models) == 5 and models[4].fit_params == "batch_size=16"
@@ -235,18 +236,20 @@ def test_steering_a_run_under_way(trained: Trained, long_run: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("stop", 7), 1, "run {run} has no configuration 7."),
+        (("stop", 7), 1, "cerebro: run {run} has no configuration 7."),
         (("stop",), 1, "which model of run {run} is meant?"),
         (("clone", 1, "learning_rate"), 2, "learning_rate is not of the form NAME=VALUE"),
         (("clone", 1, "optimizer=SGD"), 1, "a clone cannot change its optimizer from Adam to SGD"),
         (("extend", 1), 1, "run {run} is planned for 2 epochs"),
+        (("budget", "soon"), 1, "soon"),
         (("budget", "seconds=0"), 1, "the limit 'seconds' of a budget must be a number above 0"),
     ],
 )
 def test_what_cannot_be_asked(trained: Trained, words: tuple[Any, ...], code: int, said: str) -> None:
     shown = cerebro(trained, words[0], trained.run, *words[1:], columns=200)
     assert shown.exit_code == code, shown.output
-    assert said.format(run=trained.run) in shown.output and "Traceback" not in shown.output
+    assert said.format(run=trained.run) in shown.output
+    assert "Traceback" not in shown.output and "cerebro: cerebro:" not in shown.output
     assert trained.cerebro.requests(trained.run) == []
 
 
