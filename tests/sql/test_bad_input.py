@@ -336,7 +336,7 @@ def test_an_evaluation_that_cannot_be(bench: Lab, model: int, changed: dict[str,
 def test_a_configuration_that_no_trainer_can_build(bench: Lab) -> None:
     """Only a trainer can detect this, so the log has a failed run.  Nothing else remains."""
     tables = bench.tables()
-    with pytest.raises(psycopg2.Error, match="mst_key 1") as caught:
+    with pytest.raises(psycopg2.Error, match="configuration 1") as caught:
         bench(*fit(selection="mst_widths"))
     assert caught.value.pgcode == "22023"
     assert len(caught.value.diag.message_primary.splitlines()) == 1

@@ -314,7 +314,7 @@ def _make_summary(
         ("description", "text", run["description"]),
         ("start_training_time", "timestamp", run["started_at"]),
         ("end_training_time", "timestamp", run["ended_at"]),
-        ("madlib_version", "text", f"cerebro_db {run['version']}"),
+        ("madlib_version", "text", f"cerebro_db {run['cerebro_version']}"),
         ("num_classes", "integer[]", _listed(summary.num_classes) or vectors),
         *_class_values(summary, layout),
         ("dependent_vartype", "text[]", _listed(summary.dependent_vartype)),
