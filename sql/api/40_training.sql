@@ -201,7 +201,7 @@ for instance a view, the table stays without its rows, and a warning names the o
 - owner: as in cerebro.cancel.';
 
 CREATE OR REPLACE FUNCTION cerebro.materialize(
-    run bigint, model_output_table text, which text DEFAULT NULL, fold integer DEFAULT NULL) RETURNS void
+    run bigint, model_table text, which text DEFAULT NULL, fold integer DEFAULT NULL) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.materialize_run(plpy, *args)

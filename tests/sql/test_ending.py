@@ -69,7 +69,7 @@ VALUES = {
     "model_arch": document(flower_model()), "model_weights": "NULL", "object": "'\\x00'",
     "space": document(SPACE), "options": document({"seed": 1, "threads": 1}), "method": "'asha'",
     "budget": document({"hops": 1}), "objective": "NULL", "direction": "NULL", "at_once": "2",
-    "configurations": document([{"units": 8}]), "configuration": document({"units": 8}), "max_configurations": "2",
+    "configurations": document([{"units": 8}]), "configuration": "1", "max_configurations": "2",
     "run_name": "NULL", "dry_run": "false", "architecture": document(flower_model()), "gone": "'mine'",
     "start_from": "NULL", "evaluate_every": "1", "metrics_compute_frequency": "1",
     "stop_when": "NULL", "use_gpus": "false", "warm_start": "false", "use_caching": "false", "wait": "true",
@@ -77,7 +77,7 @@ VALUES = {
     "independent_varname": "'sl, sw, pl, pw'", "target": "'species'", "inputs": "NULL", "buffer_size": "NULL",
     "normalizing_const": "1", "num_classes": "NULL", "distribution_rules": "NULL", "segments": "2", "seed": "1",
     "prepare": document({"sl": "number"}), "validation": "0.2", "split_by": "NULL", "split_at": "NULL",
-    "stratify": "false", "sequence": "NULL", "weights": "NULL", "class_weight": "NULL", "folds": "NULL",
+    "stratify": "false", "sequence": "NULL", "weights": "NULL", "initial_weights": "NULL", "class_weight": "NULL", "folds": "NULL",
     "query": "'SELECT * FROM garden'", "key": "'id'", "top": "1", "class": "NULL", "bins": "10", "repeats": "1",
     "id_col": "'id'", "pred_type": "'prob'", "class_values": "NULL", "dependent_count": "1",
     "kind": "'mlp'", "parameters": document({"units": 8}), "optimizer": "NULL", "engine": "'jax'",
@@ -99,7 +99,7 @@ VALUES = {
 FLOWERS = {"source_table": "'flowers'", "source": "'flowers'"}
 RAW = {"test_table": "'garden'"}
 MODEL_OF = {"model": "1"}
-TRAINED = {"model_table": "'models'", "configuration": "1"}
+TRAINED = {"model_table": "'models'"}
 ONE_CLASS = {**TRAINED, "class": "'setosa'"}
 WEIGHTED = {**RAW, "model_id": "2"}
 BYTES = {"var": "'\\x00000000'"}
@@ -163,11 +163,11 @@ FUNCTIONS: dict[str, dict[str, str]] = {
               "segments": "NULL", "at_once": "NULL", "dry_run": "true", "options": "NULL", "method": "NULL"},
     "search": {**PACKED, "architectures": document(["mlp"])},
     "fit": PACKED,
-    "add_architecture": {"name": "'mine'", "weights": "NULL"},
+    "add_architecture": {"name": "'mine'"},
     "drop_architecture": {"name": "'mine'"},
     "create_predictor": {**TRAINED, "function_name": "'made'"},
     "ensemble": {**TRAINED, "members": "2"},
-    "materialize": {"model_output_table": "'made'"},
+    "materialize": {"model_table": "'made'"},
     "_state_in": {"state": "'1'"},
     "load_custom_function": {"name": "'mine'"},
     "forget": {"run": "0"},  # what this does on record is not undone with the call

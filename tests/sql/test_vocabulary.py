@@ -30,6 +30,7 @@ OF_MADLIB = {
 GIVEN_UP = {
     "mst_key": "configuration", "best_mst_key": "best_configuration", "num_iterations": "epochs",
     "metrics_compute_frequency": "evaluate_every", "model_selection_table": "configurations",
+    "model_output_table": "model_table",
     "keras_model_arch_table": "architecture", "model_arch_table": "architecture", "id_col": "key",
     "independent_varname": "inputs", "dependent_varname": "target", "random_state": "seed", "test_table": "query",
     "function": "function_name", "changed": "changes", "max_configs": "max_configurations",

@@ -68,15 +68,13 @@ OWN_INFO_COLUMNS = {  # after those of MADlib
 
 
 @entry
-def materialize_run(db: Database, run_id: int, model_output_table: str, which: str | None, fold: int | None) -> None:
+def materialize_run(db: Database, run_id: int, model_table: str, which: str | None, fold: int | None) -> None:
     if which not in (None, BEST, LAST):
         raise InvalidArgument(
             f"{MODULE} error: which is '{which}'; it must be '{BEST}' or '{LAST}'.",
             hint=f"NULL: '{BEST}' if the run keeps best states, else '{LAST}'.",
         )
-    name = relations.new(
-        db, model_output_table, MODULE, ("_info", "_summary", "_weights"), argument="model_output_table"
-    )
+    name = relations.new(db, model_table, MODULE, ("_info", "_summary", "_weights"), argument="model_table")
     log = RunLog.of_caller(db, run_id)
     if log.status() is RunStatus.RUNNING:
         raise InUse(
