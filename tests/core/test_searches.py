@@ -192,7 +192,7 @@ def test_a_clone_of_a_model_in_training_begins_at_the_end_of_its_epoch_and_other
         (1, 1, [2]),
     ]
     assert world.trained == {1: 4, 2: 4, 3: 4}
-    assert world.decisions[1].added[0].configuration == 1, "the first key that is free"
+    assert world.decisions[1].added[0].key == 1, "the first key that is free"
 
 
 def test_a_clone_of_a_finished_model_begins_at_once():
@@ -273,7 +273,7 @@ def test_models_are_proposed_as_others_end_and_no_segment_idles():
     world = World(fails={(2, 1)})
     assert world.run(Plan(1, (), 2, 2), Keeps(5, 2)) is False
     assert world.trained == {1: 4, 2: 1, 3: 4, 4: 4, 5: 4}
-    assert [new.configuration for one in world.decisions for new in one.added] == [1, 2, 3, 4, 5]
+    assert [new.key for one in world.decisions for new in one.added] == [1, 2, 3, 4, 5]
     assert world.now <= 10, "2 segments, 17 visits"
 
 

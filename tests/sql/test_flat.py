@@ -98,7 +98,7 @@ def test_a_search_over_architectures_with_different_parameters(flowers: Lab) -> 
             name, set()
         )
     layers = flowers("SELECT chosen, json_array_length(model_arch #> '{config,layers}') FROM mixed"
-                     " JOIN leaderboard USING (configuration) WHERE run = %s", run)  # fmt: skip
+                     " JOIN leaderboard ON mst_key = configuration WHERE run = %s", run)  # fmt: skip
     by_depth = {(point["architecture"], point.get("layers")): count for point, count in layers}
     assert by_depth["mlp", 1] > by_depth["mlp", 0] and by_depth["tower", None] == 3
     again = flowers.value(*verb("search", "train", "mixed_again", space, **{**given, "options": {"replay": run}}))

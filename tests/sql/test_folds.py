@@ -271,7 +271,9 @@ def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab
     rows("SELECT resume(%s, epochs => 2)", longer)
     assert [row[-1] for row in states(rows, longer)] == [row[-1] for row in states(rows, run)]
     require_figures(rows, longer, "extended", "val_mae")
-    values_of_info = "SELECT i.objective_value, c.mean FROM longer_info i JOIN cross_validation c USING (configuration)"
+    values_of_info = (
+        "SELECT i.objective_value, c.mean FROM longer_info i JOIN cross_validation c ON mst_key = configuration"
+    )
     means = rows(f"{values_of_info} WHERE run = %s", longer)
     assert len(means) == 2 and all(value == pytest.approx(mean) for value, mean in means)
     given = rows.value("SELECT model_arch FROM arch WHERE model_id = 1")
