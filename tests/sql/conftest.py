@@ -22,6 +22,7 @@ def lab(server: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
     schema = "lab_" + secrets.token_hex(5)
     with contextlib.closing(connect(server)) as connection:
         run(connection, f"CREATE SCHEMA {schema}")
+        architectures = run(connection, "SELECT name FROM cerebro.architectures")
     lab = Lab(server, schema, ours)
     try:
         yield lab
@@ -32,6 +33,9 @@ def lab(server: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
             for (run_id,) in run(connection, "SELECT run FROM cerebro.run WHERE model_table LIKE %s", schema + ".%"):
                 with contextlib.suppress(psycopg2.Error):
                     run(connection, "SELECT cerebro.forget(%s)", run_id)
+            for (name,) in run(connection, "SELECT name FROM cerebro.architectures"):
+                if (name,) not in architectures:  # another module may add one of this name
+                    run(connection, "SELECT cerebro.drop_architecture(%s)", name)
             run(connection, f"DROP SCHEMA {schema} CASCADE")
 
 

@@ -62,7 +62,8 @@ def test_the_parts_of_a_segments_time_are_the_whole(place: Lab, ahead: int) -> N
     assert parts["waiting"] > -0.05 and parts["bookkeeping"] > -0.05
     # A unit begins after the unit before it has released the trainer, and a configuration is on one segment at a time.
     unit = (
-        "WITH unit AS (SELECT row_number() OVER () AS n, *, finished_at - make_interval(secs => seconds_behind) AS done"
+        "WITH unit AS (SELECT row_number() OVER (ORDER BY configuration, started_at, segment, activity) AS n, *,"
+        " finished_at - make_interval(secs => seconds_behind) AS done"
         f" FROM hop_timeline t WHERE run = {ahead})"
         " SELECT count(*) FROM unit a JOIN unit b ON a.n < b.n AND "
     )

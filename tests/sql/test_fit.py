@@ -168,7 +168,9 @@ def test_each_configuration_visits_each_segment_once_per_epoch(flowers: Lab, boa
 
 def test_nobody_is_in_two_places_at_once(flowers: Lab, board: Looked) -> None:
     units = (
-        "WITH unit AS (SELECT row_number() OVER () AS n, segment, configuration, activity, started_at, finished_at"
+        # In an order of their own, because Greenplum may compute the rows for a and for b anew.
+        "WITH unit AS (SELECT row_number() OVER (ORDER BY configuration, started_at, segment, activity) AS n,"
+        " segment, configuration, activity, started_at, finished_at"
         f" FROM hop_timeline WHERE run = {board.run})"
         " SELECT count(*) FROM unit a JOIN unit b ON a.n < b.n AND a.started_at < b.finished_at"
         " AND b.started_at < a.finished_at WHERE "
