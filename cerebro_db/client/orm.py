@@ -175,7 +175,7 @@ class CrossValidation(View):
     spread: Mapped[float | None]
     smallest: Mapped[float | None]
     largest: Mapped[float | None]
-    folds: Mapped[int]
+    folds: Mapped[int] = mapped_column(Integer)
     folds_done: Mapped[int]
     epochs_done: Mapped[int]
     model: Mapped[int] = mapped_column(Integer)
@@ -195,7 +195,7 @@ class ModelTable(View):
     objective: Mapped[str | None]
     best_value: Mapped[float | None]
     rows: Mapped[int | None]
-    configurations: Mapped[int | None]
+    configurations: Mapped[int | None] = mapped_column(Integer)
     created_at: Mapped[datetime | None]
     bytes: Mapped[int | None]
     owner: Mapped[str]

@@ -481,7 +481,7 @@ def test_the_arguments_are_those_of_the_sql_function(trained: Trained) -> None:
         ("train", 2, arguments.TrainArguments, ("wait", "dry_run")),
     ):
         ((found,),) = trained.cerebro.rows(names, (f"cerebro.{function}",))
-        assert [name for name in found[first:] if name not in left_out] == list(known.__annotations__)
+        assert {*found[first:]} - {*left_out} == known.__annotations__.keys()
 
 
 def test_training_on_a_table(trained: Trained, fresh_output: Callable[[], str]) -> None:

@@ -43,7 +43,8 @@ def test_the_first_page(irises: Lab) -> None:
     assert len(rows) == len(lines(found)) == 3 and set(rows[0][1]) == {"units", "learning_rate"}
     assert rows[0][4] < 0.2
     told = "SELECT model, status, reason, objective_value FROM leaderboard WHERE model_table LIKE '%.iris_found'"
-    assert statuses(irises, "iris_found") == {"finished", "stopped"}, irises(told)
+    # Whether the last model reaches the last epoch depends on the losses, which depend on the processor.
+    assert {"stopped"} <= statuses(irises, "iris_found") <= {"finished", "stopped"}, irises(told)
     irises(*fit)
     assert statuses(irises, "iris_fitted") == {"finished"}
     for table in ("iris_found", "iris_fitted"):
