@@ -133,7 +133,7 @@ def _space(fields: Fields) -> dict[str, Any]:
 
 
 def _automl(fields: Fields) -> dict[str, Any]:
-    """The fields of AutoML in cerebro_plpy/runs/automl_tables.py."""
+    """The fields of AutoML in cerebro_plpy/runs/tables/automl_tables.py."""
     written = fields.object("written").document
     for name, text in written.items():
         if text is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
-    "data.madlib_tables": ("convert_madlib_table",),
+    "madlib.converting": ("convert_madlib_table",),
     "data.pack": ("pack",),
     "data.packing": (
         "madlib_training_preprocessor_dl",
@@ -21,7 +21,7 @@ FUNCTIONS = {
         "validation_preprocessor_dl",
     ),
     "data.prepared_columns": ("prepared_columns",),
-    "data.splitting": ("train_test_split",),
+    "madlib.splitting": ("train_test_split",),
     "database.cancellation": ("hold",),
     "definitions.added": ("add_architecture",),
     "definitions.architectures": (
@@ -36,8 +36,8 @@ FUNCTIONS = {
         "load_pickled_function",
         "load_top_k_accuracy_function",
     ),
-    "definitions.madlib": ("gpu_configuration", "gpu_texts", "hyperband_schedule", "madlib_usage"),
-    "definitions.object_tables": (
+    "madlib.texts": ("gpu_configuration", "gpu_texts", "hyperband_schedule", "madlib_usage"),
+    "madlib.object_tables": (
         "madlib_delete_custom_function",
         "madlib_load_custom_function",
         "madlib_load_top_k_accuracy_function",
@@ -51,12 +51,12 @@ FUNCTIONS = {
     ),
     "doctor.doctor": ("doctor",),
     "platform.machine": ("gpus_here",),
-    "runs.automl": ("madlib_keras_automl",),
+    "madlib.automl": ("madlib_keras_automl",),
     "runs.fit": ("drive", "fit_multiple_model", "resume"),
     "runs.lifecycle": ("cancel", "to_forget", "wait"),
-    "runs.madlib": ("madlib_fit_multiple_model",),
-    "runs.single": ("madlib_keras_fit",),
-    "runs.model_tables": ("materialize_run",),
+    "madlib.fit_multiple": ("madlib_fit_multiple_model",),
+    "madlib.fit": ("madlib_keras_fit",),
+    "runs.tables.model_tables": ("materialize_run",),
     "runs.steering": ("add_configuration", "clone_model", "extend", "go_on", "set_budget", "stop_model"),
     "runs.verbs": ("fit", "search_space", "train"),
     "segment.functions": (
@@ -74,7 +74,7 @@ FUNCTIONS = {
     "serving.into": ("predict_into",),
     "serving.judging": ("judging",),
     "serving.models": ("drop_model",),
-    "serving.predict": ("keras_predict", "keras_predict_byom"),
+    "madlib.predict": ("keras_predict", "keras_predict_byom"),
     "serving.predictor": ("create_predictor",),
     "serving.streaming": ("predict_rows",),
     "sessions.logins": ("setup_logins",),

@@ -13,10 +13,10 @@ from cerebro_db.core.protocol import OutgoingState, TrainedMember
 from cerebro_db.core.scheduling.plan import Evaluate, Train
 from cerebro_db.core.sql import shown
 from cerebro_plpy.platform.postgresql import PostgreSQL
-from cerebro_plpy.runs import state_tables
-from cerebro_plpy.runs.log import RunLog
-from cerebro_plpy.runs.objectives import Objectives
-from cerebro_plpy.runs.run import Model, Run
+from cerebro_plpy.runs.record import state_tables
+from cerebro_plpy.runs.record.log import RunLog
+from cerebro_plpy.runs.record.run import Model, Run
+from cerebro_plpy.runs.units.objectives import Objectives
 from cerebro_plpy.sessions.session import Statement
 
 SEGMENTS = 2

@@ -9,9 +9,9 @@ import pytest
 
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
-from cerebro_plpy.runs.log import RunLog
-from cerebro_plpy.runs.preflight import Built, settle_positions
-from cerebro_plpy.runs.run import Model, Run
+from cerebro_plpy.runs.preflight.preflight import Built, settle_positions
+from cerebro_plpy.runs.record.log import RunLog
+from cerebro_plpy.runs.record.run import Model, Run
 
 PARAMETERS = {1: 50, 2: 900, 3: 50}
 

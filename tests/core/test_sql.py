@@ -38,11 +38,11 @@ SERVER = "plpy/cerebro_plpy/"
 RESTRICTED = {
     "text_of": {SERVER + "database/access.py", SERVER + "sessions/own_session.py"},
     "in_psycopg2": {SERVER + "sessions/session.py"},
-    "numbered": {SERVER + "runs/log/base.py"},
-    "with_constants": {SERVER + "sessions/own_session.py", SERVER + "runs/log/events.py"},
+    "numbered": {SERVER + "runs/record/log/base.py"},
+    "with_constants": {SERVER + "sessions/own_session.py", SERVER + "runs/record/log/events.py"},
     "without": {SERVER + "sessions/own_session.py"},
     "sql_of_type": {"cerebro_db/core/sql_types.py"},
-    "sql_of_user": {SERVER + "database/relations.py", SERVER + "runs/rules.py"},
+    "sql_of_user": {SERVER + "database/relations.py", SERVER + "runs/drive/rules.py"},
 }
 LITERAL_FIRST = ("sql", "joined")  # their first argument is a literal in the source
 # Methods of the server's interface and of psycopg2 that take a text, and the modules that may call them.

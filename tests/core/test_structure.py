@@ -11,7 +11,7 @@ from cerebro_db.core.protocol import ORDERS
 
 SERVER = Path(__file__).parents[2] / "plpy" / "cerebro_plpy"
 MAY_BRANCH = {"database/cancellation.py"}  # and all of platform/
-LOG = SERVER / "runs" / "log"
+LOG = SERVER / "runs" / "record" / "log"
 LOG_TABLES = "architecture|attempt|configuration|decision|evaluation|event|heartbeat|hop|model|request|run"
 
 
@@ -67,7 +67,7 @@ def modules_with(wrong: re.Pattern[str], *tops: Path) -> set[str]:
 
 
 def test_only_the_log_has_the_sql_of_the_log() -> None:
-    """Statements that read or write the log's tables are in runs/log/; other modules call its methods."""
+    """Statements that read or write the log's tables are in runs/record/log/; other modules call its methods."""
     table = re.compile(rf"\bcerebro\.({LOG_TABLES})\b(?!\()")
     assert modules_with(table, LOG)
     assert modules_with(table, *(path for path in SERVER.rglob("*.py") if LOG not in path.parents)) == set()

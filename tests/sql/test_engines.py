@@ -296,7 +296,7 @@ def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
 )
 def test_a_trial_takes_a_batch_size_near_the_typical_one(sizes: list[int], firsts: list[int]) -> None:
     """The time of its batch stands for the batches of all models."""
-    from cerebro_plpy.runs import engine_trials
+    from cerebro_plpy.runs.preflight.preflight import engine_trials
 
     alike: list[Any] = [SimpleNamespace(batch_size=size) for size in sizes]
     ordered = [engine_trials.typical_first(alike, rank) for rank in range(3)]
@@ -305,7 +305,7 @@ def test_a_trial_takes_a_batch_size_near_the_typical_one(sizes: list[int], first
 
 
 def test_a_trainer_that_crashes_refuses_nothing() -> None:
-    from cerebro_plpy.runs import engine_trials
+    from cerebro_plpy.runs.preflight.preflight import engine_trials
 
     run: Any = SimpleNamespace(options={"among": ["tensorflow", "jax"]}, epochs=1, segments=1, rows_of=lambda one: 64)
     forms: Any = {"form": [SimpleNamespace(earlier=None, batch_size=32)]}
@@ -334,7 +334,7 @@ def test_an_engine_that_is_not_known(flowers: Lab) -> None:
 
 def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> None:
     """The Python of the tests without their packages stands for an environment without any engine."""
-    from cerebro_plpy.runs import options
+    from cerebro_plpy.runs.request import options
     from cerebro_plpy.segment import installation, nursery, nursery_process
 
     bare = sys._base_executable  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.sql import literal, shown
-from cerebro_plpy.runs.log import MODEL_INFO
+from cerebro_plpy.runs.record.log import MODEL_INFO
 from tests.conftest import connect
 from tests.sql.lab import run
 

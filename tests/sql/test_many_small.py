@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 
 from cerebro_db.core.sql import shown, sql
-from cerebro_plpy.runs import state_tables
+from cerebro_plpy.runs.record import state_tables
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, run, trainer_processes
 
 MODELS, SEGMENTS, EPOCHS = 16, 2, 30

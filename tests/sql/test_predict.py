@@ -253,7 +253,7 @@ def test_a_row_alone_needs_nothing_of_worker_sessions(place: Lab) -> None:
         )
         imported = session.notices[-1].split()
         run(session, "DROP TABLE alone")
-    assert "cerebro_plpy.serving.predict" in imported
+    assert "cerebro_plpy.madlib.predict" in imported
     assert not {"psycopg2", "cerebro_plpy.sessions.team", "cerebro_db.core.scheduling"} & set(imported)
 
 

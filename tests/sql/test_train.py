@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 
 from cerebro_db.core.windows import wanted
-from cerebro_plpy.runs.training_rows import validation_share
+from cerebro_plpy.runs.request.training_rows import validation_share
 from tests.sql.lab import Lab, eventually, run
 from tests.sql.test_row_weights import weights_of
 from tests.sql.test_tables import values

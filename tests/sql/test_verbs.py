@@ -7,7 +7,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_plpy.runs.given import FIT, SEARCH, SHARED, TRAIN, names
+from cerebro_plpy.runs.request.given import FIT, SEARCH, SHARED, TRAIN, names
 from tests.sql.lab import Lab, verb
 from tests.sql.test_train import FLATS
 

@@ -1,6 +1,6 @@
 """The loop that keeps segments busy, over ports: no database, no clock and no framework of its own.
 
-The real ports (``cerebro_plpy.runs.driver``) are worker sessions. The ports of the tests are a
+The real ports (``cerebro_plpy.runs.drive.driver``) are worker sessions. The ports of the tests are a
 simulated clock with injected faults. Either way this loop is all of model hopper parallelism.
 """
 

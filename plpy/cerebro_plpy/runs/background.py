@@ -18,7 +18,7 @@ from ..database.polling import LISTEN_EVERY
 from ..platform.base import FEWEST
 from ..sessions import logins
 from ..sessions.session import Statement
-from .log import RunLog
+from .record.log import RunLog
 
 
 def require_statements(db: Database) -> None:

@@ -19,15 +19,18 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..sessions import recorder
 from ..sessions.session import Session
-from . import background, model_tables, output, rules
-from .execution import carry_out
-from .log import RunLog
-from .model_tables import Written
-from .new_run import put_on_record
-from .options import MODULE
-from .place import IN_SESSION
-from .request import Request, check
-from .run import Run
+from . import background
+from .begin.new_run import put_on_record
+from .drive import rules
+from .drive.execution import carry_out
+from .record.log import RunLog
+from .record.run import Run
+from .request import output
+from .request.options import MODULE
+from .request.place import IN_SESSION
+from .request.request import Request, check
+from .tables import model_tables
+from .tables.model_tables import Written
 
 
 @entry

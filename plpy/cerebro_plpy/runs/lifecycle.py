@@ -19,7 +19,7 @@ from ..database.polling import LISTEN_EVERY
 from ..platform.base import FEWEST
 from ..sessions import recorder
 from ..sessions.session import Rows
-from .log import RunLog
+from .record.log import RunLog
 
 
 @entry

@@ -23,11 +23,12 @@ from ..data.packed import Packed
 from ..database.access import Database
 from ..definitions import custom_functions
 from ..definitions.added import Named
-from . import cross_validation, past
-from .given import Given
-from .log import RunLog
-from .options import choose_options
-from .request import (
+from .drive.suggestions import Suggestions
+from .record.log import RunLog
+from .request import cross_validation, past
+from .request.given import Given
+from .request.options import choose_options
+from .request.request import (
     Architecture,
     Request,
     objective_of,
@@ -36,7 +37,6 @@ from .request import (
     require_room,
     require_same_work,
 )
-from .suggestions import Suggestions
 
 MODULE = "search"
 PAST = "past"

@@ -17,10 +17,10 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions import custom_functions
-from . import budgets, configurations
 from .lifecycle import require_admin
-from .log import RunLog
-from .run import require_countable
+from .record.log import RunLog
+from .record.run import require_countable
+from .request import budgets, configurations
 
 
 class Steered:

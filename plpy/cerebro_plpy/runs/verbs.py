@@ -31,13 +31,15 @@ from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import added, custom_functions
 from ..definitions.added import Named
-from . import background, budgets, configurations, cross_validation, rules, search, training_rows
-from .configurations import Listed
+from . import background, search
+from .begin.new_run import require_short
+from .drive import rules
 from .fit import run_request, submit_request
-from .given import FIT, SEARCH, TRAIN, Given, of_call
-from .new_run import require_short
-from .request import Request, model_table, of_configurations, read_rows, read_selection, require_epochs
-from .training_rows import Made, Rows, other_session
+from .request import budgets, configurations, cross_validation, training_rows
+from .request.configurations import Listed
+from .request.given import FIT, SEARCH, TRAIN, Given, of_call
+from .request.request import Request, model_table, of_configurations, read_rows, read_selection, require_epochs
+from .request.training_rows import Made, Rows, other_session
 
 LEAST_FOR_TRAINING = 0.5  # of the budget, however long packing takes
 MOST_SHOWN = 20  # configurations

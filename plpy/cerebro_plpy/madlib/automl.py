@@ -1,0 +1,267 @@
+"""``madlib_keras_automl``: a search whose methods, arguments and tables are MADlib's.
+
+Hyperband and hyperopt's random search know all their configurations before they begin, so they are a fit; Hyperband's
+has a policy that stops models.  With hyperopt's TPE the configurations are proposed while the run goes on, as in
+``search``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.madlib import automl, grid_space
+from cerebro_db.core.madlib.automl import MODULE, RANDOM, Hyperband, Hyperopt, Method
+from cerebro_db.core.metrics import MIN
+from cerebro_db.core.names import Name, with_ending
+from cerebro_db.core.options import LAST
+from cerebro_db.core.parameters import grids, params
+from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.search import methods, read_space
+from cerebro_db.core.sql import sql
+from cerebro_db.core.texts import counted
+
+from ..data import document_columns, visibility
+from ..database import relations
+from ..database.access import Database
+from ..database.cancellation import listener
+from ..database.entry import entry
+from ..database.relations import Relation
+from ..definitions import custom_functions, selection, templates
+from ..runs import search
+from ..runs.fit import run_request
+from ..runs.record.run import EVALUATE_TRAINING
+from ..runs.request.options import choose_options
+from ..runs.request.request import Architecture, Request, read_architecture, read_rows, require_room, say_tensorboard
+from ..runs.tables.automl_tables import OPTION, AutoML
+from .fit_multiple import errors_name, table_or_none
+
+ENDINGS = ("_info", "_summary", "_weights")
+
+
+@entry
+@errors_name(MODULE)
+def madlib_keras_automl(
+    db: Database,
+    source_table: str,
+    model_output_table: str | None,
+    model_arch_table: str | None,
+    model_selection_table: str | None,
+    model_id_list: list[int | None] | None,
+    compile_params_grid: str | None,
+    fit_params_grid: str | None,
+    automl_method: str | None,
+    automl_params: str | None,
+    random_state: int | None,
+    object_table: str | None,
+    use_gpus: bool | None,
+    validation_table: str | None,
+    metrics_compute_frequency: int | None,
+    name: str | None,
+    description: str | None,
+) -> None:
+    visibility.refuse_transaction(db, MODULE)
+    validation_table = table_or_none(validation_table)
+    method = automl.read(automl_method, automl_params)
+    automl.require_frequency(method, metrics_compute_frequency)
+    source, validation = read_rows(db, source_table, validation_table, method.iterations, MODULE)
+    output = relations.new(db, model_output_table, MODULE, ENDINGS, argument="model_output_table")
+    selected = new_selection(db, model_selection_table, output)
+    arch = relations.filled(db, model_arch_table, MODULE, argument="model_arch_table")
+    objects = custom_functions.require_table(db, object_table, MODULE)
+    ids = selection.model_ids(db, arch, model_id_list, MODULE)
+    keys = [partition["key"] for partition in source.layout["partitions"]]
+    asked = {} if random_state is None else {"seed": random_state}
+    chosen = choose_options(db, json.dumps(asked), keys, bool(use_gpus), tables=(source, validation))
+    require_room(db, source, chosen)
+    named = {
+        "source_table": source_table,
+        "validation_table": validation_table,
+        "model": model_output_table,
+        "model_info": with_ending(model_output_table, "_info"),
+        "model_arch_table": model_arch_table,
+        "model_selection_table": model_selection_table,
+        "object_table": objects,
+    }
+    chosen.update({"warm_start": False, EVALUATE_TRAINING: True})
+    if validation is None:
+        # Measured after an iteration, as MADlib does.
+        chosen.update(objective="train_loss", direction=MIN, keep=LAST)
+    known = custom_functions.known_as_madlib(db, objects)
+    planned = configurations(db, method, arch, ids, compile_params_grid, fit_params_grid, chosen["seed"], known)
+    if planned is not None:
+        architectures = {number: read_architecture(db, arch, number, MODULE) for number in {row[0] for row in planned}}
+        say_tensorboard(db, [row[2] for row in planned])
+        rows = [read_row(place, row, architectures, known) for place, row in enumerate(planned)]
+    else:
+        assert compile_params_grid is not None
+        space = grid_space.space(ids, compile_params_grid, fit_params_grid)
+        say_tensorboard(db, grid_space.callbacks(fit_params_grid))
+        architectures = proposed(db, method, arch, space, len(keys), chosen, known)
+        rows = []
+    if isinstance(method, Hyperband):
+        chosen["search"] = method.policy()
+        chosen["evaluate_after"] = method.measured(metrics_compute_frequency)
+    chosen[OPTION] = asdict(
+        AutoML(
+            method=(automl_method or "").strip() or method.name,
+            params=(automl_params or "").strip() or method.shown,
+            frequency=metrics_compute_frequency,
+            random_state=random_state,
+            use_gpus=bool(use_gpus),
+            selection=str(selected),
+            written={column: text and text.strip() for column, text in named.items()},
+        )
+    )
+    hyperopt = isinstance(method, Hyperopt)
+    request = Request(
+        source=source,
+        validation=validation,
+        output=output,
+        selection=str(selected),
+        arch_table=arch.text,
+        rows=rows,
+        architectures=architectures,
+        epochs=method.iterations,
+        evaluate_every=(metrics_compute_frequency if hyperopt else None) or method.iterations,
+        warm_start=False,
+        name=name,
+        description=description,
+        options=chosen,
+    )
+    run_request(db, request)
+
+
+def new_selection(db: Database, text: str | None, output: Name) -> Name:
+    """The name of the table that will have the best configuration."""
+    name = relations.new(db, text, MODULE, ("_summary",), argument="model_selection_table")
+    made = {str(output.suffixed(ending)) for ending in ("", *ENDINGS)}
+    twice = made & {str(name), str(name.suffixed("_summary"))}
+    if twice:
+        raise InvalidArgument(
+            f"{MODULE} error: model_output_table and model_selection_table would both make {min(twice)}.",
+            hint="Give two different names.",
+        )
+    return name
+
+
+# -- configurations ------------------------------------------------------------------------------------
+
+
+def configurations(
+    db: Database,
+    method: Method,
+    arch: Relation,
+    ids: list[int],
+    compile_grid: str | None,
+    fit_grid: str | None,
+    seed: int,
+    known: Known,
+) -> list[grids.Row] | None:
+    """All configurations of the run; None: they are proposed while it goes on."""
+    if not (compile_grid or "").strip():
+        raise InvalidArgument("Compile parameters cannot be empty or NULL.")
+    for model_id, names in templates.of_table(db, arch, ids).parameters.items():
+        raise InvalidArgument(
+            f"{MODULE} error: architecture {model_id} has the parameter {min(names)}, of which AutoML has no values.",
+            hint="cerebro.search() and cerebro.generate_model_configs() take architectures with parameters.",
+        )
+
+    def drawn(kind: str, count: int | None, state: int | None) -> list[grids.Row]:
+        listen = listener(db.plpy)
+        return grids.generate(
+            ids, compile_grid, fit_grid, kind, count, state, known=known, listen=listen, tensorboard=True
+        )
+
+    points = grids.points(compile_grid, fit_grid, len(ids))
+    if points is not None and points < method.configurations:
+        if isinstance(method, Hyperband):
+            raise InvalidArgument(
+                f"{MODULE} error: '{method.shown}' trains {counted(method.configurations, 'configuration')}, and the"
+                f" grids have only {points}.",
+                hint="Give more values or distributions, or make R smaller.",
+            )
+        db.notice(
+            f"{MODULE}: num_configs is {method.configurations}, and the grids have only"
+            f" {counted(points, 'configuration')}: all of them are trained"
+        )
+    if isinstance(method, Hyperopt) and points is not None and points <= method.configurations:
+        return drawn("grid", None, None)
+    if isinstance(method, Hyperopt) and method.algorithm != RANDOM:
+        return None
+    return drawn("random", method.configurations, seed)
+
+
+def read_row(place: int, row: grids.Row, architectures: dict[int, Architecture], known: Known) -> dict[str, Any]:
+    """A configuration as a fit has it: what ``generate`` made has passed the checks."""
+    model_id, compiled, fit = row
+    return {
+        "key": place + 1,
+        "model_id": model_id,
+        "compile_params": compiled,
+        "fit_params": fit,
+        "compile": reading.for_outputs(params.compile_params(compiled, known), architectures[model_id].translated),
+        "fit": params.fit_params(fit, tensorboard=True),
+    }
+
+
+def proposed(
+    db: Database,
+    method: Method,
+    arch: Relation,
+    space: dict[str, Any],
+    segments: int,
+    chosen: dict[str, Any],
+    known: Known,
+) -> dict[int, Architecture]:
+    """The architectures of a search by TPE, whose method and space go into the options."""
+    rows = read_architectures(db, arch, space["architecture"])
+    decoded = {model_id: reading.decoded(row["arch"]) for model_id, row in rows.items()}
+    read_space.read(space, decoded).check(known)
+    architectures = {number: search.of_text(row["name"], row["arch"], chosen) for number, row in rows.items()}
+    search.require_optuna(db, chosen["engine"])
+    chosen["search"] = methods.checked({"name": "tpe"}, MODULE, proposes=True)
+    chosen["space"] = {
+        "space": space,
+        "configurations": method.configurations,
+        "at_once": search.models_at_once(chosen["search"], None, segments),
+        "past": [],
+    }
+    return architectures
+
+
+def read_architectures(db: Database, arch: Relation, ids: list[int]) -> dict[int, dict[str, Any]]:
+    """The rows of the table of architectures, in the order of the space."""
+    present = relations.columns(db, arch)
+    document_columns.require(present, arch.text, MODULE)
+    name = sql("name::text") if "name" in present else sql("NULL::text AS name")
+    relations.require_columns(db, arch, ["model_id", "model_arch"], MODULE)
+    found = {
+        row["model_id"]: row
+        for row in db.rows(
+            sql(
+                "SELECT model_id, {name}, model_arch::text AS arch, model_weights IS NOT NULL AS has_weights"
+                " FROM {arch} WHERE model_arch IS NOT NULL AND model_id = ANY ($1) ORDER BY model_id",
+                name=name,
+                arch=arch.sql,
+            ),
+            ("integer[]",),
+            ids,
+        )
+    }
+    missing = [number for number in ids if number not in found]
+    if missing:
+        raise InvalidArgument(
+            f"{MODULE} error: model_id_list names architecture {missing[0]}, which {arch.text} does not have.",
+            hint=f"SELECT model_id, name FROM {arch.name.quoted} lists them.",
+        )
+    weighted = [number for number, row in found.items() if row["has_weights"]]
+    if weighted:
+        db.warning(
+            f"{MODULE}: architecture {weighted[0]} has weights. A search does not use them: models start from random"
+            " weights"
+        )
+    return {number: found[number] for number in ids}

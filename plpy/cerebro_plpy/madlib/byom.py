@@ -1,0 +1,121 @@
+"""A model that no fit has made: an architecture with weights of a table of architectures, and its class names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.preparation import Encoded, OneHot, Preparation, divided_by
+from cerebro_db.core.sql import sql
+from cerebro_db.core.sql_types import TEXT
+
+from ..data import document_columns, variables
+from ..data.preparation import SourceVariable, applied, find_shapes
+from ..database import relations
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from ..serving.trained import Model
+
+
+def inputs(
+    db: Database, test: Relation, columns: list[Column], normalizing_const: float | None, module: str
+) -> list[SourceVariable]:
+    """The inputs of the model, made of these columns."""
+    if normalizing_const is not None and not 0 < normalizing_const < float("inf"):
+        raise InvalidArgument(
+            f"{module} error: Normalizing constant has to be greater than 0.",
+            hint="Every input is divided by it: 255 for pixels, NULL to leave them as they are.",
+        )
+    prepared = divided_by(1.0 if normalizing_const is None else normalizing_const)
+    found = [applied(name, own, prepared) for name, own in variables.grouped(columns, module)]
+    find_shapes(db, test, found, module)
+    for variable in found:
+        variable.dtype = "float32"  # as training would have packed it; its integers may be wider than they look
+    return found
+
+
+def read_model(
+    db: Database,
+    table: str | None,
+    model_id: int | None,
+    inputs: list[SourceVariable],
+    class_values: list[Any] | None,
+    dependent_count: int | None,
+    module: str,
+) -> Model:
+    arch = relations.filled(db, table, module, argument="model_arch_table")
+    relations.require_columns(db, arch, ["model_id", "model_arch", "model_weights"], module)
+    document_columns.require(relations.columns(db, arch), arch.text, module)
+    row = db.one(
+        sql(
+            "SELECT model_arch::text AS arch, model_weights IS NULL AS empty FROM {arch} WHERE model_id = $1",
+            arch=arch.sql,
+        ),
+        ("integer",),
+        model_id,
+    )
+    if row is None:
+        raise UndefinedObject(
+            f"{module}: Invalid model architecture ID.",
+            hint=f"SELECT model_id, name FROM {arch.name.quoted} lists them.",
+        )
+    if row["arch"] is None or row["empty"]:
+        raise WrongState(
+            f"{module}: Model weights and architecture should not be NULL.",
+            hint="load_keras_model(table, model_arch, model_weights) stores both.",
+        )
+    architecture = reading.architecture(row["arch"])
+    layout = Layout(
+        tuple(one.documented() for one in inputs), _outputs(architecture, class_values, dependent_count, module), 0, ()
+    )
+    assert model_id is not None
+    return Model(arch, model_id, {"architecture": architecture}, layout, None, key_column=sql("model_id"))
+
+
+def _outputs(
+    architecture: dict[str, Any], class_values: list[Any] | None, count: int | None, module: str
+) -> tuple[Variable, ...]:
+    widths = reading.widths(architecture)
+    if count is not None and count > 1 and count != len(widths):
+        raise InvalidArgument(
+            f"{module} error: dependent_count is {count}; the architecture has {len(widths)} outputs."
+        )
+    lists = _lists(class_values, len(widths), module)
+    found = []
+    for place, (width, labels) in enumerate(zip(widths, lists)):
+        if width is None and labels is None:
+            raise InvalidArgument(
+                f"{module}: the architecture does not say how many classes it has.", hint="Give class_values."
+            )
+        if labels is not None and width is not None and (width, len(labels)) != (1, 2) and len(labels) != width:
+            raise _mismatch(module)  # one unit can be the probability of the second of two classes
+        preparation: Preparation = Encoded() if labels is None else OneHot(TEXT, tuple(labels))
+        name = "dependent_var" if len(widths) == 1 else f"dependent_var_{place}"
+        shape = (len(labels) if labels is not None else int(width or 0),)
+        found.append(Variable(name, "int16", shape, (name,), preparation))
+    return tuple(found)
+
+
+def _lists(class_values: list[Any] | None, outputs: int, module: str) -> list[list[str | None] | None]:
+    """The class values of each output; an array with one dimension is that of the only output."""
+    if class_values is None:
+        return [None] * outputs
+    rows = class_values if class_values and isinstance(class_values[0], list) else [class_values]
+    if len(rows) != outputs:
+        raise _mismatch(module)
+    found: list[list[str | None] | None] = []
+    for row in rows:
+        labels = list(row)
+        while labels and labels[-1] is None:  # the rows of an array have the same length
+            labels.pop()
+        found.append(labels or None)
+    return found
+
+
+def _mismatch(module: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{module}: The number of class values do not match the provided architecture.",
+        hint="Give one value per class; for several outputs one row of values per output.",
+    )

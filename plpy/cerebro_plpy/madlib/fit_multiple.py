@@ -1,0 +1,73 @@
+"""``madlib_keras_fit_multiple_model``: a fit whose tables have the contents of MADlib's."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any, Callable
+
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.names import Name, with_ending
+from cerebro_db.core.sql import identifier, sql
+
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..runs import fit
+from ..runs.request.options import MODULE
+from ..runs.request.request import check
+
+MULTIPLE = "madlib_keras_fit_multiple"  # as MADlib's errors name the function
+
+
+def errors_name(module: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: where the function that all fits share would be named in an error, this one is."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except CerebroError as error:
+                if error.message.startswith((f"{MODULE} ", f"{MODULE}:")):
+                    error.message = module + error.message[len(MODULE) :]
+                raise
+
+        return call
+
+    return decorate
+
+
+def table_or_none(text: str | None) -> str | None:
+    """As in MADlib, an empty name of a validation table means that there is none."""
+    return text if text is not None and text.strip() else None
+
+
+@entry
+@errors_name(MULTIPLE)
+def madlib_fit_multiple_model(db: Database, *arguments: Any) -> None:
+    source, output, selection, epochs, use_gpus, validation, *more = arguments
+    validation = table_or_none(validation)
+    names = {
+        "source_table": source,
+        "validation_table": validation,
+        "model": output,
+        "model_info": with_ending(output, "_info"),
+        "model_selection_table": selection,
+        **_named_by(db, selection),
+    }
+    written = {column: text and text.strip() for column, text in names.items()}
+    request = check(db, source, output, selection, epochs, use_gpus, validation, *more, madlib=True)
+    fit.run_request(db, request, written)
+
+
+def _named_by(db: Database, selection: str | None) -> dict[str, str | None]:
+    """The tables that the summary of a selection table names; nothing if there is no such summary."""
+    if not (selection or "").strip():
+        return {}
+    summary = relations.find(db, Name.parse(selection, "model_selection_table").suffixed("_summary"))
+    columns = {} if summary is None else relations.columns(db, summary)
+    return {
+        column: db.value(sql("SELECT {column} FROM {summary} LIMIT 1", column=identifier(column), summary=summary.sql))
+        for column in ("model_arch_table", "object_table")
+        if summary is not None and column in columns
+    }

@@ -1,0 +1,156 @@
+"""MADlib's tables of custom functions: ``(id, name, description, object)``, one row per function.
+
+A function is source text here.  It is registered in cerebro.custom_function, from where trainers get it, and listed in
+the table.  A top-k accuracy is built in and only listed.
+"""
+
+from __future__ import annotations
+
+from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
+from cerebro_db.core.names import Name
+from cerebro_db.core.parameters import custom
+from cerebro_db.core.sql import identifier, sql
+
+from .. import platform
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..definitions import custom_functions
+from ..definitions.custom_functions import DELETE, LOAD, OBJECT_COLUMNS
+
+TOP_K = "load_top_k_accuracy_function"
+
+
+@entry
+def madlib_object_table(db: Database, name: str | None, schema: str) -> str | None:
+    """The name with the schema of MADlib's functions, where the user wrote none."""
+    if name is None or not name.strip():
+        return None
+    parsed = Name.parse(name, "object_table")
+    own_schema, own_table = custom_functions.TABLE.split(".")
+    if parsed.schema not in (None, schema, own_schema):
+        raise InvalidArgument(
+            f"DL: Custom function table has to be in the {schema} schema",
+            hint=f"object_table takes a name without a schema, and '{parsed}' is in another one.",
+        )
+    own = Name(schema, parsed.table)
+    if parsed.schema is None and parsed.table == own_table and relations.find(db, own) is None:
+        return custom_functions.TABLE
+    return str(own if parsed.schema is None else parsed)
+
+
+@entry
+def madlib_load_custom_function(
+    db: Database, object_table: str | None, object: bytes | None, name: str | None, description: str | None
+) -> None:
+    custom_functions.require_admin(db, LOAD)
+    if object is None:
+        raise InvalidArgument(
+            f"{LOAD} error: object is NULL.", hint="It takes the source text: convert_to('…', 'UTF8')."
+        )
+    source = _source(object)
+    table = _table(db, object_table, LOAD)
+    _require_new(db, table, name, LOAD)
+    if name is None or custom.top_k(name) is None or source != _built_in(name):
+        custom_functions.register(db, name, source, custom.BOTH, description)
+    _insert(db, table, str(name), description, object)
+
+
+@entry
+def madlib_load_top_k_accuracy_function(db: Database, object_table: str | None, k: int | None) -> None:
+    if k is None or k < 1:
+        raise InvalidArgument(f"{TOP_K} error: k is {'NULL' if k is None else k}; it must be at least 1.")
+    table = _table(db, object_table, TOP_K)
+    name = f"top_{k}_accuracy"
+    _require_new(db, table, name, TOP_K)
+    _insert(db, table, name, f"returns {name}", _built_in(name).encode())
+
+
+@entry
+def madlib_delete_custom_function(db: Database, object_table: str | None, number: int | None, name: str | None) -> None:
+    """Delete the function of this number, or else of this name.  The table goes with its last function."""
+    custom_functions.require_admin(db, DELETE)
+    table = relations.existing(db, object_table, DELETE, argument="object_table")
+    _require_columns(db, table, DELETE)
+    column, kind = ("id", "integer") if number is not None else ("name", "text")
+    wanted = number if number is not None else name
+    row = db.one(
+        sql("SELECT id, name FROM {table} WHERE {column} = $1", table=table.sql, column=identifier(column)),
+        (kind,),
+        wanted,
+    )
+    if row is None:
+        raise UndefinedObject(
+            f"{DELETE} error: Object {column} {'NULL' if wanted is None else repr(wanted)} not found in {table.text}",
+            hint=f"SELECT id, name FROM {table.name.quoted} lists them.",
+        )
+    db.execute(sql("DELETE FROM {table} WHERE id = $1", table=table.sql), ("integer",), row["id"])
+    if any(row["name"] in of_kind for of_kind in custom_functions.known(db).values()):
+        custom_functions.retire(db, row["name"])
+    if relations.is_empty(db, table):
+        db.patiently(sql("DROP TABLE {table}", table=table.sql))
+
+
+def _built_in(name: str) -> str:
+    """What the column object has for a top-k accuracy; top_k_categorical_acc_pickled() returns the same."""
+    return f"# {name} is built in."
+
+
+def _source(given: bytes) -> str:
+    try:
+        text = given.decode("utf-8")
+    except UnicodeDecodeError:
+        custom_functions.refuse_pickle()  # its first byte is no UTF-8
+    return text
+
+
+def _table(db: Database, text: str | None, module: str) -> Name:
+    """The table of this name.  It is created if it does not exist."""
+    name = Name.parse(text, f"{module} error: object_table")
+    found = relations.find(db, name)
+    if found is not None:
+        _require_columns(db, found, module)
+        return name
+    relations.qualified(db, name, module)
+    db.execute(
+        sql(
+            "CREATE TABLE {name} (id serial, name text PRIMARY KEY, description text, object bytea) {distributed_by}",
+            name=name.sql,
+            distributed_by=platform.of(db).distributed_by("name"),
+        )
+    )
+    # The segments of Greenplum would take numbers in stocks, and leave gaps.
+    numbers = db.value(sql("SELECT pg_catalog.pg_get_serial_sequence($1, 'id')"), ("text",), name.quoted)
+    db.execute(sql("ALTER SEQUENCE {numbers} CACHE 1", numbers=Name.parse(numbers).sql))
+    db.execute(sql("GRANT SELECT ON {name} TO PUBLIC", name=name.sql))
+    db.info(f"{module}: Created new custom function table {name}.")
+    return name
+
+
+def _require_columns(db: Database, table: relations.Relation, module: str) -> None:
+    missing = [column for column in OBJECT_COLUMNS if column not in relations.columns(db, table)]
+    if missing:
+        raise UndefinedColumn(
+            f"{module} error: Invalid custom function table {table.text}, missing columns: {missing}",
+            hint="A table is created when none has the given name.",
+        )
+
+
+def _require_new(db: Database, table: Name, name: str | None, module: str) -> None:
+    db.patiently(sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE", table=table.sql))
+    if db.value(sql("SELECT 1 FROM {table} WHERE name = $1", table=table.sql), ("text",), name):
+        raise WrongState(
+            f"{module} error: Function '{name}' already exists in {table}",
+            hint="delete_custom_function() deletes it.",
+        )
+
+
+def _insert(db: Database, table: Name, name: str, description: str | None, object: bytes) -> None:
+    db.execute(
+        sql("INSERT INTO {table} (name, description, object) VALUES ($1, $2, $3)", table=table.sql),
+        ("text", "text", "bytea"),
+        name,
+        description,
+        object,
+    )
+    db.info(f"Added function {name} to {table} table")

@@ -1,0 +1,1 @@
+"""A new run is put on record, with the states that its models start from."""

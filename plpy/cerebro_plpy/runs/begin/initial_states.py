@@ -1,0 +1,181 @@
+"""What a run's models start from: random weights, given weights, or the whole state that an earlier run left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Callable
+
+from cerebro_db.core.documents import decoded
+from cerebro_db.core.errors import WrongState
+from cerebro_db.core.events import Initial, RunStatus
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, literal, sql
+
+from ...data import weights
+from ...database import relations
+from ...database.access import Database
+from ...platform.base import Platform
+from ...sessions.session import Session
+from ..record import state_tables
+from ..record.log import RunLog, StateOnRecord
+from ..request.request import Request
+
+
+@dataclass(frozen=True)
+class Start:
+    """What one configuration's model starts from, if not from random weights."""
+
+    initial: Initial
+    pieces: Callable[[], Iterator[bytes]] = lambda: iter(())  # of the given weights, in order
+    rows: Sql | None = None  # FROM … WHERE … of the earlier run's state
+    sha256: str | None = None  # of the earlier run's state
+
+
+def of_request(db: Database, request: Request) -> dict[int, Start]:
+    """Number of the configuration -> what its model starts from; all others start from random weights."""
+    if request.warm_start:
+        return _from_model_tables(db, request)
+    return {
+        row["key"]: Start(Initial.WEIGHTS, pieces=partial(weights.cut, given))
+        for row in request.rows
+        if (given := request.architectures[row["model_id"]].weights) is not None
+    }
+
+
+def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
+    """From the models of the output table: with the optimizer's state, where a run of ours left exactly these."""
+    run = db.value(
+        sql(
+            "SELECT max(run) FROM cerebro.runs WHERE owner = current_user AND model_table = $1 AND status = {finished}",
+            finished=literal(RunStatus.FINISHED),
+        ),
+        ("text",),
+        str(request.output),
+    )
+    chunked = relations.find(db, request.output.suffixed("_weights"))
+    found: dict[int, Start] = {}
+    weights_only = []
+    for row in request.rows:
+        key = row["key"]
+        model = db.one(
+            sql(
+                "SELECT encode(sha256(model_weights), 'hex') AS sha256, model_weights IS NULL AS large"
+                " FROM {output} WHERE mst_key = $1",
+                output=request.output.sql,
+            ),
+            ("integer",),
+            key,
+        )
+        if model is None:
+            continue  # a new configuration starts from random weights
+        chunks = chunked.sql if model["large"] and chunked is not None else None
+        if model["large"] and chunks is None:
+            raise WrongState(f"model {key} of '{request.output}' has no weights to go on from")
+        architecture = request.architectures[row["model_id"]].translated
+        start = _whole_state(db, run, row, architecture, chunks, model["sha256"]) if run else None
+        if start is None:
+            weights_only.append(key)
+            pieces = partial(weights.pieces, db, request.output.sql, chunks, key)
+            start = Start(Initial.WEIGHTS, pieces=pieces)
+        found[key] = start
+    if weights_only:
+        db.notice(
+            f"warm start from the weights alone for configuration {', '.join(map(str, weights_only))}: the"
+            " optimizer's state"
+            " on record belongs to other weights or to other parameters"
+        )
+    return found
+
+
+def _whole_state(
+    db: Database,
+    run: int,
+    row: dict[str, Any],
+    architecture: dict[str, Any],
+    chunks: Sql | None,
+    sha256: str | None,
+) -> Start | None:
+    """The best or last state of an earlier run, if it trained the same configuration and has these very weights.
+
+    ``chunks`` is the table that has the weights in chunks; else ``sha256`` is their hash.
+    """
+    earlier = RunLog.of_caller(db, run).earlier_model(row["key"])
+    if (
+        earlier is None
+        or decoded(earlier.compile, f"run {run}") != row["compile"]
+        or decoded(earlier.architecture, f"run {run}") != architecture
+    ):
+        return None
+    for state in earlier.states:
+        name = state_tables.table_of_state(earlier.storage, state.model, state.hop, state.which)
+        rows = sql(
+            "FROM {table} WHERE hop = {hop} AND __dist_key__ = {key}",
+            table=name.sql,
+            hop=state.hop,
+            key=earlier.dist_keys[state.segment],
+        )
+        if relations.find(db, name) is not None and _has_weights(db, row["key"], rows, state, chunks, sha256):
+            return Start(Initial.FULL, rows=rows, sha256=state.state_sha256)
+    return None
+
+
+def _has_weights(
+    db: Database, key: int, rows: Sql, state: StateOnRecord, given: Sql | None, sha256: str | None
+) -> bool:
+    first, size = state.weights_offset, state.weights_bytes
+    if size <= weights.LARGEST_VALUE:
+        hashed = sql("SELECT encode(sha256(value), 'hex') FROM")
+        hashes = (
+            db.value(sql("{hashed} ({query}) w", hashed=hashed, query=query))
+            for query in weights.value_queries(rows, first, size)
+        )
+        return given is None and next(filter(None, hashes), None) == sha256
+    if given is None:
+        return False  # the given model is a smaller one
+    chunks = weights.chunks_sql(key, rows, first, size)
+    hashed = sql("SELECT start, sha256(payload) FROM")
+    return bool(
+        db.value(
+            sql(
+                "SELECT (SELECT sum(octet_length(payload)) FROM {given} WHERE mst_key = {key}) = {size} AND NOT EXISTS"
+                " ({hashed} ({chunks}) w EXCEPT {hashed} {given} WHERE mst_key = {key})",
+                given=given,
+                key=key,
+                size=size,
+                hashed=hashed,
+                chunks=chunks,
+            )
+        )
+    )
+
+
+def store(recorder: Session, log: RunLog, starts: dict[int, Start], platform: Platform) -> None:
+    """Store the given states where the first hop of each model will look for them."""
+    if not starts:
+        return
+    run = log.load()
+    for model in run.models.values():
+        start = starts.get(model.key)
+        if start is None:
+            continue
+        table = state_tables.table_of(run, model, 0)
+        recorder.run(state_tables.create_sql(platform, table))
+        columns = sql("INSERT INTO {table} (__dist_key__, hop, start, payload)", table=table)
+        if start.rows is not None:
+            recorder.run(
+                sql(
+                    "{columns} SELECT {key}, 0, start, payload {rows}",
+                    columns=columns,
+                    key=run.dist_keys[0],
+                    rows=start.rows,
+                )
+            )
+            continue
+        position = 0
+        for piece in start.pieces():
+            recorder.run(
+                sql("{columns} VALUES ({}, 0, {}, {})", columns=columns),
+                (run.dist_keys[0], position, piece),
+            )
+            position += len(piece)

@@ -1,0 +1,132 @@
+"""A new run on record: from here on it can be resumed, whatever becomes of its caller."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cerebro_db import __version__
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.events import Initial
+from cerebro_db.core.names import token
+from cerebro_db.core.scheduling.ring import derived_seed
+from cerebro_db.core.sql import sql
+from cerebro_db.core.texts import counted
+
+from ... import platform
+from ...data import visibility
+from ...database.access import Database
+from ...sessions.session import Session
+from ..record.log import RunLog
+from ..record.run import AVERAGING, averaging_visits
+from ..request.options import MODULE
+from ..request.request import Request
+from . import initial_states
+
+LONGEST = {"name": 10_000, "run_name": 10_000, "description": 100_000}  # bytes
+
+
+def put_on_record(db: Database, recorder: Session, request: Request) -> int:
+    """Write down what is to be done; returns the run's number."""
+    if not recorder.own:
+        visibility.require_committed(db, recorder, filter(None, (request.source, request.validation)), MODULE)
+    for argument, text in (("name", request.name), ("description", request.description)):
+        require_short(argument, text)
+    starts = initial_states.of_request(db, request)
+    layout, seed = request.source.layout, request.options["seed"]
+    segments = len(layout["partitions"])
+    rows = request.source.dataset
+    # The first model of a configuration trains on all rows.
+    folds: list[dict[str, Any]] = [{}]
+    folds += [{"fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)]
+    recorder.run(sql("BEGIN"))  # with the initial states: a run on record can be resumed
+    log = RunLog.create(
+        recorder,
+        {
+            "name": request.name,
+            "description": request.description,
+            "source_table": str(request.source.relation.name),
+            "validation_table": str(request.validation.relation.name) if request.validation else None,
+            "model_table": str(request.output),
+            "selection_table": request.selection,
+            "arch_table": request.arch_table,
+            "epochs": request.epochs,
+            "evaluate_every": request.evaluate_every,
+            "seed": seed,
+            "segments": segments,
+            "dist_keys": [partition["key"] for partition in layout["partitions"]],
+            "configurations": len(request.rows),
+            "rows_per_epoch": rows_of(layout),
+            "storage": f"run_{token()}",
+            "options": request.options,
+            "layout": layout,
+            "validation_layout": request.validation.layout if request.validation else None,
+            "validation_rows": rows_of(request.validation.layout) if request.validation else None,
+            "source_summary": request.source.summary.to_json(),
+            "version": __version__,
+        },
+        [
+            # An architecture with parameters is only given, and not trained as it is.
+            {"model_id": model_id, "name": one.name, "given": one.given, "architecture": json.dumps(one.translated)}
+            for model_id, one in request.architectures.items()
+        ],
+        [
+            {
+                "configuration": row["key"],
+                "place": place,
+                "model_id": row["model_id"],
+                "compile_params": row["compile_params"],
+                "fit_params": row["fit_params"] or "",
+                "compile": row["compile"],
+                "fit": row["fit"],
+            }
+            for place, row in enumerate(request.rows)
+        ],
+        [
+            {
+                "model": place * len(folds) + number + 1,
+                "configuration": row["key"],
+                "visits": averaging_visits(segments) if request.options.get(AVERAGING) else None,
+                "seed": derived_seed(seed, "configuration", place),  # all its models begin with the same weights
+                "initial": starts[row["key"]].initial.value if row["key"] in starts else Initial.RANDOM.value,
+                "initial_sha256": starts[row["key"]].sha256 if row["key"] in starts else None,
+                **fold,
+            }
+            for place, row in enumerate(request.rows)
+            for number, fold in enumerate(folds)
+        ],
+    )
+    initial_states.store(recorder, log, starts, platform.of(db))
+    recorder.run(sql("COMMIT"))
+    db.notice(
+        f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.source.relation.text};"
+        f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
+    )
+    return log.run
+
+
+def require_short(argument: str, text: str | None) -> None:
+    """The log takes no longer texts."""
+    size = len((text or "").encode("utf-8", "replace"))
+    if size > LONGEST[argument]:
+        raise InvalidArgument(
+            f"{MODULE} error: {argument} has {size:,} bytes; the limit is {LONGEST[argument]:,}.",
+            hint="Store long texts in a table of your own.",
+        )
+
+
+def rows_of(layout: dict[str, Any]) -> int:
+    return sum(partition["rows"] for partition in layout["partitions"])
+
+
+def size(request: Request) -> str:
+    segments = counted(len(request.source.layout["partitions"]), "segment")
+    epochs = counted(request.epochs, "epoch")
+    folds = request.source.dataset.folds
+    folded = f" x {folds + 1} models ({folds} folds and all rows)" if folds else ""
+    if "space" not in request.options:
+        return f"{counted(len(request.rows), 'configuration')} x {segments} x {epochs}{folded}"
+    # The configurations of a search come while it goes on.
+    most = request.options["space"]["configurations"]
+    tries = "configurations until its budget is used" if most is None else f"at most {counted(most, 'configuration')}"
+    return f"a search that tries {tries}, each on {segments} for at most {epochs}{folded},"

@@ -1,0 +1,281 @@
+"""Prepares models that decisions add to a run: checks them, and records them with their initial states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, UndefinedObject, Unsupported
+from cerebro_db.core.events import Event, Initial, Verdict
+from cerebro_db.core.parameters import params
+from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.parameters.optimizers import slots
+from cerebro_db.core.parameters.reported import reported
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
+from cerebro_db.core.search import objective
+from cerebro_db.core.search.policy import Decision, NewModel
+from cerebro_db.core.sql import sql
+
+from ...platform.base import Platform
+from ...sessions.session import Session, Statement
+from ..preflight import engine_choice
+from ..record import state_tables
+from ..record.log import RunLog
+from ..record.run import Model, Run, averaging_visits
+
+NOTHING: dict[str, Any] = {"architecture": {}, "compile": {}, "fit": {}}  # the definition of a refused configuration
+
+
+@dataclass
+class Added:
+    """A model that is about to be on record."""
+
+    new: NewModel
+    model: Model
+    given: str | None = None  # the text of its architecture, if the run does not have that yet
+
+
+def commit(
+    run: Run,
+    log: RunLog,
+    recorder: Session,
+    platform: Platform,
+    decisions: Sequence[Decision],
+    policy: str,
+    known: Known,
+    *,
+    built: bool,
+) -> list[Model]:
+    """Commit decisions and the models that they add in one transaction; returns these models.
+
+    ``built``: preflight is over, so nothing describes the models before they train.
+    """
+    added = _made(run, log, [new for decision in decisions for new in decision.added], known)
+    if built:
+        _settle(run, log, [one.model for one in added if one.model.refused is None])
+    statements = [Statement(sql("BEGIN"))]
+    for decision in decisions:
+        statements.append(log.decide(decision, policy))
+        if decision.verdict is Verdict.EXTEND:
+            statements.append(log.event(Event.EXTENDED, epochs=decision.detail["epochs"]))
+    for one in added:
+        statements += _records(run, log, one, built)
+    try:
+        together = Statement.joined(statements)
+        recorder.run(together.sql, together.parameters)
+        for one in added:
+            _copy_state(run, log, recorder, platform, one)
+    except BaseException:
+        recorder.settle()
+        recorder.run(sql("ROLLBACK"))
+        raise
+    recorder.run(sql("COMMIT"))
+    for one in added:
+        run.models[one.model.number] = one.model
+        run.architectures.setdefault(one.model.model_id, one.model.definition["architecture"])
+    return [one.model for one in added]
+
+
+# -- what the models are ---------------------------------------------------------------------------------
+
+
+def _made(run: Run, log: RunLog, added: Sequence[NewModel], known: Known) -> list[Added]:
+    """The new models, as a resumed run would load them."""
+    made: list[Added] = []
+    architectures = dict(run.architectures)
+    place = max((model.place for model in run.models.values()), default=-1)
+    for new in added:
+        assert new.model is not None
+        model, given = _configured(run, new, architectures, known)
+        if new.configuration is not None:
+            place += 1
+            model.place = place
+        architectures.setdefault(model.model_id, model.definition["architecture"])
+        _start(run, log, new, model)
+        made.append(Added(new, model, given))
+    return made
+
+
+def _configured(run: Run, new: NewModel, architectures: dict[int, Any], known: Known) -> tuple[Model, str | None]:
+    """The model with its configuration; one that fails the checks is refused, and the run goes on without it."""
+    assert new.model is not None
+    parent = run.models[new.parent] if new.parent is not None else None
+    own = new.configuration
+    if own is None:
+        key = parent.key if new.key is None and parent is not None else new.key
+        like = next((model for model in run.models.values() if model.key == key), None)
+        if like is None:
+            raise UndefinedObject(f"model {new.model} cannot be added: the run has no configuration {key}")
+        fresh = Model(
+            new.model, like.key, like.place, like.model_id, like.compile_params, like.fit_params, like.definition,
+            seed=0, initial=Initial.RANDOM, sha256=None, chosen=like.chosen, refused=like.refused,
+        )  # fmt: skip
+        fresh.adopts = parent is not None and parent.key != fresh.key
+        fresh.refused = fresh.refused or _unlike(parent, fresh)
+        return fresh, None
+    assert new.key is not None
+    number = own.model_id if own.architecture is None else max([0, *architectures]) + 1
+    if number is None:
+        assert parent is not None
+        number = parent.model_id
+    fresh = Model(
+        new.model, new.key, 0, number, own.compile_params, own.fit_params, NOTHING,
+        seed=0, initial=Initial.RANDOM, sha256=None, adopts=parent is not None, chosen=dict(own.chosen),
+    )  # fmt: skip
+    given = None
+    try:
+        fresh.definition, given = _definition(run, own.architecture, number, architectures, fresh, known)
+        for known_id, architecture in architectures.items():
+            if given is not None and architecture == fresh.definition["architecture"]:
+                fresh.model_id, given = known_id, None
+        fresh.refused = _unlike(parent, fresh)
+    except CerebroError as error:
+        fresh.refused = error.message
+        if own.architecture is not None:
+            given = _as_json(own.architecture)
+    if fresh.refused is not None:
+        fresh.definition = NOTHING
+    return fresh, given
+
+
+def _definition(
+    run: Run, text: str | None, number: int, architectures: dict[int, Any], model: Model, known: Known
+) -> tuple[dict[str, Any], str | None]:
+    """The definition of a configuration after the checks of a selection table's row, and a new architecture's text."""
+    if text is not None:
+        architecture = reading.architecture(text)
+        if "precision" in run.options:
+            architecture = computed_in(architecture, run.options["precision"])
+    elif architectures.get(number):
+        architecture = architectures[number]
+    else:
+        raise InvalidArgument(f"the run has no architecture {number}")
+    compiled = reading.for_outputs(params.compile_params(model.compile_params, known), architecture)
+    objective.require_reported(run.options, reported(compiled, reading.outputs(architecture)))
+    fitted = params.fit_params(model.fit_params)
+    return {"architecture": architecture, "compile": compiled, "fit": fitted}, text
+
+
+def _unlike(parent: Model | None, child: Model) -> str | None:
+    """Why a model cannot start from another one's state: the state fits one architecture and one optimizer."""
+    if parent is None or child.refused is not None:
+        return None
+    if child.definition["architecture"] != parent.definition["architecture"]:
+        return f"it cannot start from the state of model {parent.number}, which has another architecture"
+    mine, its = (one.definition["compile"].get("optimizer") for one in (child, parent))
+    if mine is None or its is None or slots(mine) != slots(its):
+        return (
+            f"it cannot start from the state of model {parent.number}, whose optimizer has another class or other slots"
+        )
+    return None
+
+
+def _as_json(text: str) -> str:
+    """An architecture's text as the log can hold it: one that is no JSON becomes a JSON string."""
+    try:
+        reading.decoded(text)
+        return text
+    except CerebroError:
+        return json.dumps(text)
+
+
+def _start(run: Run, log: RunLog, new: NewModel, model: Model) -> None:
+    """What the model starts from."""
+    model.visits = None if new.visits is None else list(new.visits)
+    if run.averages:
+        model.visits = averaging_visits(run.segments) if model.visits is None else [*model.visits, model.visits[0]]
+    model.dist_key, model.parent = run.dist_keys[0], new.parent
+    model.seed = derived_seed(run.seed, "model", model.number)
+    # A state goes on with the rows that it was trained on.
+    model.fold = new.fold if new.parent is None else run.models[new.parent].fold
+    if new.fold is not None:  # all models of a configuration begin with the same weights
+        model.seed = next(one.seed for one in run.models.values() if one.key == model.key and one.parent is None)
+    if new.parent is None or new.parent_hop is None or model.refused is not None:
+        return
+    parent = run.models[new.parent]
+    model.sha256, _ = log.state_after(parent.number, new.parent_hop)
+    if new.parent_hop > 0:
+        model.initial = Initial.FULL
+    else:
+        model.seed, model.initial = parent.seed, parent.initial
+
+
+def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
+    """Ring positions, engines and what preflight would find out: as models know it that are built alike."""
+    earlier = RunLog(log.ask, run.options["replay"]).built() if "replay" in run.options else {}
+    taken = {position for model in run.models.values() if (position := model.position) is not None}
+    fresh = ring_positions({model.number: 0 for model in models if model.number not in earlier}, taken)
+    for model in models:
+        alike = [one for one in run.models.values() if one.built and one.model_id == model.model_id]
+        model.built = True
+        if model.number in earlier:
+            model.engine, model.position = earlier[model.number]
+        else:
+            model.position = fresh[model.number]
+            model.engine = alike[0].engine if alike else engine_choice.of_added(run, model)
+        model.state_bytes = max((one.state_bytes for one in alike or run.models.values()), default=0)
+        model.parameters = alike[0].parameters if alike else None
+        model.group = next((one.group for one in alike if one.fold == model.fold and _same_step(one, model)), None)
+
+
+def _same_step(one: Model, other: Model) -> bool:
+    """Whether two models surely have one compiled step and the same batches: all but the learning rate is the same."""
+
+    def step(model: Model) -> list[Any]:
+        compiled = model.definition["compile"]
+        config = dict(compiled["optimizer"].get("config") or {})
+        if isinstance(config.get("learning_rate", 0.0), (int, float)):
+            config.pop("learning_rate", None)
+        optimizer = {**compiled["optimizer"], "config": config}
+        return [model.definition["architecture"], {**compiled, "optimizer": optimizer}, model.definition["fit"]]
+
+    return one.engine == other.engine and step(one) == step(other)
+
+
+# -- what the log gets -------------------------------------------------------------------------------------
+
+
+def _records(run: Run, log: RunLog, one: Added, built: bool) -> list[Statement]:
+    model, made = one.model, []
+    fold_rows = None if model.fold is None else run.source.rows_of_fold(model.fold)
+    if one.new.configuration is not None:
+        made += log.add_configuration(model, one.given)
+    made.append(log.add_model(model, one.new.parent, one.new.parent_hop, fold_rows))
+    if model.refused is not None:
+        made.append(log.event(Event.MODEL_FAILED, model.number, reason=model.refused, refused=True))
+    elif built:
+        told = {"state_bytes": model.state_bytes, "engine": model.engine, "position": model.position}
+        known = {} if model.parameters is None else {"parameters": model.parameters}
+        made.append(log.event(Event.BUILT, model.number, **told, **known))
+    return made
+
+
+def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, one: Added) -> None:
+    """Give the model the state that it starts from."""
+    new, model = one.new, one.model
+    if model.initial == Initial.RANDOM:
+        return
+    if new.parent is None or new.parent_hop is None:
+        raise Unsupported(f"model {new.model} has no parent to start from")
+    parent = run.models[new.parent]
+    _, segment = log.state_after(parent.number, new.parent_hop)
+    table = state_tables.table_of(run, model, 0)
+    recorder.run(state_tables.create_sql(platform, table))
+    copied = recorder.run(
+        sql(
+            "INSERT INTO {table} (__dist_key__, hop, start, payload)"
+            " SELECT {here}, 0, start, payload FROM {source}"
+            " WHERE hop = {hop} AND __dist_key__ = {there} RETURNING 1",
+            table=table,
+            here=run.dist_keys[0],
+            source=state_tables.table_of(run, parent, new.parent_hop),
+            hop=new.parent_hop,
+            there=run.dist_keys[segment],
+        )
+    )
+    if not copied:
+        raise CorruptState(f"model {new.model} cannot start from model {new.parent}: its state is gone")

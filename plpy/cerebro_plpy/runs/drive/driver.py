@@ -1,0 +1,329 @@
+"""The orchestrator's real ports: the workers of a team, and the recorder session that keeps the log.
+
+The driver lives in the session that called the fit function.  It never trains and never imports a framework.  It sends
+statements, and listens for a cancel between two looks at its sessions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, RowsLost, StateLost, TrainerFailed
+from cerebro_db.core.events import Event
+from cerebro_db.core.scheduling.orchestrator import Outcome
+from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
+from cerebro_db.core.search.budget import Used
+from cerebro_db.core.search.policy import Decision
+from cerebro_db.core.search.request import Request
+
+from ...database.access import Database
+from ...database.polling import LISTEN_EVERY
+from ...platform.machine import cores
+from ...sessions import limits
+from ...sessions.failures import Refused, failure_of, first_line, session_was_lost
+from ...sessions.overlap import Task
+from ...sessions.session import Session, wait_any
+from ...sessions.team import Team, Worker
+from ..record.log import RunLog
+from ..record.run import MOST_FUSED, Run
+from ..units import evaluation, visit
+from ..units.unit import Result, Units
+from .decisions import Decisions
+
+HEARTBEAT_EVERY = 1.0  # seconds
+TELL_EVERY = 60.0  # seconds between two progress notices; a notice comes with every tenth of a run, too
+LOSSES = (TrainerFailed, CorruptState, RowsLost)  # what ended may have nothing to do with the model
+SEGMENT_TRIES = 10  # of a unit whose segment was lost: Greenplum ends all processes of a segment if one is killed
+SICK_AFTER = 3  # models whose trainer died on one segment in a row: then the segment is to blame, not the models
+# A segment reads ahead where fetching and storing take more than this share of the time of training: choosing the next
+# unit early costs the schedule some freedom.  And where a unit's states have between so many bytes: smaller states are
+# moved in milliseconds, and of larger ones a segment should not hold two in memory.
+AHEAD_ABOVE = 0.2
+AHEAD_FROM, AHEAD_TO = 1 << 20, 256 << 20
+
+
+class Driver:
+    """Runs the units that the orchestrator chooses, and keeps the record of them."""
+
+    def __init__(
+        self,
+        db: Database,
+        run: Run,
+        schedule: Schedule,
+        team: Team,
+        recorder: Session,
+        decisions: Decisions,
+        keep_two: bool,
+    ) -> None:
+        self.db = db
+        self.run = run
+        self.schedule = schedule
+        self.team = team
+        self.recorder = recorder
+        self.decisions = decisions
+        self.log = RunLog.of(recorder, run.id)
+        self.units = Units(run, self.log, team, keep_two=keep_two)
+        self.units.evaluated = self.log.counted_by_part()
+        self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
+        self.beat_at = 0.0
+        self.told_tenth = -1
+        self.started = self.told_at = time.monotonic()
+        self.most_seconds, _ = limits.of_session(recorder)["run_seconds"]
+        sizes = [model.state_bytes * (MOST_FUSED if model.group else 1) for model in run.models.values()]
+        # Trainers that keep all processors busy are only slowed down by work beside them.
+        spare = run.options["threads"] > 1 or cores() > run.segments or bool(run.options.get("gpus"))
+        self.may_read_ahead = spare and AHEAD_FROM <= max(sizes, default=0) <= AHEAD_TO
+
+    # -- ports ------------------------------------------------------------------------------------
+
+    def start(self, groups: Sequence[Sequence[Unit]]) -> None:
+        worker = self.team.workers[groups[0][0].segment]
+        task = Task([list(group) for group in groups], time.monotonic(), may_compute=not worker.tasks.under_way)
+        self._begin(worker, task)
+
+    def _begin(self, worker: Worker, task: Task) -> None:
+        while True:
+            task.work, task.statement = self._work(worker, task), None
+            worker.tasks.under_way.append(task)
+            if worker.session.work is not None:
+                return
+            try:
+                worker.session.require_life()
+                worker.session.begin(worker.tasks.run())
+                return
+            except psycopg2.Error as error:
+                self._require_lost(worker, error)
+            worker.tasks.abandon()
+            self.team.replace(worker)
+
+    def reads_ahead(self, segment: int) -> bool:
+        tasks = self.team.workers[segment].tasks
+        return (
+            self.ahead and len(tasks.under_way) == 1 and tasks.computing is not None and tasks.computing.shares_session
+        )
+
+    @property
+    def ahead(self) -> bool:
+        """Whether segments read ahead; that has no influence on the results."""
+        wanted = self.run.options.get("read_ahead")
+        if wanted is None:
+            times = self.units.times
+            return self.may_read_ahead and times.moving_states > AHEAD_ABOVE * times.training
+        return bool(wanted)
+
+    def wait(self) -> list[Outcome]:
+        busy = [worker for worker in self.team.workers if worker.tasks.under_way]
+        rule = self.decisions.rule
+        heard = [] if rule is None else rule.begin()
+        wait_any([*(worker.session for worker in busy), *heard], LISTEN_EVERY)
+        self.team.listen()
+        if rule is not None:
+            rule.advance()
+        outcomes = [outcome for worker in busy for outcome in self._look(worker)]
+        self.beat()
+        return outcomes
+
+    def gave_up(self, model: int, reason: str) -> None:
+        self.idle_log().note(Event.MODEL_FAILED, model, reason=reason)
+        self.db.warning(f"configuration {self.run.models[model].key} failed: {reason}")
+
+    def trying_again(self, unit: Unit, reason: str) -> None:
+        self.idle_log().note(Event.UNIT_FAILED, unit.model, reason=reason, segment=unit.segment)
+        key = self.run.models[unit.model].key
+        self.db.notice(f"configuration {key} on segment {unit.segment}: {reason}; trying again")
+
+    def decided(self, decisions: Sequence[Decision]) -> list[ModelPlan]:
+        return self.decisions.decided(decisions)
+
+    def configuration(self, model: int) -> dict[str, Any]:
+        return self.decisions.configuration(model)
+
+    def requests(self) -> Sequence[Request]:
+        return self.decisions.requests()
+
+    def ruled(self, model: int, epoch: int) -> str | None:
+        return self.decisions.ruled(model, epoch)
+
+    def used(self) -> Used:
+        return self.decisions.used()
+
+    # -- units ------------------------------------------------------------------------------------
+
+    async def _work(self, worker: Worker, task: Task) -> list[Result]:
+        """A result for each unit of a task."""
+        first = task.units[0]
+        try:
+            if isinstance(first, Evaluate):
+                todo = [unit for unit in task.units if isinstance(unit, Evaluate)]
+                return await evaluation.evaluate(self.units, worker, task, todo, self.ahead)
+            groups = [[visit for visit in group if isinstance(visit, Train)] for group in task.groups]
+            return await visit.train(self.units, worker, task, groups, self.ahead)
+        except Refused as refused:
+            return [Result(error=refused)] * len(task.units)
+
+    def _look(self, worker: Worker) -> list[Outcome]:
+        """The outcomes of a segment's units that have ended."""
+        lost, tasks = None, worker.tasks
+        try:
+            worker.session.advance()
+        except psycopg2.Error as error:
+            lost = error
+        over, tasks.over = tasks.over, []
+        outcomes = [outcome for task in over for outcome in self._settled(worker, task)]
+        return outcomes if lost is None else outcomes + self._after_loss(worker, lost)
+
+    def _settled(self, worker: Worker, task: Task) -> list[Outcome]:
+        seconds = (time.monotonic() - task.started) / len(task.units)
+        self.decisions.unit_seconds += seconds * len(task.units)
+        refused = [(unit, result.error) for unit, result in zip(task.units, task.result) if result.error is not None]
+        if len(refused) < len(task.units):
+            worker.failing.clear()
+        for _, refusal in refused:
+            if isinstance(refusal.error, DiskFull):
+                raise refusal.error from refusal  # no model's fault
+        lost = [(unit, refusal) for unit, refusal in refused if isinstance(refusal.error, LOSSES)]
+        if lost:
+            worker.resident.clear()
+            unit, refusal = lost[0]  # one death is one suspicion, however many units the order had
+            self._suspect(worker, unit, refusal.error.message)
+        outcomes = []
+        for unit, result in zip(task.units, task.result):
+            if result.error is None:
+                outcomes.append(Outcome(unit, seconds, result.reason, False, result.rows, result.loss, result.metrics))
+                continue
+            # Which of several models is to blame shows when each is tried alone.
+            try_again = len(task.units) > 1 or isinstance(result.error.error, LOSSES)
+            outcomes.append(Outcome(unit, seconds, error=result.error.error.message, try_again=try_again))
+        return outcomes
+
+    def _after_loss(self, worker: Worker, error: psycopg2.Error) -> list[Outcome]:
+        """A session is gone, and with it whatever it was doing."""
+        self._require_lost(worker, error)
+        lost_segment = self.team.platform.lost_a_segment(error)
+        most = SEGMENT_TRIES if lost_segment else MOST_TRIES
+        reason, asked, abandoned = first_line(error), worker.tasks.asked, worker.tasks.abandon()
+        self.team.replace(worker)
+        outcomes = []
+        for task in abandoned:
+            if task is asked:
+                seconds = (time.monotonic() - task.started) / len(task.units)
+                found = [self.on_record(worker, unit, seconds) for unit in task.units]
+                if not any(found) and not lost_segment:
+                    self._suspect(worker, task.units[0], reason)
+                outcomes += [
+                    one or Outcome(unit, seconds, error=reason, try_again=True, most_tries=most)
+                    for unit, one in zip(task.units, found)
+                ]
+            else:  # the session was lost while it ran another task's statement
+                task.started, task.may_compute, task.rows = time.monotonic(), True, 0
+                self._begin(worker, task)
+        return outcomes
+
+    def _require_lost(self, worker: Worker, error: psycopg2.Error) -> None:
+        """Raise an error that is not the end of a session: it concerns the whole run.
+
+        A session whose folder somebody has emptied is given up like one that has ended.
+        """
+        self.run.segments_lost |= self.team.platform.lost_a_segment(error)
+        ended = session_was_lost(error, self.team.platform) or error.pgcode == StateLost.sqlstate
+        if not worker.session.lost and not ended:
+            raise failure_of(f"segment {worker.segment}", error, self.team.platform) from error
+
+    def on_record(self, worker: Worker, unit: Unit, seconds: float) -> Outcome | None:
+        """The outcome of a unit whose session was lost, if the log has it: perhaps on the way back from its COMMIT."""
+        log = self.idle_log()
+        self.units.objectives.look_up(unit)
+        if isinstance(unit, Evaluate):
+            evaluated = log.evaluation_on_record(unit)
+            return None if evaluated is None else Outcome(unit, seconds, None, False, *evaluated)
+        hop = log.hop_on_record(unit)
+        if hop is None:
+            return None
+        rows, loss, metrics, state_bytes, sha256, counted = hop
+        if not self.run.models[unit.model].has_hop(unit.hop):
+            self.units.committed(worker, unit, rows, state_bytes, sha256, counted)
+        return Outcome(unit, seconds, None, False, rows, loss, metrics)
+
+    def _suspect(self, worker: Worker, unit: Unit, reason: str) -> None:
+        """A trainer or a session died at this unit.  If others did before, the segment is to blame."""
+        worker.failing.add(unit.model)
+        if len(worker.failing) >= SICK_AFTER:
+            raise TrainerFailed(
+                f"segment {worker.segment} fails whatever it trains: {reason}",
+                hint=f"SELECT * FROM cerebro.doctor() may tell why; then SELECT cerebro.resume({self.run.id}).",
+            )
+
+    # -- progress -----------------------------------------------------------------------------------
+
+    def rows_in_all(self) -> int:
+        """The rows of the whole run.  Models that failed or were stopped count as far as they came."""
+        rows = 0
+        for number, mine in self.schedule.progress.items():
+            once = self.run.rows_of(self.run.models[number])
+            ended = mine.status in (Status.FAILED, Status.STOPPED)
+            rows += once * mine.hops // len(mine.order) if ended else once * self.run.epochs
+        return rows
+
+    def rows_under_way(self) -> int:
+        rows = 0
+        for worker in self.team.workers:
+            rows += sum(task.rows for task in worker.tasks.under_way)
+            computing = worker.tasks.computing
+            if computing is not None and isinstance(computing.units[0], Train):
+                # Code that was planted in the rows' table can report anything.
+                reported = worker.session.progress.rows if worker.session.progress is not None else 0
+                rows += max(0, reported)
+        return rows
+
+    def beat(self, *, last: bool = False) -> None:
+        """Once a second, record how far the run is."""
+        if not last:
+            self.recorder.attend()
+        now = time.monotonic()
+        if self.most_seconds is not None and now - self.started > self.most_seconds and not last:
+            raise Cancelled(
+                f"run {self.run.id} was ended: it took the {self.most_seconds} s that a run of yours may take"
+                " at a stretch",
+                hint=f"SELECT cerebro.resume({self.run.id}) goes on. {limits.SEE}",
+            )
+        if now - self.beat_at < HEARTBEAT_EVERY and not last:
+            return
+        total = self.rows_in_all()
+        done = min(self.units.rows_done + self.rows_under_way(), total)
+        if last:
+            self.recorder.finish()
+        if (
+            self.recorder.work is None
+        ):  # else it asks whether a cancel was requested: the heartbeat comes a moment later
+            self.beat_at = now
+            self.recorder.begin(self._heartbeat(done, total))
+        tenth = 10 * done // max(total, 1)
+        due = self.told_tenth < tenth < 10 or now - self.told_at > TELL_EVERY
+        if due and done > self.done_before and not last:
+            self.told_tenth, self.told_at = tenth, now
+            self._tell(done, total, now)
+
+    async def _heartbeat(self, done: int, total: int) -> None:
+        await self.log.heartbeat(done, total)
+
+    def _tell(self, done: int, total: int, now: float) -> None:
+        speed = (done - self.done_before) / max(now - self.started, 0.001)
+        statuses = [mine.status for mine in self.schedule.progress.values()]
+        failed = statuses.count(Status.FAILED)
+        finished = statuses.count(Status.FINISHED) + statuses.count(Status.STOPPED)
+        left = self.idle_log().seconds_left()
+        self.db.notice(
+            f"{100 * done / total:3.0f} %  {finished} of {len(statuses)}"
+            f" {'models' if self.run.folds else 'configurations'} finished{f', {failed} failed' if failed else ''},"
+            f" {speed:,.0f} rows/s,"
+            f" {'estimating the time left' if left is None else f'about {left:.0f} s left'}"
+        )
+
+    def idle_log(self) -> RunLog:
+        """The log, once the recorder session has finished what it was writing."""
+        self.recorder.finish()
+        return self.log

@@ -1,0 +1,137 @@
+"""From the claim of a run to its end: the trainers, the schedule, the loop, and the end on record."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core.errors import CerebroError, ConfigurationFailed, CorruptState
+from cerebro_db.core.events import Event
+from cerebro_db.core.scheduling.deciding import SPENT
+from cerebro_db.core.scheduling.schedule import Schedule, Status
+
+from ...database import listening, locks
+from ...database.access import Database
+from ...sessions import kept_teams, warm_up
+from ...sessions.failures import CANCELLED
+from ...sessions.session import Session
+from ...sessions.team import Team
+from ..preflight import engine_choice, fusion, preflight
+from ..record import state_tables
+from ..record.log import RunLog
+from ..record.run import Run
+from .attention import Attention
+from .searching import Search
+
+
+def carry_out(
+    db: Database,
+    recorder: Session,
+    run_id: int,
+    epochs: int | None = None,
+    retry_failed: bool = False,
+    submitted: bool = False,
+) -> Run:
+    """Drive a run that is on record from wherever its log ends."""
+    locks.show(db, locks.of_models(run_id))
+    log = RunLog.of(recorder, run_id)
+    # Between the claim and the code that records an end, nothing may be raised.
+    with listening.paused(), contextlib.ExitStack() as call:
+        log.claim(recorder, epochs, retry_failed, submitted)
+        try:
+            with listening.resumed():
+                if retry_failed:
+                    log.revive_failed()
+                run = log.load()
+                attention = Attention(recorder.listen, recorder, log)
+                search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
+                search.begin()
+                engine_choice.choose(run, log)
+                warm_up.ahead(db, (run.options.get("start_with") or [run.options["engine"]])[0])
+                team = call.enter_context(
+                    kept_teams.team_for(db, run.dist_keys, run.options, attention, own=recorder.own)
+                )
+        except BaseException as error:
+            record_end(recorder, log, error)
+            raise
+        drive(db, run, team, recorder, log, search)
+    return run
+
+
+def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, search: Search) -> None:
+    """Take a claimed run to its end; whatever stops it is on record before it is raised."""
+    try:
+        with listening.resumed():
+            preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
+            fusion.settle(db, run, team, log)
+            spent, schedule = search.drive(team)
+            free_old_states(recorder, run)
+            require_success(run, schedule)
+            if recorder.own and not team.platform.subtransactions_are_safe:
+                require_log(run, schedule, search)
+        detail: dict[str, Any] = {"reason": SPENT} if spent else {}
+        log.note(Event.FINISHED, **detail)
+    except BaseException as error:
+        team.abandon()
+        record_end(recorder, log, error)
+        raise
+
+
+def require_success(run: Run, schedule: Schedule) -> None:
+    if any(mine.status in (Status.FINISHED, Status.STOPPED) for mine in schedule.progress.values()):
+        return
+    if not schedule.progress:
+        raise ConfigurationFailed(f"run {run.id}: the search proposed no configuration")
+    reason = next(iter(schedule.progress.values())).reason
+    raise ConfigurationFailed(
+        f"run {run.id}: every configuration failed; the first because {reason}",
+        hint=f"SELECT configuration, reason FROM cerebro.leaderboard WHERE run = {run.id};",
+    )
+
+
+def require_log(run: Run, schedule: Schedule, search: Search) -> None:
+    """Refuse to end a run of whose log rows were lost while it was written."""
+    try:
+        found = search.reread().progress
+    except (CerebroError, LookupError, ValueError):  # what was lost may be anything
+        found = {}
+    known = schedule.progress
+    whole = found.keys() == known.keys() and all(
+        (found[number].hops, found[number].status) == (known[number].hops, known[number].status) for number in known
+    )
+    if not whole:
+        raise CorruptState(
+            f"run {run.id}: rows of its log are missing, because other sessions read it, and Greenplum took them for"
+            " aborted",
+            hint="Call it again while no other session trains or queries runs; or COMMIT after packing.",
+        )
+
+
+def free_old_states(recorder: Session, run: Run) -> None:
+    """Keep only the last state of each model of a finished run; the run may be extended."""
+    # A model that was stopped between its replicas' visits and their average may go on.
+    models = [model for model in run.models.values() if not model.replicas]
+    old = [table for model in models for table in state_tables.superseded(run, model, model.hops)]
+    for start in range(0, len(old), 50):
+        recorder.run(state_tables.emptied_sql(old[start : start + 50]))
+
+
+def record_end(recorder: Session, log: RunLog, error: BaseException) -> None:
+    """Record why a run ended early.  This must not listen: the cancel was heard already."""
+    if recorder.own:
+        return  # the error undoes the whole run, and its record with it
+    cancelled = getattr(error, "sqlstate", None) == CANCELLED or isinstance(error, KeyboardInterrupt)
+    event = Event.CANCELLED if cancelled else Event.FAILED
+    recorder.settle()
+    try:
+        log.note_end(recorder, event, error)
+    except psycopg2.Error:
+        # Perhaps the recorder session itself was lost.  Without an end on record the run would count as running for
+        # as long as this session lives.
+        with contextlib.suppress(psycopg2.Error, CerebroError):
+            assert recorder.another is not None
+            another = recorder.another(lambda: None)
+            log.note_end(another, event, error)
+            another.close()

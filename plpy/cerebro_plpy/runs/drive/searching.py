@@ -1,0 +1,118 @@
+"""The search of a run: its policy, its budget, and its schedule and history as the log has them."""
+
+from __future__ import annotations
+
+from cerebro_db.core.events import Verdict
+from cerebro_db.core.scheduling import orchestrator
+from cerebro_db.core.scheduling.deciding import Deciding
+from cerebro_db.core.scheduling.schedule import Schedule
+from cerebro_db.core.search import objective
+from cerebro_db.core.search.budget import Budget
+from cerebro_db.core.search.policy import History
+
+from ... import platform
+from ...database.access import Database
+from ...sessions.session import Session
+from ...sessions.team import Team
+from ..record.log import RunLog, as_written
+from ..record.run import Run
+from . import policies, rules
+from .attention import Attention
+from .decisions import Decisions
+from .driver import Driver
+from .suggestions import Suggestions
+
+
+class Search:
+    """Drives a claimed run by its policy."""
+
+    def __init__(self, db: Database, run: Run, recorder: Session, attention: Attention) -> None:
+        self.db, self.run, self.recorder = db, run, recorder
+        self.log = RunLog.of(recorder, run.id)
+        self.replays = "replay" in run.options
+        shares = recorder.own and platform.of(db).runs_functions_in_session
+        self.suggestions = Suggestions(db, run.options["engine"], shares=shares)
+        with as_written(run.id):
+            self.policy = policies.policy_of(run, self.log, self.suggestions)
+        self.rule = rules.of_run(db, run, recorder, attention)
+        self.decisions = Decisions(db, run, recorder, platform.of(db), self.policy, attention, self.rule)
+
+    def begin(self) -> None:
+        """Make the decisions that are due before preflight, so that it builds the models that they add with the others.
+
+        These are the first models that the policy proposes, those that a replay adds at once, and what people have
+        requested while nobody drove the run.
+        """
+        schedule = self.schedule()
+        decisions, policy, history = self.decisions, self.policy, self.history()
+        Deciding(schedule, decisions, policy, history, self.budget(schedule), repeats=self.replays).attend()
+
+    def drive(self, team: Team) -> tuple[bool, Schedule]:
+        """Take the run to its end. Returns whether its budget has ended it, and the schedule."""
+        self.decisions.built = True
+        schedule = self.schedule()
+        keep_two = self.policy.asks or self.policy.proposes
+        driver = Driver(self.db, self.run, schedule, team, self.recorder, self.decisions, keep_two)
+        history, budget = self.history(), self.budget(schedule)
+        spent = orchestrator.run(schedule, driver, self.policy, history, budget, repeats=self.replays)
+        driver.beat(last=True)
+        self.recorder.finish()
+        return spent, schedule
+
+    def close(self) -> None:
+        self.suggestions.close()
+        if self.rule is not None:
+            self.rule.close()
+
+    def reread(self) -> Schedule:
+        """The schedule as another session would find it now."""
+        mine = self.run
+        try:
+            self.run = self.log.load()
+            return self.schedule()
+        finally:
+            self.run = mine
+
+    def schedule(self) -> Schedule:
+        """The schedule with everything that the log says is done and decided."""
+        with as_written(self.run.id):
+            return self._schedule()
+
+    def _schedule(self) -> Schedule:
+        # A replay repeats the decisions of the earlier run, also under a policy that is never asked.
+        replayed = RunLog(self.log.ask, self.run.options["replay"]).decisions() if self.replays else []
+        highest_key = max((model.key for model in self.run.models.values()), default=0)
+        schedule = Schedule(self.run.plan(), self.policy.asks or self.rule is not None, replayed, highest_key)
+        evaluated, decisions = self.log.evaluated(), self.log.decisions()
+        for decision in decisions:
+            if decision.model is None:
+                schedule.recall(decision)
+        for number, model in self.run.models.items():
+            mine = [decision for decision in decisions if decision.model == number]
+            hops = model.hops + len(model.replicas)
+            schedule.restore(number, hops, evaluated.get(number, ()), mine, model.replicas)
+        for number, reason in self.log.failed().items():
+            schedule.give_up(number, reason)
+        return schedule
+
+    def history(self) -> History:
+        """What the log has for a policy."""
+        history = History(objective.of_options(self.run.options, self.run.validation is not None))
+        if not (self.policy.asks or self.policy.proposes):
+            return history
+        with as_written(self.run.id):
+            for model in self.run.models.values():
+                history.begins(model.number, self.run.configuration_of(model))
+            for model_number, epoch, hop, *figures in self.log.hops():
+                history.trained(model_number, epoch, hop, *figures)
+            for model_number, epoch, dataset, part, *figures in self.log.evaluations():
+                history.evaluated(model_number, epoch, dataset, part, *figures)
+        return history
+
+    def budget(self, schedule: Schedule) -> Budget:
+        """The budget that was set last."""
+        budget = policies.budget_of(self.run)
+        for decision in schedule.decisions:
+            if decision.verdict is Verdict.BUDGET:
+                budget = Budget.from_json(decision.detail)
+        return budget

@@ -1,0 +1,111 @@
+"""Which engine trains a model: the one that the user names, the one that a replayed run had, or the faster one.
+
+The faster engine is known from an earlier trial of something alike, or a trial now finds it.  A run begins with the
+engine that is expected to be faster.  It tries another only where there is enough to do for that to pay: starting a
+second framework takes longer than many a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from cerebro_db.core.engines import AUTO, estimated_seconds, expected_faster, known_faster
+
+from ..record.log import RunLog
+from ..record.run import EarlierTrial, Figures, Model, Run
+
+
+def choose(run: Run, log: RunLog) -> None:
+    """Before any trainer is started: the engine of each model for which no trial is needed now."""
+    if run.options["engine"] != AUTO:
+        for model in run.models.values():
+            model.engine = run.options["engine"]
+        return
+    fresh = [model for model in run.models.values() if not model.built]
+    if fresh and "replay" in run.options:
+        earlier = RunLog(log.ask, run.options["replay"]).built()
+        for model in fresh:
+            model.engine, _ = earlier.get(model.number, ("", None))
+    elif fresh:
+        recall(run, log, fresh)
+        settle_convolutions(run, [model for model in fresh if not model.engine])
+    first = first_tried(run)
+    # A search may have no models yet.
+    start_with(run.options, Counter(model.engine or first for model in run.models.values()) or Counter([first]))
+
+
+def start_with(options: dict[str, Any], engines: Counter[str]) -> None:
+    """The engines of trainers that are opened from now on."""
+    options["start_with"] = [engine for engine, _ in engines.most_common()]
+
+
+def first_tried(run: Run) -> str:
+    """The engine that is tried first with the models for which none is chosen yet.
+
+    A run with convolutions needs TensorFlow, so other models are tried with that, too: to start another engine takes
+    seconds.
+    """
+    architectures = [model.definition["architecture"] for model in run.models.values()]
+    return expected_faster(architectures, bool(run.options.get("gpus")))
+
+
+def settle_convolutions(run: Run, undecided: Sequence[Model]) -> None:
+    """Where the answer is known, a trial would only cost time."""
+    for model in undecided:
+        if engine := known_faster(model.definition["architecture"], bool(run.options.get("gpus"))):
+            others = [other for other in run.options["among"] if other != engine]
+            model.engine = engine
+            model.trial = {"untried": {other: "on processors it takes longer for convolutions" for other in others}}
+
+
+def of_added(run: Run, model: Model) -> str:
+    """The engine of a model that is added while the run goes on, and is like no other: nothing is tried any more."""
+    if run.options["engine"] != AUTO:
+        return str(run.options["engine"])
+    return expected_faster([model.definition["architecture"]], bool(run.options.get("gpus")))
+
+
+def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
+    """Choose by what trials of the same user's earlier runs found."""
+    forms: dict[str, list[Model]] = {}
+    for model in fresh:
+        forms.setdefault(form_of(run, model), []).append(model)
+    earlier = log.earlier_trials(list(forms))
+    by_program: dict[str, list[Model]] = {}  # a program is compiled once for all of its models
+    for form, program, *_ in earlier:
+        by_program.setdefault(program, []).extend(forms[form])
+    for form, program, tried, refused, run_id in earlier:
+        # An engine may have been installed since.  And users can write events of their own, with any content.
+        with contextlib.suppress(LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError):
+            told, said = json.loads(tried), json.loads(refused or "{}")
+            figures = {engine: told[engine] for engine in run.options["among"] if engine in told}
+            refusals = {engine: said[engine] for engine in run.options["among"] if engine in said}
+            trial = weighed(run, by_program[program], figures)
+            json.dumps([trial, refusals], allow_nan=False)
+            for model in forms[form]:
+                if figures and {*figures, *refusals} == {*run.options["among"]}:
+                    model.engine, model.trial = next(iter(trial)), {"trial": trial, "of_run": run_id}
+                    model.trial.update({"refused": refusals} if refusals else {})
+                elif figures:
+                    model.earlier = EarlierTrial(run_id, figures, program)
+
+
+def form_of(run: Run, model: Model) -> str:
+    """Equal for models that are built alike and equally fast: they differ at most in the optimizer's numbers."""
+    compiled = model.definition["compile"]
+    optimizer = {**compiled["optimizer"], "config": sorted(compiled["optimizer"].get("config") or {})}
+    machine = [run.options["threads"], bool(run.options.get("gpus"))]
+    form = [model.definition["architecture"], {**compiled, "optimizer": optimizer}, run.source.for_trainer, machine]
+    return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def weighed(run: Run, alike: Sequence[Model], figures: Figures) -> dict[str, float]:
+    """What each engine would take for all that a segment has to do with these models, the best engine first."""
+    rows = [run.rows_of(model) * run.epochs / run.segments for model in alike]
+    batches = sum(mine / model.batch_size for mine, model in zip(rows, alike))
+    return estimated_seconds(figures, [model.batch_size for model in alike], batches, run.segments)

@@ -1,0 +1,277 @@
+"""Before the first hop: a trainer builds every configuration once, and the run says what it will need."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Union
+
+import psycopg2
+
+from cerebro_db.core import protocol
+from cerebro_db.core.engines import AUTO
+from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed
+from cerebro_db.core.events import Event
+from cerebro_db.core.names import STATE_SCHEMA
+from cerebro_db.core.protocol import Described
+from cerebro_db.core.records import dataclass, field
+from cerebro_db.core.scheduling.ring import ring_positions
+from cerebro_db.core.sql import sql
+from cerebro_db.core.texts import counted
+
+from ...database.access import Database
+from ...platform.machine import megabytes, memory_available, memory_needed, room
+from ...sessions import limits
+from ...sessions.failures import Refused, failure_of, session_was_lost
+from ...sessions.session import Session
+from ...sessions.team import Team, Worker
+from ..record import state_tables
+from ..record.log import RunLog
+from ..record.run import Model, Run
+from . import engine_choice, engine_trials
+
+MOST_TRIES = 3
+
+Answer = Union[Described, CerebroError]
+Task = tuple[str, str]  # (form, engine)
+
+
+@dataclass
+class Built:
+    """What a trainer said of a model."""
+
+    described: Described
+    engine: str
+    fusion_key: str | None
+    why: dict[str, Any] = field(default_factory=dict)  # the trial that the engine was chosen by
+
+    def on_record(self) -> dict[str, Any]:
+        return {
+            "parameters": self.described.parameters,
+            "state_bytes": self.described.state_bytes,
+            "engine": self.engine,
+            **self.why,
+        }
+
+
+def build_models(
+    db: Database, run: Run, team: Team, recorder: Session, log: RunLog, *, may_all_fail: bool = False
+) -> None:
+    """Have the trainers build every model that was never built, before any model trains.
+
+    A model that cannot be built, or does not fit the rows, fails here and alone.  The others say how much memory and
+    disk the run will need.  ``may_all_fail``: others may be proposed then.
+    """
+    fresh = [model for model in run.models.values() if not model.built and model.refused is None]
+    if fresh:
+        failed: dict[int, CerebroError] = {}
+        built: dict[int, Built] = {}
+        for number, found in described_for_sure(team, run, fresh).items():
+            model = run.models[number]
+            if isinstance(found, CerebroError):
+                failed[number] = found
+                log.note(Event.MODEL_FAILED, number, reason=found.message)
+            else:
+                model.state_bytes, model.engine = found.described.state_bytes, found.engine
+                model.parameters = found.described.parameters
+                # fusion.settle decides whether the models of a group are fused.  Those of other folds have other rows.
+                key = found.fusion_key
+                model.group = key if key is None or model.fold is None else f"{key}/{model.fold}"
+                built[number] = found
+        if built:
+            settle_positions(run, log, built)
+            log.note_each(
+                Event.BUILT,
+                {
+                    number: {**one.on_record(), **run.models[number].trial, "position": run.models[number].position}
+                    for number, one in built.items()
+                },
+            )
+        if len(failed) == len(run.models) and not may_all_fail:
+            number, error = next(iter(failed.items()))
+            error.message = f"configuration {run.models[number].key}: {error.message}"
+            raise error
+        # The models of a configuration with folds fail alike.
+        told = {(run.models[number].key, error.message): error.hint for number, error in failed.items()}
+        for (configuration, message), hint in told.items():
+            db.warning(f"configuration {configuration} failed: {message}", hint=hint)
+        if run.options["engine"] == AUTO:
+            engine_trials.tell(db, run, team)
+    require_room(recorder, run)
+    say_needs(db, run)
+
+
+def settle_positions(run: Run, log: RunLog, built: dict[int, Built]) -> None:
+    """Give the models that were built just now their ring positions; the positions of others do not change.
+
+    A run that is resumed before its models were built may have got more models by requests.  Those come last, so that
+    the run's own models have the positions that they would have had without the interruption.
+    """
+    earlier = RunLog(log.ask, run.options["replay"]).built() if "replay" in run.options else {}
+    own: dict[int, tuple[int, float]] = {}
+    requested = []
+    for number, one in built.items():
+        model = run.models[number]
+        if number in earlier:
+            _, model.position = earlier[number]
+        elif model.parent is not None or (model.chosen is not None and "space" not in run.options):
+            requested.append(number)
+        else:
+            # Of two models with equal parameters the one with more batches takes longer.
+            own[number] = one.described.parameters, run.rows_of(model) / model.batch_size
+    for costs in (own, dict.fromkeys(sorted(requested), 0)):
+        taken = {model.position for model in run.models.values() if model.position is not None}
+        for number, position in ring_positions(costs, taken).items():
+            run.models[number].position = position
+
+
+def described_for_sure(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built | CerebroError]:
+    """As ``described``, tried again where a trainer or a session died: that says little about a model.
+
+    Both are counted, but apart: a model is given up only for crashes of its own trainer.
+    """
+    answers: dict[int, Built | CerebroError] = {}
+    crashes: Counter[int] = Counter()
+    lost = 0
+    while missing := [model for model in models if model.number not in answers]:
+        try:
+            found = described(team, run, missing)
+        except psycopg2.Error as error:
+            lost += 1
+            run.segments_lost |= team.platform.lost_a_segment(error)
+            if lost >= MOST_TRIES or not session_was_lost(error, team.platform):
+                raise failure_of("a worker session", error, team.platform) from error
+            team.reopen()
+            continue
+        for number, answer in found.items():
+            if isinstance(answer, (TrainerFailed, RowsLost)):
+                crashes[number] += 1
+                if crashes[number] < MOST_TRIES:
+                    continue
+                text = f"gave up after {MOST_TRIES} attempts: {answer.message}"
+                answer = TrainerFailed(text, hint=answer.hint, detail=answer.detail)
+            answers[number] = answer
+    return answers
+
+
+def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built | CerebroError]:
+    """For each model what a trainer says of it, or the error why it cannot be built."""
+    forms: dict[str, list[Model]] = {}
+    for model in models:
+        forms.setdefault(engine_choice.form_of(run, model), []).append(model)
+    # An engine trial takes the first model of a form.  Forms may share a program, and trainers that try it at the same
+    # time should not all compile it for the same batch size: what one compiles, the others load.
+    forms = {
+        form: engine_trials.typical_first(alike, number % len(team.workers))
+        for number, (form, alike) in enumerate(forms.items())
+    }
+    engines = {form: alike[0].engine for form, alike in forms.items() if alike[0].engine}
+    answers: dict[Task, Answer] = {}
+
+    async def look_at(worker: Worker, tasks: list[Task]) -> dict[Task, Answer]:
+        found: dict[Task, Answer] = {}
+        # If a trainer dies here, the visits will deal with it. A missing GPU is met again, here or by a visit.
+        with contextlib.suppress(Refused, GpuMissing):
+            await team.read(worker, run.source, worker.segment)  # while the framework is imported
+        for form, engine in tasks:
+            try:
+                found[form, engine] = await describe(worker, form, engine)
+            except Refused as refused:
+                found[form, engine] = refused.error
+            except GpuMissing as missing:
+                if form in engines:
+                    raise
+                found[form, engine] = missing  # another engine may find it
+        return found
+
+    async def describe(worker: Worker, form: str, engine: str) -> Described:
+        one, *others = forms[form]
+        definitions = [other.definition for other in others]
+        if form in engines:
+            return await team.order(
+                worker,
+                protocol.Describe(
+                    configuration=one.definition, layout=run.source.for_trainer, others=definitions, engine=engine
+                ),
+            )
+        handle, _ = await team.read(worker, run.source, worker.segment)
+        return await team.order(
+            worker,
+            protocol.TryEngine(configuration=one.definition, handle=handle, others=definitions, engine=engine),
+        )
+
+    def ask(tasks: list[Task]) -> None:
+        if not tasks:
+            return
+        shares: dict[int, list[Task]] = {worker.segment: [] for worker in team.workers}
+        for engine in {engine: None for _, engine in tasks}:
+            # Prefer the segments whose trainers have started with that engine: others would have to start one more.
+            workers = [worker for worker in team.workers if team.engine(worker.segment) == engine] or team.workers
+            for number, task in enumerate(task for task in tasks if task[1] == engine):
+                shares[workers[number % len(workers)].segment].append(task)
+        # A segment without a task reads its rows meanwhile.
+        work = {
+            segment: look_at(team.workers[segment], share)
+            for segment, share in shares.items()
+            if share or not team.workers[segment].verified
+        }
+        for found in team.run_all(work).values():
+            answers.update(found)
+
+    undecided = {form: alike for form, alike in forms.items() if form not in engines}
+    reasons: dict[str, dict[str, Any]] = {}
+    first = engine_choice.first_tried(run)
+    known = {form for form, alike in undecided.items() if alike[0].earlier and first in alike[0].earlier.figures}
+    ask([(form, engines.get(form, first)) for form in forms if form not in known])
+    ask(engine_trials.still_to_try(run, engine_trials.programs_of(undecided, answers)))
+    for form, (engine, why) in engine_trials.chosen(run, engine_trials.programs_of(undecided, answers)).items():
+        engines[form], reasons[form] = engine, why
+    ask([(form, engine) for form, engine in engines.items() if (form, engine) not in answers])
+    result: dict[int, Built | CerebroError] = {}
+    for form, engine in engines.items():
+        found = answers[form, engine]
+        for place, model in enumerate(forms[form]):
+            if isinstance(found, CerebroError):
+                result[model.number] = found
+            else:
+                result[model.number] = Built(found, engine, found.fusion_keys[place], reasons.get(form, {}))
+    return result
+
+
+def require_room(recorder: Session, run: Run) -> None:
+    figures = limits.of_session(recorder)
+    if figures["state_bytes"][0] is not None:
+        stored = recorder.run(
+            sql(
+                "SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n"
+                " ON n.oid = c.relnamespace WHERE n.nspname = {} AND starts_with(c.relname::text, {})"
+            ),
+            (STATE_SCHEMA, f"{run.storage}_"),
+        )[0][0]
+        limits.require_states(figures, state_tables.most_bytes(run), stored)
+
+
+def say_needs(db: Database, run: Run) -> None:
+    """Say what the run will take of the machine, and warn where it has less."""
+    disk = state_tables.most_bytes(run)
+    largest_part = max(partition["bytes"] for partition in run.source.partitions)
+    memory = run.segments * (
+        largest_part + memory_needed(max((model.state_bytes for model in run.models.values()), default=0))
+    )
+    db.notice(
+        f"up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
+        f" for {counted(run.segments, 'trainer')}"
+    )
+    free_disk, free_memory = room(Path.cwd()), memory_available()
+    if free_disk is not None and disk > free_disk:
+        db.warning(
+            f"only {megabytes(free_disk)} of disk are free",
+            hint="Train fewer or smaller configurations at once, or make room: a run can be resumed.",
+        )
+    if free_memory is not None and memory > free_memory:
+        db.warning(
+            f"only {megabytes(free_memory)} of memory are available",
+            hint="Pack into fewer segments: cerebro.training_preprocessor_dl(..., segments => 1).",
+        )

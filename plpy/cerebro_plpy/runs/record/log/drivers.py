@@ -1,0 +1,172 @@
+"""Whose turn it is: which session drives a run, and the status of the run."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from cerebro_db.core.errors import InUse, InvalidArgument, WrongState
+from cerebro_db.core.events import Event, RunStatus
+from cerebro_db.core.sql import literal, sql
+
+from ....database import locks
+from ....database.polling import LISTEN_EVERY
+from ....sessions import limits
+from ....sessions.session import Session
+from ..run import no_such_run, require_countable
+from .base import OWN, OWN_IN_VIEW
+from .events import Events
+
+
+class Drivers(Events):
+    """The claim of a run, and its status."""
+
+    def status(self, owner: str | None = None) -> RunStatus:
+        """The run's status, to its owner, a monitor or an administrator."""
+        return self.standing(owner)[0]
+
+    def is_running(self, owner: str) -> bool:
+        """False also where the log does not say how the run stands: its owner can remove its events, and forget it."""
+        return bool(
+            self._all(
+                sql(
+                    "SELECT 1 FROM cerebro.runs WHERE run = {} AND owner = {} AND status = {running}",
+                    running=literal(RunStatus.RUNNING),
+                ),
+                owner,
+            )
+        )
+
+    def standing(self, owner: str | None = None) -> tuple[RunStatus, bool, str | None]:
+        """The run's status, whether nobody drives it or makes its model tables any more, and the view's message."""
+        whose = owner or self.whose()
+        for _ in range(2):
+            found = self._all(
+                sql("SELECT status, ended, message FROM cerebro.runs WHERE run = {} AND owner = {}"), whose
+            )
+            # The driver may have ended while the statement ran and recorded that after the statement's snapshot; the
+            # next statement sees it.
+            if found and found[0][0] != RunStatus.INTERRUPTED and found[0][2] is None:
+                break
+        if not found:
+            raise no_such_run(self.run)
+        status, ended, message = found[0]
+        return RunStatus(status), ended, message
+
+    def whose(self, owner: str | None = None) -> str:
+        """The owner of the run that the current user means: the one it names, or itself, or the only one."""
+        owners = [
+            found
+            for (found,) in self._all(
+                sql(
+                    "SELECT owner::pg_catalog.text AS owner FROM cerebro.run_plan WHERE run = {}"
+                    " ORDER BY owner = current_user DESC, owner"
+                )
+            )
+        ]
+        mine = self.ask(sql("SELECT current_user::pg_catalog.text AS me"), ())[0][0]
+        if owner is not None:
+            owners = [found for found in owners if found == owner]
+        if not owners:
+            raise no_such_run(self.run)
+        if len(owners) > 1 and owners[0] != mine:
+            raise WrongState(
+                f"several users have a run {self.run}: {', '.join(owners)}",
+                hint=f"Say whose run it is: cerebro.cancel({self.run}, owner => '{owners[0]}'), for example.",
+            )
+        return owners[0]
+
+    def claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool = False) -> None:
+        """Become the one session that drives the run, or say which session does.  Submitted: nobody waits for it."""
+        listen = recorder.listen
+        recorder.run(sql("BEGIN"))
+        try:
+            self._lock(recorder)
+            self._claim(recorder, epochs, retry_failed, submitted)
+            # Between the claim and the code that records an end, nothing may raise: not even a cancel.
+            recorder.listen = lambda: None
+            recorder.run(sql("COMMIT"))
+        except BaseException:
+            recorder.settle()
+            recorder.run(sql("ROLLBACK"))
+            raise
+        finally:
+            recorder.listen = listen
+
+    def _lock(self, recorder: Session) -> None:
+        """Of two sessions that claim or forget a run at once the second waits, and then sees what the first did.
+
+        The runs of one owner are counted one after the other: two that start at once would not see each other.  But the
+        caller's own transaction would keep all other runs waiting for its end.
+        """
+        owner = recorder.run(sql("SELECT current_user::text"))[0][0]
+        names = [(locks.of_run(self.run), f"run {self.run}"), (locks.of_owner(owner), f"the runs of {owner}")]
+        for name, what in names[:1] if recorder.own else names:
+            deadline = time.monotonic() + locks.PATIENCE
+            while not recorder.run(locks.attempt(sql("{}")), (name,))[0][0]:
+                if time.monotonic() > deadline:
+                    raise locks.in_use(what)
+                time.sleep(LISTEN_EVERY)
+
+    def _claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool) -> None:
+        for _ in range(2):
+            found = self._all(
+                sql(
+                    "SELECT status, driver_pid, epochs, segments FROM cerebro.runs WHERE {own_in_view}",
+                    own_in_view=OWN_IN_VIEW,
+                )
+            )
+            if not found:
+                raise no_such_run(self.run)
+            if found[0][0] != RunStatus.INTERRUPTED:  # as in ``status``
+                break
+        status, driver, planned, segments = found[0]
+        # If this very session drove the run, a full disk may have kept it from recording how that ended.
+        if status == RunStatus.RUNNING and driver != os.getpid():
+            raise InUse(
+                f"run {self.run} is being driven by the session with process id {driver}",
+                hint=f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({self.run}).",
+            )
+        if epochs is not None and epochs < planned:
+            raise InvalidArgument(
+                f"run {self.run} is planned for {planned} epochs; epochs cannot be {epochs}",
+                hint="epochs is the new total and includes the epochs that are done.",
+            )
+        if epochs is not None:
+            require_countable(epochs, segments)
+        if (
+            status == RunStatus.FINISHED
+            and (epochs is None or epochs == planned)
+            and not (retry_failed and self.failed(for_good=False))
+            and not self.requests()
+        ):
+            raise WrongState(
+                f"run {self.run} is finished",
+                hint=f"SELECT cerebro.resume({self.run}, epochs => {planned + 1}) would extend it.",
+            )
+        limits.require_run(limits.of_session(recorder), segments)
+        if epochs is not None:
+            self.note(Event.EXTENDED, epochs=epochs)
+        if submitted and self.last_of(Event.SUBMITTED, Event.STARTED) != Event.SUBMITTED:
+            self.note(Event.SUBMITTED)
+        self.note(Event.STARTED, **session_of(recorder))
+
+    def starts(self) -> int:
+        """How often a session has begun to drive the run."""
+        return int(
+            self._value(
+                sql(
+                    "SELECT count(*) FROM cerebro.event WHERE {own} AND event = {started}",
+                    own=OWN,
+                    started=literal(Event.STARTED),
+                )
+            )
+        )
+
+
+def session_of(recorder: Session) -> dict[str, Any]:
+    """The session that this function runs in, as the log names it: a process id alone may be used again."""
+    # JSON's format of a timestamp is read back the same under every DateStyle.
+    began = sql("SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = {}")
+    return {"pid": os.getpid(), "backend_start": recorder.run(began, (os.getpid(),))[0][0]}

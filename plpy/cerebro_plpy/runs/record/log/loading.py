@@ -1,0 +1,307 @@
+"""A new run is put on record, and a run is read as far as its log goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from cerebro_db.core import recorded_options
+from cerebro_db.core.documents import Fields, decoded
+from cerebro_db.core.engines import ENGINES
+from cerebro_db.core.errors import BadData
+from cerebro_db.core.events import Event, HopKind, Initial
+from cerebro_db.core.layout import MOST_PARTITIONS, DataSet, Layout
+from cerebro_db.core.names import Name
+from cerebro_db.core.sql import literal, sql
+
+from ....sessions.session import Rows, Session, Statement
+from ..run import Model, Replica, Run, no_such_run, require_countable
+from .base import MODEL_EVENTS, OWN, OWN_IN_VIEW, as_written, counted_states
+from .drivers import session_of
+from .states import States
+
+L = TypeVar("L", bound="Loading")
+
+
+class Loading(States):
+    """The run as it was planned, and as it stands."""
+
+    @classmethod
+    def create(
+        cls: type[L],
+        recorder: Session,
+        values: dict[str, Any],
+        architectures: Iterable[dict[str, Any]],
+        configurations: Iterable[dict[str, Any]],
+        models: Iterable[dict[str, Any]],
+    ) -> L:
+        """Put a new run on record, within the recorder's transaction."""
+        log = cls.of(recorder, recorder.run(sql("SELECT nextval('cerebro.run_id')"))[0][0])
+        statements = [log._insert("run", values)]
+        for table, rows in (("architecture", architectures), ("configuration", configurations), ("model", models)):
+            statements += [log._insert(table, row) for row in rows]
+        # Until a session drives the run it belongs to its creator: without that one nobody would ever begin it.
+        statements.append(log._insert("event", {"event": Event.CREATED.value, "detail": session_of(recorder)}))
+        together = Statement.joined(statements)
+        recorder.run(together.sql, together.parameters)
+        return log
+
+    def load(self) -> Run:
+        """The run of the recorder's user, as far as its log goes.  Needs a recorder session."""
+        found = self._all(
+            sql(
+                "SELECT owner::text, source_table, layout::text AS layout, validation_table,"
+                " validation_layout::text AS validation_layout, model_table, epochs, evaluate_every, seed, dist_keys,"
+                " storage, options::text AS options FROM cerebro.run_plan WHERE {own_in_view}",
+                own_in_view=OWN_IN_VIEW,
+            )
+        )
+        if not found:
+            raise no_such_run(self.run)
+        with as_written(self.run):
+            run = self._run(*found[0])
+            self._load_models(run)
+            self._load_progress(run)
+        return run
+
+    def _run(
+        self,
+        owner: str,
+        source: str,
+        layout: str,
+        validation: str | None,
+        validation_layout: str | None,
+        model_table: str,
+        epochs: int,
+        evaluate_every: int,
+        seed: int,
+        dist_keys: Any,
+        storage: str,
+        options: str,
+    ) -> Run:
+        where = f"run {self.run}"
+        row = Fields(
+            {"dist_keys": dist_keys, "storage": storage, "options": decoded(options, f"{where}: options")}, where
+        )
+        run = Run(
+            self.run,
+            owner,
+            self._data(source, layout, f"{where}: layout"),
+            self._data(validation, validation_layout, f"{where}: validation_layout") if validation else None,
+            str(Name.parse(model_table, f"{where}: model_table")),
+            epochs,
+            evaluate_every,
+            seed,
+            list(row.wholes("dist_keys", 1, MOST_PARTITIONS, -(2**31), 2**31 - 1)),
+            row.identifier("storage"),
+            recorded_options.read(row.value("options"), f"{where}: options"),
+        )
+        gpus = run.options["gpus"]
+        if [one["key"] for one in run.source.partitions] != run.dist_keys or (gpus and len(gpus) != run.segments):
+            raise row.wrong("must be the keys of the segments in the layout", "dist_keys")
+        require_countable(epochs, run.segments)
+        return run
+
+    def _data(self, table: str, layout: str | None, where: str) -> DataSet:
+        found = Layout.parse(layout, where)
+        if not found.partitions:
+            raise BadData(f"{where} has no partitions.")
+        return DataSet(Name.parse(table, where).quoted, found.to_json())
+
+    def _load_models(self, run: Run) -> None:
+        run.architectures = {
+            model_id: self._json(text, f"architecture {model_id}")
+            for model_id, text in self._all(
+                sql(
+                    "SELECT model_id, architecture::text AS architecture FROM cerebro.architecture WHERE {own}", own=OWN
+                )
+            )
+        }
+        for (
+            number,
+            key,
+            place,
+            model_id,
+            compiled,
+            fitted,
+            compile_,
+            fit,
+            seed,
+            initial,
+            sha256,
+            visits,
+            *more,
+        ) in self._all(
+            sql(
+                "SELECT m.model, m.configuration, c.place, c.model_id, c.compile_params, c.fit_params,"
+                " c.compile::text AS compile, c.fit::text AS fit, m.seed, m.initial, m.initial_sha256, m.visits,"
+                " m.parent, c.chosen::text AS chosen, m.fold"
+                " FROM cerebro.model m JOIN cerebro.configuration c USING (run, owner, configuration) WHERE {own}"
+                " ORDER BY 1",
+                own=OWN,
+            )
+        ):
+            configuration = f"configuration {key}"
+            compiled_, fit_ = self._json(compile_, configuration), self._json(fit, configuration)
+            definition = {"architecture": run.architectures.get(model_id, {}), "compile": compiled_, "fit": fit_}
+            model = run.models[number] = Model(
+                number, key, place, model_id, compiled, fitted, definition, seed, Initial(initial), sha256, visits
+            )
+            parent, chosen, model.fold = more
+            model.parent, model.chosen = parent, None if chosen is None else self._json(chosen, configuration)
+            self._require_possible(run, model)
+            model.adopts = model.parent is not None and run.models[model.parent].key != key
+            model.refused = None if compiled_ else "its configuration cannot be trained"
+            # A given initial state is put on the first segment.
+            model.dist_key = run.dist_keys[0]
+
+    def _json(self, text: str, what: str) -> dict[str, Any]:
+        """An object of a row, as the code that made it wrote it."""
+        where = f"{what} of run {self.run}"
+        return Fields(decoded(text, where), where).document
+
+    def _require_possible(self, run: Run, model: Model) -> None:
+        """An error for a model that the run cannot have: its rows may be those of a user."""
+        row = Fields(
+            {"visits": model.visits, "fit": model.definition["fit"]}, f"model {model.number} of run {self.run}"
+        )
+        if model.visits is not None:
+            model.visits = list(row.wholes("visits", 1, MOST_PARTITIONS, 0, run.segments - 1))
+        if model.fold is not None and model.fold > run.folds:
+            raise row.wrong(f"has fold {model.fold}, and the run has {run.folds}")
+        fit = row.object("fit")
+        for name, default in (("batch_size", 32), ("epochs", 1), ("steps_per_epoch", None)):
+            if fit.value(name, None) is not None:
+                fit.whole(name, 1, 2**31 - 1, default=default)
+        if not 0 <= model.place < 2**31:
+            raise row.wrong("has a configuration with a negative place")
+
+    def _built(self) -> dict[int, tuple[int, str, int | None, int | None]]:
+        """Model -> the bytes of its state, its engine, its ring position and the number of its parameters."""
+        found = {}
+        for number, text in self._all(
+            sql(
+                "SELECT model, detail::text AS detail FROM {model_events} WHERE {own} AND event = {built}",
+                model_events=MODEL_EVENTS,
+                own=OWN,
+                built=literal(Event.BUILT),
+            )
+        ):
+            where = f"event '{Event.BUILT}' of model {number} of run {self.run}"
+            fields = Fields(decoded(text, where), where)
+            found[number] = (
+                fields.whole("state_bytes", 0),
+                fields.choice("engine", ENGINES),
+                None if fields.value("position", None) is None else fields.whole("position", 0, 2**31 - 1),
+                None if fields.value("parameters", None) is None else fields.whole("parameters"),
+            )
+        return found
+
+    def _load_progress(self, run: Run) -> None:
+        for number, built in self._built().items():
+            model = run.models[number]
+            model.built = True
+            model.state_bytes, model.engine, model.position, model.parameters = built
+        for number, group in self._all(
+            sql(
+                "SELECT model, detail ->> 'group' FROM {model_events} WHERE {own} AND event = {fused}",
+                model_events=MODEL_EVENTS,
+                own=OWN,
+                fused=literal(Event.FUSED),
+            )
+        ):
+            run.models[number].group = group
+        for last in self.last_states():
+            model = run.models[last.model]
+            self._require_hop(run, model, last.hop, last.epoch, last.segment)
+            model.hops, model.sha256, model.state_bytes = last.hop, last.state_sha256, last.state_bytes
+            model.dist_key = run.dist_keys[last.segment]
+        for number, hop, epoch, segment, counted in self._all(
+            sql(
+                "SELECT DISTINCT ON (model) model, hop, epoch, segment, metric_states FROM cerebro.hop WHERE {own}"
+                " ORDER BY model, hop DESC",
+                own=OWN,
+            )
+        ):
+            if number in run.models:
+                self._require_hop(run, run.models[number], hop, epoch, segment)
+                run.models[number].epoch, run.models[number].metric_states = epoch, counted_states(counted)
+
+        for model in run.models.values() if run.averages else ():
+            model.replicas = {
+                hop: Replica(rows, sha256, run.dist_keys[segment], counted_states(counted))
+                for hop, segment, rows, sha256, counted in self._all(
+                    sql(
+                        "SELECT hop, segment, rows, state_sha256, metric_states FROM cerebro.hop"
+                        " WHERE {own} AND model = {} AND hop > {} AND kind = {train_replica} ORDER BY hop",
+                        own=OWN,
+                        train_replica=literal(HopKind.TRAIN_REPLICA),
+                    ),
+                    model.number,
+                    model.hops,
+                )
+            }
+
+    def _require_hop(self, run: Run, model: Model, hop: int, epoch: int, segment: int) -> None:
+        """An error for a hop that the model cannot have: the row may be one of a user."""
+        row = Fields(
+            {"hop": hop, "epoch": epoch, "segment": segment}, f"hop {hop} of model {model.number} of run {self.run}"
+        )
+        row.whole("hop", 1, run.hops_of(model))
+        row.whole("epoch", 1, run.epochs)
+        row.whole("segment", 0, run.segments - 1)
+
+    def given_architectures(self) -> dict[int, str]:
+        """The run's architectures as they were loaded, those with parameters included; by model_id."""
+        return dict(
+            self._all(sql("SELECT model_id, given::text FROM cerebro.architecture WHERE {own}", own=OWN))  # type: ignore[arg-type]
+        )
+
+    def planned_configurations(self) -> int:
+        """How many configurations the run had when it was created."""
+        return int(self._value(sql("SELECT configurations FROM cerebro.run WHERE {own}", own=OWN)))
+
+    def evaluated(self) -> dict[int, list[tuple[int, str, int]]]:
+        """Model -> the (epoch, dataset, part) that were evaluated."""
+        done: dict[int, list[tuple[int, str, int]]] = {}
+        for model, *evaluation in self._all(
+            sql("SELECT model, epoch, dataset, part FROM cerebro.evaluation WHERE {own}", own=OWN)
+        ):
+            done.setdefault(model, []).append(tuple(evaluation))  # type: ignore[arg-type]
+        return done
+
+    def hops(self) -> Rows:
+        """(model, epoch, hop, rows, loss, metrics) of every hop.  Needs a recorder session."""
+        return self._all(
+            sql(
+                "SELECT model, epoch, hop, rows, loss, metrics FROM cerebro.hop WHERE {own} ORDER BY model, hop",
+                own=OWN,
+            )
+        )
+
+    def evaluations(self) -> Rows:
+        """(model, epoch, dataset, part, rows, loss, metrics) of every evaluation.  Needs a recorder session."""
+        return self._all(
+            sql(
+                "SELECT model, epoch, dataset, part, rows, loss, metrics FROM cerebro.evaluation WHERE {own}"
+                " ORDER BY model, epoch, dataset, part",
+                own=OWN,
+            )
+        )
+
+    def built(self) -> dict[int, tuple[str, int | None]]:
+        """Model -> its engine and its ring position, for a replay."""
+        return {model: (engine, position) for model, (_, engine, position, _) in self._built().items()}
+
+    def fusion(self) -> dict[str, dict[str, Any]]:
+        """Fusion group -> what its rehearsal found, for a replay.  Needs a recorder session."""
+        found = self._all(
+            sql(
+                "SELECT DISTINCT ON (detail ->> 'group') detail ->> 'group', detail - 'group' FROM cerebro.event"
+                " WHERE {own} AND event IN ({fused}, {not_fused})",
+                own=OWN,
+                fused=literal(Event.FUSED),
+                not_fused=literal(Event.NOT_FUSED),
+            )
+        )
+        return dict(found)  # type: ignore[arg-type]

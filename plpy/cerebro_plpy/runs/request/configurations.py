@@ -1,0 +1,164 @@
+"""The argument ``configurations`` of ``cerebro.fit``: flat configurations as JSON, as a query or as a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from cerebro_db.core import documents, training_plan
+from cerebro_db.core.architecture import reading, sources
+from cerebro_db.core.architecture.sources import Kind
+from cerebro_db.core.errors import CerebroError, InvalidArgument
+from cerebro_db.core.layout import Layout
+from cerebro_db.core.parameters import flat, params
+from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import sql
+
+from ...database import relations
+from ...database.access import Database
+from ...database.relations import Relation
+from ...definitions import added
+from ...definitions.added import Named
+from .given import FIT
+from .request import Architecture, Configurations
+
+WHERE = f"{FIT}: configurations"
+QUERY = re.compile(r"\s*(select|with|values|table)\b(?!\s*$)", re.IGNORECASE)
+MOST = 10_000
+OF_MADLIB = {"mst_key", "model_id", "compile_params", "fit_params"}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A configuration as it was given, and the architecture that it names."""
+
+    where: str
+    given: dict[str, Any]
+    architecture: Named
+
+
+def read(db: Database, text: str | None) -> list[Listed] | Relation:
+    """The configurations, as far as they can be checked without the packed rows; or a model selection table."""
+    if text is None or not text.strip():
+        raise InvalidArgument(
+            f"{WHERE} must not be NULL or empty.",
+            hint="""For instance '[{"learning_rate": 0.01}, {"learning_rate": 0.001}]', a query, or the name of a"""
+            " table.",
+        )
+    if text.lstrip()[0] in "[{":
+        found = documents.argument(text, WHERE)
+        return _checked(db, found if isinstance(found, list) else [found])
+    if QUERY.match(text):
+        relation, _ = relations.of_query(db, text, FIT)
+        return _checked(db, _rows(db, relation))
+    table = relations.filled(db, text, FIT, argument="configurations")
+    if set(relations.columns(db, table)) >= OF_MADLIB:
+        return table
+    return _checked(db, _rows(db, table, ordered=True))
+
+
+def _rows(db: Database, relation: Relation, *, ordered: bool = False) -> list[Any]:
+    """Each row as an object.  A table has no order: its rows are ordered by their texts."""
+    query = sql("SELECT pg_catalog.row_to_json(q)::text AS one FROM {rows} AS q", rows=relation.rows)
+    if ordered:
+        query = sql('SELECT one FROM ({query}) r ORDER BY one COLLATE "C"', query=query)
+    texts = [row["one"] for row in db.scan(sql("{query} LIMIT {most}", query=query, most=MOST + 1))]
+    return [documents.decoded(text, WHERE) for text in texts]
+
+
+def _checked(db: Database, given: list[Any]) -> list[Listed]:
+    if not 1 <= len(given) <= MOST:
+        raise InvalidArgument(f"{WHERE}: there are {len(given)} of them; it must be from 1 to {MOST:,}.")
+    named: dict[str, Named] = {}
+    found = []
+    for number, one in enumerate(given, 1):
+        where = f"{WHERE}: number {number}"
+        if not isinstance(one, dict):
+            raise InvalidArgument(f"{where} is {documents.shown(one)}; it must be an object.", hint=flat.EXAMPLE)
+        found.append(checked(db, one, where, named))
+    return found
+
+
+def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Named]) -> Listed:
+    """A flat configuration with the keys that it may have; ``named``: the architectures that are known already."""
+    given = {name: value for name, value in given.items() if value is not None}
+    value = given.get(flat.ARCHITECTURE, training_plan.ARCHITECTURE)
+    text = json.dumps(value)
+    if text not in named:
+        named[text] = added.named(db, value, where)
+    architecture = named[text]
+    flat.parts(given, sources.parameters(architecture.source), where)
+    missing = sorted(sources.needed(architecture.source) - set(given))
+    if missing:
+        raise InvalidArgument(
+            f"{where}: the architecture {documents.shown(architecture.label)} has the parameter {missing[0]}, which has"
+            " no value here.",
+            hint=f'Add "{missing[0]}".',
+        )
+    return Listed(where, given, architecture)
+
+
+def built(
+    one: Listed, layout: Layout | None, segments: int, objective: str | None, known: Known
+) -> tuple[dict[str, Any], str, str, dict[str, Any], dict[str, Any]]:
+    """The architecture and the parameters of a configuration on these rows, the parameters as texts and parsed.
+
+    ``layout``: None if the caller may not know it.
+    """
+    source = one.architecture.source
+    if layout is not None:
+        defaults = training_plan.defaults(layout, layout.rows, segments, objective)
+    else:
+        defaults = _of_unknown_rows(one)
+    given = training_plan.completed(one.given, defaults)
+    parts = flat.parts(given, sources.parameters(source), one.where)
+    try:
+        fitted = source.fitted(layout) if isinstance(source, Kind) and layout is not None else source
+        made = sources.made(fitted, parts.arch_params)
+        compiled, fit = parts.compile_text, parts.fit_text
+        return made, compiled, fit, params.compile_params(compiled, known), params.fit_params(fit)
+    except CerebroError as error:
+        if not error.message.startswith(one.where):
+            error.message = f"{one.where}: {error.message}"
+        raise
+
+
+def _of_unknown_rows(one: Listed) -> dict[str, Any]:
+    if isinstance(one.architecture.source, Kind) or "loss" not in one.given:
+        raise InvalidArgument(
+            f"{one.where}: the run is another user's, so what its rows need is not known here.",
+            hint="Give the loss, and as the architecture JSON of Keras or the name of one that you have added.",
+        )
+    return {"optimizer": training_plan.OPTIMIZER, "weight_decay": training_plan.WEIGHT_DECAY}
+
+
+def of_rows(listed: list[Listed], layout: Layout, segments: int, objective: str | None, known: Known) -> Configurations:
+    """The configurations of a fit on these rows, numbered from 1."""
+    rows: list[dict[str, Any]] = []
+    architectures: dict[int, Architecture] = {}
+    ids: dict[tuple[str, str], int] = {}
+    for number, one in enumerate(listed, 1):
+        made, compile_text, fit_text, compiled, fit = built(one, layout, segments, objective, known)
+        text, weights = json.dumps(made), one.architecture.weights
+        key = text, one.architecture.label if weights is not None else ""
+        if key not in ids:
+            ids[key] = len(ids) + 1
+            try:
+                translated = reading.architecture(text)
+            except CerebroError as error:
+                error.message = f"{one.where}: {error.message}"
+                raise
+            architectures[ids[key]] = Architecture(one.architecture.label, text, translated, weights)
+        rows.append(
+            {
+                "key": number,
+                "model_id": ids[key],
+                "compile_params": compile_text,
+                "fit_params": fit_text,
+                "compile": compiled,
+                "fit": fit,
+            }
+        )
+    return Configurations("configurations", rows, architectures)

@@ -1,0 +1,60 @@
+"""Whether a run's model tables may be made: asked before hours of training, and again at their end."""
+
+from __future__ import annotations
+
+from cerebro_db.core.errors import CerebroError, WrongState
+from cerebro_db.core.names import Name
+from cerebro_db.core.sql import sql
+
+from ...database import relations
+from ...database.access import Database
+from ..record.run import Run
+from .options import MODULE
+
+ENDINGS = ("", "_info", "_summary", "_weights")
+
+
+def require_place(db: Database, run: Run) -> None:
+    """Raise now if the model tables of a resumed run could not be made at its end."""
+    name = Name.parse(run.model_table)
+    try:
+        require_makeable(db, name, MODULE, replace=in_the_way(db, run, name))
+    except CerebroError as error:
+        error.hint = (
+            f"Move that table out of the way, or train on with SELECT cerebro.resume({run.id}, wait => false);"
+            f" and then SELECT cerebro.materialize({run.id}, 'another_name');"
+        )
+        raise
+
+
+def require_makeable(db: Database, name: Name, module: str, *, replace: bool) -> None:
+    if replace:
+        require_replaceable(db, name, module)
+    else:
+        for ending in ENDINGS:
+            relations.require_free(db, name.suffixed(ending), module)
+
+
+def require_replaceable(db: Database, name: Name, module: str) -> None:
+    """Tables are replaced only if a fit has made them."""
+    for ending, needed in (
+        ("", ["mst_key", "model_weights", "model_arch"]),
+        ("_info", ["mst_key"]),
+        ("_summary", ["model"]),
+    ):
+        table = relations.find(db, name.suffixed(ending))
+        if table is None or not set(needed) <= set(relations.columns(db, table)):
+            raise WrongState(
+                f"{module} error: '{name.suffixed(ending)}' is not what a fit leaves, so it cannot be replaced.",
+                hint="Call it with warm_start => false and a new output table.",
+            )
+
+
+def in_the_way(db: Database, run: Run, name: Name) -> bool:
+    """Whether the run replaces tables: those that it made before it was extended, or began with."""
+    if run.options["warm_start"]:
+        return relations.find(db, name) is not None
+    summary = relations.find(db, name.suffixed("_summary"))
+    if summary is None or "run" not in relations.columns(db, summary):
+        return False
+    return db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql)) == run.id

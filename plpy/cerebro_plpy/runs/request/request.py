@@ -1,0 +1,382 @@
+"""The request for a fit: its arguments, checked, and the tables that they name, read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Callable
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.names import Name, with_ending
+from cerebro_db.core.parameters import params
+from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.parameters.reported import reported
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.search import objective
+from cerebro_db.core.sql import sql
+
+from ... import platform
+from ...data import document_columns, packed, visibility
+from ...data.packed import Packed
+from ...database import relations
+from ...database.access import Database
+from ...database.cancellation import listener
+from ...database.relations import Relation
+from ...definitions import custom_functions
+from ...sessions import limits
+from ..record.log import RunLog
+from ..record.run import EVALUATE_TRAINING, require_countable
+from . import cross_validation, output
+from .options import MODULE, choose_options
+from .place import IN_SESSION
+
+OBJECTIVE_OPTIONS = ("objective", "direction", "keep")
+
+
+@dataclass
+class Request:
+    """The checked arguments of a fit, and the contents of the tables that they name."""
+
+    source: Packed
+    validation: Packed | None
+    output: Name
+    selection: str  # the model selection table as it was named; empty: the run has none
+    arch_table: str  # the table of architectures as it was named; empty: the run has none
+    rows: list[dict[str, Any]]  # of the model selection table, or configurations, with parsed parameters
+    architectures: dict[int, Architecture]
+    epochs: int
+    evaluate_every: int
+    warm_start: bool
+    name: str | None
+    description: str | None
+    options: dict[str, Any]
+
+
+@dataclass
+class Architecture:
+    """An architecture of a run: what a model selection table or a configuration names."""
+
+    name: str | None
+    given: str
+    translated: dict[str, Any]
+    weights: bytes | None
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """The configurations of a fit, and where they are from."""
+
+    text: str  # as errors name them
+    rows: list[dict[str, Any]]
+    architectures: dict[int, Architecture]
+    selection: str = ""
+    arch_table: str = ""
+
+
+def check(
+    db: Database,
+    source_table: str,
+    output_table: str,
+    selection_table: str,
+    epochs: int,
+    use_gpus: bool | None,
+    validation_table: str | None,
+    frequency: int | None,
+    warm_start: bool | None,
+    name: str | None,
+    description: str | None,
+    _use_caching: bool | None,  # trainers always keep their rows
+    options: str | None,
+    *,
+    madlib: bool = False,
+) -> Request:
+    """The request of ``madlib_fit_multiple_model``."""
+    visibility.refuse_transaction(db, MODULE)
+    require_epochs(epochs, frequency)
+    source, validation = read_rows(db, source_table, validation_table, epochs, folds=not madlib)
+    selection = selection_of(db, selection_table)
+    output = model_table(db, output_table, warm_start, MODULE, "model_output_table")
+    return of_configurations(
+        db, source, validation, output, lambda known, _: read_selection(db, selection, known, madlib), epochs=epochs,
+        use_gpus=use_gpus, frequency=frequency, warm_start=warm_start, name=name, description=description,
+        options=options, madlib=madlib,
+    )  # fmt: skip
+
+
+def selection_of(db: Database, selection_table: str) -> Relation:
+    return relations.filled(
+        db,
+        selection_table,
+        MODULE,
+        f"Please ensure that the model selection table ({selection_table}) has been created by"
+        " load_model_selection_table() or generate_model_configs().",
+        argument="model_selection_table",
+    )
+
+
+def model_table(db: Database, text: str | None, warm_start: bool | None, module: str, argument: str) -> Name:
+    """The name of the table that the models go into."""
+    if not warm_start:
+        return relations.new(db, text, module, ("_info", "_summary", "_weights"), argument=argument)
+    relations.existing(db, text, module, "A warm start goes on from it.", argument=argument)
+    name = relations.qualified(db, Name.parse(text), module)
+    output.require_replaceable(db, name, module)
+    return name
+
+
+def of_configurations(
+    db: Database,
+    source: Packed,
+    validation: Packed | None,
+    output: Name,
+    listed: Callable[[Known, dict[str, Any]], Configurations],
+    *,
+    epochs: int,
+    use_gpus: bool | None,
+    frequency: int | None,
+    warm_start: bool | None,
+    name: str | None,
+    description: str | None,
+    options: str | None,
+    madlib: bool = False,
+) -> Request:
+    """The request for a fit of the configurations that ``listed`` reads when the options are known."""
+    keys = [partition["key"] for partition in source.layout["partitions"]]
+    chosen = choose_options(db, options, keys, bool(use_gpus), tables=(source, validation))
+    # A replay names the versions of custom functions that the earlier run had.
+    pinned = RunLog.of_caller(db, chosen["replay"]).compile_texts() if "replay" in chosen else ""
+    found = listed(custom_functions.known(db, pinned=pinned), chosen)
+    rows, architectures = found.rows, found.architectures
+    if "precision" in chosen:
+        for architecture in architectures.values():
+            architecture.translated = computed_in(architecture.translated, chosen["precision"])
+    for row in rows:
+        row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
+    optimised = objective_of(chosen, rows, architectures, validation is not None)
+    chosen = {**{name: value for name, value in chosen.items() if name not in OBJECTIVE_OPTIONS}, **optimised}
+    cross_validation.require_possible(source, chosen, MODULE, warm_start=bool(warm_start))
+    if "replay" in chosen:
+        require_same_work(db, chosen["replay"], source, rows, architectures)
+    most = chosen.get("budget", {}).get("configurations")
+    if most is not None and most < len(rows):
+        raise InvalidArgument(
+            f"{MODULE} error: option 'budget' allows {most} configurations, but {found.text} has {len(rows)}.",
+            hint="Raise the limit, or fit fewer configurations.",
+        )
+    # An objective that is measured on the validation table needs all epochs, and so does a search by it.
+    validated = validation is not None and "search" in chosen
+    dataset = objective.of_options(optimised, validated).dataset
+    every = frequency or (1 if dataset else epochs)
+    require_measured(chosen.get("search", {}), dataset, every)
+    require_room(db, source, chosen)
+    chosen["warm_start"] = bool(warm_start)
+    chosen[EVALUATE_TRAINING] = madlib
+    return Request(
+        source=source,
+        validation=validation,
+        output=output,
+        selection=found.selection,
+        arch_table=found.arch_table,
+        rows=rows,
+        architectures=architectures,
+        epochs=epochs,
+        evaluate_every=every,
+        warm_start=bool(warm_start),
+        name=name,
+        description=description,
+        options=chosen,
+    )
+
+
+def require_epochs(
+    epochs: int | None,
+    frequency: int | None,
+    module: str = MODULE,
+    names: tuple[str, str] = ("num_iterations", "metrics_compute_frequency"),
+) -> None:
+    if epochs is None or epochs < 1:
+        raise InvalidArgument(
+            f"{module} error: {names[0]} is {'NULL' if epochs is None else epochs}; it must be at least 1."
+        )
+    if frequency is not None and not 1 <= frequency <= epochs:
+        raise InvalidArgument(
+            f"{module} error: {names[1]} is {frequency}; it must be between 1 and {names[0]} ({epochs})."
+        )
+
+
+def require_measured(spec: dict[str, Any], dataset: str, frequency: int, module: str = MODULE) -> None:
+    """Refuse a method that compares models after epochs in which they are not evaluated."""
+    first = spec.get("min_epochs")
+    if dataset and first is not None and frequency > first:
+        raise InvalidArgument(
+            f"{module} error: '{spec['name']}' compares models from epoch {first} on, but they are evaluated after"
+            f" every {frequency} epochs.",
+            hint="Evaluate after every epoch, or give the method a larger min_epochs.",
+        )
+
+
+def read_rows(
+    db: Database,
+    source_table: str,
+    validation_table: str | None,
+    epochs: int,
+    module: str = MODULE,
+    *,
+    folds: bool = False,
+) -> tuple[Packed, Packed | None]:
+    """The packed rows to train on, and those to evaluate on.
+
+    If rows have folds, they are the same.  ``folds``: the caller can train on such rows.
+    """
+    source = packed.read(db, source_table, module, argument="source_table")
+    require_countable(epochs, len(source.layout["partitions"]))
+    if not folds:
+        cross_validation.require_no_folds(source, module)
+    if source.dataset.folds:
+        cross_validation.require_no_validation(source.relation.text, validation_table, module)
+        return source, source
+    if validation_table is None:
+        return source, None
+    validation = packed.read(db, validation_table, module, argument="validation_table")
+    packed.require_same_shapes(source.layout, source.relation.text, validation, module)
+    return source, validation
+
+
+def require_room(db: Database, source: Packed, chosen: dict[str, Any]) -> None:
+    """Refuse a run for which the user, or the server, has not enough sessions."""
+    segments = len(source.layout["partitions"])
+    limits.require_run(limits.of(db), segments)
+    if chosen[IN_SESSION]:
+        return
+    sessions = segments + 1 + (chosen["stop_when"] is not None)  # the recorder, and a rule's own
+    limits.make_room(db, sessions, listener(db.plpy))
+    limits.require_connections(limits.of(db), sessions)
+    limit = platform.of(db).statement_limit(db)
+    if limit is not None and limit.short_for(segments):
+        db.notice(limit.found(segments), limit.advice)
+
+
+def objective_of(
+    chosen: dict[str, Any],
+    rows: list[dict[str, Any]],
+    architectures: dict[int, Architecture],
+    validated: bool,
+    module: str = MODULE,
+) -> dict[str, str]:
+    """The objective as it goes on record, if all configurations have it.  Those of a search are not numbered yet."""
+    configurations = {
+        row["key"]: reported(row["compile"], reading.outputs(architectures[row["model_id"]].translated)) for row in rows
+    }
+    return objective.chosen(chosen, configurations, validated, module, numbered=module == MODULE)
+
+
+def require_same_work(
+    db: Database,
+    run_id: int,
+    source: Packed,
+    rows: list[dict[str, Any]],
+    architectures: dict[int, Architecture],
+) -> None:
+    """Refuse to replay a run with other rows or other configurations: the numbers would not be repeated."""
+    log = RunLog.of_caller(db, run_id)
+    hint = f"SELECT source_table, selection_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
+    fingerprints = [partition["sha256"] for partition in source.layout["partitions"]]
+    if log.fingerprints() != fingerprints:
+        raise WrongState(
+            f"{MODULE} error: run {run_id} cannot be replayed on '{source.relation.text}': it had other rows, another"
+            " order of rows, or another number of segments.",
+            hint=hint,
+        )
+    earlier = log.configurations(added=False)
+    now = {row["key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}
+    others = sorted(key for key in {*earlier, *now} if not alike(earlier.get(key), now.get(key)))
+    if others:
+        raise WrongState(
+            f"{MODULE} error: run {run_id} cannot be replayed: its configurations were others"
+            f" (configuration {', '.join(map(str, others[:10]))}).",
+            hint=hint,
+        )
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two documents say the same.  The log gives a large number back as an integer: 1e38 as 10^38."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(alike, one, other))
+    numbers = isinstance(one, (int, float)) and isinstance(other, (int, float))
+    return float(one) == float(other) if numbers else bool(one == other)
+
+
+def read_selection(db: Database, selection: Relation, known: Known, tensorboard: bool) -> Configurations:
+    relations.require_columns(db, selection, ["mst_key", "model_id", "compile_params", "fit_params"], MODULE)
+    document_columns.require(relations.columns(db, selection), selection.text, MODULE)
+    rows = db.rows(
+        sql(
+            "SELECT mst_key AS key, model_id, compile_params, fit_params FROM {selection} ORDER BY mst_key",
+            selection=selection.sql,
+        )
+    )
+    keys = [row["key"] for row in rows]
+    if None in keys or len(set(keys)) < len(keys):
+        raise BadData(f"{MODULE} error: the mst_key values of '{selection.text}' must be distinct and not NULL.")
+    for row in rows:
+        try:
+            row["compile"] = params.compile_params(row["compile_params"], known)
+            row["fit"] = params.fit_params(row["fit_params"], tensorboard)
+        except CerebroError as error:
+            error.message = f"mst_key {row['key']} of '{selection.text}': {error.message}"
+            raise
+    say_tensorboard(db, [row["fit_params"] for row in rows])
+    summary = relations.find(db, selection.name.suffixed("_summary"))
+    named = (
+        db.value(sql("SELECT model_arch_table FROM {summary} LIMIT 1", summary=summary.sql))
+        if summary is not None
+        else None
+    )
+    if named is None:
+        name = with_ending(selection.text, "_summary")
+        there = f" Input table '{name}' does not exist." if summary is None else ""
+        raise UndefinedObject(
+            f"{MODULE} error: '{name}' does not say which table holds the architectures.{there}",
+            hint="generate_model_configs() and load_model_selection_table() make it.",
+        )
+    table = relations.existing(db, named, MODULE, "It should hold the architectures.")
+    architectures = {
+        model_id: read_architecture(db, table, model_id) for model_id in sorted({row["model_id"] for row in rows})
+    }
+    return Configurations(f"'{selection.text}'", rows, architectures, selection.text, table.text)
+
+
+def say_tensorboard(db: Database, texts: Iterable[str | None]) -> None:
+    if any(map(params.has_tensorboard, texts)):
+        db.notice(
+            "the callback TensorBoard has no effect: cerebro.learning_curve and cerebro.metric show the losses"
+            " and metrics of every epoch, cerebro.hop_timeline what each segment did"
+        )
+
+
+def read_architecture(db: Database, table: Relation, model_id: int | None, module: str = MODULE) -> Architecture:
+    present = relations.columns(db, table)
+    document_columns.require(present, table.text, module)
+    name = sql("name::text") if "name" in present else sql("NULL::text AS name")
+    row = db.one(
+        sql(
+            "SELECT {name}, model_arch::text AS arch, model_weights AS weights FROM {table} WHERE model_id = $1",
+            name=name,
+            table=table.sql,
+        ),
+        ("integer",),
+        model_id,
+    )
+    if row is None or row["arch"] is None:
+        raise UndefinedObject(
+            f"{module} error: no model arch found in table {table.text} with id {model_id}",
+            hint="load_keras_model() adds one.",
+        )
+    try:
+        return Architecture(row["name"], row["arch"], reading.architecture(row["arch"]), row["weights"])
+    except CerebroError as error:
+        error.message = f"model_id {model_id} of '{table.text}': {error.message}"
+        raise

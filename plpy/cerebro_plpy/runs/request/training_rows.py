@@ -1,0 +1,296 @@
+"""The packed rows of the three verbs: packed by another session, packed already, or in a dry run not packed at all.
+
+A run needs packed rows that are committed, which the caller's own session cannot make.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core import documents
+from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, Unsupported, WrongState
+from cerebro_db.core.layout import Layout
+from cerebro_db.core.names import LONGEST, Name
+from cerebro_db.core.records import dataclass, field
+from cerebro_db.core.sql import identifier, joined, sql
+from cerebro_db.core.texts import counted
+from cerebro_db.core.windows import Windows
+from cerebro_db.core.windows import wanted as wanted_windows
+
+from ... import platform
+from ...data import pack, packed
+from ...data.asked import has_few_labels
+from ...data.summary import parsed, read_layout
+from ...database import relations
+from ...database.access import Database
+from ...database.relations import Relation
+from ...sessions import recorder
+from ...sessions.session import Session
+from . import cross_validation
+from .given import Given
+
+PACKED = "_packed"
+PACKED_ENDINGS = ("", "_summary", pack.VALIDATION, f"{pack.VALIDATION}_summary")
+MOST_VALIDATION_ROWS = 200_000  # more of them hardly tell more
+FEW_ROWS = 100_000  # so many are counted by class, to divide them class by class
+FEW_CLASSES = 30
+ROOM_FOR_ENDINGS = 25  # bytes of the longest name of a companion or a partition
+
+
+@dataclass
+class Rows:
+    """The packed rows, or in a dry run what they would be."""
+
+    layout: Layout
+    segments: int
+    table: Name | None = None
+    validation: Name | None = None
+    validated: bool = False
+    text: str | None = None  # the packed table as the user named it
+    validation_text: str | None = None
+
+
+@dataclass
+class Made:
+    """What a call has made so far, for the message of one that ends early."""
+
+    tables: list[Name] = field(default_factory=list)
+    packed: Name | None = None
+    run: int | None = None
+
+
+def resolved(db: Database, output: Name, given: Given, made: Made) -> Rows:
+    """The packed rows of ``source_table``, which is packed now unless it is packed already."""
+    source = relations.filled(db, given.source_table, given.verb, argument="source_table", companions=("_summary",))
+    if is_packed(db, source):
+        return packed_already(db, source, given)
+    if not (given.target or "").strip():
+        if platform.KEY in relations.columns(db, source):
+            packed.read(db, given.source_table, given.verb, argument="source_table")  # says what is wrong with it
+        raise InvalidArgument(
+            f"{given.verb}: target must not be NULL or empty: '{source.text}' is not packed.",
+            hint="Name the column to predict.",
+        )
+    _require_lasting(given, output)
+    if given.dry_run:
+        return would_pack(db, source, output, given)
+    return pack_apart(db, source, output, given, made)
+
+
+def _require_lasting(given: Given, output: Name) -> None:
+    for argument, name in (("model_table", output), ("packed_table", given.packed_table)):
+        parsed = Name.parse(name, f"{given.verb}: {argument}") if isinstance(name, str) else name
+        if parsed is not None and parsed.schema == relations.TEMPORARY:
+            raise Unsupported(
+                f"{given.verb}: {argument} cannot be a temporary table: several sessions make and read it.",
+                hint="Name an ordinary table.",
+            )
+
+
+def is_packed(db: Database, source: Relation) -> bool:
+    if not {platform.KEY, "buffer_id"} <= set(relations.columns(db, source)):
+        return False
+    summary = relations.find(db, source.name.suffixed("_summary"))
+    return summary is not None and "layout" in relations.columns(db, summary)
+
+
+def packed_already(db: Database, source: Relation, given: Given) -> Rows:
+    for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "folds",
+                 "segments", "packed_table", "sequence", "weights", "class_weight"):  # fmt: skip
+        if getattr(given, name) is not None:
+            raise InvalidArgument(
+                f"{given.verb}: {name} cannot be given: '{source.text}' is packed already.",
+                hint="Leave it out, or name the table that was packed.",
+            )
+    layout = read_layout(db, source.name.quoted, given.verb)
+    if layout.folds:
+        cross_validation.require_no_validation(source.text, given.validation_table, given.verb)
+        db.notice(f"{given.verb}: '{source.text}' is packed already, with {layout.folds} folds")
+        return Rows(layout, len(layout.partitions), source.name, None, True, source.text)
+    if given.validation_table is not None:
+        beside: Relation | None = relations.existing(
+            db, given.validation_table, given.verb, argument="validation_table"
+        )
+    else:
+        beside = relations.find(db, source.name.suffixed(pack.VALIDATION))
+    validation = beside.name if beside is not None else None
+    if validation is not None:
+        read_layout(db, validation.quoted, given.verb)
+    db.notice(
+        f"{given.verb}: '{source.text}' is packed already"
+        + (f"; validation rows are in {validation}" if validation is not None else "; there are no rows for validation")
+    )
+    others = given.validation_table
+    return Rows(layout, len(layout.partitions), source.name, validation, validation is not None, source.text, others)
+
+
+def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
+    arguments = _pack_arguments(db, source, _free_names(db, output, given), given)
+    job, others = pack.planned(db, *(arguments[name] for name in PACK_ARGUMENTS))
+    return Rows(job.layout, len(job.keys), validated=others is not None or job.fold is not None)
+
+
+PACK_ARGUMENTS = (
+    "source", "output", "target", "inputs", "prepare", "validation", "validation_table", "split_by", "split_at",
+    "stratify", "buffer_size", "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight",
+    "folds",
+)  # fmt: skip
+
+
+def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) -> dict[str, Any]:
+    """The arguments of ``cerebro.pack``; those that are left open are decided by the number of rows."""
+    windows = None
+    if given.sequence is not None:
+        sequence = documents.argument(given.sequence, f"{given.verb}: sequence")
+        windows = wanted_windows(sequence, f"{given.verb}: sequence")
+    validation, stratify = given.validation, given.stratify
+    others = given.validation_table
+    if others is not None:
+        others = relations.existing(db, others, given.verb, argument="validation_table").name.quoted
+    elif validation is None:
+        (counted_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
+        rows = counted_rows["rows"]
+        # Windows are divided by their subject or their time, never by their class.
+        divided = given.split_by or given.split_at or windows is not None
+        if stratify is None and not divided and rows <= FEW_ROWS:
+            stratify = has_few_labels(db, source, given.target, FEW_CLASSES)
+        classes = ", with the same share of each class" if stratify else ""
+        if given.folds is not None:
+            db.notice(f"{given.verb}: the {counted(rows, 'row')} are divided into {given.folds} folds{classes}")
+        else:
+            validation = validation_share(rows, windows)
+            db.notice(
+                f"{given.verb}: about {100 * validation:.3g} % of the {counted(rows, 'row')} are for"
+                f" validation{classes}; the others are for training"
+            )
+    return {
+        "source": source.name.quoted,
+        "output": output.quoted,
+        "target": given.target,
+        "inputs": given.inputs,
+        "prepare": given.prepare,
+        "validation": validation if given.folds is not None else validation or 0.0,
+        "validation_table": others,
+        "split_by": given.split_by,
+        "split_at": given.split_at,
+        "stratify": bool(stratify),
+        "buffer_size": None,
+        "segments": platform.segments_wanted(db, given.segments, given.verb),
+        "distribution_rules": None,
+        "seed": documents.argument(given.options, f"{given.verb}: options", default={}).get("seed"),
+        "sequence": given.sequence,
+        "weights": given.weights,
+        "class_weight": given.class_weight,
+        "folds": given.folds,
+    }
+
+
+def validation_share(rows: int, windows: Windows | None) -> float:
+    units = rows / (windows.step if windows is not None else 1)  # a model reads a window as one row
+    return round(min(0.2, MOST_VALIDATION_ROWS / units), 4)
+
+
+def pack_apart(db: Database, source: Relation, output: Name, given: Given, made: Made) -> Rows:
+    table = _free_names(db, output, given)
+    arguments = _pack_arguments(db, source, table, given)
+    with other_session(db) as session:
+        _require_seen(session, source, given.verb)
+        try:
+            call = joined(", ", (sql("{name} => {}", name=identifier(name)) for name in PACK_ARGUMENTS))
+            session.run(sql("SELECT cerebro.pack({call})", call=call), [arguments[name] for name in PACK_ARGUMENTS])
+        finally:
+            # A cancel may come after the commit: what there is, and not what was answered, says what was made.
+            made.tables += _existing(session, table)
+            made.packed = table if made.tables else None
+        text = session.run(sql("SELECT layout::text FROM {companion}", companion=table.suffixed("_summary").sql))[0][0]
+    notice_others_tables(db)
+    validation = table.suffixed(pack.VALIDATION)
+    validated = validation in made.tables
+    db.notice(f"{given.verb}: the packed rows are in {table}" + (f" and {validation}" if validated else ""))
+    layout = parsed(db, text, table.table, given.verb)
+    others = validation if validated else None
+    return Rows(layout, len(layout.partitions), table, others, validated or bool(layout.folds))
+
+
+def _free_names(db: Database, output: Name, given: Given) -> Name:
+    """The name of the packed table: the user's, or one that no table has."""
+    if given.packed_table is not None:
+        return relations.new(db, given.packed_table, given.verb, PACKED_ENDINGS[1:], argument="packed_table")
+    for name in _candidates(output):
+        if all(relations.find(db, name.suffixed(ending)) is None for ending in PACKED_ENDINGS):
+            return name
+    raise InvalidName(
+        f"{given.verb}: found no free name for the packed table of {output}.", hint="Choose another name."
+    )
+
+
+def _candidates(output: Name) -> Iterator[Name]:
+    """MODELTABLE_packed, MODELTABLE_packed_2, …"""
+    stem = output.table.encode()[: LONGEST - len(PACKED) - ROOM_FOR_ENDINGS].decode(errors="ignore")
+    for number in range(1, 10_000):
+        yield Name(output.schema, stem + PACKED + (f"_{number}" if number > 1 else ""))
+
+
+@contextlib.contextmanager
+def other_session(db: Database) -> Iterator[Session]:
+    """A session of the caller's that commits; its messages become the caller's, and its errors, too."""
+    with recorder.opened(db, "packing", "the session that packs") as session:
+        session.hear = lambda message: _repeat(db, message)
+        try:
+            yield session
+        except psycopg2.Error as error:
+            diagnosis = error.diag
+            if diagnosis.message_primary is None:
+                raise  # the session was lost
+            failure = CerebroError(
+                diagnosis.message_primary, hint=diagnosis.message_hint, detail=diagnosis.message_detail
+            )
+            failure.sqlstate = error.pgcode or failure.sqlstate
+            raise failure from error
+
+
+def notice_others_tables(db: Database) -> None:
+    """Have this session find the tables that another one has committed.
+
+    A session remembers that a table did not exist.  It learns of the changes of others when it locks a table on which
+    it has no lock.  On PostgreSQL, a statement that reads the new table does that, but Greenplum looks for the table
+    first.  So this statement locks, for a moment, a table of the catalog that no other query here reads.
+    """
+    unread = sql("'pg_catalog.pg_ts_template'::pg_catalog.regclass")
+    db.execute(sql("SELECT pg_catalog.pg_relation_is_updatable({unread}, false)", unread=unread))
+
+
+def _repeat(db: Database, message: str) -> None:
+    severity, _, rest = message.strip().partition(":")
+    text, _, hint = rest.strip().partition("\nHINT:")
+    if severity == "NOTICE":
+        db.notice(text, hint.strip() or None)
+    elif severity == "WARNING":
+        db.warning(text, hint.strip() or None)
+
+
+def _require_seen(session: Session, source: Relation, verb: str) -> None:
+    seen = session.run(sql("SELECT pg_catalog.to_regclass({})::oid"), (source.name.quoted,))[0][0]
+    if source.temporary or seen != source.oid:
+        raise WrongState(
+            f"{verb}: '{source.text}' is temporary, or was made in this transaction, which is not committed. The"
+            " session that packs it cannot see it.",
+            hint="Make it an ordinary table and COMMIT first.",
+        )
+
+
+def _existing(session: Session, packed: Name) -> list[Name]:
+    """Those of the packed tables that are committed.  Ends the statement under way first."""
+    if session.busy or session.lost:
+        session.cancel()
+        session.settle()
+    with contextlib.suppress(psycopg2.Error):
+        names = [packed.suffixed(ending) for ending in PACKED_ENDINGS]
+        exist = joined(", ", [sql("pg_catalog.to_regclass({}) IS NOT NULL")] * len(names))
+        (row,) = session.run(sql("SELECT {exist}", exist=exist), [one.quoted for one in names])
+        return [name for name, there in zip(names, row) if there]
+    return []

@@ -1,0 +1,1 @@
+"""The model tables of a run."""

@@ -1,0 +1,1 @@
+"""What a segment does for a model: training visits, averages of replicas, evaluations."""

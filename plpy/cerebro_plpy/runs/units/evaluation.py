@@ -1,0 +1,121 @@
+"""Evaluations of models on one part of a data set; with a model's last part come the metrics of all its parts.
+
+One order may evaluate several models, one after the other.  Each has a record of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from cerebro_db.core import protocol
+from cerebro_db.core.metrics import merged_means, of_means
+from cerebro_db.core.protocol import Evaluated, EvaluatedModel, ModelState, StateRef
+from cerebro_db.core.scheduling.plan import Evaluate
+from cerebro_db.core.sql import sql
+
+from ...sessions.failures import Refused
+from ...sessions.overlap import Task
+from ...sessions.session import Statement
+from ...sessions.team import Worker
+from .unit import Fetched, Result, Units
+
+
+async def evaluate(units: Units, worker: Worker, task: Task, todo: Sequence[Evaluate], share: bool) -> list[Result]:
+    """Evaluate models on one part of a data set, and record that in one transaction: a result for each, in order."""
+    # A state that the trainer still has is used before another model's state takes its place.
+    order = sorted(todo, key=lambda unit: unit.model not in worker.resident)
+    fetched = await units.fetch_ahead(worker, task, [(units.model(unit), unit.hop) for unit in order])
+    with worker.tasks.computes(task):
+        worker.session.progress = None
+        found = await _evaluated(units, worker, task, order, fetched, share)
+    return [found[unit] for unit in todo]
+
+
+async def _evaluated(
+    units: Units, worker: Worker, task: Task, todo: Sequence[Evaluate], fetched: Fetched | None, share: bool
+) -> dict[Evaluate, Result]:
+    wanted = [(units.model(unit), unit.hop) for unit in todo]
+    task.shares_session = share or fetched is not None
+    began = worker.tasks.computing_since = datetime.now(timezone.utc)
+    handle, reading = await units.read(worker, units.run.data(todo[0].dataset), todo[0].part, fetched)
+
+    def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
+        models = [
+            ModelState(model.definition, state, state_bytes=model.state_bytes, fold=model.fold)
+            for (model, _), state in zip(wanted, refs)
+        ]
+        return protocol.Evaluate(handle, models, engine=wanted[0][0].engine)
+
+    # The program that trains is not the one that evaluates rows whose columns have other names or types.
+    alike = units.run.data(todo[0].dataset).for_trainer == units.run.source.for_trainer
+    answer, took = await units.compute(worker, task, wanted, fetched, [], order, resident=alike)
+    worker.still_resident(answer.resident, answer.trainer_pid)
+    results: dict[Evaluate, Result] = {}
+    records: list[Statement] = []
+    for unit, mine, slice_of_time, seconds in zip(todo, answer.models, *_times(answer, reading, took)):
+        if mine.error is not None:
+            results[unit] = Result(error=Refused(mine.error.error()))
+            continue
+        units.count(task, seconds, "evaluate")
+        metrics = await metrics_of_all(units, worker, task, unit, handle, mine)
+        results[unit] = Result(None, mine.rows, mine.loss, metrics)
+        records.append(
+            units.log.evaluation(
+                unit,
+                mine,
+                metrics,
+                began=began,
+                slice_of_time=slice_of_time,
+                worker_pid=answer.worker_pid,
+                seconds=seconds,
+            )
+        )
+        records += units.objectives.after_evaluation(unit, mine.rows, mine.loss, metrics)
+    if records:
+        await Statement.joined(
+            records if len(records) == 1 else [Statement(sql("BEGIN")), *records, Statement(sql("COMMIT"))]
+        )
+    for unit, result in results.items():
+        if result.error is None:
+            units.objectives.committed(unit)
+        if result.metrics:  # they are on record now
+            units.evaluated.pop((unit.model, unit.epoch, unit.dataset), None)
+    return results
+
+
+def _times(answer: Evaluated, reading: float, took: float) -> tuple[list[tuple[float, float]], list[dict[str, float]]]:
+    """Of each model of an order: its part of the order's time, as fractions, and its seconds by stage."""
+    count, computed = len(answer.models), sum(sum(model.seconds.values()) for model in answer.models)
+    beside = {"data": reading / count, "load": max(0.0, took - computed) / count}
+    seconds = []
+    for model in answer.models:
+        shared = {stage: model.seconds.get(stage, 0.0) + more for stage, more in beside.items()}
+        seconds.append({**model.seconds, **{stage: round(value, 6) for stage, value in shared.items()}})
+    ends = [0.0, *itertools.accumulate(sum(mine.values()) for mine in seconds)]
+    whole = ends[-1] or 1.0
+    return [(start / whole, end / whole) for start, end in zip(ends, ends[1:])], seconds
+
+
+async def metrics_of_all(
+    units: Units, worker: Worker, task: Task, unit: Evaluate, handle: str, found: EvaluatedModel
+) -> dict[str, Any]:
+    """The metrics over all parts of the data set, once the last part is evaluated; until then none.
+
+    Metrics that are means are merged here.  For others the trainer that has just evaluated the last part computes the
+    values: it has the model's metrics at hand.
+    """
+    model, parts = units.model(unit), units.evaluated.setdefault((unit.model, unit.epoch, unit.dataset), {})
+    parts[unit.part] = found.metric_states
+    if not parts.keys() >= set(units.run.parts(unit.dataset)):
+        return {}
+    states = [parts[part] for part in sorted(parts)]
+    if len(states) == 1:
+        return found.metrics
+    if found.metric_states.others is None:
+        return of_means(merged_means(one.means for one in states))
+    order = protocol.MergeMetrics(model.definition, handle, states, model.engine)
+    give = units.team.order_and_share if task.shares_session else units.team.order
+    return (await give(worker, order)).metrics

@@ -1,0 +1,157 @@
+"""The objective of each epoch on record, and the states of the best epochs.
+
+Both are written in the transaction of the hop or the evaluation that completes the epoch: a run that ends in between
+has neither, and does that unit again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cerebro_db.core.metrics import LOSS, number
+from cerebro_db.core.options import BEST
+from cerebro_db.core.protocol import TrainedMember
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.scheduling.plan import Evaluate, Train, Unit
+from cerebro_db.core.search import objective
+from cerebro_db.core.search.history import Figures, last_metrics, mean_loss
+from cerebro_db.core.sql import sql
+
+from ...platform.base import Platform
+from ...sessions.session import Statement
+from ..record import state_tables
+from ..record.log import RunLog
+from ..record.run import Run
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A complete epoch, on record or in a transaction that is under way."""
+
+    number: int
+    score: float
+    kept: bool
+
+
+class Objectives:
+    """What is known of the objective of a run's models; of a run without one, nothing."""
+
+    def __init__(self, run: Run, log: RunLog, platform: Platform) -> None:
+        self.run, self.log, self.platform = run, log, platform
+        self.wanted = "objective" in run.options
+        self.objective = objective.of_options(run.options, run.validation is not None)
+        self.keeps = run.options.get("keep") == BEST
+        # Model, epoch -> by hop or by part, the figures; of epochs that are not on record.
+        self._figures: dict[tuple[int, int], dict[int, Figures]] = {}
+        self._recorded: set[tuple[int, int]] = set()  # model, epoch
+        self._best: dict[int, float] = {}  # the score of the state that is kept
+        self._kept: dict[int, int] = {}  # how many states were kept so far
+        self._under_way: dict[Unit, Epoch] = {}  # in transactions of these units
+        if self.wanted:
+            self._load()
+
+    def after_visit(self, visit: Train, trained: TrainedMember, dist_key: int) -> list[Statement]:
+        """What belongs into the transaction of a visit, after the statement that stores its state there."""
+        if not self.wanted or self.objective.dataset:
+            return []
+        self._add(visit.model, visit.epoch, visit.hop, trained.rows, trained.loss, trained.metrics)
+        if visit.hop % self.run.hops_per_epoch(self.run.models[visit.model]):
+            return []
+        return self._completed(visit, dist_key)
+
+    def after_evaluation(self, unit: Evaluate, rows: int, loss: float, metrics: Mapping[str, Any]) -> list[Statement]:
+        """What belongs into the transaction of an evaluation."""
+        if not self.wanted or self.objective.dataset != unit.dataset:
+            return []
+        parts = self._add(unit.model, unit.epoch, unit.part, rows, loss, metrics)
+        if not parts.keys() >= set(self.run.parts(unit.dataset)):
+            return []
+        return self._completed(unit, self.run.models[unit.model].dist_key)
+
+    def committed(self, unit: Unit) -> None:
+        """The transaction of a unit is committed."""
+        epoch = self._under_way.pop(unit, None)
+        if epoch is not None:
+            self._on_record(unit.model, epoch)
+
+    def look_up(self, unit: Unit) -> None:
+        """The session was lost: the log knows whether the transaction of a unit is committed."""
+        if self._under_way.pop(unit, None) is not None:
+            self._load_epochs(unit.model)
+
+    def _completed(self, unit: Unit, dist_key: int) -> list[Statement]:
+        epoch = (unit.model, unit.epoch)
+        # Once all parts are known, a part whose own record was lost is evaluated again.
+        elsewhere = any((other.model, other.epoch) == epoch for other in self._under_way if other != unit)
+        if epoch in self._recorded or elsewhere:
+            return []
+        value = self.objective.recordable(self._value(self._figures[epoch]))
+        score = self.objective.score(value)
+        if value is None or score is None:
+            return []
+        kept = self.keeps and score < self._best.get(unit.model, math.inf)
+        self._under_way[unit] = Epoch(unit.epoch, score, kept)
+        return [
+            *(self._keep(unit, dist_key) if kept else ()),
+            self.log.objective(unit.model, unit.epoch, unit.hop, value, kept),
+        ]
+
+    def _keep(self, unit: Unit, dist_key: int) -> Sequence[Statement]:
+        """Copy the state after a hop into the model's table of best states."""
+        model = self.run.models[unit.model]
+        best = state_tables.best_table_name(self.run.storage, model.number).sql
+        times = self._kept.get(model.number, 0)
+        ready = []
+        if times == 0:
+            ready.append(Statement(state_tables.create_sql(self.platform, best)))
+        elif times % state_tables.appended(model.state_bytes) == 0:
+            ready.append(Statement(state_tables.emptied_sql([best], sql("DELETE FROM {best}", best=best))))
+        source = state_tables.table_of(self.run, model, unit.hop)
+        copy = sql(
+            "INSERT INTO {best} (__dist_key__, hop, start, payload) SELECT __dist_key__, hop, start, payload"
+            " FROM {source} WHERE hop = {hop} AND __dist_key__ = {dist_key}",
+            best=best,
+            source=source,
+            hop=unit.hop,
+            dist_key=dist_key,
+        )
+        return [*ready, Statement(copy)]
+
+    def _add(
+        self, model: int, epoch: int, place: int, rows: int, loss: float | None, metrics: Mapping[str, Any]
+    ) -> dict[int, Figures]:
+        """The figures of an epoch with those of one more hop or part."""
+        its = {name: number(value) for name, value in metrics.items() if name == self.objective.metric}
+        figures = self._figures.setdefault((model, epoch), {})
+        figures[place] = Figures(rows, number(loss), its)
+        return figures
+
+    def _value(self, figures: Mapping[int, Figures]) -> float | None:
+        name = self.objective.metric
+        return mean_loss(figures.values()) if name == LOSS else last_metrics(figures).get(name)
+
+    def _load(self) -> None:
+        self._load_epochs()
+        if self.objective.dataset:
+            units = [(*row[:2], *row[3:]) for row in self.log.evaluations() if row[2] == self.objective.dataset]
+        else:
+            units = self.log.hops()
+        for model, epoch, *figures in units:
+            if (model, epoch) not in self._recorded:
+                self._add(model, epoch, *figures)
+
+    def _load_epochs(self, of: int | None = None) -> None:
+        for model, epoch, value, kept in self.log.objectives(of):
+            score = self.objective.score(value)
+            assert score is not None
+            if (model, epoch) not in self._recorded:
+                self._on_record(model, Epoch(epoch, score, kept))
+
+    def _on_record(self, model: int, epoch: Epoch) -> None:
+        self._recorded.add((model, epoch.number))
+        self._figures.pop((model, epoch.number), None)
+        if epoch.kept:
+            self._best[model] = epoch.score
+            self._kept[model] = self._kept.get(model, 0) + 1

@@ -1,0 +1,210 @@
+"""What training visits and evaluations share: fetching states, and giving an order that needs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, TypeVar
+
+from cerebro_db.core import protocol
+from cerebro_db.core.errors import WrongState
+from cerebro_db.core.events import Initial
+from cerebro_db.core.layout import DataSet
+from cerebro_db.core.protocol import Computation, MetricStates, StateRef
+from cerebro_db.core.records import dataclass, field
+from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica, Unit
+from cerebro_db.core.sql import sql
+
+from ...platform.base import Platform
+from ...sessions.failures import Refused
+from ...sessions.overlap import AnotherTask, Task
+from ...sessions.session import Statement
+from ...sessions.team import Team, Worker
+from ..record import state_tables
+from ..record.log import RunLog
+from ..record.run import Left, Model, Replica, Run
+from .objectives import Objectives
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one unit.  A unit with a reason is not committed: its model must stop training."""
+
+    reason: str | None = None
+    rows: int = 0
+    loss: float | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    error: Refused | None = None  # the unit was refused; perhaps it will be tried again
+
+
+@dataclass
+class Fetched:
+    """The states for an order: how it refers to them, and the statements that bring them to the segment."""
+
+    refs: list[StateRef]
+    statements: list[Statement] = field(default_factory=list)
+    may_be_gone: bool = False  # not all are rows: a trainer has one in memory, or segments have left files
+
+    @property
+    def names(self) -> list[str]:
+        return [ref.name for ref in self.refs if ref.name is not None]
+
+
+@dataclass
+class Times:
+    """Seconds that all units so far have spent; decides about read-ahead."""
+
+    training: float = 0.0
+    moving_states: float = 0.0
+
+
+class Units:
+    """A run's units on the workers of its team."""
+
+    def __init__(self, run: Run, log: RunLog, team: Team, keep_two: bool) -> None:
+        self.run, self.log, self.team = run, log, team
+        self.keep_two = keep_two  # a decision may copy a state until the second hop after it is committed
+        self.times = Times()
+        # Model, epoch, data set -> by part, what the metrics have counted; until the last part is evaluated.
+        self.evaluated: dict[tuple[int, int, str], dict[int, MetricStates]] = {}
+        self.objectives = Objectives(run, log, team.platform)
+        self.rows_done = 0  # in committed visits
+
+    @property
+    def platform(self) -> Platform:
+        return self.team.platform
+
+    def model(self, unit: Unit) -> Model:
+        return self.run.models[unit.model]
+
+    def committed(
+        self, worker: Worker, visit: Train, rows: int, state_bytes: int, sha256: str, counted: MetricStates | None
+    ) -> None:
+        """A hop is on record: the state of the model, or of a replica, is the one that this worker stored."""
+        model = self.model(visit)
+        if isinstance(visit, TrainReplica):
+            model.replicas[visit.hop] = Replica(rows, sha256, worker.dist_key, counted)
+        else:
+            model.hops, model.sha256 = visit.hop, sha256
+            model.epoch, model.metric_states = visit.epoch, counted
+            model.state_bytes, model.dist_key = state_bytes, worker.dist_key
+            model.replicas.clear()
+        self.objectives.committed(visit)
+        self.rows_done += rows
+
+    def keep_file(self, visit: Train, left: Left) -> None:
+        """The segment keeps the file of a committed state.
+
+        No order uses the file of an average: the first replica that starts from it would take it from the others.
+        """
+        if not isinstance(visit, Average):
+            self.model(visit).after(visit.hop).left = left
+
+    async def fetch_ahead(self, worker: Worker, task: Task, wanted: Sequence[tuple[Model, int]]) -> Fetched | None:
+        """Fetch the states while the trainer works for an earlier task, and wait until it is free.
+
+        None if there is no earlier task: then the states are fetched in the message that carries the order.
+        """
+        if task.may_compute:
+            return None
+        fetched = self.fetch(worker, wanted)
+        for statement in fetched.statements:
+            await statement
+        while worker.tasks.computing is not None:
+            await AnotherTask()
+        task.may_compute, task.started = True, time.monotonic()
+        return Fetched(fetched.refs, may_be_gone=fetched.may_be_gone)  # the statements have been sent
+
+    def fetch(self, worker: Worker, wanted: Sequence[tuple[Model, int]], *, resident: bool = False) -> Fetched:
+        """How an order refers to the states of models after these hops, and what brings them to the segment.
+
+        A state whose file is still on this host is taken from there, and needs no rows.  Nor does one that the trainer
+        has in memory, if ``resident`` says that it is still there when the order comes to it.
+        """
+        fetched = Fetched([])
+        for model, hop in wanted:
+            in_memory = worker.resident.get(model.number)
+            if resident and in_memory is not None and in_memory.hop == hop:
+                fetched.refs.append(StateRef.resident(in_memory.token))
+                fetched.may_be_gone = True
+                continue
+            if hop == 0 and model.initial == Initial.RANDOM:
+                fetched.refs.append(StateRef.seed())
+                continue
+            name = f"{self.run.id}/{model.number}/{hop}/{time.monotonic()}"
+            state = model.after(hop)
+            left = state.left
+            if left is not None and left.place and (left.hop, left.place) == (hop, worker.place):
+                assert state.sha256 is not None
+                fetched.refs.append(StateRef.full(name, state.sha256, left.file))
+                fetched.may_be_gone = True
+                continue
+            table = state_tables.table_of(self.run, model, hop)
+            copy, where = self.platform.hop_state(table, hop, worker.dist_key, state.dist_key)
+            if copy is not None:
+                fetched.statements.append(Statement(copy))
+            fetched.statements.append(
+                # One row to fetch, not one for each row of the state.
+                Statement(
+                    sql(
+                        "SELECT count(cerebro._state_in({}, start, payload)) FROM {table} {where}",
+                        table=table,
+                        where=where,
+                    ),
+                    (name,),
+                )
+            )
+            if hop == 0 and model.initial == Initial.WEIGHTS:
+                fetched.refs.append(StateRef.weights(name))
+            else:
+                assert state.sha256 is not None
+                fetched.refs.append(StateRef.full(name, state.sha256, adopted=hop == 0 and model.adopts))
+        return fetched
+
+    async def read(self, worker: Worker, data: DataSet, part: int, fetched: Fetched | None) -> tuple[str, float]:
+        try:
+            return await self.team.read(worker, data, part)
+        except Refused:
+            if fetched is not None and fetched.names:
+                await self.team.order(worker, protocol.DropStates(fetched.names))
+            raise
+
+    async def compute(
+        self,
+        worker: Worker,
+        task: Task,
+        wanted: Sequence[tuple[Model, int]],
+        fetched: Fetched | None,
+        before: Sequence[Statement],
+        order_for: Callable[[Sequence[StateRef]], Computation[A]],
+        *,
+        resident: bool,
+    ) -> tuple[A, float]:
+        """Give the trainer an order that needs states: the answer, and the seconds until it came.
+
+        The states were fetched ahead, or they are resident (if ``resident`` says that these can be used), or they are
+        fetched in the same message as the order.  If one that was to be at hand is gone, the order is repeated with the
+        rows of the state tables.
+        """
+        give = self.team.order_and_share if task.shares_session else self.team.order
+        fetched = fetched or self.fetch(worker, wanted, resident=resident)
+        started = time.monotonic()
+        try:
+            answer = await give(worker, order_for(fetched.refs), before=[*before, *fetched.statements])
+        except Refused as refused:
+            if not (fetched.may_be_gone and isinstance(refused.error, WrongState)):
+                raise
+            for model, hop in wanted:
+                worker.resident.pop(model.number, None)
+                model.after(hop).left = None
+            fetched = self.fetch(worker, wanted)
+            started = time.monotonic()
+            answer = await give(worker, order_for(fetched.refs), before=fetched.statements)
+        return answer, time.monotonic() - started
+
+    def count(self, task: Task, seconds: Mapping[str, float], stage: str) -> None:
+        if not task.shares_session:  # else the times include waiting for other tasks
+            self.times.training += seconds.get(stage, 0.0)
+            self.times.moving_states += seconds.get("load", 0.0)

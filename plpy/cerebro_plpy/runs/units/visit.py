@@ -1,0 +1,222 @@
+"""A training visit in three steps: fetch the states, compute, commit.
+
+One order may train several models: fused in one pass, or one after the other.  Each has a record of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from cerebro_db.core import protocol
+from cerebro_db.core.protocol import Group, Member, StateRef, Trained, TrainedMember
+from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica
+from cerebro_db.core.sql import sql
+
+from ...sessions.failures import Refused
+from ...sessions.overlap import AnotherTask, Task
+from ...sessions.session import Statement
+from ...sessions.team import Resident, Worker
+from ..record import state_tables
+from ..record.run import Left, Model
+from . import averaging
+from .unit import Fetched, Result, Units
+
+
+async def train(
+    units: Units, worker: Worker, task: Task, groups: Sequence[Sequence[Train]], share: bool
+) -> list[Result]:
+    """Train the groups one after the other: a result for each visit, in order."""
+    visits = [visit for group in groups for visit in group]
+    wanted = [(units.model(visit), visit.start) for visit in visits]
+    if isinstance(visits[0], Average):
+        wanted = averaging.replicas_of(units, visits[0])
+    fetched = await units.fetch_ahead(worker, task, wanted)
+    with worker.tasks.computes(task):
+        worker.session.progress = None
+        trained, began, seconds = await compute(units, worker, task, groups, wanted, fetched, share)
+        task.rows = sum(member.rows for group in trained.groups for member in group.members)
+    return await commit(units, worker, task, groups, trained, began, seconds)
+
+
+async def compute(
+    units: Units,
+    worker: Worker,
+    task: Task,
+    groups: Sequence[Sequence[Train]],
+    wanted: Sequence[tuple[Model, int]],
+    fetched: Fetched | None,
+    share: bool,
+) -> tuple[Trained, datetime, dict[str, float]]:
+    """Have the trainer train the groups: its answer, when that began, and the seconds spent before."""
+
+    def order(handle: str, refs: Sequence[StateRef]) -> protocol.Computation[Trained]:
+        if isinstance(visits[0], Average):
+            return averaging.order(units, visits[0], handle, refs)
+        states = iter(refs)
+        return protocol.Train(
+            handle=handle,
+            engine=units.model(groups[0][0]).engine,
+            groups=[Group([_member(units, visit, next(states)) for visit in group]) for group in groups],
+        )
+
+    visits = [visit for group in groups for visit in group]
+    task.shares_session = share or fetched is not None
+    if task.shares_session:
+        # The session may be busy with another task, so the database says when this one began.
+        began = (await units.log.attempts(visits, worker.worker_pid))[0][0]
+        before: list[Statement] = []
+    else:
+        began = datetime.now(timezone.utc)
+        attempts = units.log.attempts(visits, worker.worker_pid, began)
+        # A crash of the server can lose attempts that came to nothing, but never the attempt of a hop on record: the
+        # hop's own commit writes the log up to itself.
+        later = Statement(units.platform.committed_later(attempts.sql), attempts.parameters)
+        before = [attempts if worker.session.own else later]
+    worker.tasks.computing_since = began
+    handle, reading = await units.read(worker, units.run.source, visits[0].segment, fetched)
+    trained, took = await units.compute(
+        worker,
+        task,
+        wanted,
+        fetched,
+        before,
+        lambda refs: order(handle, refs),
+        # Of several visits, one may put its state where another's is; an average is put there, too.
+        resident=len(wanted) == 1 and not isinstance(visits[0], Average),
+    )
+    computed = sum(sum(group.seconds.values()) for group in trained.groups)
+    seconds = {"data": reading, "load": max(0.0, took - computed)}
+    for group in trained.groups:
+        units.count(task, group.seconds, "train")
+    units.count(task, seconds, "train")
+    return trained, began, seconds
+
+
+async def commit(
+    units: Units,
+    worker: Worker,
+    task: Task,
+    groups: Sequence[Sequence[Train]],
+    trained: Trained,
+    began: datetime,
+    seconds: dict[str, float],
+) -> list[Result]:
+    """Store the states and records of all visits that succeeded, in one transaction."""
+    while worker.tasks.followed(task) and worker.tasks.computing_since is None:
+        await AnotherTask()  # the next task gets the trainer before this one stores
+    followed_at = worker.tasks.computing_since
+    # If nothing follows yet, something may before the server records the end of this.
+    behind = followed_at or (datetime.now(timezone.utc) if task.shares_session else None)
+    saving = datetime.now(timezone.utc) if worker.session.own else None  # else when the transaction began
+    results: list[Result] = []
+    kept: list[tuple[Train, TrainedMember]] = []
+    records: list[Statement] = []
+    count = sum(len(group) for group in groups)
+    beside = sum(seconds.values())  # what all visits share
+    whole = sum(sum(group.seconds.values()) for group in trained.groups) + beside or 1.0
+    elapsed = 0.0  # share of the order's time that the visits before this one took
+    for visits, group in zip(groups, trained.groups):
+        if group.error is not None:
+            results += [Result(error=Refused(group.error.error()))] * len(visits)
+            continue
+        share = {stage: round(spent / len(visits), 6) for stage, spent in group.seconds.items()}
+        for visit, member in zip(visits, group.members):
+            part = (sum(group.seconds.values()) / len(visits) + beside / count) / whole
+            result = _result(units, visit, member)
+            results.append(result)
+            if result.reason is None:
+                kept.append((visit, member))
+                records += _store(units, worker, visit, trained.visit, member)
+                records.append(
+                    units.log.hop(
+                        visit,
+                        member,
+                        began=began,
+                        slice_of_time=(elapsed, elapsed + part),
+                        worker_pid=trained.worker_pid,
+                        trainer_pid=trained.trainer_pid,
+                        seconds={
+                            **share,
+                            "data": round(seconds["data"] / count, 6),
+                            "load": round(share.get("load", 0.0) + seconds["load"] / count, 6),
+                            **({"fused": len(visits)} if len(visits) > 1 else {}),
+                        },
+                        shared_by=count,
+                        behind=behind,
+                        saving=saving,
+                    )
+                )
+                records += units.objectives.after_visit(visit, member, worker.dist_key)
+            elapsed += part
+    if kept:
+        records += _free(units, kept)
+        before = time.monotonic()
+        await Statement.joined([Statement(sql("BEGIN")), *records, Statement(sql("COMMIT"))])
+        if not task.shares_session:
+            units.times.moving_states += time.monotonic() - before
+    worker.still_resident(trained.resident, trained.trainer_pid)
+    for visit, member in kept:
+        units.committed(worker, visit, member.rows, member.state.bytes, member.state.sha256, member.metric_states)
+        if (file := trained.left[member.state.index]) is not None:
+            units.keep_file(visit, Left(visit.hop, worker.place, file))
+        if member.state.token in trained.resident and followed_at is None:
+            worker.resident[visit.model] = Resident(visit.hop, member.state.token, trained.trainer_pid)
+    return results
+
+
+def _member(units: Units, visit: Train, state: StateRef) -> Member:
+    model = units.model(visit)
+    goes_on = model.epoch == visit.epoch and not isinstance(visit, TrainReplica)
+    return Member(
+        configuration=model.definition,
+        seed=model.seed,
+        shuffle_seed=units.run.shuffle_seed(model, visit.hop),
+        state=state,
+        state_bytes=model.state_bytes,
+        metric_states=model.metric_states if goes_on else None,
+        fold=model.fold,
+    )
+
+
+def _result(units: Units, visit: Train, member: TrainedMember) -> Result:
+    reason = None
+    if not member.finite and units.run.options.get("nan") != "keep":
+        reason = f"the loss became {member.loss} in epoch {visit.epoch} on segment {visit.segment}"
+    return Result(reason, member.rows, member.loss, member.metrics)
+
+
+def _store(units: Units, worker: Worker, visit: Train, number: int, member: TrainedMember) -> list[Statement]:
+    """The statements that store a state that the trainer has left in a file."""
+    model = units.model(visit)
+    model.state_bytes = model.state_bytes or member.state.bytes
+    table = state_tables.table_of(units.run, model, visit.hop)
+    ready = state_tables.ready_sql(units.platform, units.run, model, visit.hop)
+    function = sql("cerebro._state_out({number}, {index})", number=number, index=member.state.index)
+    made = units.platform.made_on_segment(function, worker.dist_key)
+    return [
+        *([] if ready is None else [Statement(ready)]),
+        Statement(
+            sql(
+                "INSERT INTO {table} (__dist_key__, hop, start, payload)"
+                " SELECT s.__dist_key__, {hop}, (s.made).start, (s.made).payload FROM ({made}) s",
+                table=table,
+                hop=visit.hop,
+                made=made,
+            )
+        ),
+    ]
+
+
+def _free(units: Units, kept: Sequence[tuple[Train, TrainedMember]]) -> list[Statement]:
+    """Free large old states at once."""
+    if units.keep_two:
+        return []
+    old = [
+        table
+        for visit, member in kept
+        if member.state.bytes > state_tables.FREE_AT_ONCE
+        for table in state_tables.superseded(units.run, units.model(visit), visit.hop)
+    ]
+    return [Statement(state_tables.emptied_sql(old))] if old else []
