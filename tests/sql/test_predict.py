@@ -249,7 +249,7 @@ def test_a_row_alone_needs_nothing_of_worker_sessions(place: Lab) -> None:
         run(
             session,
             "DO LANGUAGE plpython3u $$ import sys; plpy.notice(' '.join(name for name in sys.modules"
-            " if name == 'psycopg2' or name.startswith(('cerebro_plpy.s', 'cerebro_db.core.s')))) $$",
+            " if name == 'psycopg2' or name.startswith(('cerebro_plpy.', 'cerebro_db.core.s')))) $$",
         )
         imported = session.notices[-1].split()
         run(session, "DROP TABLE alone")

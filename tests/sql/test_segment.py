@@ -60,7 +60,7 @@ from cerebro_db.core.protocol import (
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.platform import machine
-from cerebro_plpy.runs.preflight.preflight import engine_trials
+from cerebro_plpy.runs.preflight import engine_trials
 from cerebro_plpy.segment import (
     current,
     filling,
