@@ -185,14 +185,14 @@ def _check_argument(where: str, choice: str, name: str, value: Any) -> None:
         )
 
 
-def require_possible(name: str, shown: str, family: str, wish: Wish, where: str) -> None:
+def require_possible(name: str, shown: str, family: str, wish: Wish) -> None:
     """An error for a column that cannot become what was asked for."""
     possible = POSSIBLE.get(family, ("category",) if family != "array" else ())
     if wish.choice in (None, "ignore", *possible):
         return
     as_number = wish.choice == "number" and family == "text"
     raise InvalidArgument(
-        f"{where}: column '{name}' of type {shown} cannot become {wish.choice}.",
+        f"column '{name}' of type {shown} cannot become {wish.choice}.",
         hint=f"If it holds numbers, cast it in a view: {name}::double precision."
         if as_number
         else f"It can become {', '.join((*possible, 'ignore'))}.",
@@ -202,19 +202,17 @@ def require_possible(name: str, shown: str, family: str, wish: Wish, where: str)
 # -- the decision --------------------------------------------------------------------------------------------
 
 
-def decide(found: Found, wish: Wish, named: bool, where: str) -> Feature | Ignored:
+def decide(found: Found, wish: Wish, named: bool) -> Feature | Ignored:
     """What a column becomes.  ``named``: the user lists it among the inputs, so that it should be one."""
     if wish.choice == "ignore":
         return Ignored("as prepare says")
     if not found.filled:
         if named:
-            raise BadData(
-                f"{where}: column '{found.name}' is NULL in all {found.rows} rows.", hint="Leave it out of inputs."
-            )
+            raise BadData(f"column '{found.name}' is NULL in all {found.rows} rows.", hint="Leave it out of inputs.")
         return Ignored("it is NULL in all rows")
     if found.not_finite and wish.arguments.get("not_finite") != "null":
         raise BadData(
-            f"{where}: column '{found.name}' is NaN or infinite in {found.not_finite} of {found.rows} rows.",
+            f"column '{found.name}' is NaN or infinite in {found.not_finite} of {found.rows} rows.",
             hint=f"Leave these rows out with a view, or count them as NULL: prepare => "
             f'\'{{"{found.name}": {{"not_finite": "null"}}}}\'.',
         )

@@ -15,7 +15,6 @@ from .errors import CerebroError, InvalidArgument, Unsupported
 from .metrics import MAX, MIN
 from .records import dataclass
 
-MODULE = "madlib_fit_multiple_model"  # the function that error messages name, unless the caller gives another
 TYPES = {int: "a whole number", bool: "true or false", str: "a text", dict: "a JSON object"}
 STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
 SESSION, WORKERS = "session", "workers"  # where a run trains
@@ -51,22 +50,22 @@ class Option:
     def _takes(self) -> str:
         return TYPES[self.type] + (" or an object" if self.object else "")
 
-    def check(self, value: Any, module: str) -> None:
+    def check(self, value: Any) -> None:
         """Raises an error if the option does not take the value."""
         found = type(value)  # not isinstance(): to Python, true is a number, too
         if self.object and found is dict:
             return
         if found is not self.type:
-            raise self._refused(value, module, f"It takes {self._takes}.")
+            raise self._refused(value, f"It takes {self._takes}.")
         if self.choices and value not in self.choices:
-            raise self._refused(value, module, f"It is one of {', '.join(self.choices)}{self._without()}.")
+            raise self._refused(value, f"It is one of {', '.join(self.choices)}{self._without()}.")
         if self.bounds and not self.bounds[0] <= value <= self.bounds[1]:
-            raise self._refused(value, module, f"It takes a number from {self.bounds[0]} to {self.bounds[1]}.")
+            raise self._refused(value, f"It takes a number from {self.bounds[0]} to {self.bounds[1]}.")
 
-    def _refused(self, value: Any, module: str, hint: str) -> CerebroError:
+    def _refused(self, value: Any, hint: str) -> CerebroError:
         if self.name == "engine" and isinstance(value, str):
-            return Unsupported(f"{module} error: there is no engine '{value[:80]}'.", hint=ENGINE_HINT)
-        return InvalidArgument(f"{module} error: option '{self.name}' cannot be {shown(value)}.", hint=hint)
+            return Unsupported(f"there is no engine '{value[:80]}'.", hint=ENGINE_HINT)
+        return InvalidArgument(f"option '{self.name}' cannot be {shown(value)}.", hint=hint)
 
     def _without(self) -> str:
         return f"; without it: {self.unset}" if self.unset else ""
@@ -277,19 +276,17 @@ DECIDING = ("budget", "search", "stop_when")
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
 
 
-def check(given: object, module: str = MODULE) -> dict[str, Any]:
+def check(given: object) -> dict[str, Any]:
     """The given options (a decoded JSON object), or an error that says what is wrong with them."""
     if not isinstance(given, dict):
-        raise InvalidArgument(f"{module} error: options must be a JSON object.", hint='For instance {"seed": 1}.')
+        raise InvalidArgument("options must be a JSON object.", hint='For instance {"seed": 1}.')
     for name, value in given.items():
         if name not in OPTIONS:
-            raise InvalidArgument(
-                f"{module} error: there is no option '{name[:80]}'.", hint=f"The options are: {', '.join(OPTIONS)}."
-            )
-        OPTIONS[name].check(value, module)
+            raise InvalidArgument(f"there is no option '{name[:80]}'.", hint=f"The options are: {', '.join(OPTIONS)}.")
+        OPTIONS[name].check(value)
     if given.get("fuse") and given.get("deterministic"):
         raise InvalidArgument(
-            f"{module} error: options 'deterministic' and 'fuse' exclude each other.",
+            "options 'deterministic' and 'fuse' exclude each other.",
             hint="The results of models that train together equal those of single models within rounding, not bit for"
             " bit.",
         )

@@ -47,7 +47,7 @@ def read(document: Any, where: str) -> dict[str, Any]:
             found[name] = fields.whole(name, 1, MOST_PROCESSORS)
             continue
         try:
-            option.check(value, where)
+            option.check(value)
         except CerebroError as error:
             raise fields.wrong(f"cannot be used: {error.message}", name) from None
         found[name] = value
@@ -104,7 +104,7 @@ def _search(fields: Fields, proposes: bool) -> dict[str, Any]:
         planned.done()
         return made
     try:
-        return methods.checked(given, fields.where, proposes=proposes)
+        return methods.checked(given, proposes=proposes)
     except CerebroError as error:
         raise fields.wrong(f"cannot be used: {error.message}", "search") from None
 

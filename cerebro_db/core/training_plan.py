@@ -96,10 +96,8 @@ class Plan:
         ]
 
 
-def planned(
-    layout: Layout, rows: int, segments: int, seconds: float | None, validated: bool, wishes: Wishes, where: str
-) -> Plan:
-    _require_fitting(layout, wishes.objective, where)
+def planned(layout: Layout, rows: int, segments: int, seconds: float | None, validated: bool, wishes: Wishes) -> Plan:
+    _require_fitting(layout, wishes.objective)
     passes = _passes(rows, segments)
     epoch_seconds = _epoch_seconds(layout, rows * passes, segments)
     amounts = _amounts_with_folds if layout.folds else _amounts
@@ -212,7 +210,7 @@ def metric_of(wished: str | None) -> str | None:
     return None if name == "loss" else name
 
 
-def _require_fitting(layout: Layout, wished: str | None, where: str) -> None:
+def _require_fitting(layout: Layout, wished: str | None) -> None:
     """Raise an error if the objective's metric says nothing about the kind of target."""
     metric, kinds = metric_of(wished), {variable.target == "real" for variable in layout.outputs}
     if metric in METRICS_OF_CLASSES and kinds == {True}:
@@ -222,7 +220,7 @@ def _require_fitting(layout: Layout, wished: str | None, where: str) -> None:
     else:
         return
     raise InvalidArgument(
-        f"{where}: objective cannot be '{wished}', because the target is {what}.", hint=f"For instance {instead}."
+        f"objective cannot be '{wished}', because the target is {what}.", hint=f"For instance {instead}."
     )
 
 

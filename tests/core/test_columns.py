@@ -39,7 +39,7 @@ def found(
 
 
 def became(column: Found, wish: Wish | None = None, named: bool = False) -> Any:
-    return decide(column, wish or Wish(), named, "test")
+    return decide(column, wish or Wish(), named)
 
 
 # -- transforms ----------------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ def plan(seconds: float | None, folds: int = 5, **wishes: Any) -> training_plan.
     fold = replace(FOLD, preparation=Fold(folds))
     found = replace(layout([NUMBERS], KIND), fold=fold)
     asked = Wishes({"mlp": Kind("mlp", {}, "test", found)}, **wishes)
-    return training_plan.planned(found, 1000, 2, seconds, True, asked, "test")
+    return training_plan.planned(found, 1000, 2, seconds, True, asked)
 
 
 def test_a_plan_with_folds_stops_no_model_early() -> None:

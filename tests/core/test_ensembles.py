@@ -15,7 +15,7 @@ from cerebro_db.core.errors import Unsupported
 @pytest.mark.parametrize("outputs", [(KIND,), (PRICE, KIND)], ids=len)
 def test_the_allow_list_takes_it(outputs: tuple[object, ...]) -> None:
     members = [building.architecture(kind, layout([NUMBERS, CODES], *outputs), None, "x") for kind in ("mlp", "resnet")]  # type: ignore[arg-type]
-    read = reading.architecture(json.dumps(ensemble([*members, members[0]], "test")))
+    read = reading.architecture(json.dumps(ensemble([*members, members[0]])))
     assert reading.outputs(read) == reading.outputs(members[0])
     inner = [one for one in read["config"]["layers"] if one["class_name"] == "Functional"]
     assert [one["name"] for one in inner] == ["member_1", "member_2", "member_3"]
@@ -26,6 +26,6 @@ def test_members_that_do_not_fit_are_refused() -> None:
     one = building.architecture("mlp", layout([NUMBERS], KIND), None, "x")
     other = building.architecture("mlp", layout([NUMBERS, CODES], KIND), None, "x")
     with pytest.raises(Unsupported, match="the inputs or outputs of the members differ"):
-        ensemble([one, other], "test")
+        ensemble([one, other])
     with pytest.raises(Unsupported, match="Sequential"):
-        ensemble([one, {"class_name": "Sequential", "config": {"layers": []}}], "test")
+        ensemble([one, {"class_name": "Sequential", "config": {"layers": []}}])

@@ -52,7 +52,7 @@ def test_every_help_text_belongs_to_a_function() -> None:
 
 
 def test_the_schedule_of_madlibs_documentation() -> None:
-    found = schedule(81, 3, 0, "hyperband_schedule")
+    found = schedule(81, 3, 0)
     assert found == [
         (4, 0, 81, 1), (4, 1, 27, 3), (4, 2, 9, 9), (4, 3, 3, 27), (4, 4, 1, 81),
         (3, 0, 27, 3), (3, 1, 9, 9), (3, 2, 3, 27), (3, 3, 1, 81),
@@ -63,8 +63,8 @@ def test_the_schedule_of_madlibs_documentation() -> None:
 
 
 def test_last_rounds_are_skipped() -> None:
-    assert schedule(9, 3, 1, "m") == [(2, 0, 9, 1), (2, 1, 3, 3), (1, 0, 3, 3)]
-    assert schedule(10, 3, 2, "m") == [(2, 0, 9, 1)]  # 10 is no power of 3: a ninth of it is 1
+    assert schedule(9, 3, 1) == [(2, 0, 9, 1), (2, 1, 3, 3), (1, 0, 3, 3)]
+    assert schedule(10, 3, 2) == [(2, 0, 9, 1)]  # 10 is no power of 3: a ninth of it is 1
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_last_rounds_are_skipped() -> None:
 )  # fmt: skip
 def test_a_schedule_that_makes_no_sense(r: int, eta: int, skip_last: int, wrong: str) -> None:
     with pytest.raises(InvalidArgument, match=wrong):
-        schedule(r, eta, skip_last, "hyperband_schedule")
+        schedule(r, eta, skip_last)
 
 
 # -- AutoML ------------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_quotes_protect_and_the_last_of_repeated_keys_counts():
         ("optimizer='sgd'", "loss is a required parameter for compile"),
         ("optimizer='sgd', loss=[]", "loss is a required parameter for compile"),
         ("optimizer='sgd', loss='mse', foo=1", "foo is not currently accepted as a parameter"),
-        ("optimizer='Adm', loss='mse'", "model_keras error: invalid optimizer name: Adm"),
+        ("optimizer='Adm', loss='mse'", "invalid optimizer name: Adm"),
         ("optimizer='LossScaleOptimizer', loss='mse'", "invalid optimizer name: LossScaleOptimizer"),
         ("optimizer='Adam(learningrate=1)', loss='mse'", "Adam: learningrate is not currently accepted"),
         ("optimizer='Adam(nesterov=True)', loss='mse'", "Adam: nesterov is not currently accepted"),

@@ -171,7 +171,7 @@ DOCUMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "options": (OPTIONS, options.check),
     "budget": ({"seconds": 5, "hops": 3}, checked_budget),
     "method": ({"name": "asha", "reduction": 3, "sampler": {"name": "tpe", "startup": 3}},
-               lambda d: methods.checked(d, "x", proposes=True)),
+               lambda d: methods.checked(d, proposes=True)),
     "space": (SPACE, lambda d: (read_space.labels(d), read_space.read(d, {1: WITH_PARAMETERS}))),
     "new model": (NEW, NewModel.from_json),
     "decision": (DECISION, Decision.from_json),

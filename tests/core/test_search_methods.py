@@ -40,12 +40,12 @@ def random_suggestions(dimensions: Any, seed: int, number: int, trials: Any, cou
 
 def search(name: str, configurations: int | None = 27, epochs: int = 9, at_once: int = 6, **given: Any) -> Policy:
     space = given.pop("space", SPACE)
-    spec = methods.checked({"name": name, **given}, "search", proposes=True)
+    spec = methods.checked({"name": name, **given}, proposes=True)
     return methods.policy_of(spec, epochs, configurations, Proposals(space, 3, at_once, random_suggestions))
 
 
 def stopping(name: str, models: int, epochs: int = 9, **given: Any) -> Policy:
-    return methods.policy_of(methods.checked({"name": name, **given}, "fit", proposes=False), epochs, models)
+    return methods.policy_of(methods.checked({"name": name, **given}, proposes=False), epochs, models)
 
 
 def lengths(done: Simulation) -> dict[int, int]:
@@ -163,11 +163,11 @@ def test_a_decision_at_a_rung_says_which_rung() -> None:
 
 
 def test_hyperband_has_brackets_from_many_short_models_to_few_long_ones() -> None:
-    policy = methods.policy_of(methods.checked("hyperband", "fit", proposes=False), 81, 400)
+    policy = methods.policy_of(methods.checked("hyperband", proposes=False), 81, 400)
     assert isinstance(policy, Hyperband)
     found = [(bracket.size, bracket.rungs) for bracket in policy.brackets()][:5]
     assert found == [(81, (1, 3, 9, 27)), (34, (3, 9, 27)), (15, (9, 27)), (8, (27,)), (5, ())]
-    small = methods.policy_of(methods.checked("hyperband", "fit", proposes=False), 9, 11)
+    small = methods.policy_of(methods.checked("hyperband", proposes=False), 9, 11)
     assert isinstance(small, Hyperband)
     assert [(bracket.size, bracket.rungs) for bracket in small.brackets()] == [(6, (1, 3)), (3, (3,)), (2, ())]
 
@@ -334,7 +334,7 @@ def test_tpe_asks_for_suggestions_once_it_has_seen_enough() -> None:
         assert all(trial.score is not None for trial in trials if trial.state != RUNNING)
         return random_suggestions(dimensions, seed, number, trials, count)
 
-    spec = methods.checked({"name": "tpe", "startup": 5}, "search", proposes=True)
+    spec = methods.checked({"name": "tpe", "startup": 5}, proposes=True)
     policy = methods.policy_of(spec, 2, 15, Proposals(SPACE, 3, 4, suggest))
     done = Simulation(policy, loss, 2).run()
     assert len(done.history.models) == 15 and asked[0][2] == 5
@@ -359,13 +359,13 @@ def test_tpe_asks_for_suggestions_once_it_has_seen_enough() -> None:
 )
 def test_a_wrong_method_is_refused(given, proposes, said) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        methods.checked(given, "search", proposes=proposes)
+        methods.checked(given, proposes=proposes)
     assert said in caught.value.message
 
 
 def test_which_methods_need_optuna() -> None:
     def needs(given: Any) -> bool:
-        return methods.needs_optuna(methods.checked(given, "search", proposes=True))
+        return methods.needs_optuna(methods.checked(given, proposes=True))
 
     assert needs("tpe") and needs({"name": "hyperband", "sampler": "tpe"})
     assert not any(map(needs, ("random", "asha", "evolution", "pbt")))

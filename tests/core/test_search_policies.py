@@ -57,12 +57,12 @@ def suggest(dimensions: Any, seed: int, number: int, trials: Any, count: int) ->
 
 
 def proposing(name: str, configurations: int | None = 12, epochs: int = EPOCHS, **given: Any) -> Policy:
-    spec = methods.checked({"name": name, **given}, "search", proposes=True)
+    spec = methods.checked({"name": name, **given}, proposes=True)
     return methods.policy_of(spec, epochs, configurations, Proposals(SPACE, 5, 4, suggest))
 
 
 def stopping(name: str, epochs: int = EPOCHS, **given: Any) -> Policy:
-    return methods.policy_of(methods.checked({"name": name, **given}, "fit", proposes=False), epochs, 6)
+    return methods.policy_of(methods.checked({"name": name, **given}, proposes=False), epochs, 6)
 
 
 NEEDED: dict[str, dict[str, Any]] = {"threshold": {"value": 0.5}}  # parameters that a method cannot do without

@@ -22,7 +22,7 @@ def plan(rows: int = 1000, seconds: float | None = 600, *outputs: Any, validated
     found = layout(inputs, *(outputs or (KIND,)))
     given = wishes.pop("architectures", {"mlp": {}})
     architectures = {kind: Kind(kind, fixed, "test", found) for kind, fixed in given.items()}
-    return training_plan.planned(found, rows, 2, seconds, validated, Wishes(architectures, **wishes), "test")
+    return training_plan.planned(found, rows, 2, seconds, validated, Wishes(architectures, **wishes))
 
 
 @pytest.mark.parametrize("rows", [10, 150, 5_000, 100_000, 10_000_000])

@@ -169,7 +169,7 @@ def test_deleting(sql):
     sql("SELECT cerebro.delete_keras_model('arch', 1)")
     assert told(sql) == ["INFO:  Keras Model Arch: Model id 1 has been deleted from arch."]
     for number in ("1", "NULL"):
-        with pytest.raises(errors.UndefinedObject, match=f"Keras Model Arch: Model id {number} not found"):
+        with pytest.raises(errors.UndefinedObject, match=f"Keras Model Arch error: Model id {number} not found"):
             sql(f"SELECT cerebro.delete_keras_model('arch', {number})")
     sql("SELECT cerebro.delete_keras_model('arch', 2)")
     assert sql("SELECT count(*) FROM arch") == [(0,)]  # The user's table is not dropped.
@@ -236,7 +236,11 @@ def test_what_means_the_same_is_one_configuration_spelled_as_last_given(sql, arc
         ({"arch": None}, "42602", "NULL/empty input table name!"),
         ({"table": None}, "42602", "NULL/empty output table name!"),
         ({"table": "arch"}, "42P07", "Output table 'arch' already exists."),
-        ({"ids": [1, 3]}, "42704", "load_model_selection_table: One or more model_id of (1,3) not found in table arch"),
+        (
+            {"ids": [1, 3]},
+            "42704",
+            "load_model_selection_table error: One or more model_id of (1,3) not found in table arch",
+        ),
         ({"ids": None}, "22023", "model_id_list cannot be empty, NULL or hold a NULL"),
         ({"compile_params": None}, "22023", "compile_params_list cannot be NULL"),
         ({"fit_params": None}, "22023", "fit_params_list cannot be NULL"),
@@ -274,7 +278,7 @@ def generate(sql, compile_grid=COMPILE_GRID, fit_grid=FIT_GRID, *more, ids=(1, 2
 def test_a_grid_makes_all_combinations(sql, arch):
     told(sql)
     generate(sql)
-    assert told(sql) == ["NOTICE:  generate_model_configs: 16 configurations added, 16 in all"]
+    assert told(sql) == ["NOTICE:  16 configurations added, 16 in all"]
     assert sql("SELECT count(*), min(mst_key), max(mst_key) FROM mst") == [(16, 1, 16)]
     assert sql("SELECT compile_params, fit_params FROM mst WHERE mst_key = 1") == [
         (

@@ -438,7 +438,7 @@ def test_the_notice_says_what_was_done_and_rules_are_ignored(sql, flowers, green
     # Greenplum does not ignore them; see tests/sql/test_greenplum.py.
     pack(sql, segments=2, distribution_rules="all_segments" if greenplum else "gpu_segments")
     assert greenplum or "distribution_rules is ignored" in sql.db.notices[0]
-    assert "training_preprocessor_dl: 150 rows in 2 buffers on 2 segments" in sql.db.notices[-1]
+    assert "150 rows in 2 buffers on 2 segments" in sql.db.notices[-1]
 
 
 def test_the_number_of_segments_suits_the_rows(sql, flowers, greenplum):
@@ -520,7 +520,7 @@ def test_validation_keeps_the_order_of_the_rows(sql, flowers, greenplum):
 def test_validation_labels_must_be_known(sql, flowers):
     pack(sql)
     sql("INSERT INTO flowers VALUES (151, '{1,2,3,4}', 'unheard of')")
-    with pytest.raises(psycopg2.Error, match=r"validation_preprocessor_dl: the class values in flowers \(\[.*\]\) "
+    with pytest.raises(psycopg2.Error, match=r"validation_preprocessor_dl error: the class values in flowers \(\[.*\]\) "
                        r"should be a subset of class values in packed \(\[.*\]\)"):  # fmt: skip
         pack(sql, output="val", training_preprocessor_table="packed")
 
@@ -632,7 +632,11 @@ WRONG = [
     ),
     ({"dependent_varname": "words"}, "0A000", "its type is text[]"),
     ({"dependent_varname": "place"}, "22023", "labels of type point cannot be sorted"),
-    ({"buffer_size": 0}, "22023", "training_preprocessor_dl: The buffer size has to be a positive integer or NULL."),
+    (
+        {"buffer_size": 0},
+        "22023",
+        "training_preprocessor_dl error: The buffer size has to be a positive integer or NULL.",
+    ),
     ({"normalizing_const": 0}, "22023", "The normalizing constant has to be a positive integer or NULL."),
     ({"normalizing_const": -1}, "22023", "The normalizing constant has to be a positive integer or NULL."),
     ({"normalizing_const": "NaN"}, "22023", "The normalizing constant has to be a positive integer or NULL."),

@@ -449,7 +449,7 @@ def test_a_null_among_rows_that_are_not_counted_first(place: Lab, column: str) -
     place(f"UPDATE odd SET {column} = NULL WHERE id = {MANY - 7}; ANALYZE odd")
     with pytest.raises(psycopg2.Error) as error:
         predict(place, "odd")
-    assert error.value.diag.message_primary == "madlib_keras_predict: 1 rows of 'odd' have a NULL in id, x."
+    assert error.value.diag.message_primary == "madlib_keras_predict error: 1 rows of 'odd' have a NULL in id, x."
     assert error.value.pgcode == "22000" and error.value.diag.message_hint
     place(f"DELETE FROM odd WHERE {column} IS NULL")
     predict(place, "odd")

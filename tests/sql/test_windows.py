@@ -67,7 +67,7 @@ def test_windows_are_consecutive_rows_of_one_subject(moves: Lab) -> None:
     ]  # fmt: skip
     assert layout["sequence"] == {"by": ["who"], "order": ["at"], "length": LENGTH, "step": STEP, "target": "last"}
     wanted = expected(moves, "x, y, foot, sensors, posture")
-    assert layout["rows"] == len(wanted) and f"cerebro.pack: {len(wanted)} windows of {LENGTH} rows" in said
+    assert layout["rows"] == len(wanted) and f"{len(wanted)} windows of {LENGTH} rows" in said
     codes = {None: 0, **{value: 1 + place for place, value in enumerate(became["foot"]["parameters"]["values"])}}
     scaled = [became[name]["parameters"] for name in "xy"]
     labels = moves.value("SELECT posture_class_values FROM plain_packed_summary")

@@ -16,17 +16,17 @@ from .graph import Graph, node, tensor
 Json = dict[str, Any]
 
 
-def ensemble(members: Sequence[Json], where: str) -> Json:
+def ensemble(members: Sequence[Json]) -> Json:
     """The architecture of the ensemble.  The members are functional models with the same inputs and outputs."""
     for one in members:
         if one["class_name"] != "Functional":
             raise Unsupported(
-                f"{where}: a member is a {one['class_name']} model, not a functional model.",
+                f"a member is a {one['class_name']} model, not a functional model.",
                 hint="Use functional architectures. cerebro.architecture() makes such ones.",
             )
     first, *others = [_ends(one) for one in members]
     if any(other != first for other in others):
-        raise Unsupported(f"{where}: the inputs or outputs of the members differ.")
+        raise Unsupported("the inputs or outputs of the members differ.")
     inputs, outputs = json.loads(first)
     graph = Graph(set())
     for layer in inputs:

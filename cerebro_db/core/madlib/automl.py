@@ -10,7 +10,6 @@ from ..parameters import grammar
 from ..records import dataclass
 from .hyperband import Round, schedule
 
-MODULE = "madlib_keras_automl"
 RANDOM, TPE = "rand", "tpe"
 
 
@@ -49,7 +48,7 @@ class Hyperband:
     def brackets(self) -> list[Bracket]:
         """The bracket with the most configurations first."""
         by_bracket: dict[int, list[Round]] = {}
-        for one in schedule(self.r, self.eta, self.skip_last, MODULE):
+        for one in schedule(self.r, self.eta, self.skip_last):
             by_bracket.setdefault(one.s, []).append(one)
         return [
             Bracket(s, rounds[0].n_i, tuple(accumulate(one.r_i for one in rounds))) for s, rounds in by_bracket.items()
@@ -124,19 +123,17 @@ def read(name: str | None, params: str | None) -> Method:
     made = METHODS.get((name or Hyperband.name).strip().lower())
     if made is None:
         raise InvalidArgument(
-            f"{MODULE}: The chosen automl method must be 'hyperband' or 'hyperopt'", hint=f"automl_method is '{name}'."
+            "The chosen automl method must be 'hyperband' or 'hyperopt'", hint=f"automl_method is '{name}'."
         )
     method = made(**_given(made, params))
     if isinstance(method, Hyperband):
-        schedule(method.r, method.eta, method.skip_last, MODULE)  # raises what is wrong
+        schedule(method.r, method.eta, method.skip_last)  # raises what is wrong
         return method
     for key in ("num_configs", "num_iterations"):
         if getattr(method, key) < 1:
-            raise InvalidArgument(f"{MODULE} error: {key} is {getattr(method, key)}; it must be at least 1.")
+            raise InvalidArgument(f"{key} is {getattr(method, key)}; it must be at least 1.")
     if method.algorithm not in (RANDOM, TPE):
-        raise InvalidArgument(
-            f"{MODULE} error: algorithm is '{method.algorithm}'; valid algorithms are '{RANDOM}' and '{TPE}'."
-        )
+        raise InvalidArgument(f"algorithm is '{method.algorithm}'; valid algorithms are '{RANDOM}' and '{TPE}'.")
     return method
 
 
@@ -154,16 +151,13 @@ def _given(made: type[Method], params: str | None) -> dict[str, Any]:
     *first, last = made.keys
     if set(given) - set(made.keys):
         raise InvalidArgument(
-            f"{MODULE}: Invalid param(s) passed in for {made.name}. Only {', '.join(first)}, and {last} may be"
-            " specified",
+            f"Invalid param(s) passed in for {made.name}. Only {', '.join(first)}, and {last} may be specified",
             hint=f"automl_params has {', '.join(sorted(set(given) - set(made.keys)))}.",
         )
     for key, value in given.items():
         wanted = str if key == "algorithm" else int
         if not isinstance(value, wanted) or isinstance(value, bool):
-            raise InvalidArgument(
-                f"{MODULE} error: {key} is {value}; it must be {'a name' if wanted is str else 'a whole number'}."
-            )
+            raise InvalidArgument(f"{key} is {value}; it must be {'a name' if wanted is str else 'a whole number'}.")
     return {made.keys[key]: str(value).lower() if key == "algorithm" else value for key, value in given.items()}
 
 
@@ -173,8 +167,8 @@ def require_frequency(method: Method, frequency: int | None) -> None:
         return
     if isinstance(method, Hyperopt) and not 1 <= frequency <= method.iterations:
         raise InvalidArgument(
-            f"{MODULE} error: 'metrics_compute_frequency' out of iteration range: it is {frequency}, and num_iterations"
+            f"'metrics_compute_frequency' out of iteration range: it is {frequency}, and num_iterations"
             f" is {method.iterations}."
         )
     if frequency < 1:
-        raise InvalidArgument(f"{MODULE} error: metrics_compute_frequency is {frequency}; it must be at least 1.")
+        raise InvalidArgument(f"metrics_compute_frequency is {frequency}; it must be at least 1.")

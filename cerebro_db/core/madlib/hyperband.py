@@ -16,22 +16,22 @@ class Round(NamedTuple):
     r_i: int
 
 
-def schedule(r: int | None, eta: int | None, skip_last: int | None, module: str) -> list[Round]:
+def schedule(r: int | None, eta: int | None, skip_last: int | None) -> list[Round]:
     """All rounds, the bracket with the most configurations first.
 
     ``r`` is the most iterations that a configuration gets. Of ``eta`` configurations, one stays in the next round.
     ``skip_last`` leaves out so many rounds at the end of every bracket.
     """
     if eta is None or eta < 2:
-        raise InvalidArgument(f"{module} error: eta is {_shown(eta)}; it must be greater than 1.")
+        raise InvalidArgument(f"eta is {_shown(eta)}; it must be greater than 1.")
     if r is None or r < eta:
-        raise InvalidArgument(f"{module} error: R is {_shown(r)}; it must be at least eta ({eta}).")
+        raise InvalidArgument(f"R is {_shown(r)}; it must be at least eta ({eta}).")
     brackets = 1
     while eta**brackets <= r:
         brackets += 1
     if skip_last is None or not 0 <= skip_last < brackets:
         raise InvalidArgument(
-            f"{module} error: skip_last is {_shown(skip_last)}; it must be at least 0 and less than {brackets},"
+            f"skip_last is {_shown(skip_last)}; it must be at least 0 and less than {brackets},"
             f" the number of rounds of the longest bracket."
         )
     found = []

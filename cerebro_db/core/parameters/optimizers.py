@@ -27,9 +27,7 @@ def canonical_optimizer(value: Any) -> dict[str, Any]:
     name, arguments = read_call(value, "optimizer")
     entry = OPTIMIZERS.find(name)
     if entry is None:
-        raise InvalidArgument(
-            f"model_keras error: invalid optimizer name: {shown(name)}", hint=OPTIMIZERS.closest(name)
-        )
+        raise InvalidArgument(f"invalid optimizer name: {shown(name)}", hint=OPTIMIZERS.closest(name))
     by_name = named(entry, arguments, ["learning_rate"])
     given = {argument: value for argument, value in by_name.items() if argument not in _IGNORED}
     decay = _translate_keras2_arguments(entry, given)

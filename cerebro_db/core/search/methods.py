@@ -103,7 +103,7 @@ class Proposals:
     past: Sequence[Trial] = ()
 
 
-def checked(given: Any, module: str, *, proposes: bool) -> dict[str, Any]:
+def checked(given: Any, *, proposes: bool) -> dict[str, Any]:
     """A method with all of its parameters, from its name or from an object with its name and some parameters.
 
     ``proposes``: it is to propose configurations.  Otherwise they exist, and the method only stops models.
@@ -112,7 +112,7 @@ def checked(given: Any, module: str, *, proposes: bool) -> dict[str, Any]:
     spec = {"name": given} if isinstance(given, str) else given
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         raise InvalidArgument(
-            f"{module} error: a search method is a name or an object with a name, not {shown(given)}.",
+            f"a search method is a name or an object with a name, not {shown(given)}.",
             hint='For instance "asha" or {"name": "asha", "reduction": 4}.',
         )
     name = spec["name"]
@@ -121,28 +121,28 @@ def checked(given: Any, module: str, *, proposes: bool) -> dict[str, Any]:
             "" if proposes or name not in METHODS else " here: it proposes configurations, which cerebro.search() does"
         )
         raise InvalidArgument(
-            f"{module} error: there is no search method '{name[:80]}'{only}.",
+            f"there is no search method '{name[:80]}'{only}.",
             hint=f"The methods are: {', '.join(known)}.",
         )
-    made = _parameters(name, spec, module, more=(SAMPLER,) if proposes and name in STOPPING else ())
+    made = _parameters(name, spec, more=(SAMPLER,) if proposes and name in STOPPING else ())
     if proposes and name in STOPPING:
-        sampler = checked(spec.get(SAMPLER, DEFAULT_SAMPLER), module, proposes=True)
+        sampler = checked(spec.get(SAMPLER, DEFAULT_SAMPLER), proposes=True)
         if sampler["name"] not in SAMPLING:
             raise InvalidArgument(
-                f"{module} error: '{sampler['name']}' cannot be the sampler of '{name}'.",
+                f"'{sampler['name']}' cannot be the sampler of '{name}'.",
                 hint=f"Samplers are: {', '.join(SAMPLING)}.",
             )
         made[SAMPLER] = sampler
     return made
 
 
-def _parameters(name: str, spec: Mapping[str, Any], module: str, more: tuple[str, ...]) -> dict[str, Any]:
+def _parameters(name: str, spec: Mapping[str, Any], more: tuple[str, ...]) -> dict[str, Any]:
     parameters = {one.name: one for one in METHODS[name]}
     for key in spec:
         if key not in (*parameters, *more, "name"):
             names = ", ".join((*parameters, *more)) or "none"
             raise InvalidArgument(
-                f"{module} error: the search method '{name}' has no parameter '{key[:80]}'.",
+                f"the search method '{name}' has no parameter '{key[:80]}'.",
                 hint=f"Its parameters: {names}.",
             )
     made: dict[str, Any] = {"name": name}
@@ -150,14 +150,12 @@ def _parameters(name: str, spec: Mapping[str, Any], module: str, more: tuple[str
         value = spec.get(parameter.name)
         if value is None:
             if parameter.needed:
-                raise InvalidArgument(f"{module} error: the search method '{name}' needs '{parameter.name}'.")
+                raise InvalidArgument(f"the search method '{name}' needs '{parameter.name}'.")
             made[parameter.name] = parameter.default
             continue
         problem = parameter.problem(value)
         if problem:
-            raise InvalidArgument(
-                f"{module} error: '{parameter.name}' of the search method '{name}' is {shown(value)}; {problem}."
-            )
+            raise InvalidArgument(f"'{parameter.name}' of the search method '{name}' is {shown(value)}; {problem}.")
         made[parameter.name] = int(value) if parameter.whole else float(value)
     return made
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import CerebroError, InvalidArgument
 from ..events import DataSetName
 from ..metrics import LOSS, MAX, MIN, loggable
-from ..options import BEST, LAST, MODULE
+from ..options import BEST, LAST
 from ..records import dataclass
 
 # Data set -> how the names of its values begin. Those of the visits themselves begin with nothing.
@@ -64,7 +64,6 @@ def chosen(
     options: Mapping[str, Any],
     configurations: Mapping[int, Reported],
     validated: bool,
-    module: str = MODULE,
     *,
     numbered: bool = True,
 ) -> dict[str, str]:
@@ -76,13 +75,13 @@ def chosen(
     name, direction, keep = options.get("objective"), options.get("direction"), options.get("keep", LAST)
     if name is None and direction is not None:
         raise InvalidArgument(
-            f"{module} error: option 'direction' needs option 'objective'.",
+            "option 'direction' needs option 'objective'.",
             hint="Without an objective the model with the smallest loss is the best.",
         )
     if name is None and keep != BEST:
         return {}
     objective = Objective(default(validated).name if name is None else name)
-    _require_evaluated(objective, configurations, validated, module)
+    _require_evaluated(objective, configurations, validated)
     without = [key for key, reported in sorted(configurations.items()) if objective.metric not in reported]
     if without:
         raise _refused(
@@ -90,13 +89,12 @@ def chosen(
             _without(without, configurations, numbered) + f" compile '{objective.metric}'",
             configurations,
             validated,
-            module,
         )
     if direction is None:
         known = {reported[objective.metric] for reported in configurations.values()}
         if len(known) > 1 or None in known:
             raise InvalidArgument(
-                f"{module} error: objective '{objective.name}' needs option 'direction': it is not known whether large"
+                f"objective '{objective.name}' needs option 'direction': it is not known whether large"
                 " values of this metric are better.",
                 hint=f"""For instance {{"objective": "{objective.name}", "direction": "max"}}.""",
             )
@@ -114,25 +112,23 @@ def require_reported(options: Mapping[str, Any], reported: Reported) -> None:
         )
 
 
-def _require_evaluated(
-    objective: Objective, configurations: Mapping[int, Reported], validated: bool, module: str
-) -> None:
+def _require_evaluated(objective: Objective, configurations: Mapping[int, Reported], validated: bool) -> None:
     if objective.dataset == DataSetName.VALIDATION and not validated:
-        raise _refused(objective, "the run has no validation table", configurations, validated, module)
+        raise _refused(objective, "the run has no validation table", configurations, validated)
     if objective.dataset == DataSetName.TRAINING:
         reason = f"the training table is not evaluated; '{objective.metric}' is measured while the models train"
-        raise _refused(objective, reason, configurations, validated, module)
+        raise _refused(objective, reason, configurations, validated)
 
 
 def _refused(
-    objective: Objective, reason: str, configurations: Mapping[int, Reported], validated: bool, module: str
+    objective: Objective, reason: str, configurations: Mapping[int, Reported], validated: bool
 ) -> CerebroError:
     together = [set(reported) for reported in configurations.values()]
     names = sorted(set.intersection(*together) if together else {LOSS})
     if validated:
         names += [PREFIXES[DataSetName.VALIDATION.value] + name for name in names]
     return InvalidArgument(
-        f"{module} error: objective '{objective.name}' cannot be used: {reason}.",
+        f"objective '{objective.name}' cannot be used: {reason}.",
         hint=f"All configurations have: {', '.join(names)}.",
     )
 

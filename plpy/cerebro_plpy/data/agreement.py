@@ -16,14 +16,14 @@ from .preparation import NUMBERS, SourceVariable, applied
 from .summary import Training
 
 
-def require_same_number(training: Training, inputs: Sequence[Any], outputs: Sequence[Any], module: str) -> None:
+def require_same_number(training: Training, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
     for argument, here, there in (
         ("independent_varname", inputs, training.layout.inputs),
         ("dependent_varname", outputs, training.layout.outputs),
     ):
         if len(here) != len(there):
             raise InvalidArgument(
-                f"{module} error: {argument} makes {len(here)} variables; table {training.text} has {len(there)}.",
+                f"{argument} makes {len(here)} variables; table {training.text} has {len(there)}.",
                 hint=f"There they are: {', '.join(variable.name for variable in there)}.",
             )
 
@@ -36,7 +36,7 @@ def input_as_trained(name: str, columns: list[Column], trained: layout.Variable)
     return variable
 
 
-def output_as_trained(column: Column, trained: layout.Variable, module: str, madlib: bool = False) -> SourceVariable:
+def output_as_trained(column: Column, trained: layout.Variable, madlib: bool = False) -> SourceVariable:
     """Labels are compared in the training column's type, numbers become float32; vectors must be of the same kind.
 
     ``madlib``: where the training table has labels, a column may also have vectors of as many classes.
@@ -47,22 +47,20 @@ def output_as_trained(column: Column, trained: layout.Variable, module: str, mad
     fits = (isinstance(preparation, OneHot) and column.element is None) or (
         isinstance(preparation, Real) and (column.element or column.type) in NUMBERS
     )
-    if not fits and variables.output_preparation(column, module, madlib).kind != preparation.kind:
+    if not fits and variables.output_preparation(column, madlib).kind != preparation.kind:
         raise InvalidArgument(
-            f"{module} error: column '{column.name}' of type {column.shown} does not fit "
+            f"column '{column.name}' of type {column.shown} does not fit "
             f"the training table's '{trained.name}' ({trained.target}).",
             hint="Cast it to the type of the training data, in a view if need be.",
         )
     return applied(column.name, [column], preparation)
 
 
-def require_same_shapes(
-    training: Training, inputs: list[SourceVariable], outputs: list[SourceVariable], module: str
-) -> None:
+def require_same_shapes(training: Training, inputs: list[SourceVariable], outputs: list[SourceVariable]) -> None:
     for variable, trained in zip(inputs + outputs, training.layout.inputs + training.layout.outputs):
         if variable.shape != trained.shape:
             raise BadData(
-                f"{module} error: column '{variable.name}' has shape {list(variable.shape)}; "
+                f"column '{variable.name}' has shape {list(variable.shape)}; "
                 f"'{trained.name}' of table {training.text} has {list(trained.shape)}.",
                 hint="Training and validation data need the same shapes.",
             )

@@ -12,21 +12,17 @@ from ..database.access import Database
 from ..database.entry import entry
 from .summary import read_layout
 
-MODULE = "cerebro.architecture()"
-
 
 @entry
 def architecture(db: Database, kind: str | None, packed_table: str | None, parameters: str | None) -> str:
     """The JSON of the architecture."""
     if kind is None:
-        raise InvalidArgument(f"{MODULE}: kind must not be NULL.", hint=f"Kinds: {', '.join(building.PARAMETERS)}.")
-    given = documents.argument(parameters, f"{MODULE}: parameters")
-    return json.dumps(building.architecture(kind, read_layout(db, packed_table, MODULE), given, MODULE))
+        raise InvalidArgument("kind must not be NULL.", hint=f"Kinds: {', '.join(building.PARAMETERS)}.")
+    given = documents.argument(parameters, "parameters")
+    return json.dumps(building.architecture(kind, read_layout(db, packed_table), given, "the architecture"))
 
 
 @entry
 def default_compile_params(db: Database, packed_table: str | None, optimizer: str | None) -> str:
     """The optimizer, the losses and the metrics, as a model selection table has them."""
-    return building.compile_params(
-        read_layout(db, packed_table, "cerebro.default_compile_params"), optimizer or building.OPTIMIZER
-    )
+    return building.compile_params(read_layout(db, packed_table), optimizer or building.OPTIMIZER)

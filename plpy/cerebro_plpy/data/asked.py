@@ -20,7 +20,6 @@ from ..database.relations import Column, Relation
 from . import variables
 from .splits import Split
 
-PACK = "cerebro.pack"
 SHARE = 0.2  # of the rows for validation, if the user says nothing
 
 
@@ -55,25 +54,21 @@ def split_of(
     Windows are divided by their subject, so that no row is on both sides; those of a single subject by their time.
     """
     if validation_table is not None and share:
-        raise InvalidArgument(
-            f"{PACK}: validation and validation_table cannot be used together.", hint="Leave one of them out."
-        )
+        raise InvalidArgument("validation and validation_table cannot be used together.", hint="Leave one of them out.")
     share = 0.0 if validation_table is not None else SHARE if share is None else share
     if not 0.0 <= share < 1.0:
         raise InvalidArgument(
-            f"{PACK}: validation must be a share from 0 to 1, not {share!r}.",
+            f"validation must be a share from 0 to 1, not {share!r}.",
             hint="0.2 keeps a fifth of the rows for validation; validation_table names a table of its own.",
         )
     used = [name for name, given in (("split_by", split_by), ("split_at", split_at), ("stratify", stratify)) if given]
     if len(used) > 1:
-        raise InvalidArgument(f"{PACK}: {' and '.join(used)} cannot be used together.", hint="Choose one of them.")
+        raise InvalidArgument(f"{' and '.join(used)} cannot be used together.", hint="Choose one of them.")
     if used and not share:
-        raise InvalidArgument(
-            f"{PACK}: {used[0]} needs a share for validation.", hint="For instance validation => 0.2."
-        )
+        raise InvalidArgument(f"{used[0]} needs a share for validation.", hint="For instance validation => 0.2.")
     if stratify and windows is not None:
         raise InvalidArgument(
-            f"{PACK}: stratify and sequence cannot be used together.",
+            "stratify and sequence cannot be used together.",
             hint="Divide the windows with split_by or split_at.",
         )
     if not share:
@@ -83,9 +78,9 @@ def split_of(
             return Split(share, tuple(present[name] for name in windows.by), None, None)
         return Split(share, (), present[windows.order[0]], None)
 
-    by = (variables.pick_one(present, split_by, "split_by", source, PACK),) if split_by else ()
-    at = variables.pick_one(present, split_at, "split_at", source, PACK) if split_at else None
-    classes = variables.target_to_stratify(present, target, source, PACK) if stratify else None
+    by = (variables.pick_one(present, split_by, "split_by", source),) if split_by else ()
+    at = variables.pick_one(present, split_at, "split_at", source) if split_at else None
+    classes = variables.target_to_stratify(present, target, source) if stratify else None
     return Split(share, by, at, classes)
 
 
@@ -101,13 +96,13 @@ def asked_for(
     weight: Column | None,
 ) -> Asked:
     """``apart``: columns that divide the rows; they are no inputs unless ``inputs`` names them."""
-    wanted = variables.pick(present, split_list(target, f"{PACK}: target"), "target", source, PACK)
+    wanted = variables.pick(present, split_list(target, "target"), "target", source)
     if inputs is not None:
-        chosen = variables.pick(present, split_list(inputs, f"{PACK}: inputs"), "inputs", source, PACK)
+        chosen = variables.pick(present, split_list(inputs, "inputs"), "inputs", source)
         for column in chosen:
             if column in wanted:
                 raise InvalidArgument(
-                    f"{PACK}: the target '{column.name}' is among the inputs.", hint="Leave it out of inputs."
+                    f"the target '{column.name}' is among the inputs.", hint="Leave it out of inputs."
                 )
     else:
         others = [
@@ -119,10 +114,10 @@ def asked_for(
         chosen = [one for one in present.values() if one not in others]
     relations.require_readable(
         db, source, [*wanted, *chosen, *apart, *([weight] if weight else []),
-                     *(present[name] for name in (windows.columns if windows else ()))], PACK,
+                     *(present[name] for name in (windows.columns if windows else ()))],
     )  # fmt: skip
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
-    wishes = deciding.wishes(documents.argument(prepare, f"{PACK}: prepare"), families, f"{PACK}: prepare")
+    wishes = deciding.wishes(documents.argument(prepare, "prepare"), families, "prepare")
     return Asked(
         wanted, chosen, inputs is not None, wishes, relations.keys(db, source), relations.references(db, source)
     )  # fmt: skip
@@ -134,9 +129,9 @@ def family_of(column: Column) -> str | None:
 
 def has_few_labels(db: Database, source: Relation, target: str | None, most: int) -> bool:
     """Whether the target is one column of labels with at most so many different values."""
-    names = split_list(target, f"{PACK}: target")
-    (column, *more) = variables.pick(relations.columns(db, source), names, "target", source, PACK)
-    relations.require_readable(db, source, [column, *more], PACK)
+    names = split_list(target, "target")
+    (column, *more) = variables.pick(relations.columns(db, source), names, "target", source)
+    relations.require_readable(db, source, [column, *more])
     if more or column.element is not None or column.type in deciding.REALS:
         return False
     (found,) = db.scan(
@@ -155,16 +150,16 @@ def sides(
 ) -> tuple[Relation, Relation | None]:
     """The rows for training, and those for validation."""
     if validation_table is not None:
-        others = relations.filled(db, validation_table, PACK, argument="validation_table")
+        others = relations.filled(db, validation_table, argument="validation_table")
         if others.oid == source.oid:
             raise InvalidArgument(
-                f"{PACK}: validation_table is the source itself, so training would see all rows for validation.",
+                "validation_table is the source itself, so training would see all rows for validation.",
                 hint="validation => 0.2 keeps a fifth of the rows for validation.",
             )
         return source, others
     if split is None:
         return source, None
-    condition = split.condition(db, source, key_of(db, source), PACK)
+    condition = split.condition(db, source, key_of(db, source))
     both = (
         replace(source, condition=sql("NOT ({condition})", condition=condition)),
         replace(source, condition=condition),
@@ -172,7 +167,7 @@ def sides(
     for side, what in zip(both, ("training", "validation")):
         if not db.scan(sql("SELECT 1 AS one FROM {rows} AS s LIMIT 1", rows=side.rows)):
             raise BadData(
-                f"{PACK}: no row of {source.text} is left for {what}.",
+                f"no row of {source.text} is left for {what}.",
                 hint="Choose another share or column to divide by, or validation => 0 to keep all rows for training.",
             )
     return both

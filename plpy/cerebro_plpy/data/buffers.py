@@ -34,9 +34,7 @@ class Restart(Exception):
     """The table is not as it was when packing began.  The text is shown if that happens again and again."""
 
 
-def count(
-    db: Database, source: Relation, variables: Sequence[SourceVariable], module: str, *, may_surprise: bool = True
-) -> int:
+def count(db: Database, source: Relation, variables: Sequence[SourceVariable], *, may_surprise: bool = True) -> int:
     """The number of rows; an error if one of their values cannot be packed.
 
     ``may_surprise``: these are not the rows in which the parameters were found.
@@ -49,12 +47,11 @@ def count(
     news = surprises.of(variables) if may_surprise else []
     counted = joined(", ", [sql("count(*) AS rows"), *nulls, *surprises.counts(news)])
     (found,) = db.scan(sql("SELECT {counted} FROM {rows} AS s", counted=counted, rows=source.rows))
-    surprises.tell(db, source.text, news, found, module)
+    surprises.tell(db, source.text, news, found)
     for index, name in enumerate(columns):
         if found[f"n{index}"]:
             raise BadData(
-                f"{module} error: column '{name}' of table {source.text} is NULL in {found[f'n{index}']} "
-                f"of {found['rows']} rows.",
+                f"column '{name}' of table {source.text} is NULL in {found[f'n{index}']} of {found['rows']} rows.",
                 hint=f"Leave them out (a view: WHERE {quoted(name)} IS NOT NULL) or fill them (COALESCE).",
             )
     return int(found["rows"])
@@ -68,7 +65,7 @@ def write(db: Database, job: Packing) -> None:
     reason = ""
     here = platform.of(db)
     for partition in here.partitions(job.output, len(job.keys)):
-        relations.require_free(db, partition, job.module)
+        relations.require_free(db, partition)
     for _ in range(MOST_PASSES):
         try:
             with db.savepoint():
@@ -79,7 +76,7 @@ def write(db: Database, job: Packing) -> None:
             return
         except Restart as again:
             reason = str(again)
-            job.rows = count(db, job.source, job.variables, job.module)
+            job.rows = count(db, job.source, job.variables)
             job.geometry = packing.geometry(
                 job.rows, job.geometry.segments, job.geometry.buffer_size, job.geometry.filled
             )
@@ -87,10 +84,10 @@ def write(db: Database, job: Packing) -> None:
             if not db.is_error(error, "22003"):
                 raise
             raise BadData(
-                f"{job.module} error: a value of table {job.source.text} is too large: {error}.",
+                f"a value of table {job.source.text} is too large: {error}.",
                 hint="Inputs become real (smaller integers: integer), integer outputs smallint.",
             ) from None
-    raise InUse(f"{job.module} error: {reason}.", hint="Pack a copy, or in a REPEATABLE READ transaction.")
+    raise InUse(f"{reason}.", hint="Pack a copy, or in a REPEATABLE READ transaction.")
 
 
 def _packed_columns(job: Packing) -> list[tuple[str, str]]:
@@ -168,7 +165,7 @@ def _fill(db: Database, job: Packing, cursor: Cursor, encoders: list[packing.Enc
             try:
                 encoder.add([row[key] for row in batch])
             except packing.Unusable as wrong:
-                raise unusable.error_of(db, job.source, variable, wrong, job.module) from None
+                raise unusable.error_of(db, job.source, variable, wrong) from None
             except packing.UnknownLabel as label:
                 raise Restart(f"new values came into '{variable.name}' again and again ('{label}')") from None
         rows -= len(batch)
@@ -179,12 +176,11 @@ def _take(db: Database, job: Packing, variable: SourceVariable, encoder: packing
     try:
         return encoder.take()
     except packing.Unusable as wrong:
-        raise unusable.error_of(db, job.source, variable, wrong, job.module) from None
+        raise unusable.error_of(db, job.source, variable, wrong) from None
     except packing.TooWide as wide:
         if not variable.preparation.widens:
             raise BadData(
-                f"{job.module} error: column '{variable.name}' of table {job.source.text} "
-                "has values outside of -32768 to 32767.",
+                f"column '{variable.name}' of table {job.source.text} has values outside of -32768 to 32767.",
                 hint="For regression convert the column to real[].",
             ) from None
         variable.dtype = wide.dtype

@@ -16,22 +16,22 @@ def matches(trained: Layout) -> bool:
     return trained.windows is not None or any(variable.preparation.features for variable in trained.inputs)
 
 
-def require_all(trained: Layout, named: str | None, argument: str, where: str) -> None:
+def require_all(trained: Layout, named: str | None, argument: str) -> None:
     """An error unless a list names the training columns, in any order.  NULL names them all."""
     if named is None:
         return
-    names = split_list(named, f"{where}: {argument}")
+    names = split_list(named, f"{argument}")
     known = [name for variable in trained.inputs for name in variable.columns]
     if set(names) != set(known):
         raise BadData(
-            f"{where}: {argument} names {', '.join(names)}, but the model was trained on {', '.join(known)}.",
+            f"{argument} names {', '.join(names)}, but the model was trained on {', '.join(known)}.",
             hint=f"{argument} => NULL uses the columns with these names.",
         )
 
 
-def lacks(table: str, missing: list[str], where: str) -> BadData:
+def lacks(table: str, missing: list[str]) -> BadData:
     return BadData(
-        f"{where}: {table} does not have the input{'s' if len(missing) > 1 else ''} {', '.join(missing)}.",
+        f"{table} does not have the input{'s' if len(missing) > 1 else ''} {', '.join(missing)}.",
         hint="The model was trained with these columns. A view can add them, as NULL if they are not known.",
     )
 
@@ -46,11 +46,11 @@ def _names(trained: Layout) -> list[str]:
     return list(dict.fromkeys([*names, *(trained.windows.columns if trained.windows else ())]))
 
 
-def found(trained: Layout, present: dict[str, Column], table: str, where: str) -> list[SourceVariable]:
+def found(trained: Layout, present: dict[str, Column], table: str) -> list[SourceVariable]:
     """The inputs, made of the columns of these names; an error if one is not there or has another type."""
     missing = [name for name in _names(trained) if name not in present]
     if missing:
-        raise lacks(table, missing, where)
+        raise lacks(table, missing)
     changed = []
     for variable in trained.inputs:
         for feature, name in zip(variable.preparation.features, variable.columns):
@@ -62,7 +62,7 @@ def found(trained: Layout, present: dict[str, Column], table: str, where: str) -
             changed.append(f"{first.name} ({first.shown} now, an array of numbers in training)")
     if changed:
         raise BadData(
-            f"{where}: columns of {table} have a type that they did not have in training: {', '.join(changed)}.",
+            f"columns of {table} have a type that they did not have in training: {', '.join(changed)}.",
             hint="Cast them in a view.",
         )
     inputs = []

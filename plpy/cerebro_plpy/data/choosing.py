@@ -14,7 +14,7 @@ from cerebro_db.core.sql import identifier, sql
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import statistics, targets, variables
-from .asked import PACK, Asked, family_of
+from .asked import Asked, family_of
 from .preparation import SourceVariable, applied
 from .statistics import Looked
 
@@ -29,12 +29,12 @@ def prepared(db: Database, training: Relation, asked: Asked) -> tuple[list[Sourc
         if family is None:
             if asked.named:
                 raise InvalidArgument(
-                    f"{PACK}: the input '{column.name}' has the type {column.shown}, which cannot be prepared.",
+                    f"the input '{column.name}' has the type {column.shown}, which cannot be prepared.",
                     hint="A view can convert it to a number, a text, a date or an array of numbers.",
                 )
             ignored[column.name] = f"its type {column.shown} cannot be prepared"
             continue
-        deciding.require_possible(column.name, column.shown, family, asked.wish(column), PACK)
+        deciding.require_possible(column.name, column.shown, family, asked.wish(column))
         if asked.wish(column).choice == "ignore":
             ignored[column.name] = "as prepare says"
         elif family == "array":
@@ -48,7 +48,7 @@ def prepared(db: Database, training: Relation, asked: Asked) -> tuple[list[Sourc
     _find_row_numbers(db, training, found[: len(looked)], asked)
     decided: list[tuple[str, Feature]] = []
     for one in found[: len(looked)]:
-        became = deciding.decide(one, asked.wishes.get(one.name, NOTHING), asked.named, PACK)
+        became = deciding.decide(one, asked.wishes.get(one.name, NOTHING), asked.named)
         if isinstance(became, Ignored):
             ignored[one.name] = became.why
         else:
@@ -56,7 +56,7 @@ def prepared(db: Database, training: Relation, asked: Asked) -> tuple[list[Sourc
             _require_known(db, one, became)
     _tell(db, decided, ignored, found[: len(looked)])
     if not decided and not arrays:
-        raise BadData(f"{PACK}: {training.text} has no column that can be an input.", hint="See the notices above.")
+        raise BadData(f"{training.text} has no column that can be an input.", hint="See the notices above.")
     by_column = {column.name: column for column in asked.inputs}
     ins = [
         applied(name, [by_column[one] for one, _ in pairs], _kind([feature for _, feature in pairs]))
@@ -97,7 +97,7 @@ def _require_known(db: Database, found: Found, feature: Feature) -> None:
         return
     without = found.groups - len(feature.values) - len(feature.rare)
     if without > 0:
-        what = f"{PACK}: {without} of the {found.groups} values of column '{found.name}' have no code"
+        what = f"{without} of the {found.groups} values of column '{found.name}' have no code"
         if feature.unknown == "error":
             raise BadData(
                 f"{what}.", hint="A larger number of values, or buckets for the others, gives each value a code."
@@ -128,12 +128,12 @@ def _outputs(db: Database, asked: Asked, found: list[Found]) -> list[SourceVaria
     for column in asked.targets:
         wish = asked.wish(column)
         if column.name in known:
-            preparation = targets.decide(known[column.name], wish, PACK)
+            preparation = targets.decide(known[column.name], wish)
         else:
-            preparation = variables.output_preparation(column, PACK)
+            preparation = variables.output_preparation(column)
         if column.type in deciding.INTEGERS and not isinstance(preparation, OneHot) and wish is NOTHING:
             db.notice(
-                f"{PACK}: '{column.name}' is predicted as a number, because it has many different integers;"
+                f"'{column.name}' is predicted as a number, because it has many different integers;"
                 f' prepare => \'{{"{column.name}": "category"}}\' makes classes of them'
             )
         outs.append(applied(column.name, [column], preparation))
@@ -147,12 +147,12 @@ def _tell(db: Database, decided: list[tuple[str, Feature]], ignored: dict[str, s
         became.setdefault(feature.prepared_as, []).append(name + (f" ({transform})" if transform else ""))
     if became:
         listed = "; ".join(f"{what}: {', '.join(names)}" for what, names in became.items())
-        db.notice(f"{PACK}: prepared as {listed}")
+        db.notice(f"prepared as {listed}")
     for name, why in ignored.items():
-        db.notice(f"{PACK}: the column '{name}' is ignored: {why}")
+        db.notice(f"the column '{name}' is ignored: {why}")
     for one in found:
         if one.texts and one.look_like_numbers == one.texts and one.family == "text" and one.name not in ignored:
             db.notice(
-                f"{PACK}: the column '{one.name}' is {one.shown}, but all its values are numbers; a view with"
+                f"the column '{one.name}' is {one.shown}, but all its values are numbers; a view with"
                 f" {one.name}::double precision makes it a number"
             )

@@ -23,11 +23,11 @@ TYPES: dict[str, tuple[str, ...]] = {
 }
 
 
-def require(present: Mapping[str, Column], table: str, module: str) -> None:
+def require(present: Mapping[str, Column], table: str) -> None:
     """An error for a column of a name that we read, and of another type than it should have."""
     for name, types in TYPES.items():
         if name in present and present[name].type not in types:
             raise BadData(
-                f"{module} error: column '{name}' of '{table}' is of type {present[name].shown}.",
+                f"column '{name}' of '{table}' is of type {present[name].shown}.",
                 hint=f"It must be of one of the types: {', '.join(types)}.",
             )

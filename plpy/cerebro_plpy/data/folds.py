@@ -46,46 +46,43 @@ def asked_for(
     split_at: str | None,
     stratify: bool | None,
     windows: Windows | None,
-    module: str,
 ) -> Folds | None:
     """The folds that the arguments ask for; None: none."""
     if count is None:
         return None
     if not 2 <= count <= MOST_FOLDS:
         raise InvalidArgument(
-            f"{module}: folds is {count}; it must be from 2 to {MOST_FOLDS}.", hint="Usual numbers are 5 and 10."
+            f"folds is {count}; it must be from 2 to {MOST_FOLDS}.", hint="Usual numbers are 5 and 10."
         )
     for name, given in (("validation", validation), ("validation_table", validation_table), ("split_at", split_at)):
         if given:
             raise InvalidArgument(
-                f"{module}: folds and {name} cannot be used together.",
+                f"folds and {name} cannot be used together.",
                 hint="With folds, each row is a row for validation of one of the models. Leave one of the two out.",
             )
     if split_by and stratify:
-        raise InvalidArgument(f"{module}: split_by and stratify cannot be used together.", hint="Choose one of them.")
+        raise InvalidArgument("split_by and stratify cannot be used together.", hint="Choose one of them.")
     if stratify and windows is not None:
         raise InvalidArgument(
-            f"{module}: stratify and sequence cannot be used together.", hint="Divide the windows with split_by."
+            "stratify and sequence cannot be used together.", hint="Divide the windows with split_by."
         )
     if windows is not None and not windows.by and not split_by:
         raise InvalidArgument(
-            f'{module}: folds of windows need subjects, and sequence has no "by".',
+            'folds of windows need subjects, and sequence has no "by".',
             hint='Name the columns of a subject in "by", or one in split_by. Windows of one fold share no subject with'
             " those of another.",
         )
 
     by: tuple[Column, ...] = ()
     if split_by:
-        by = (variables.pick_one(present, split_by, "split_by", source, module),)
+        by = (variables.pick_one(present, split_by, "split_by", source),)
     if windows is not None and not by:
         by = tuple(present[name] for name in windows.by)
-    classes = variables.target_to_stratify(present, target, source, module) if stratify else None
+    classes = variables.target_to_stratify(present, target, source) if stratify else None
     return Folds(count, by, classes)
 
 
-def found(
-    db: Database, rows: Relation, folds: Folds, key: Sequence[Column], windows: Windows | None, module: str
-) -> SourceVariable:
+def found(db: Database, rows: Relation, folds: Folds, key: Sequence[Column], windows: Windows | None) -> SourceVariable:
     """The variable of the folds.  Each fold has a row."""
     columns = [*(folds.by or key)] if windows is None else [windowed.GROUP]
     hashed_columns = tuple(columns)
@@ -102,7 +99,7 @@ def found(
         columns += [] if folds.stratify in columns else [folds.stratify]
     elif folds.by:
         number = _of_groups(db, rows, folds.count, hashed)
-    _require_rows(db, rows, number(by_name), folds, module)
+    _require_rows(db, rows, number(by_name), folds)
     fold, names = Fold(folds.count), tuple(one.name for one in folds.by) if windows is not None else ()
     return SourceVariable(
         variables.FOLD, columns, fold, fold.dtype(True), (1,), may_be_null=True, gathered=names, made=number
@@ -176,7 +173,7 @@ def _limits(firsts: dict[int, int], count: int) -> Sql:
     return sql("{limits}::bigint[]", limits=number_array(limits))
 
 
-def _require_rows(db: Database, rows: Relation, number: Sql, folds: Folds, module: str) -> None:
+def _require_rows(db: Database, rows: Relation, number: Sql, folds: Folds) -> None:
     sizes = {
         row["fold"]: row["rows"]
         for row in db.scan(
@@ -187,9 +184,9 @@ def _require_rows(db: Database, rows: Relation, number: Sql, folds: Folds, modul
     if empty:
         groups = f", which follows from {', '.join(one.name for one in folds.by)}," if folds.by else ""
         raise BadData(
-            f"{module}: {counted(folds.count, 'fold')} are too many for {counted(sum(sizes.values()), 'row')}:"
+            f"{counted(folds.count, 'fold')} are too many for {counted(sum(sizes.values()), 'row')}:"
             f" fold {empty[0]}{groups} would have no row.",
             hint="Choose fewer folds"
             + ("." if folds.by or folds.stratify else ", or stratify => true, which makes folds of the same size."),
         )
-    db.notice(f"{module}: {folds.count} folds with {min(sizes.values())} to {max(sizes.values())} rows")
+    db.notice(f"{folds.count} folds with {min(sizes.values())} to {max(sizes.values())} rows")

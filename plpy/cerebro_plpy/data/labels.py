@@ -15,9 +15,7 @@ from ..database.relations import Relation
 from .preparation import SourceVariable, label_text
 
 
-def find(
-    db: Database, source: Relation, variable: SourceVariable, one_hot: OneHot, declared: int | None, module: str
-) -> None:
+def find(db: Database, source: Relation, variable: SourceVariable, one_hot: OneHot, declared: int | None) -> None:
     """Set the labels of a variable to those of its column, sorted, and the class of every spelling of a label.
 
     ``declared``: the number of classes that the user wants room for.
@@ -42,8 +40,7 @@ def find(
         if not db.is_error(error, "42883"):
             raise
         raise InvalidArgument(
-            f"{module} error: invalid dependent_varname ('{variable.name}'): "
-            f"labels of type {one_hot.type} cannot be sorted.",
+            f"invalid dependent_varname ('{variable.name}'): labels of type {one_hot.type} cannot be sorted.",
             hint="A view can convert them to text.",
         ) from None
     variable.spellings = {row["label"]: row["class"] for row in rows}
@@ -51,26 +48,24 @@ def find(
     labels = tuple(firsts[number] for number in sorted(firsts))
     if len(labels) > packing.MOST_CLASSES:
         raise BadData(
-            f"{module} error: column '{variable.name}' has more than {packing.MOST_CLASSES} different values.",
+            f"column '{variable.name}' has more than {packing.MOST_CLASSES} different values.",
             hint="For regression convert it to real; a key is no label.",
         )
     if declared is not None and declared < len(labels):
         raise InvalidArgument(
-            f"{module}: Invalid num_classes value specified. It must be equal to or greater than "
+            f"Invalid num_classes value specified. It must be equal to or greater than "
             f"distinct class values found in table ({len(labels)}).",
             hint="num_classes has one element per dependent variable; NULL counts the values found.",
         )
     if declared is not None and declared > packing.MOST_CLASSES:
         raise InvalidArgument(
-            f"{module} error: num_classes says {declared}; a variable has at most {packing.MOST_CLASSES} classes.",
+            f"num_classes says {declared}; a variable has at most {packing.MOST_CLASSES} classes.",
             hint="num_classes has one element per dependent variable; NULL counts the values found.",
         )
     variable.preparation, variable.shape = replace(one_hot, labels=labels), (declared or len(labels),)
 
 
-def match(
-    db: Database, source: Relation, variable: SourceVariable, one_hot: OneHot, training: str, module: str
-) -> None:
+def match(db: Database, source: Relation, variable: SourceVariable, one_hot: OneHot, training: str) -> None:
     """Set the class of every spelling of a label, by the labels of the training table."""
     column, kind = identifier(variable.columns[0].name), one_hot.type
     try:
@@ -95,7 +90,7 @@ def match(
         if error.sqlstate[:2] not in ("22", "42"):
             raise
         raise InvalidArgument(
-            f"{module} error: column '{variable.name}' of type {variable.columns[0].shown} cannot be read as"
+            f"column '{variable.name}' of type {variable.columns[0].shown} cannot be read as"
             f" {kind.name}, the type of the training labels: {error}.",
             hint="Cast it in a view of the source table.",
         ) from None
@@ -104,7 +99,7 @@ def match(
     if unknown:
         number = variable.columns[0].category == "N"
         raise BadData(
-            f"{module}: the class values in {source.text} ({_shown([*variable.spellings, *unknown], number)}) "
+            f"the class values in {source.text} ({_shown([*variable.spellings, *unknown], number)}) "
             f"should be a subset of class values in {training} ({_shown(one_hot.labels, number)})",
             detail=f"Only in {source.text}: {_shown(unknown, number)}",
             hint="Pack a training table that has all classes, or leave these rows out.",

@@ -35,29 +35,27 @@ PLEASE = "Pack the rows with training_preprocessor_dl() or validation_preprocess
 CONVERT = "cerebro.convert_madlib_table() converts a table that Apache MADlib has packed."
 
 
-def read(db: Database, table: str | None, module: str, *, argument: str, please: str = PLEASE) -> Packed:
+def read(db: Database, table: str | None, *, argument: str, please: str = PLEASE) -> Packed:
     """The packed table of this name.  ``please``: what to do if it is none."""
-    relation = relations.filled(db, table, module, please, argument=argument, companions=("_summary",))
+    relation = relations.filled(db, table, please, argument=argument, companions=("_summary",))
     summary = relations.find(db, relation.name.suffixed("_summary"))
     if summary is None or "layout" not in relations.columns(db, summary):
         more = _missing(relation, argument) if summary is None else ""
         hint = please if summary is None else f"{please} {CONVERT}"
-        raise WrongState(f"{module} error: '{relation.text}' is not a packed table.{more}", hint=hint)
-    relations.require_columns(db, summary, ["layout"], module)
+        raise WrongState(f"'{relation.text}' is not a packed table.{more}", hint=hint)
+    relations.require_columns(db, summary, ["layout"])
     row = db.one(sql("SELECT layout FROM {summary}", summary=summary.sql))
     if row is None:
-        raise BadData(f"{module} error: the summary of '{relation.text}' is empty.", hint=please)
-    layout = parsed(db, row["layout"], relation.text, module)
+        raise BadData(f"the summary of '{relation.text}' is empty.", hint=please)
+    layout = parsed(db, row["layout"], relation.text)
     # The summary of a model table has a layout, too.
     present = relations.columns(db, relation)
     needed = (KEY, "buffer_id", *(variable.name for variable in (*layout.inputs, *layout.outputs)))
     for name in needed:
         if name not in present:
-            raise WrongState(
-                f"{module} error: '{relation.text}' is not a packed table: it has no column '{name}'.", hint=please
-            )
-    relations.require_readable(db, relation, [present[name] for name in needed], module)
-    described = columns_of_summary(db, summary, layout, relation.text, module)
+            raise WrongState(f"'{relation.text}' is not a packed table: it has no column '{name}'.", hint=please)
+    relations.require_readable(db, relation, [present[name] for name in needed])
+    described = columns_of_summary(db, summary, layout, relation.text)
     return Packed(relation, described, layout.to_json())
 
 
@@ -72,7 +70,7 @@ def _missing(relation: Relation, argument: str) -> str:
     )
 
 
-def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed, module: str) -> None:
+def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed) -> None:
     """The rows of a table to validate or evaluate on must have the shapes of those that the model trained on."""
     # Vectors of as many elements as there are classes stand for labels, and labels for such vectors, as in MADlib.
     alike = {"encoded": "class"}
@@ -83,14 +81,14 @@ def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed,
         )
         if ours != theirs:
             raise BadData(
-                f"{module} error: the {side} of '{other.relation.text}' have the shapes"
+                f"the {side} of '{other.relation.text}' have the shapes"
                 f" {[s for s, _ in theirs]}, those of '{trained_on}' {[s for s, _ in ours]}.",
                 hint="Pack it with validation_preprocessor_dl(), naming the training table.",
             )
         for ours_one, theirs_one in zip(trained[side], other.layout[side]):
             if "features" in ours_one["preparation"] and ours_one["preparation"] != theirs_one["preparation"]:
                 raise BadData(
-                    f"{module} error: the columns of '{other.relation.text}' were prepared differently from those of"
+                    f"the columns of '{other.relation.text}' were prepared differently from those of"
                     f" '{trained_on}' (input {ours_one['name']}).",
                     hint="Pack it with validation_preprocessor_dl(), naming the training table.",
                 )

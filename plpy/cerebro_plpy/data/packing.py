@@ -30,23 +30,23 @@ TRAINING, VALIDATION = "training_preprocessor_dl", "validation_preprocessor_dl"
 FAR_TOO_MANY = 2  # times as many segments as the rows repay
 
 
-@entry
+@entry(called="training_preprocessor_dl error")
 def training_preprocessor_dl(db: Database, *arguments: Any) -> None:
     _pack_training(db, *arguments)
 
 
-@entry
+@entry(called="validation_preprocessor_dl error")
 def validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
     _pack_validation(db, *arguments)
 
 
-@entry
+@entry(called="training_preprocessor_dl error")
 def madlib_training_preprocessor_dl(db: Database, *arguments: Any) -> None:
     """As MADlib packs: numbers to predict are classes, NULL is a class, inputs are float32."""
     _pack_training(db, *arguments, madlib=True)
 
 
-@entry
+@entry(called="validation_preprocessor_dl error")
 def madlib_validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
     _pack_validation(db, *arguments, madlib=True)
 
@@ -67,23 +67,23 @@ def _pack_training(
     madlib: bool = False,
 ) -> None:
     begun = time.monotonic()
-    source = relations.filled(db, source_table, TRAINING)
-    output = free_output(db, output_table, TRAINING)
-    check_buffer_size(buffer_size, TRAINING)
+    source = relations.filled(db, source_table)
+    output = free_output(db, output_table)
+    check_buffer_size(buffer_size)
     constant = _constant(normalizing_const)
-    wanted = platform.segments_wanted(db, segments, TRAINING)
-    rule = platform.of(db).distribution_rule(db, distribution_rules, TRAINING)
+    wanted = platform.segments_wanted(db, segments)
+    rule = platform.of(db).distribution_rule(db, distribution_rules)
 
-    dependents, independents = _columns(db, source, dependent_varname, independent_varname, TRAINING)
+    dependents, independents = _columns(db, source, dependent_varname, independent_varname)
     normalized = preparation.divided_by(constant)
-    ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents, TRAINING)]
-    outs = [applied(one.name, [one], variables.output_preparation(one, TRAINING, madlib)) for one in dependents]
+    ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents)]
+    outs = [applied(one.name, [one], variables.output_preparation(one, madlib)) for one in dependents]
     if madlib:
         variables.as_madlib_packs(ins, outs)
-    variables.check_names(ins, outs, TRAINING)
+    variables.check_names(ins, outs)
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
-    rows = buffers.count(db, source, ins + outs, TRAINING)
-    find_shapes(db, source, ins + outs, TRAINING)
+    rows = buffers.count(db, source, ins + outs)
+    find_shapes(db, source, ins + outs)
     _find_labels(db, source, outs, num_classes)
 
     count = segments_of(db, wanted, rule, rows)
@@ -92,7 +92,6 @@ def _pack_training(
             sql("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")
         )  # obeys setseed()
     job = Packing(
-        module=TRAINING,
         source=source,
         output=output,
         source_text=source_table or "",
@@ -102,7 +101,7 @@ def _pack_training(
         independents=[column.name for column in independents],
         constant=constant,
         rows=rows,
-        geometry=geometry_of(ins + outs, rows, count, buffer_size, TRAINING, filled=madlib),
+        geometry=geometry_of(ins + outs, rows, count, buffer_size, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
         seed=seed,
         num_classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(num_classes)] if num_classes else None,
@@ -125,49 +124,48 @@ def _pack_validation(
     madlib: bool = False,
 ) -> None:
     begun = time.monotonic()
-    source = relations.filled(db, source_table, VALIDATION)
-    output = free_output(db, output_table, VALIDATION)
-    check_buffer_size(buffer_size, VALIDATION)
-    rule = platform.of(db).distribution_rule(db, distribution_rules, VALIDATION)
-    training = read_training(db, training_preprocessor_table, VALIDATION)
+    source = relations.filled(db, source_table)
+    output = free_output(db, output_table)
+    check_buffer_size(buffer_size)
+    rule = platform.of(db).distribution_rule(db, distribution_rules)
+    training = read_training(db, training_preprocessor_table)
 
     if by_name.matches(training.layout):
         present = relations.columns(db, source)
-        names = split_list(dependent_varname, f"{VALIDATION} error: dependent_varname")
-        dependents = variables.pick(present, names, "dependent_varname", source, VALIDATION)
-        by_name.require_all(training.layout, independent_varname, "independent_varname", VALIDATION)
-        ins = by_name.found(training.layout, present, source.text, f"{VALIDATION} error")
-        relations.require_readable(db, source, [*by_name.needed(training.layout, present), *dependents], VALIDATION)
-        agreement.require_same_number(training, ins, dependents, VALIDATION)
+        names = split_list(dependent_varname, "dependent_varname")
+        dependents = variables.pick(present, names, "dependent_varname", source)
+        by_name.require_all(training.layout, independent_varname, "independent_varname")
+        ins = by_name.found(training.layout, present, source.text)
+        relations.require_readable(db, source, [*by_name.needed(training.layout, present), *dependents])
+        agreement.require_same_number(training, ins, dependents)
     else:
-        dependents, independents = _columns(db, source, dependent_varname, independent_varname, VALIDATION)
-        groups = variables.grouped(independents, VALIDATION)
-        agreement.require_same_number(training, groups, dependents, VALIDATION)
+        dependents, independents = _columns(db, source, dependent_varname, independent_varname)
+        groups = variables.grouped(independents)
+        agreement.require_same_number(training, groups, dependents)
         ins = [
             agreement.input_as_trained(name, columns, trained)
             for (name, columns), trained in zip(groups, training.layout.inputs)
         ]
     outs = [
-        agreement.output_as_trained(column, trained, VALIDATION, madlib)
+        agreement.output_as_trained(column, trained, madlib)
         for column, trained in zip(dependents, training.layout.outputs)
     ]
     if madlib:
         variables.as_madlib_packs(ins, outs)
-    variables.check_names(ins, outs, VALIDATION)
+    variables.check_names(ins, outs)
     windows = training.layout.windows
-    rows = buffers.count(db, source, ins + ([] if windows else outs), VALIDATION)
-    find_shapes(db, source, ins + outs, VALIDATION)
+    rows = buffers.count(db, source, ins + ([] if windows else outs))
+    find_shapes(db, source, ins + outs)
     for variable, trained in zip(outs, training.layout.outputs):
         if isinstance(variable.preparation, OneHot):
-            labels.match(db, source, variable, variable.preparation, training.text, VALIDATION)
+            labels.match(db, source, variable, variable.preparation, training.text)
             variable.shape = trained.shape
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None, VALIDATION)
-    agreement.require_same_shapes(training, ins, outs, VALIDATION)
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None)
+    agreement.require_same_shapes(training, ins, outs)
 
     count = min(training.segments, rows)
     job = Packing(
-        module=VALIDATION,
         source=source,
         output=output,
         source_text=source_table or "",
@@ -177,7 +175,7 @@ def _pack_validation(
         independents=[name for variable in ins for name in variable.documented().columns],
         constant=training.constant,
         rows=rows,
-        geometry=geometry_of(ins + outs, rows, count, buffer_size, VALIDATION, filled=madlib),
+        geometry=geometry_of(ins + outs, rows, count, buffer_size, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
         num_classes=training.num_classes,
         rule=rule,
@@ -191,14 +189,14 @@ def _pack_validation(
 # -- arguments -----------------------------------------------------------------------------------------
 
 
-def free_output(db: Database, text: str | None, module: str, argument: str = "output_table") -> Name:
-    return relations.new(db, text, module, ("_summary",), argument=argument)
+def free_output(db: Database, text: str | None, argument: str = "output_table") -> Name:
+    return relations.new(db, text, ("_summary",), argument=argument)
 
 
-def check_buffer_size(buffer_size: int | None, module: str) -> None:
+def check_buffer_size(buffer_size: int | None) -> None:
     if buffer_size is not None and buffer_size <= 0:
         raise InvalidArgument(
-            f"{module}: The buffer size has to be a positive integer or NULL.",
+            "The buffer size has to be a positive integer or NULL.",
             hint="NULL makes buffers of about 8 MB.",
         )
 
@@ -208,25 +206,25 @@ def _constant(value: float | None) -> float:
         return 1.0
     if not preparation.LEAST_DIVISOR < value <= preparation.LARGEST_DIVISOR:
         raise InvalidArgument(
-            f"{TRAINING}: The normalizing constant has to be a positive integer or NULL.",
+            "The normalizing constant has to be a positive integer or NULL.",
             hint="Every input is divided by it: 255 for pixels, 1 to leave them as they are.",
         )
     return value
 
 
 def _columns(
-    db: Database, source: Relation, dependent: str | None, independent: str | None, module: str
+    db: Database, source: Relation, dependent: str | None, independent: str | None
 ) -> tuple[list[Column], list[Column]]:
-    dependents = split_list(dependent, f"{module} error: dependent_varname")
-    independents = split_list(independent, f"{module} error: independent_varname")
+    dependents = split_list(dependent, "dependent_varname")
+    independents = split_list(independent, "independent_varname")
     present = relations.columns(db, source)
-    outputs = variables.pick(present, dependents, "dependent_varname", source, module)
-    inputs = variables.pick(present, independents, "independent_varname", source, module)
-    variables.require_apart(inputs, outputs, module)
-    relations.require_readable(db, source, [*outputs, *inputs], module)
+    outputs = variables.pick(present, dependents, "dependent_varname", source)
+    inputs = variables.pick(present, independents, "independent_varname", source)
+    variables.require_apart(inputs, outputs)
+    relations.require_readable(db, source, [*outputs, *inputs])
     for key in relations.keys(db, source) & {column.name for column in inputs}:
         db.notice(
-            f"{module}: the input '{key}' is a key of {source.text}. Its values tell rows apart and seldom say anything"
+            f"the input '{key}' is a key of {source.text}. Its values tell rows apart and seldom say anything"
             " about other rows; leave it out of independent_varname unless you mean it."
         )
     return outputs, inputs
@@ -244,7 +242,7 @@ def segments_of(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:
         return count
     if wanted > rows:
         raise InvalidArgument(
-            f"{TRAINING} error: {wanted} segments are too many for {rows} rows.",
+            f"{wanted} segments are too many for {rows} rows.",
             hint=f"Each segment needs a row: segments => {rows} at most.",
         )
     enough = here.segments_that_pay(rows)
@@ -261,7 +259,6 @@ def geometry_of(
     rows: int,
     segments: int,
     buffer_size: int | None,
-    module: str,
     *,
     filled: bool = False,
 ) -> packing.Geometry:
@@ -270,7 +267,7 @@ def geometry_of(
     geometry = packing.geometry(rows, segments, wanted, filled)
     if geometry.buffer_size * widest > packing.LARGEST_BYTES:
         raise InvalidArgument(
-            f"{module} error: a buffer of {geometry.buffer_size} rows of {widest} bytes is too large for one value.",
+            f"a buffer of {geometry.buffer_size} rows of {widest} bytes is too large for one value.",
             hint=f"buffer_size => {max(1, packing.TARGET_BYTES // widest)} is a good choice.",
         )
     return geometry
@@ -282,16 +279,15 @@ def _find_labels(
     declared = num_classes or [None] * len(outs)
     if len(declared) != len(outs):
         raise InvalidArgument(
-            f"{TRAINING} error: num_classes has {len(declared)} elements for {len(outs)} dependent variables.",
+            f"num_classes has {len(declared)} elements for {len(outs)} dependent variables.",
             hint="Give one element per dependent variable; NULL counts the values found.",
         )
     for variable, number in zip(outs, declared):
         if isinstance(variable.preparation, OneHot):
-            labels.find(db, source, variable, variable.preparation, number, TRAINING)
+            labels.find(db, source, variable, variable.preparation, number)
         elif number is not None and number != variable.shape[-1]:
             raise InvalidArgument(
-                f"{TRAINING} error: num_classes says {number} for '{variable.name}', "
-                f"whose values have shape {list(variable.shape)}.",
+                f"num_classes says {number} for '{variable.name}', whose values have shape {list(variable.shape)}.",
                 hint="NULL takes the values as they are.",
             )
 
@@ -303,7 +299,7 @@ def tell(db: Database, job: Packing, begun: float) -> None:
     size = sum(partition.bytes for partition in job.partitions)
     buffer_count = sum(partition.buffers for partition in job.partitions)
     db.notice(
-        f"{job.module}: {counted(job.rows, 'row')} in {counted(buffer_count, 'buffer')}"
+        f"{counted(job.rows, 'row')} in {counted(buffer_count, 'buffer')}"
         f" on {counted(len(job.keys), 'segment')}, "
         f"{size / 1e6:.1f} MB, {time.monotonic() - begun:.1f} s"
     )

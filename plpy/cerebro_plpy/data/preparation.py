@@ -246,7 +246,7 @@ def _number(value: Sql, column: Column, element: Sql) -> Sql:
 # -- what the rows tell --------------------------------------------------------------------------------------
 
 
-def find_shapes(db: Database, source: Relation, variables: list[SourceVariable], module: str) -> None:
+def find_shapes(db: Database, source: Relation, variables: list[SourceVariable]) -> None:
     """Set the shape of every variable but labels; of an array, it is that of some row."""
     arrays = [variable for variable in variables if variable.is_array]
     for variable in variables:
@@ -267,6 +267,6 @@ def find_shapes(db: Database, source: Relation, variables: list[SourceVariable],
         variable.shape = packing.shape_of(bytes.fromhex(row[f"v{index}"]))
         if not variable.shape:
             raise BadData(
-                f"{module} error: column '{variable.name}' of table {source.text} has empty arrays.",
+                f"column '{variable.name}' of table {source.text} has empty arrays.",
                 hint=f"WHERE pg_catalog.cardinality({quoted(variable.name)}) = 0 finds them.",
             )

@@ -14,7 +14,7 @@ from .summary import read_layout
 def prepared_columns(db: Database, table: str | None) -> list[dict[str, Any]]:
     """A row for each column of a packed table's or a model's summary."""
     found = []
-    layout = read_layout(db, table, "cerebro.prepared_columns")
+    layout = read_layout(db, table)
     for variable in (*layout.inputs, *layout.outputs):
         place = 1
         for number, column in enumerate(variable.columns):

@@ -15,52 +15,48 @@ from . import variables
 from .preparation import NUMBERS, SourceVariable, label_text
 
 
-def column_of(
-    text: str | None, present: dict[str, Column], source: Relation, target: str | None, module: str
-) -> Column | None:
+def column_of(text: str | None, present: dict[str, Column], source: Relation, target: str | None) -> Column | None:
     """The column of the argument weights."""
     if text is None:
         return None
-    columns = variables.pick(present, split_list(text, f"{module}: weights"), "weights", source, module)
+    columns = variables.pick(present, split_list(text, "weights"), "weights", source)
     if len(columns) > 1 or columns[0].type not in NUMBERS or columns[0].type == "boolean":
         raise InvalidArgument(
-            f"{module}: weights cannot be {text}{'' if len(columns) > 1 else f' of type {columns[0].shown}'}.",
+            f"weights cannot be {text}{'' if len(columns) > 1 else f' of type {columns[0].shown}'}.",
             hint="Name one column of numbers.",
         )
-    if columns[0].name in split_list(target, f"{module}: target"):
-        raise InvalidArgument(
-            f"{module}: weights cannot be the target '{columns[0].name}'.", hint="Name another column."
-        )
+    if columns[0].name in split_list(target, "target"):
+        raise InvalidArgument(f"weights cannot be the target '{columns[0].name}'.", hint="Name another column.")
     return columns[0]
 
 
-def require_possible(class_weight: str | None, outputs: list[SourceVariable], weighted: bool, module: str) -> None:
+def require_possible(class_weight: str | None, outputs: list[SourceVariable], weighted: bool) -> None:
     if class_weight not in (None, "balanced"):
         raise InvalidArgument(
-            f"{module}: class_weight cannot be {class_weight!r}.",
+            f"class_weight cannot be {class_weight!r}.",
             hint="'balanced' gives all classes the same weight. Other weights are fit parameters, for"
             " instance class_weight={0: 1, 1: 5}.",
         )
     if (class_weight or weighted) and len(outputs) > 1:
         raise InvalidArgument(
-            f"{module}: {'class_weight' if class_weight else 'weights'} needs a single target, not {len(outputs)}.",
+            f"{'class_weight' if class_weight else 'weights'} needs a single target, not {len(outputs)}.",
             hint="Pack a table for each target.",
         )
     if class_weight and not isinstance(outputs[0].preparation, OneHot):
         raise InvalidArgument(
-            f"{module}: class_weight needs classes, and the target '{outputs[0].name}' is a number.",
+            f"class_weight needs classes, and the target '{outputs[0].name}' is a number.",
             hint="weights names a column with the weight of each row.",
         )
 
 
 def found(
-    db: Database, rows: Relation, column: Column | None, balanced: bool, target: SourceVariable, module: str
+    db: Database, rows: Relation, column: Column | None, balanced: bool, target: SourceVariable
 ) -> SourceVariable | None:
     """The variable of the weights; None if there are none.  The rows are those for training."""
     if column is None and not balanced:
         return None
     if column is not None:
-        _require_usable(db, rows, column, module)
+        _require_usable(db, rows, column)
     columns = [column] if column is not None else []
     if not balanced:
         return of(columns, Weight())
@@ -89,7 +85,7 @@ def equal() -> SourceVariable:
     return of([], Weight())
 
 
-def _require_usable(db: Database, rows: Relation, column: Column, module: str) -> None:
+def _require_usable(db: Database, rows: Relation, column: Column) -> None:
     name = sql("{name}::double precision", name=identifier(column.name))
     (told,) = db.scan(
         sql(
@@ -101,12 +97,12 @@ def _require_usable(db: Database, rows: Relation, column: Column, module: str) -
     )
     if told["nulls"]:
         raise BadData(
-            f"{module}: the column '{column.name}' of weights is NULL in {told['nulls']} of {told['rows']} rows.",
+            f"the column '{column.name}' of weights is NULL in {told['nulls']} of {told['rows']} rows.",
             hint="A view can fill it: COALESCE(…, 1).",
         )
     low, high = float(told["low"]), float(told["high"])
     if not (low >= 0 and math.isfinite(high) and 0 < high < 1e30):
         raise BadData(
-            f"{module}: the weights in '{column.name}' are from {low:g} to {high:g}.",
+            f"the weights in '{column.name}' are from {low:g} to {high:g}.",
             hint="Weights are numbers of at least 0, and not all of them 0.",
         )

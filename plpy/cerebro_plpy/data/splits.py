@@ -31,13 +31,13 @@ class Split:
     at: Column | None
     stratify: Column | None
 
-    def condition(self, db: Database, source: Relation, key: Sequence[Column], module: str) -> Sql:
+    def condition(self, db: Database, source: Relation, key: Sequence[Column]) -> Sql:
         """The condition of the rows for validation; it is never NULL."""
         if self.at is not None:
-            return self._latest(db, source, self.at, module)
+            return self._latest(db, source, self.at)
         hashed = hash_of(self.by or key, by_name)
         if self.stratify is not None:
-            return self._of_each_class(db, source, self.stratify, hashed, module)
+            return self._of_each_class(db, source, self.stratify, hashed)
         limit = self._limit_of_groups(db, source, hashed) if self.by else int(self.share * STEPS)
         return sql("{hashed} < {limit}", hashed=hashed, limit=limit)
 
@@ -48,7 +48,7 @@ class Split:
         )
         return int(min(max(int(self.share * STEPS), found["low"] + 1), found["high"]))
 
-    def _latest(self, db: Database, source: Relation, column: Column, module: str) -> Sql:
+    def _latest(self, db: Database, source: Relation, column: Column) -> Sql:
         """The rows after the moment that divides them.  Rows of the same moment stay together."""
         name = identifier(column.name)
         (found,) = db.scan(
@@ -60,14 +60,12 @@ class Split:
             )
         )
         if found["moment"] is None:
-            raise BadData(
-                f"{module}: the column '{column.name}' of split_at is NULL in all rows.", hint="Choose another column."
-            )
+            raise BadData(f"the column '{column.name}' of split_at is NULL in all rows.", hint="Choose another column.")
         return sql(
             "COALESCE({name} > {moment}::{type}, false)", name=name, moment=literal(found["moment"]), type=column.cast
         )
 
-    def _of_each_class(self, db: Database, source: Relation, column: Column, hashed: Sql, module: str) -> Sql:
+    def _of_each_class(self, db: Database, source: Relation, column: Column, hashed: Sql) -> Sql:
         """Of each class the rows with the lowest hashes."""
         label = stratum(column, by_name)
         rows = db.scan(
@@ -89,7 +87,7 @@ class Split:
         require_few(len(rows), column)
         if not rows:
             raise BadData(
-                f"{module}: stratify: each value of column '{column.name}' has too few rows to be divided.",
+                f"stratify: each value of column '{column.name}' has too few rows to be divided.",
                 hint="Leave stratify out. It is for a target with few values.",
             )
         cases = joined(

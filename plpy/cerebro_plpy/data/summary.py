@@ -33,7 +33,6 @@ PLEASE = "Please ensure that table '{}' has been preprocessed using training_pre
 class Packing:
     """One packing: from where, to where, and how."""
 
-    module: str
     source: Relation
     output: Name
     source_text: str
@@ -161,33 +160,30 @@ class Training:
     num_classes: list[int] | None
 
 
-def read_training(db: Database, text: str | None, module: str) -> Training:
-    table = relations.existing(
-        db, text, module, PLEASE.format((text or "").strip()), argument="training_preprocessor_table"
-    )
+def read_training(db: Database, text: str | None) -> Training:
+    table = relations.existing(db, text, PLEASE.format((text or "").strip()), argument="training_preprocessor_table")
     name = table.name.suffixed("_summary")
     if relations.find(db, name) is None:
         raise UndefinedTable(
-            f"{module} error: Input table '{with_ending(table.text, '_summary')}' does not exist."
-            f" {PLEASE.format(table.text)}",
+            f"Input table '{with_ending(table.text, '_summary')}' does not exist. {PLEASE.format(table.text)}",
             hint="training_preprocessor_dl() makes it. Keep the two together.",
         )
-    summary = relations.existing(db, str(name), module)
+    summary = relations.existing(db, str(name))
     present = relations.columns(db, summary)
     for column in TAKEN:
         if column not in present:
             raise UndefinedColumn(
-                f"{module}: Expected column {column} in {table.text}_summary.",
+                f"Expected column {column} in {table.text}_summary.",
                 hint="Pack the training table again with this version of training_preprocessor_dl.",
             )
-    relations.require_readable(db, summary, [present[name] for name in TAKEN], module)
+    relations.require_readable(db, summary, [present[name] for name in TAKEN])
     row = db.one(
         sql("SELECT normalizing_const, num_classes, segment_count, layout FROM {summary}", summary=summary.sql)
     )
     if row is None:
-        raise WrongState(f"{module} error: Input table '{summary.text}' is empty!", hint=PLEASE.format(table.text))
-    layout = with_labels(db, summary, parsed(db, row["layout"], table.text, module), module)
-    fields = Fields(row, f"{module} error: the summary of '{table.text}'", PLEASE.format(table.text))
+        raise WrongState(f"Input table '{summary.text}' is empty!", hint=PLEASE.format(table.text))
+    layout = with_labels(db, summary, parsed(db, row["layout"], table.text))
+    fields = Fields(row, f"the summary of '{table.text}'", PLEASE.format(table.text))
     constant, classes = row["normalizing_const"], row["num_classes"]
     return Training(
         table.text,
@@ -198,41 +194,41 @@ def read_training(db: Database, text: str | None, module: str) -> Training:
     )
 
 
-def read_layout(db: Database, text: str | None, module: str) -> Layout:
+def read_layout(db: Database, text: str | None) -> Layout:
     """The layout that the summary of a packed table, or of a model table, has."""
-    table = relations.existing(db, text, module, argument="table", companions=("_summary",))
+    table = relations.existing(db, text, argument="table", companions=("_summary",))
     summary = relations.find(db, table.name.suffixed("_summary"))
     if summary is None or "layout" not in relations.columns(db, summary):
-        raise WrongState(f"{module} error: '{table.text}' is not a packed table.", hint=PLEASE.format(table.text))
-    relations.require_columns(db, summary, ["layout"], module)
+        raise WrongState(f"'{table.text}' is not a packed table.", hint=PLEASE.format(table.text))
+    relations.require_columns(db, summary, ["layout"])
     document = db.value(sql("SELECT layout FROM {summary}", summary=summary.sql))
     if document is None:
-        raise WrongState(f"{module} error: '{summary.text}' has no layout.", hint=PLEASE.format(table.text))
-    return parsed(db, document, table.text, module)
+        raise WrongState(f"'{summary.text}' has no layout.", hint=PLEASE.format(table.text))
+    return parsed(db, document, table.text)
 
 
-def parsed(db: Database, layout: Any, table: str, module: str) -> Layout:
+def parsed(db: Database, layout: Any, table: str) -> Layout:
     """The layout that a summary has.  Its types are those that the caller's statements may use."""
-    found = Layout.parse(layout, f"{module} error: the layout of '{table}'")
+    found = Layout.parse(layout, f"the layout of '{table}'")
     return found.settled(partial(types.settled, db))
 
 
-def columns_of_summary(db: Database, summary: Relation, layout: Layout, table: str, module: str) -> PackedSummary:
+def columns_of_summary(db: Database, summary: Relation, layout: Layout, table: str) -> PackedSummary:
     """What the summary of a packed table says besides its layout."""
     present = relations.columns(db, summary)
     known = [name for name in COLUMNS if name in present]
-    relations.require_readable(db, summary, [present[name] for name in known], module)
+    relations.require_readable(db, summary, [present[name] for name in known])
     listed = joined(", ", map(identifier, known))
     row = db.one(sql("SELECT {listed} FROM {summary}", listed=listed, summary=summary.sql)) if known else {}
     outputs = [output.name for output in layout.outputs]
     found = {
         **(row or {}),
-        **{_class_values(name): label_column(db, summary, present, name, module) for name in outputs},
+        **{_class_values(name): label_column(db, summary, present, name) for name in outputs},
     }
-    return PackedSummary.read(found, outputs, f"{module} error: the summary of '{table}'")
+    return PackedSummary.read(found, outputs, f"the summary of '{table}'")
 
 
-def with_labels(db: Database, summary: Relation, layout: Layout, module: str) -> Layout:
+def with_labels(db: Database, summary: Relation, layout: Layout) -> Layout:
     """The layout with the labels and label types that the summary's class_values columns have now.
 
     Users may add labels to these columns where num_classes left room, and may rename the type.
@@ -243,15 +239,15 @@ def with_labels(db: Database, summary: Relation, layout: Layout, module: str) ->
         if not isinstance(output.preparation, OneHot):
             return output
         name = _class_values(output.name)
-        relations.require_columns(db, summary, [name], module)
-        labels = label_column(db, summary, present, output.name, module) or []
+        relations.require_columns(db, summary, [name])
+        labels = label_column(db, summary, present, output.name) or []
         first = [None] if output.preparation.null_is_a_class and labels[:1] == [None] else []
         document = {
             **output.preparation.to_json(),
             "type": types.settled(db, SqlType(str(present[name].element))).name,
             "labels": [*first, *(label for label in labels if label is not None)],
         }
-        where = f"{module} error: column '{name}' of {summary.name}"
+        where = f"column '{name}' of {summary.name}"
         changed = replace(output, preparation=preparation.read(Fields(document, where), ["class"]))
         if not changed.preparation.fits(output.shape, len(output.columns)):
             raise BadData(f"{where} has more labels than there are classes ({output.shape[0]}).")
@@ -260,16 +256,14 @@ def with_labels(db: Database, summary: Relation, layout: Layout, module: str) ->
     return replace(layout, outputs=tuple(map(refreshed, layout.outputs)))
 
 
-def label_column(
-    db: Database, summary: Relation, present: dict[str, Column], output: str, module: str
-) -> list[str | None] | None:
+def label_column(db: Database, summary: Relation, present: dict[str, Column], output: str) -> list[str | None] | None:
     """The labels of an output, as text; None without such a column."""
     name = _class_values(output)
     if name not in present:
         return None
     column = present[name]
     if column.element is None:
-        raise BadData(f"{module} error: column '{name}' of {summary.name} must be an array, not {column.shown}.")
+        raise BadData(f"column '{name}' of {summary.name} must be an array, not {column.shown}.")
     if types.may_use(db, SqlType(column.element)):
         labels = sql("{name}::text[]", name=identifier(name))
     else:  # without the casts of its owner

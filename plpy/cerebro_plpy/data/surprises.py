@@ -63,20 +63,20 @@ def counts(surprises: Sequence[Surprise]) -> list[Sql]:
     ]
 
 
-def require_none(surprises: Sequence[Surprise], found: dict[str, Any], table: str, module: str) -> None:
+def require_none(surprises: Sequence[Surprise], found: dict[str, Any], table: str) -> None:
     """An error if there is a value that must not be."""
     for place, one in enumerate(surprises):
         if one.is_error and found[f"s{place}"]:
-            raise BadData(f"{module} error: {_said(one, place, found, table)}.", hint=one.hint)
+            raise BadData(f"{_said(one, place, found, table)}.", hint=one.hint)
 
 
 def _said(one: Surprise, place: int, found: dict[str, Any], table: str) -> str:
     return f"column '{one.column}' of {table}: {found[f's{place}']} of {found['rows']} rows {one.what}"
 
 
-def tell(db: Database, table: str, surprises: Sequence[Surprise], found: dict[str, Any], module: str) -> None:
+def tell(db: Database, table: str, surprises: Sequence[Surprise], found: dict[str, Any]) -> None:
     """A notice for each column with such values, or an error."""
-    require_none(surprises, found, table, module)
+    require_none(surprises, found, table)
     for place, one in enumerate(surprises):
         if found[f"s{place}"]:
-            db.notice(f"{module}: {_said(one, place, found, table)}")
+            db.notice(f"{_said(one, place, found, table)}")

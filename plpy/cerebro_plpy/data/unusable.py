@@ -13,7 +13,7 @@ from ..database.relations import Column, Relation
 from .preparation import SourceVariable
 
 
-def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: packing.Unusable, module: str) -> BadData:
+def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: packing.Unusable) -> BadData:
     problem = {
         "shape": "has arrays of different shapes"
         + (f": {list(variable.shape)} and {list(wrong.shape)}" if wrong.shape else ""),
@@ -29,14 +29,14 @@ def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: pa
         )
     )
     return BadData(
-        f"{module} error: {_columns_of(variable)} of table {source.text} {problem}.",
+        f"{_columns_of(variable)} of table {source.text} {problem}.",
         detail=f"{found['bad']} of {found['rows']} rows "
         + (f"do not have shape {list(variable.shape)}." if wrong.what == "shape" else "do."),
         hint=f"Find them with: {shown(sql('SELECT * FROM {rows} WHERE {where}', rows=source.sql, where=where))}",
     )
 
 
-def require_alike(db: Database, source: Relation, arrays: Sequence[SourceVariable], module: str) -> None:
+def require_alike(db: Database, source: Relation, arrays: Sequence[SourceVariable]) -> None:
     """An error if a row's array has another shape than the variable, or an element that is no finite number."""
     checks = [(one, what) for one in arrays for what in ("shape", "null", "finite")]
     if not checks:
@@ -48,7 +48,7 @@ def require_alike(db: Database, source: Relation, arrays: Sequence[SourceVariabl
     (found,) = db.scan(sql("SELECT {counts} FROM {rows} AS s", counts=joined(", ", counts), rows=source.rows))
     for place, (one, what) in enumerate(checks):
         if found[f"c{place}"]:
-            raise error_of(db, source, one, packing.Unusable(what), module)
+            raise error_of(db, source, one, packing.Unusable(what))
 
 
 def _columns_of(variable: SourceVariable) -> str:

@@ -27,51 +27,51 @@ WEIGHT = "__weight__"  # the packed column with the weights of the rows
 FOLD = "__fold__"  # the packed column with their folds
 
 
-def pick(present: dict[str, Column], names: list[str], argument: str, source: Relation, module: str) -> list[Column]:
+def pick(present: dict[str, Column], names: list[str], argument: str, source: Relation) -> list[Column]:
     """The columns of these names."""
     for name in names:
         if name not in present:
             raise UndefinedColumn(
-                f"{module} error: invalid {argument} ('{name}') for source table ({source.text}).",
+                f"invalid {argument} ('{name}') for source table ({source.text}).",
                 hint=has_columns(present),
             )
     return [present[name] for name in names]
 
 
-def pick_one(present: dict[str, Column], text: str, argument: str, source: Relation, module: str) -> Column:
+def pick_one(present: dict[str, Column], text: str, argument: str, source: Relation) -> Column:
     """The column of this name; an error if the text names several."""
-    names = split_list(text, f"{module}: {argument}")
+    names = split_list(text, f"{argument}")
     if len(names) > 1:
         raise InvalidArgument(
-            f"{module}: {argument} must be one column, not {text}.",
+            f"{argument} must be one column, not {text}.",
             hint="A view can make one column of several, for instance with concat_ws().",
         )
-    return pick(present, names, argument, source, module)[0]
+    return pick(present, names, argument, source)[0]
 
 
-def target_to_stratify(present: dict[str, Column], target: str | None, source: Relation, module: str) -> Column:
+def target_to_stratify(present: dict[str, Column], target: str | None, source: Relation) -> Column:
     """The target, of whose classes each side gets the same share; an error if there are several."""
-    names = split_list(target, f"{module}: target")
+    names = split_list(target, "target")
     if len(names) > 1:
         raise InvalidArgument(
-            f"{module}: stratify needs a single target, not {len(names)}.",
+            f"stratify needs a single target, not {len(names)}.",
             hint="Leave stratify out, or pack a table for each target.",
         )
-    return pick(present, names, "target", source, module)[0]
+    return pick(present, names, "target", source)[0]
 
 
-def require_apart(inputs: list[Column], outputs: list[Column], module: str) -> None:
+def require_apart(inputs: list[Column], outputs: list[Column]) -> None:
     """An output that is an input, too, would be predicted from itself."""
     for column in inputs:
         if column in outputs:
             raise InvalidArgument(
-                f"{module} error: the column '{column.name}' is in both dependent_varname and independent_varname.",
+                f"the column '{column.name}' is in both dependent_varname and independent_varname.",
                 hint="Leave it out of independent_varname. If a model is to reproduce its input, a view of the source"
                 " table can have the column twice, under two names.",
             )
 
 
-def grouped(columns: list[Column], module: str) -> list[tuple[str, list[Column]]]:
+def grouped(columns: list[Column]) -> list[tuple[str, list[Column]]]:
     """The inputs that columns make: (name, columns).
 
     Each array is one input.  All plain numbers together are one more, at the place of the first of them.
@@ -81,7 +81,7 @@ def grouped(columns: list[Column], module: str) -> list[tuple[str, list[Column]]
     for column in columns:
         if (column.element or column.type) not in NUMBERS:
             raise InvalidArgument(
-                f"{module} error: invalid independent_varname ('{column.name}'): its type is {column.shown}.",
+                f"invalid independent_varname ('{column.name}'): its type is {column.shown}.",
                 hint="Inputs are numbers and arrays of numbers; a view can convert others.",
             )
         if column.element is not None:
@@ -93,7 +93,7 @@ def grouped(columns: list[Column], module: str) -> list[tuple[str, list[Column]]
     return groups
 
 
-def output_preparation(column: Column, module: str, madlib: bool = False) -> Preparation:
+def output_preparation(column: Column, madlib: bool = False) -> Preparation:
     """What a column becomes as an output; a one_hot has no labels yet.
 
     ``madlib``: numbers are labels, and arrays of numbers are vectors of integers.
@@ -108,7 +108,7 @@ def output_preparation(column: Column, module: str, madlib: bool = False) -> Pre
         return Real()
     if column.element is not None:
         raise Unsupported(
-            f"{module} error: invalid dependent_varname ('{column.name}'): its type is {column.shown}.",
+            f"invalid dependent_varname ('{column.name}'): its type is {column.shown}.",
             hint="Outputs are labels of any type that can be sorted, numbers, and arrays of numbers.",
         )
     return OneHot(SqlType(column.type))
@@ -123,14 +123,14 @@ def as_madlib_packs(inputs: list[SourceVariable], outputs: list[SourceVariable])
         variable.may_be_null = isinstance(variable.preparation, OneHot)
 
 
-def check_names(inputs: list[SourceVariable], outputs: list[SourceVariable], module: str) -> None:
+def check_names(inputs: list[SourceVariable], outputs: list[SourceVariable]) -> None:
     """All columns of the packed table and of its summary must have different names that are short enough."""
     names = ["__dist_key__", "buffer_id", *(one + end for one in (WEIGHT, FOLD) for end in ("", "_shape"))]
     names += [variable.name + ending for variable in inputs + outputs for ending in ("", "_shape")]
     for name, times in Counter(names).items():
         if times > 1:
             raise InvalidArgument(
-                f"{module} error: the packed table would have two columns '{name}'.",
+                f"the packed table would have two columns '{name}'.",
                 hint="A view of the source table can rename one.",
             )
     for variable in outputs:

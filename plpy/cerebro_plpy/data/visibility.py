@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ..sessions.session import Session
 
 
-def require_committed(db: Database, recorder: Session, packed_tables: Iterable[Packed], module: str) -> None:
+def require_committed(db: Database, recorder: Session, packed_tables: Iterable[Packed]) -> None:
     """Refuse tables that the caller has made or changed in a transaction that is still open."""
     for data in packed_tables:
         if data.relation.temporary:
             raise Unsupported(
-                f"{module} error: '{data.relation.text}' is a temporary table, which worker sessions cannot see.",
+                f"'{data.relation.text}' is a temporary table, which worker sessions cannot see.",
                 hint="Pack into an ordinary table.",
             )
         seen = recorder.run(sql("SELECT to_regclass({})::oid"), (data.relation.name.quoted,))[0][0]
@@ -31,10 +31,10 @@ def require_committed(db: Database, recorder: Session, packed_tables: Iterable[P
                 sql("SELECT layout::text FROM {companion}", companion=data.relation.name.suffixed("_summary").sql)
             )
             # Read as the caller's own was: a number may be written in another way.
-            layout = parsed(db, found[0][0], data.relation.text, module).to_json() if found else None
+            layout = parsed(db, found[0][0], data.relation.text).to_json() if found else None
         if layout != data.layout:
             raise WrongState(
-                f"{module} error: '{data.relation.text}' was made or changed in this transaction, which is not"
+                f"'{data.relation.text}' was made or changed in this transaction, which is not"
                 " committed, so worker sessions cannot see it.",
                 hint="COMMIT first, then call it again.",
             )
@@ -57,7 +57,7 @@ def seen_only_here(db: Database, packed_tables: Sequence[Packed]) -> list[str]:
     ]
 
 
-def refuse_transaction(db: Database, module: str) -> None:
+def refuse_transaction(db: Database) -> None:
     """Refuse a transaction that would not see what the worker sessions commit."""
     facts = db.one(
         sql(
@@ -67,9 +67,9 @@ def refuse_transaction(db: Database, module: str) -> None:
     )
     assert facts is not None
     if facts["standby"] or facts["read_only"] == "on":
-        raise Unsupported(f"{module} error: it writes, and this transaction is read-only.", hint="Use the primary.")
+        raise Unsupported("it writes, and this transaction is read-only.", hint="Use the primary.")
     if facts["isolation"] != "read committed":
         raise Unsupported(
-            f"{module} error: a {facts['isolation']} transaction would not see the results of the run.",
+            f"a {facts['isolation']} transaction would not see the results of the run.",
             hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
         )

@@ -116,26 +116,25 @@ def gathered(
     inputs: list[SourceVariable],
     outputs: list[SourceVariable],
     weight: Column | None,
-    module: str,
     group: Sql | None = None,
 ) -> tuple[Relation, list[SourceVariable], int]:
     """The windows to pack, their inputs, and how many there are; an error if they cannot be made."""
-    require_target(windows, outputs, module)
-    require_usable(db, source, windows, inputs, module)
+    require_target(windows, outputs)
+    require_usable(db, source, windows, inputs)
     found = of(source, windows, inputs, [column for one in outputs for column in one.columns], weight, group=group)
     ins = inputs_of(inputs, windows)
-    rows = buffers.count(db, found, ins + outputs, module)
+    rows = buffers.count(db, found, ins + outputs)
     if not rows:
-        raise none_found(source, windows, module)
-    db.notice(f"{module}: {counted(rows, 'window')} of {windows.length} rows")
+        raise none_found(source, windows)
+    db.notice(f"{counted(rows, 'window')} of {windows.length} rows")
     return found, ins, rows
 
 
 def to_predict(
-    db: Database, source: Relation, windows: Windows, inputs: list[SourceVariable], key: Sql, module: str
+    db: Database, source: Relation, windows: Windows, inputs: list[SourceVariable], key: Sql
 ) -> tuple[Relation, list[SourceVariable]]:
     """The windows, with the key of each in the column KEY, and their inputs."""
-    require_usable(db, source, windows, inputs, module)
+    require_usable(db, source, windows, inputs)
     return of(source, windows, inputs, key=key), inputs_of(inputs, windows)
 
 
@@ -147,20 +146,18 @@ def require_columns(windows: Windows, present: dict[str, Column], table: str, wh
         for name in names:
             if name not in present:
                 raise InvalidArgument(
-                    f"{where}: {table} does not have the column '{name}' of {entry}.",
+                    f"{table} does not have the column '{name}' of {entry}.",
                     hint=f"It has the columns: {', '.join(list(present)[:20])}.",
                 )
             column = present[name]
             if family_of(column.type, column.category, column.element) in (None, "array"):
                 raise InvalidArgument(
-                    f"{where}: {entry} cannot be the column '{name}' of type {column.shown}.",
+                    f"{entry} cannot be the column '{name}' of type {column.shown}.",
                     hint="Take a number, a text or a time.",
                 )
 
 
-def require_usable(
-    db: Database, source: Relation, windows: Windows, inputs: Sequence[SourceVariable], module: str
-) -> None:
+def require_usable(db: Database, source: Relation, windows: Windows, inputs: Sequence[SourceVariable]) -> None:
     """An error if the order of a row is not known, or arrays cannot be put together."""
     nulls = [
         sql("count(*) FILTER (WHERE {name} IS NULL) AS n{i}", name=identifier(name), i=i)
@@ -172,25 +169,25 @@ def require_usable(
     for place, name in enumerate(windows.columns):
         if found[f"n{place}"]:
             raise BadData(
-                f"{module}: column '{name}' of sequence is NULL in {found[f'n{place}']} of {found['rows']} rows.",
+                f"column '{name}' of sequence is NULL in {found[f'n{place}']} of {found['rows']} rows.",
                 hint="Leave these rows out with a view: their place in a window is not known.",
             )
-    unusable.require_alike(db, source, [one for one in inputs if one.is_array], module)
+    unusable.require_alike(db, source, [one for one in inputs if one.is_array])
 
 
-def require_target(windows: Windows, outputs: Sequence[SourceVariable], where: str) -> None:
+def require_target(windows: Windows, outputs: Sequence[SourceVariable]) -> None:
     for one in outputs:
         if windows.target == "majority" and not isinstance(one.preparation, OneHot):
             raise InvalidArgument(
-                f"{where}: the target '{one.name}' is a number; only classes have a majority.",
+                f"the target '{one.name}' is a number; only classes have a majority.",
                 hint='"target": "last" takes the number of the last row of a window.',
             )
 
 
-def none_found(source: Relation, windows: Windows, where: str) -> BadData:
+def none_found(source: Relation, windows: Windows) -> BadData:
     whose = f" of one {', '.join(windows.by)}" if windows.by else ""
     side = " on one side of the division" if source.condition else ""
     return BadData(
-        f"{where}: {source.text} does not have {windows.length} consecutive rows{whose}{side}.",
+        f"{source.text} does not have {windows.length} consecutive rows{whose}{side}.",
         hint="Choose a smaller length" + (", or divide the rows in another way." if side else "."),
     )

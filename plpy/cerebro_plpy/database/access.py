@@ -19,10 +19,12 @@ class Database:
 
     Statements are of the type Sql, and no text can become one (cerebro_db.core.sql).  ``listening`` is paused while the
     server works on a statement, because the server itself then listens for a cancel.
+
+    ``called``: the SQL function that the caller called, which stands before the messages of its errors (``entry.py``).
     """
 
-    def __init__(self, plpy: Any) -> None:
-        self.plpy = plpy
+    def __init__(self, plpy: Any, called: str = "") -> None:
+        self.plpy, self.called = plpy, called
         self._plans: dict[tuple[str, Types], Any] = {}
 
     def rows(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> list[Row]:

@@ -16,93 +16,114 @@ from .access import Database
 LONGEST_MESSAGE = 4000
 
 
-def entry(function: Callable[..., Any] | None = None, *, longest: int = sizes.LONGEST) -> Callable[..., Any]:
+INTERNAL = ""  # ``called`` of a function that only the product calls: its errors become parts of others
+
+
+def entry(
+    function: Callable[..., Any] | None = None, *, called: str | None = None, longest: int = sizes.LONGEST
+) -> Callable[..., Any]:
     """The function is called with ``plpy``, and gets a Database in its place.
 
     Its arguments have limits (``sizes.py``); ``longest``: of the characters of a text.  A cancel ends it wherever it
     computes (``listening.py``).
 
-    A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  The error of a statement (a cancel is
-    one) keeps its own.  Any other exception is a defect of ours and keeps its traceback.
+    A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  Its message says what is wrong.  The name
+    of the SQL function stands before it: ``called``, or "cerebro." and the name of the Python function.  The error of a
+    statement (a cancel is one) keeps its own text.  Any other exception is a defect of ours and keeps its traceback.
     """
 
     if function is None:
-        return lambda function: entry(function, longest=longest)
+        return lambda function: entry(function, called=called, longest=longest)
     body = function
+    name = f"cerebro.{function.__name__}" if called is None else called
 
     @wraps(body)
     def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
+        db = Database(plpy, name)
+
         def action() -> Any:
             sizes.require(args, kwargs, longest)
-            return body(Database(plpy), *args, **kwargs)
+            return body(db, *args, **kwargs)
 
-        return _as_postgres(plpy, action)
+        return _as_postgres(db, action)
 
     return call
 
 
-def entry_of_rows(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:
     """As ``entry``, for a generator: the SQL function returns its rows one after the other.
 
     The first row is made at once: PL/Python puts a message of its own before the errors of later rows.  It gives up a
     generator whose rows are not all wanted, or whose query failed; the generator must not run SQL then.
     """
 
-    @wraps(function)
-    def call(plpy: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        rows = function(Database(plpy), *args, **kwargs)
-        end = object()
+    def decorate(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+        @wraps(function)
+        def call(plpy: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            db = Database(plpy, called)
+            rows = function(db, *args, **kwargs)
+            end = object()
 
-        def begin() -> Any:
-            sizes.require(args, kwargs, sizes.LONGEST)
-            return next(rows, end)
+            def begin() -> Any:
+                sizes.require(args, kwargs, sizes.LONGEST)
+                return next(rows, end)
 
-        first = _as_postgres(plpy, begin)
+            first = _as_postgres(db, begin)
 
-        def all_rows() -> Iterator[Any]:
-            row = first
-            while row is not end:
-                yield row
-                row = _as_postgres(plpy, lambda: next(rows, end))
+            def all_rows() -> Iterator[Any]:
+                row = first
+                while row is not end:
+                    yield row
+                    row = _as_postgres(db, lambda: next(rows, end))
 
-        return all_rows()
+            return all_rows()
 
-    return call
+        return call
+
+    return decorate
 
 
-def _as_postgres(plpy: Any, action: Callable[[], Any]) -> Any:
+def _as_postgres(db: Database, action: Callable[[], Any]) -> Any:
     """What the action returns; its errors become PostgreSQL errors."""
+    plpy = db.plpy
     try:
         with cancellation.held_back(plpy):
             return listening.during(plpy, action)
     except CerebroError as error:
-        failure = _postgres_error(plpy, error.message, error.sqlstate, error.detail, error.hint)
+        failure = _postgres_error(plpy, error, db.called)
     except plpy.SPIError as error:
-        _, detail, hint, *_ = getattr(error, "spidata", None) or (None, None, None)
-        failure = _postgres_error(plpy, str(error), error.sqlstate, detail, hint)
+        told = CerebroError(str(error))
+        _, told.detail, told.hint, *_ = getattr(error, "spidata", None) or (None, None, None)
+        told.sqlstate = error.sqlstate
+        failure = _postgres_error(plpy, told)
         if not error.sqlstate.startswith("57"):  # a cancel is no defect; anything else may be one of our SQL
             failure = failure.with_traceback(error.__traceback__)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        failure = _postgres_error(plpy, str(error), DiskFull.sqlstate, None, MAKE_ROOM)
+        failure = _postgres_error(plpy, DiskFull(str(error), hint=MAKE_ROOM), db.called)
     except KeyboardInterrupt as interrupt:
         # Greenplum raises this for a cancel, here as soon as the signal is no longer held back.
-        failure = _postgres_error(plpy, str(interrupt) or cancellation.CANCELLED, "57014", None, None)
+        told = CerebroError(str(interrupt) or cancellation.CANCELLED)
+        told.sqlstate = "57014"
+        failure = _postgres_error(plpy, told)
     raise failure
 
 
-def _postgres_error(plpy: Any, message: str, sqlstate: str, detail: str | None, hint: str | None) -> Any:
+def _postgres_error(plpy: Any, told: CerebroError, called: str = INTERNAL) -> Any:
     """What ``plpy.error`` raises, without the "plpy.Error: " that PL/Python puts before each message.
 
-    PL/Python writes "<class name>: <text>", so the class is named after the first part of the message.  Clients write
-    the texts to a terminal, and the names in them may be those of others.
+    PL/Python writes "<class name>: <text>", so the class has the name of the called function, or is named after the
+    first part of the message.  Clients write the texts to a terminal, and the names in them may be those of others.
     """
+    message = told.message
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"
-    head, colon, text = harmless(message, lines=True).partition(": ")
-    name, text = (head, text) if colon and head else ("cerebro", head + colon + text)
-    error = type(name, (plpy.Error,), {"__module__": "builtins"})(text)
-    error.sqlstate = sqlstate
-    error.detail, error.hint = (told and harmless(told, lines=True) for told in (detail, hint))
+    text = harmless(message, lines=True)
+    if not called:
+        head, colon, rest = text.partition(": ")
+        called, text = (head, rest) if colon and head else ("cerebro", text)
+    error = type(called, (plpy.Error,), {"__module__": "builtins"})(text)
+    error.sqlstate = told.sqlstate
+    error.detail, error.hint = (part and harmless(part, lines=True) for part in (told.detail, told.hint))
     return error

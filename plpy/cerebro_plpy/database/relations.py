@@ -103,7 +103,6 @@ def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
 def existing(
     db: Database,
     text: str | None,
-    module: str,
     please: str = "",
     *,
     argument: str = "source_table",
@@ -115,19 +114,17 @@ def existing(
     none names all that is missing, also for the table's companions with these endings.
     """
     if text is None or not text.strip():
-        raise InvalidName(
-            f"{module} error: NULL/empty input table name!", hint=f"{argument} takes the name of a table or view."
-        )
-    relation = find(db, Name.parse(text, f"{module} error: input table name"), text.strip())
+        raise InvalidName("NULL/empty input table name!", hint=f"{argument} takes the name of a table or view.")
+    relation = find(db, Name.parse(text, "input table name"), text.strip())
     if relation is None:
         raise UndefinedTable(
-            f"{module} error: Input table '{text.strip()}' does not exist." + (f" {please}" if please else ""),
+            f"Input table '{text.strip()}' does not exist." + (f" {please}" if please else ""),
             hint="Check the spelling, the schema and the search_path; capitals need double quotes.",
         )
     if relation.kind not in READABLE:
-        raise Unsupported(f"{module} error: '{relation.text}' is not a table or view.")
+        raise Unsupported(f"'{relation.text}' is not a table or view.")
     found = [find(db, relation.name.suffixed(ending)) for ending in companions]
-    require_select(db, [relation, *(companion for companion in found if companion is not None)], module)
+    require_select(db, [relation, *(companion for companion in found if companion is not None)])
     whole = db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), relation.oid)
     if whole:
         return relation
@@ -137,16 +134,15 @@ def existing(
 def filled(
     db: Database,
     text: str | None,
-    module: str,
     please: str = "",
     *,
     argument: str = "source_table",
     companions: Sequence[str] = (),
 ) -> Relation:
     """As ``existing``, with an error for a table without rows."""
-    relation = existing(db, text, module, please, argument=argument, companions=companions)
+    relation = existing(db, text, please, argument=argument, companions=companions)
     if is_empty(db, relation):
-        raise BadData(f"{module} error: Input table '{relation.text}' is empty!", hint="At least one row is needed.")
+        raise BadData(f"Input table '{relation.text}' is empty!", hint="At least one row is needed.")
     return relation
 
 
@@ -154,19 +150,19 @@ def is_empty(db: Database, relation: Relation) -> bool:
     return not db.scan(sql("SELECT 1 AS one FROM {relation} LIMIT 1", relation=relation.sql))
 
 
-def require_select(db: Database, tables: Sequence[Relation], module: str) -> None:
+def require_select(db: Database, tables: Sequence[Relation]) -> None:
     may = sql("SELECT pg_catalog.has_any_column_privilege($1::oid, 'SELECT')")
     closed = [table for table in tables if not db.value(may, ("bigint",), table.oid)]
     if closed:
         named = ", ".join(table.name.quoted for table in closed)
         raise NotPermitted(
-            f"{module} error: permission denied to read '{closed[0].text}'"
+            f"permission denied to read '{closed[0].text}'"
             + (f" and {counted(len(closed) - 1, 'table')} beside it." if len(closed) > 1 else "."),
             hint=f"The owner can say: GRANT SELECT ON {named} TO {current_user(db)};",
         )
 
 
-def require_readable(db: Database, relation: Relation, needed: Iterable[Column], module: str) -> None:
+def require_readable(db: Database, relation: Relation, needed: Iterable[Column]) -> None:
     """An error that names the columns that the user may not read.
 
     This is for the error's text alone: what is read is read as the user, so the server checks it, too.
@@ -174,7 +170,7 @@ def require_readable(db: Database, relation: Relation, needed: Iterable[Column],
     closed = list(dict.fromkeys(column.name for column in needed if not column.readable))
     if closed:
         raise NotPermitted(
-            f"{module} error: permission denied to read {counted_names('column', closed)} of '{relation.text}'.",
+            f"permission denied to read {counted_names('column', closed)} of '{relation.text}'.",
             hint=f"The owner can say: GRANT SELECT ({', '.join(map(quoted, closed))}) ON {relation.name.quoted}"
             f" TO {current_user(db)};",
         )
@@ -184,42 +180,37 @@ def counted_names(what: str, names: Sequence[str]) -> str:
     return f"the {what}{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def new(
-    db: Database, text: str | None, module: str, endings: tuple[str, ...] = (), *, argument: str = "output_table"
-) -> Name:
+def new(db: Database, text: str | None, endings: tuple[str, ...] = (), *, argument: str = "output_table") -> Name:
     """The name, with its schema, of a new output table; an error if the table or a companion of it exists."""
     if text is None or not text.strip() or text.strip().lower() == "null":
-        raise InvalidName(
-            f"{module} error: NULL/empty output table name!", hint=f"{argument} takes the name of a table to be made."
-        )
+        raise InvalidName("NULL/empty output table name!", hint=f"{argument} takes the name of a table to be made.")
     if not re.match(r'[^\W\d]|"', text.strip()):
         raise InvalidName(
-            f"{module} error: Invalid output table name {text.strip()}",
+            f"Invalid output table name {text.strip()}",
             hint="A name begins with a letter or an underscore; others need double quotes.",
         )
-    name = qualified(db, Name.parse(text, f"{module} error: output table name"), module)
+    name = qualified(db, Name.parse(text, "output table name"))
     for ending in ("", *endings):
-        require_free(db, name.suffixed(ending), module, text.strip() if not ending else None)
+        require_free(db, name.suffixed(ending), text.strip() if not ending else None)
     return name
 
 
-def require_free(db: Database, name: Name, module: str, shown: str | None = None) -> None:
+def require_free(db: Database, name: Name, shown: str | None = None) -> None:
     if find(db, name) is not None:
         raise DuplicateTable(
-            f"{module} error: Output table '{shown or name.table}' already exists.\n"
-            "            Drop it before calling the function.",
+            f"Output table '{shown or name.table}' already exists.\n            Drop it before calling the function.",
             hint=f"DROP TABLE {name}; or choose another name.",
         )
 
 
-def qualified(db: Database, name: Name, module: str) -> Name:
+def qualified(db: Database, name: Name) -> Name:
     """The name with the schema in which a new table would be created; an error if it may not be created there."""
     if name.schema == TEMPORARY:  # whoever may not make temporary tables learns it from the database
         return name
     schema = name.schema or db.value(sql("SELECT pg_catalog.current_schema()"))
     if schema is None:
         raise UndefinedObject(
-            f"{module} error: no schema of the search_path exists to make '{name}' in.",
+            f"no schema of the search_path exists to make '{name}' in.",
             hint="Write schema.table or SET search_path.",
         )
     name = Name(schema, name.table)
@@ -232,24 +223,24 @@ def qualified(db: Database, name: Name, module: str) -> Name:
         schema,
     )
     if may is None:
-        raise UndefinedObject(f"{module} error: schema '{schema}' does not exist.", hint="CREATE SCHEMA makes it.")
+        raise UndefinedObject(f"schema '{schema}' does not exist.", hint="CREATE SCHEMA makes it.")
     # Checked before a run begins, because its tables are created when it has ended.
     if schema == "pg_catalog":
-        raise NotPermitted(f"{module} error: no tables are made in pg_catalog.", hint="Choose a schema of your own.")
+        raise NotPermitted("no tables are made in pg_catalog.", hint="Choose a schema of your own.")
     if not may:
         raise NotPermitted(
-            f"{module} error: permission denied to make '{name}' in schema '{schema}'.",
+            f"permission denied to make '{name}' in schema '{schema}'.",
             hint="Write schema.table with a schema of yours, or its owner can say:"
             f" GRANT CREATE ON SCHEMA {quoted(schema)} TO {current_user(db)};",
         )
     return name
 
 
-def of_query(db: Database, query: str, module: str) -> tuple[Relation, dict[str, Column]]:
+def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
     """The rows of a query and their columns; an error if this is no query that returns rows."""
     if is_name(query):
         raise InvalidSyntax(
-            f"{module}: query is '{query.strip()}', which is the name of a table and not a query.",
+            f"query is '{query.strip()}', which is the name of a table and not a query.",
             hint=f"Write 'SELECT * FROM {query.strip()}'.",
         )
     # It runs with the caller's rights only, as a subquery: a second statement in it is a syntax error.
@@ -344,20 +335,20 @@ def references(db: Database, relation: Relation) -> set[str]:
     return {row["name"] for row in found}
 
 
-def require_columns(db: Database, relation: Relation, names: list[str], module: str, please: str = "") -> list[Column]:
+def require_columns(db: Database, relation: Relation, names: list[str], please: str = "") -> list[Column]:
     """These columns, in this order; an error for one that is not there or may not be read."""
-    found = named(db, relation, names, module, please)
-    require_readable(db, relation, found, module)
+    found = named(db, relation, names, please)
+    require_readable(db, relation, found)
     return found
 
 
-def named(db: Database, relation: Relation, names: list[str], module: str, please: str = "") -> list[Column]:
+def named(db: Database, relation: Relation, names: list[str], please: str = "") -> list[Column]:
     """These columns, in this order; MADlib's error for a column that the table does not have."""
     present = columns(db, relation)
     for name in names:
         if name not in present:
             raise UndefinedColumn(
-                f"{module}: invalid column name ('{name}') for table ({relation.text}). {please}".rstrip(),
+                f"invalid column name ('{name}') for table ({relation.text}). {please}".rstrip(),
                 hint=has_columns(present),
             )
     return [present[name] for name in names]

@@ -19,7 +19,6 @@ from ..database.access import Database
 from ..database.entry import entry
 from .architectures import checked
 
-MODULE = "cerebro.add_architecture"
 LONGEST = 200  # bytes of a name
 HINT = (
     f"An architecture is a kind ({', '.join(building.PARAMETERS)}), the name of one that cerebro.add_architecture() has"
@@ -33,23 +32,21 @@ def add_architecture(
 ) -> None:
     if name is None or not name.strip() or len(name.encode()) > LONGEST or name != name.strip() or name[0] in "{[":
         raise InvalidArgument(
-            f"{MODULE}: name must be a text of 1 to {LONGEST} bytes that begins and ends with no space, and not with"
+            f"name must be a text of 1 to {LONGEST} bytes that begins and ends with no space, and not with"
             f" a bracket, not {documents.shown(name)}.",
             hint="For instance 'my_network'.",
         )
     if name in building.PARAMETERS:
-        raise InvalidArgument(f"{MODULE}: '{name}' is a kind of architecture.", hint="Choose another name.")
+        raise InvalidArgument(f"'{name}' is a kind of architecture.", hint="Choose another name.")
     try:
-        parameters = checked(db, architecture, weights, MODULE, ("architecture", "initial_weights")) or []
+        parameters = checked(db, architecture, weights, ("architecture", "initial_weights")) or []
     except CerebroError as error:
-        if not error.message.startswith(MODULE):
-            error.message = f"{MODULE}: {error.message}"
-            error.hint = error.hint or "model.to_json() of Keras gives the architecture."
+        error.hint = error.hint or "model.to_json() of Keras gives the architecture."
         raise
-    flat.require_parameters(parameters, MODULE)
+    flat.require_parameters(parameters, "architecture")
     if _row(db, name) is not None:
         raise WrongState(
-            f"{MODULE}: you have added an architecture '{name}' already.",
+            f"you have added an architecture '{name}' already.",
             hint=f"Choose another name, or SELECT cerebro.drop_architecture('{name}'); first.",
         )
     db.execute(

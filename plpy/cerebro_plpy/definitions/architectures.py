@@ -15,11 +15,10 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
 
-MODULE = "Keras Model Arch"
 COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
 
 
-@entry(longest=MOST_BYTES)
+@entry(called="Keras Model Arch error", longest=MOST_BYTES)
 def load_keras_model(
     db: Database,
     keras_model_arch_table: str | None,
@@ -29,58 +28,58 @@ def load_keras_model(
     description: str | None = None,
 ) -> None:
     _named(keras_model_arch_table)
-    parameters = checked(db, model_arch, model_weights, f"{MODULE} error", ("model_arch", "model_weights"))
+    parameters = checked(db, model_arch, model_weights, ("model_arch", "model_weights"))
     _load(db, keras_model_arch_table, model_arch, model_weights, name, description)
     if parameters is not None:
         db.info(
-            f"{MODULE}: the architecture has the parameters {', '.join(parameters)}; arch_params_grid of"
+            f"the architecture has the parameters {', '.join(parameters)}; arch_params_grid of"
             " generate_model_configs gives them values, or arch_params of a search space"
         )
 
 
-@entry(longest=MOST_BYTES)
+@entry(called="Keras Model Arch error", longest=MOST_BYTES)
 def madlib_load_keras_model(db: Database, *arguments: Any) -> None:
     """As MADlib: any JSON and any weights are stored.  They are checked when they are used."""
     _load(db, *arguments)
 
 
-@entry
+@entry(called="Keras Model Arch error")
 def delete_keras_model(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> None:
     _delete(db, keras_model_arch_table, model_id)
 
 
-@entry
+@entry(called="Keras Model Arch error")
 def madlib_delete_keras_model(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> None:
     """As MADlib: the table goes with its last architecture."""
     table = _delete(db, keras_model_arch_table, model_id)
     if relations.is_empty(db, table):
         db.patiently(sql("DROP TABLE {table}", table=table.sql))
-        db.info(f"{MODULE}: Dropped the table {table.text}, which had no more models.")
+        db.info(f"Keras Model Arch: Dropped the table {table.text}, which had no more models.")
 
 
 def _named(keras_model_arch_table: str | None) -> Name:
-    return Name.parse(keras_model_arch_table, f"{MODULE} error: keras_model_arch_table")
+    return Name.parse(keras_model_arch_table, "keras_model_arch_table")
 
 
 def checked(
-    db: Database, model_arch: str | None, model_weights: bytes | None, where: str, names: tuple[str, str]
+    db: Database, model_arch: str | None, model_weights: bytes | None, names: tuple[str, str]
 ) -> list[str] | None:
     """The parameters of an architecture, None for one without; an error if it cannot be trained."""
     if model_arch is None:
-        raise InvalidArgument(f"{where}: {names[0]} must not be NULL.", hint="model.to_json() of Keras gives it.")
+        raise InvalidArgument(f"{names[0]} must not be NULL.", hint="model.to_json() of Keras gives it.")
     parameters = reading.parameters(model_arch)
     if parameters is None:
         reading.architecture(model_arch)  # refuses now, not in a run, what is no architecture and code that would run
         for warning in keras2.warnings(reading.decoded(model_arch)):
-            db.warning(f"{where}: {warning}")
+            db.warning(warning)
     elif model_weights is not None:
         raise InvalidArgument(
-            f"{where}: an architecture with parameters ({', '.join(parameters)}) cannot have {names[1]}.",
+            f"an architecture with parameters ({', '.join(parameters)}) cannot have {names[1]}.",
             hint="The sizes of the weights depend on the values of the parameters.",
         )
     if model_weights is not None and len(model_weights) % 4:
         raise BadData(
-            f"{where}: {names[1]} has {len(model_weights)} bytes, which is not a multiple of 4.",
+            f"{names[1]} has {len(model_weights)} bytes, which is not a multiple of 4.",
             hint="Weights are float32: np.concatenate([w.flatten() for w in model.get_weights()]).tobytes().",
         )
     return parameters
@@ -97,7 +96,7 @@ def _load(
     parsed = _named(keras_model_arch_table)
     table = _arch_table(db, parsed, (keras_model_arch_table or "").strip())
     model_id = added(db, table, model_arch, model_weights, name, description)
-    db.info(f"{MODULE}: Added model id {model_id} to {table.text} table")
+    db.info(f"Keras Model Arch: Added model id {model_id} to {table.text} table")
 
 
 def added(
@@ -125,14 +124,14 @@ def added(
 
 def _delete(db: Database, keras_model_arch_table: str | None, model_id: int | None) -> Relation:
     """Delete an architecture, and return its table."""
-    table = relations.filled(db, keras_model_arch_table, MODULE, argument="keras_model_arch_table")
+    table = relations.filled(db, keras_model_arch_table, argument="keras_model_arch_table")
     require_columns(db, table)
     if not db.execute(sql("DELETE FROM {table} WHERE model_id = $1", table=table.sql), ("integer",), model_id):
         raise UndefinedObject(
-            f"{MODULE}: Model id {'NULL' if model_id is None else model_id} not found",
+            f"Model id {'NULL' if model_id is None else model_id} not found",
             hint=f"SELECT model_id, name FROM {table.name.quoted} lists them.",
         )
-    db.info(f"{MODULE}: Model id {model_id} has been deleted from {table.text}.")
+    db.info(f"Keras Model Arch: Model id {model_id} has been deleted from {table.text}.")
     return table
 
 
@@ -140,9 +139,9 @@ def _arch_table(db: Database, parsed: Name, shown: str) -> Relation:
     """The table of this name.  It is created if it does not exist."""
     found = relations.find(db, parsed, shown)
     if found is None:
-        name = relations.qualified(db, parsed, MODULE)
+        name = relations.qualified(db, parsed)
         if _create(db, name):
-            db.info(f"{MODULE}: Created new keras model architecture table {shown}.")
+            db.info(f"Keras Model Arch: Created new keras model architecture table {shown}.")
         found = relations.find(db, name, shown)
         assert found is not None
     require_columns(db, found)
@@ -181,6 +180,6 @@ def require_columns(db: Database, table: Relation) -> None:
     missing = [column for column in COLUMNS if column not in present]
     if missing:
         raise UndefinedColumn(
-            f"{MODULE}: Invalid keras model architecture table {table.text}, missing columns: {missing}",
+            f"Invalid keras model architecture table {table.text}, missing columns: {missing}",
             hint="load_keras_model creates a table when no table has the given name.",
         )

@@ -25,7 +25,6 @@ LATEST = sql(
     " FROM cerebro.custom_function ORDER BY name, version DESC) newest WHERE source IS NOT NULL"
 )
 OBJECT_COLUMNS = ("id", "name", "description", "object")  # of MADlib's tables of functions
-LOAD, DELETE = "load_custom_function", "delete_custom_function"
 POWER = "It runs in trainer processes, with the rights of the server's operating-system account, for all who name it."
 
 
@@ -38,7 +37,7 @@ def load_custom_function(
 
 def register(db: Database, name: str | None, source: str | None, kind: str | None, description: str | None) -> int:
     """Register a function, or a new version of it; returns the version."""
-    require_admin(db, LOAD)
+    require_admin(db)
     custom.check_name(name, kind)
     assert name is not None and kind is not None
     custom.check_source(name, source)
@@ -53,7 +52,7 @@ def register(db: Database, name: str | None, source: str | None, kind: str | Non
         name,
     )
     version = _append(db, name, (last["version"] if last else 0) + 1, kind, source, description)
-    db.notice(f"{LOAD}: {kind} {custom.reference(name, version)} is registered. {POWER}")
+    db.notice(f"{kind} {custom.reference(name, version)} is registered. {POWER}")
     return version
 
 
@@ -64,7 +63,7 @@ def delete_custom_function(db: Database, name: str | None) -> None:
 
 def retire(db: Database, name: str | None) -> None:
     """Retire a function: new runs cannot name it; existing runs and models keep their version."""
-    require_admin(db, DELETE)
+    require_admin(db)
     take_turns(db)
     last = db.one(
         sql(
@@ -76,13 +75,13 @@ def retire(db: Database, name: str | None) -> None:
     )
     if last is None or last["retired"]:
         raise UndefinedObject(
-            f"{DELETE} error: there is no custom function {'NULL' if name is None else repr(name[:80])}.",
+            f"there is no custom function {'NULL' if name is None else repr(name[:80])}.",
             hint="SELECT name, kind FROM cerebro.custom_functions lists them.",
         )
     _append(db, str(name), last["version"] + 1, last["kind"], None, None)
 
 
-@entry
+@entry(called="load_custom_function error")
 def load_pickled_function(db: Database, *_arguments: Any) -> None:
     """MADlib's signature, with an object pickled by dill."""
     refuse_pickle()
@@ -91,25 +90,25 @@ def load_pickled_function(db: Database, *_arguments: Any) -> None:
 def refuse_pickle() -> NoReturn:
     """Unpickling an object would execute its code."""
     raise Unsupported(
-        f"{LOAD} error: pickled and dill objects are not loaded: reading one executes it inside the server.",
+        "pickled and dill objects are not loaded: reading one executes it inside the server.",
         hint="Register the source text instead: SELECT cerebro.load_custom_function('name',"
         " $$def name(y_true, y_pred): ...$$, 'loss' or 'metric');",
     )
 
 
-@entry
+@entry(called="load_top_k_accuracy_function error")
 def load_top_k_accuracy_function(db: Database, object_table: str | None, k: int | None) -> None:
-    require_table(db, object_table, "load_top_k_accuracy_function")
+    require_table(db, object_table)
     if k is None or k < 1:
         shown = "NULL" if k is None else k
-        raise InvalidArgument(f"load_top_k_accuracy_function error: k is {shown}; it must be at least 1.")
-    db.notice(f"load_top_k_accuracy_function: metrics=['top_{k}_accuracy'] needs no registration, for every k")
+        raise InvalidArgument(f"k is {shown}; it must be at least 1.")
+    db.notice(f"metrics=['top_{k}_accuracy'] needs no registration, for every k")
 
 
-def require_admin(db: Database, module: str) -> None:
+def require_admin(db: Database) -> None:
     if not db.value(sql("SELECT pg_catalog.pg_has_role(current_user, 'cerebro_admin', 'USAGE')")):
         raise NotPermitted(
-            f"{module} error: only a member of cerebro_admin may do this.",
+            "only a member of cerebro_admin may do this.",
             hint="Registered code has the power of the server's operating-system account.",
         )
 
@@ -136,7 +135,7 @@ def _append(db: Database, name: str, version: int, kind: str, source: str | None
 # -- in compile parameters ----------------------------------------------------------------------------------
 
 
-def require_table(db: Database, object_table: str | None, module: str) -> str | None:
+def require_table(db: Database, object_table: str | None) -> str | None:
     """MADlib's argument object_table: the table that is used anyway, or one that lists functions as MADlib's do.
 
     The functions themselves are those that are registered.
@@ -144,12 +143,12 @@ def require_table(db: Database, object_table: str | None, module: str) -> str | 
     if object_table is None:
         return None
     if object_table.strip().lower() not in (TABLE, "custom_function"):
-        found = relations.find(db, Name.parse(object_table, f"{module} error: object_table"))
+        found = relations.find(db, Name.parse(object_table, "object_table"))
         if found is not None and set(OBJECT_COLUMNS) <= set(relations.columns(db, found)):
             return str(found.name)
         there = "" if found is not None else f" Input table '{object_table.strip()[:80]}' does not exist."
         raise Unsupported(
-            f"{module} error: object_table '{object_table[:80]}': custom functions are in {TABLE}.{there}",
+            f"object_table '{object_table[:80]}': custom functions are in {TABLE}.{there}",
             hint="Leave object_table out. An administrator moves a function over with"
             " cerebro.load_custom_function(name, source, kind).",
         )

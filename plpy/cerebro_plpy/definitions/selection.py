@@ -19,16 +19,15 @@ from ..database.entry import entry
 from ..database.relations import Relation
 from . import custom_functions, templates
 
-LOAD, GENERATE = "load_model_selection_table", "generate_model_configs"
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 
 
-@entry
+@entry(called="load_model_selection_table error")
 def load_model_selection_table(db: Database, *arguments: Any) -> None:
     _load(db, *arguments)
 
 
-@entry
+@entry(called="load_model_selection_table error")
 def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
     """As MADlib: fit parameters may have a callback TensorBoard."""
     _load(db, *arguments, madlib=True)
@@ -45,10 +44,10 @@ def _load(
     *,
     madlib: bool = False,
 ) -> None:
-    arch = relations.filled(db, model_arch_table, LOAD, argument="model_arch_table")
-    objects = custom_functions.require_table(db, object_table, LOAD)
-    name = relations.new(db, model_selection_table, LOAD, ("_summary",), argument="model_selection_table")
-    ids = model_ids(db, arch, model_id_list, LOAD)
+    arch = relations.filled(db, model_arch_table, argument="model_arch_table")
+    objects = custom_functions.require_table(db, object_table)
+    name = relations.new(db, model_selection_table, ("_summary",), argument="model_selection_table")
+    ids = model_ids(db, arch, model_id_list)
     rows = grids.cross_product(
         ids,
         _texts(compile_params_list),
@@ -60,15 +59,15 @@ def _load(
     _create(db, name)
     _insert(db, name.sql, rows)
     _summarise(db, name, arch, objects)
-    db.notice(f"{LOAD}: {counted(len(rows), 'configuration')}")
+    db.notice(f"{counted(len(rows), 'configuration')}")
 
 
-@entry
+@entry(called="generate_model_configs error")
 def generate_model_configs(db: Database, *arguments: Any) -> None:
     _generate(db, *arguments)
 
 
-@entry
+@entry(called="generate_model_configs error")
 def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
     """As MADlib: a table whose summary is gone gets a new one, and fit parameters may have a callback TensorBoard."""
     _generate(db, *arguments, madlib=True)
@@ -89,9 +88,9 @@ def _generate(
     *,
     madlib: bool = False,
 ) -> None:
-    arch = relations.filled(db, model_arch_table, GENERATE, argument="model_arch_table")
-    objects = custom_functions.require_table(db, object_table, GENERATE)
-    ids = model_ids(db, arch, model_id_list, GENERATE)
+    arch = relations.filled(db, model_arch_table, argument="model_arch_table")
+    objects = custom_functions.require_table(db, object_table)
+    ids = model_ids(db, arch, model_id_list)
     table = _existing(db, model_selection_table, arch, needs_summary=not madlib)
     known: list[Row] = []
     if table is not None:
@@ -114,33 +113,33 @@ def _generate(
         tensorboard=madlib,
     )
     rows = templates.with_rows(
-        db, arch, rows, lambda new: db.notice(f"{GENERATE}: {counted(new, 'architecture')} added to {arch.text}")
+        db, arch, rows, lambda new: db.notice(f"{counted(new, 'architecture')} added to {arch.text}")
     )
-    name = table.name if table else relations.new(db, model_selection_table, GENERATE, ("_summary",))
+    name = table.name if table else relations.new(db, model_selection_table, ("_summary",))
     if table is None:
         _create(db, name)
     elif relations.find(db, name.suffixed("_summary")) is None:
         _create_summary(db, name)
     _insert(db, name.sql, rows)
     _summarise(db, name, arch, objects)
-    db.notice(f"{GENERATE}: {counted(len(rows), 'configuration')} added, {len(known) + len(rows)} in all")
+    db.notice(f"{counted(len(rows), 'configuration')} added, {len(known) + len(rows)} in all")
 
 
 # -- arguments -----------------------------------------------------------------------------------------
 
 
-def model_ids(db: Database, arch: Relation, given: list[int | None] | None, module: str) -> list[int]:
+def model_ids(db: Database, arch: Relation, given: list[int | None] | None) -> list[int]:
     ids = sorted({number for number in given or [] if number is not None})
     if not ids or len(ids) < len(set(given or [])):
-        raise InvalidArgument(f"{module} error: model_id_list cannot be empty, NULL or hold a NULL.")
-    model_id, _ = relations.named(db, arch, ["model_id", "model_arch"], module)
-    relations.require_readable(db, arch, [model_id], module)
+        raise InvalidArgument("model_id_list cannot be empty, NULL or hold a NULL.")
+    model_id, _ = relations.named(db, arch, ["model_id", "model_arch"])
+    relations.require_readable(db, arch, [model_id])
     found = db.value(
         sql("SELECT count(DISTINCT model_id) FROM {arch} WHERE model_id = ANY ($1)", arch=arch.sql), ("integer[]",), ids
     )
     if found < len(ids):
         raise UndefinedObject(
-            f"{module}: One or more model_id of ({','.join(map(str, ids))}) not found in table {arch.text}",
+            f"One or more model_id of ({','.join(map(str, ids))}) not found in table {arch.text}",
             hint=f"SELECT model_id, name FROM {arch.name.quoted} lists them.",
         )
     return ids
@@ -197,21 +196,21 @@ def _summarise(db: Database, name: Name, arch: Relation, objects: str | None) ->
 
 def _existing(db: Database, text: str | None, arch: Relation, needs_summary: bool) -> Relation | None:
     """The table to add to, if it exists; an error if it was made for another architecture table."""
-    parsed = Name.parse(text, f"{GENERATE} error: model_selection_table")
+    parsed = Name.parse(text, "model_selection_table")
     table = relations.find(db, parsed, (text or "").strip())
     if table is None:
         return None
-    relations.require_columns(db, table, list(COLUMNS), GENERATE)
+    relations.require_columns(db, table, list(COLUMNS))
     name = table.name.suffixed("_summary")
     summary = relations.find(db, name)
     if summary is None and not needs_summary:
         return table
     if summary is None:
         raise UndefinedTable(
-            f"{GENERATE} error: table '{table.text}' exists, but '{table.text}_summary' does not.",
+            f"table '{table.text}' exists, but '{table.text}_summary' does not.",
             hint=f"CREATE TABLE {name} (model_arch_table varchar, object_table varchar); and insert a row.",
         )
-    relations.require_columns(db, summary, ["model_arch_table"], GENERATE)
+    relations.require_columns(db, summary, ["model_arch_table"])
     for row in db.rows(sql("SELECT DISTINCT model_arch_table FROM {summary}", summary=summary.sql)):
         known = row["model_arch_table"]
         other = relations.find(db, Name.parse(known))

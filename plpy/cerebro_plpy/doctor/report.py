@@ -44,7 +44,7 @@ class Examined:
     @property
     def segments(self) -> int:
         """On how many segments trainers are tried."""
-        wanted = platform.segments_wanted(self.db, self.segments_asked, "doctor")
+        wanted = platform.segments_wanted(self.db, self.segments_asked)
         return wanted or self.platform.segments(self.db)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.madlib import automl, grid_space
-from cerebro_db.core.madlib.automl import MODULE, RANDOM, Hyperband, Hyperopt, Method
+from cerebro_db.core.madlib.automl import RANDOM, Hyperband, Hyperopt, Method
 from cerebro_db.core.metrics import MIN
 from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.options import LAST
@@ -37,13 +37,12 @@ from ..runs.record.run import EVALUATE_TRAINING
 from ..runs.request.options import choose_options
 from ..runs.request.request import Architecture, Request, read_architecture, read_rows, require_room, say_tensorboard
 from ..runs.tables.automl_tables import OPTION, AutoML
-from .fit_multiple import errors_name, table_or_none
+from .fit_multiple import table_or_none
 
 ENDINGS = ("_info", "_summary", "_weights")
 
 
-@entry
-@errors_name(MODULE)
+@entry(called="madlib_keras_automl error")
 def madlib_keras_automl(
     db: Database,
     source_table: str,
@@ -63,16 +62,16 @@ def madlib_keras_automl(
     name: str | None,
     description: str | None,
 ) -> None:
-    visibility.refuse_transaction(db, MODULE)
+    visibility.refuse_transaction(db)
     validation_table = table_or_none(validation_table)
     method = automl.read(automl_method, automl_params)
     automl.require_frequency(method, metrics_compute_frequency)
-    source, validation = read_rows(db, source_table, validation_table, method.iterations, MODULE)
-    output = relations.new(db, model_output_table, MODULE, ENDINGS, argument="model_output_table")
+    source, validation = read_rows(db, source_table, validation_table, method.iterations)
+    output = relations.new(db, model_output_table, ENDINGS, argument="model_output_table")
     selected = new_selection(db, model_selection_table, output)
-    arch = relations.filled(db, model_arch_table, MODULE, argument="model_arch_table")
-    objects = custom_functions.require_table(db, object_table, MODULE)
-    ids = selection.model_ids(db, arch, model_id_list, MODULE)
+    arch = relations.filled(db, model_arch_table, argument="model_arch_table")
+    objects = custom_functions.require_table(db, object_table)
+    ids = selection.model_ids(db, arch, model_id_list)
     keys = [partition["key"] for partition in source.layout["partitions"]]
     asked = {} if random_state is None else {"seed": random_state}
     chosen = choose_options(db, json.dumps(asked), keys, bool(use_gpus), tables=(source, validation))
@@ -93,7 +92,7 @@ def madlib_keras_automl(
     known = custom_functions.known_as_madlib(db, objects)
     planned = configurations(db, method, arch, ids, compile_params_grid, fit_params_grid, chosen["seed"], known)
     if planned is not None:
-        architectures = {number: read_architecture(db, arch, number, MODULE) for number in {row[0] for row in planned}}
+        architectures = {number: read_architecture(db, arch, number) for number in {row[0] for row in planned}}
         say_tensorboard(db, [row[2] for row in planned])
         rows = [read_row(place, row, architectures, known) for place, row in enumerate(planned)]
     else:
@@ -137,12 +136,12 @@ def madlib_keras_automl(
 
 def new_selection(db: Database, text: str | None, output: Name) -> Name:
     """The name of the table that will have the best configuration."""
-    name = relations.new(db, text, MODULE, ("_summary",), argument="model_selection_table")
+    name = relations.new(db, text, ("_summary",), argument="model_selection_table")
     made = {str(output.suffixed(ending)) for ending in ("", *ENDINGS)}
     twice = made & {str(name), str(name.suffixed("_summary"))}
     if twice:
         raise InvalidArgument(
-            f"{MODULE} error: model_output_table and model_selection_table would both make {min(twice)}.",
+            f"model_output_table and model_selection_table would both make {min(twice)}.",
             hint="Give two different names.",
         )
     return name
@@ -166,7 +165,7 @@ def configurations(
         raise InvalidArgument("Compile parameters cannot be empty or NULL.")
     for model_id, names in templates.of_table(db, arch, ids).parameters.items():
         raise InvalidArgument(
-            f"{MODULE} error: architecture {model_id} has the parameter {min(names)}, of which AutoML has no values.",
+            f"architecture {model_id} has the parameter {min(names)}, of which AutoML has no values.",
             hint="cerebro.search() and cerebro.generate_model_configs() take architectures with parameters.",
         )
 
@@ -180,12 +179,12 @@ def configurations(
     if points is not None and points < method.configurations:
         if isinstance(method, Hyperband):
             raise InvalidArgument(
-                f"{MODULE} error: '{method.shown}' trains {counted(method.configurations, 'configuration')}, and the"
+                f"'{method.shown}' trains {counted(method.configurations, 'configuration')}, and the"
                 f" grids have only {points}.",
                 hint="Give more values or distributions, or make R smaller.",
             )
         db.notice(
-            f"{MODULE}: num_configs is {method.configurations}, and the grids have only"
+            f"num_configs is {method.configurations}, and the grids have only"
             f" {counted(points, 'configuration')}: all of them are trained"
         )
     if isinstance(method, Hyperopt) and points is not None and points <= method.configurations:
@@ -223,7 +222,7 @@ def proposed(
     read_space.read(space, decoded).check(known)
     architectures = {number: search.of_text(row["name"], row["arch"], chosen) for number, row in rows.items()}
     search.require_optuna(db, chosen["engine"])
-    chosen["search"] = methods.checked({"name": "tpe"}, MODULE, proposes=True)
+    chosen["search"] = methods.checked({"name": "tpe"}, proposes=True)
     chosen["space"] = {
         "space": space,
         "configurations": method.configurations,
@@ -236,9 +235,9 @@ def proposed(
 def read_architectures(db: Database, arch: Relation, ids: list[int]) -> dict[int, dict[str, Any]]:
     """The rows of the table of architectures, in the order of the space."""
     present = relations.columns(db, arch)
-    document_columns.require(present, arch.text, MODULE)
+    document_columns.require(present, arch.text)
     name = sql("name::text") if "name" in present else sql("NULL::text AS name")
-    relations.require_columns(db, arch, ["model_id", "model_arch"], MODULE)
+    relations.require_columns(db, arch, ["model_id", "model_arch"])
     found = {
         row["model_id"]: row
         for row in db.rows(
@@ -255,13 +254,12 @@ def read_architectures(db: Database, arch: Relation, ids: list[int]) -> dict[int
     missing = [number for number in ids if number not in found]
     if missing:
         raise InvalidArgument(
-            f"{MODULE} error: model_id_list names architecture {missing[0]}, which {arch.text} does not have.",
+            f"model_id_list names architecture {missing[0]}, which {arch.text} does not have.",
             hint=f"SELECT model_id, name FROM {arch.name.quoted} lists them.",
         )
     weighted = [number for number, row in found.items() if row["has_weights"]]
     if weighted:
         db.warning(
-            f"{MODULE}: architecture {weighted[0]} has weights. A search does not use them: models start from random"
-            " weights"
+            f"architecture {weighted[0]} has weights. A search does not use them: models start from random weights"
         )
     return {number: found[number] for number in ids}

@@ -20,17 +20,17 @@ from ..serving.trained import Model
 
 
 def inputs(
-    db: Database, test: Relation, columns: list[Column], normalizing_const: float | None, module: str
+    db: Database, test: Relation, columns: list[Column], normalizing_const: float | None
 ) -> list[SourceVariable]:
     """The inputs of the model, made of these columns."""
     if normalizing_const is not None and not 0 < normalizing_const < float("inf"):
         raise InvalidArgument(
-            f"{module} error: Normalizing constant has to be greater than 0.",
+            "Normalizing constant has to be greater than 0.",
             hint="Every input is divided by it: 255 for pixels, NULL to leave them as they are.",
         )
     prepared = divided_by(1.0 if normalizing_const is None else normalizing_const)
-    found = [applied(name, own, prepared) for name, own in variables.grouped(columns, module)]
-    find_shapes(db, test, found, module)
+    found = [applied(name, own, prepared) for name, own in variables.grouped(columns)]
+    find_shapes(db, test, found)
     for variable in found:
         variable.dtype = "float32"  # as training would have packed it; its integers may be wider than they look
     return found
@@ -43,11 +43,10 @@ def read_model(
     inputs: list[SourceVariable],
     class_values: list[Any] | None,
     dependent_count: int | None,
-    module: str,
 ) -> Model:
-    arch = relations.filled(db, table, module, argument="model_arch_table")
-    relations.require_columns(db, arch, ["model_id", "model_arch", "model_weights"], module)
-    document_columns.require(relations.columns(db, arch), arch.text, module)
+    arch = relations.filled(db, table, argument="model_arch_table")
+    relations.require_columns(db, arch, ["model_id", "model_arch", "model_weights"])
+    document_columns.require(relations.columns(db, arch), arch.text)
     row = db.one(
         sql(
             "SELECT model_arch::text AS arch, model_weights IS NULL AS empty FROM {arch} WHERE model_id = $1",
@@ -58,39 +57,33 @@ def read_model(
     )
     if row is None:
         raise UndefinedObject(
-            f"{module}: Invalid model architecture ID.",
+            "Invalid model architecture ID.",
             hint=f"SELECT model_id, name FROM {arch.name.quoted} lists them.",
         )
     if row["arch"] is None or row["empty"]:
         raise WrongState(
-            f"{module}: Model weights and architecture should not be NULL.",
+            "Model weights and architecture should not be NULL.",
             hint="load_keras_model(table, model_arch, model_weights) stores both.",
         )
     architecture = reading.architecture(row["arch"])
     layout = Layout(
-        tuple(one.documented() for one in inputs), _outputs(architecture, class_values, dependent_count, module), 0, ()
+        tuple(one.documented() for one in inputs), _outputs(architecture, class_values, dependent_count), 0, ()
     )
     assert model_id is not None
     return Model(arch, model_id, {"architecture": architecture}, layout, None, key_column=sql("model_id"))
 
 
-def _outputs(
-    architecture: dict[str, Any], class_values: list[Any] | None, count: int | None, module: str
-) -> tuple[Variable, ...]:
+def _outputs(architecture: dict[str, Any], class_values: list[Any] | None, count: int | None) -> tuple[Variable, ...]:
     widths = reading.widths(architecture)
     if count is not None and count > 1 and count != len(widths):
-        raise InvalidArgument(
-            f"{module} error: dependent_count is {count}; the architecture has {len(widths)} outputs."
-        )
-    lists = _lists(class_values, len(widths), module)
+        raise InvalidArgument(f"dependent_count is {count}; the architecture has {len(widths)} outputs.")
+    lists = _lists(class_values, len(widths))
     found = []
     for place, (width, labels) in enumerate(zip(widths, lists)):
         if width is None and labels is None:
-            raise InvalidArgument(
-                f"{module}: the architecture does not say how many classes it has.", hint="Give class_values."
-            )
+            raise InvalidArgument("the architecture does not say how many classes it has.", hint="Give class_values.")
         if labels is not None and width is not None and (width, len(labels)) != (1, 2) and len(labels) != width:
-            raise _mismatch(module)  # one unit can be the probability of the second of two classes
+            raise _mismatch()  # one unit can be the probability of the second of two classes
         preparation: Preparation = Encoded() if labels is None else OneHot(TEXT, tuple(labels))
         name = "dependent_var" if len(widths) == 1 else f"dependent_var_{place}"
         shape = (len(labels) if labels is not None else int(width or 0),)
@@ -98,13 +91,13 @@ def _outputs(
     return tuple(found)
 
 
-def _lists(class_values: list[Any] | None, outputs: int, module: str) -> list[list[str | None] | None]:
+def _lists(class_values: list[Any] | None, outputs: int) -> list[list[str | None] | None]:
     """The class values of each output; an array with one dimension is that of the only output."""
     if class_values is None:
         return [None] * outputs
     rows = class_values if class_values and isinstance(class_values[0], list) else [class_values]
     if len(rows) != outputs:
-        raise _mismatch(module)
+        raise _mismatch()
     found: list[list[str | None] | None] = []
     for row in rows:
         labels = list(row)
@@ -114,8 +107,8 @@ def _lists(class_values: list[Any] | None, outputs: int, module: str) -> list[li
     return found
 
 
-def _mismatch(module: str) -> InvalidArgument:
+def _mismatch() -> InvalidArgument:
     return InvalidArgument(
-        f"{module}: The number of class values do not match the provided architecture.",
+        "The number of class values do not match the provided architecture.",
         hint="Give one value per class; for several outputs one row of values per output.",
     )

@@ -34,33 +34,32 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
 
-MODULE = "convert_madlib_table"
 OLD = "_madlib"  # the ending that the tables of MADlib get
 PACKED = ("dependent_varname", "independent_varname", "normalizing_const", "buffer_size")
 
 
 @entry
 def convert_madlib_table(db: Database, table_name: str | None, packed_table: str | None) -> str:
-    table = relations.existing(db, table_name, MODULE, argument="table_name", companions=("_summary", "_info"))
+    table = relations.existing(db, table_name, argument="table_name", companions=("_summary", "_info"))
     summary = relations.find(db, table.name.suffixed("_summary"))
     described = relations.columns(db, summary) if summary is not None else {}
     if summary is None or not described or "layout" in described:
         why = "it is a table of cerebro_db already" if "layout" in described else "it has no summary"
         raise WrongState(
-            f"{MODULE} error: '{table.text}' is not a packed table or a model table of MADlib's: {why}.",
+            f"'{table.text}' is not a packed table or a model table of MADlib's: {why}.",
             hint="Tables of architectures and model selection tables of MADlib's are used as they are.",
         )
     row = db.one(sql("SELECT * FROM {summary}", summary=summary.sql))
     if row is None:
-        raise BadData(f"{MODULE} error: the summary of '{table.text}' is empty.")
+        raise BadData(f"the summary of '{table.text}' is empty.")
     if "model_weights" in relations.columns(db, table):
         return _convert_models(db, table, summary, row, packed_table)
-    relations.require_columns(db, summary, list(PACKED), MODULE)
+    relations.require_columns(db, summary, list(PACKED))
     if packed_table is not None:
-        raise InvalidArgument(f"{MODULE} error: packed_table is for model tables, and '{table.text}' is packed.")
+        raise InvalidArgument(f"packed_table is for model tables, and '{table.text}' is packed.")
     if not isinstance(row["dependent_varname"], list) or not isinstance(row["independent_varname"], list):
         raise WrongState(
-            f"{MODULE}: Input table '{table.text}' was preprocessed with an older version of the input preprocessor."
+            f"Input table '{table.text}' was preprocessed with an older version of the input preprocessor."
             " Please re-run the current version of input preprocessor on the dataset.",
             hint="training_preprocessor_dl() packs the rows again.",
         )
@@ -71,7 +70,7 @@ def convert_madlib_table(db: Database, table_name: str | None, packed_table: str
 
 
 def _convert_packed(db: Database, table: Relation, summary: Relation, row: dict[str, Any]) -> str:
-    fields = Fields(row, f"{MODULE} error: the summary of '{table.text}'")
+    fields = Fields(row, f"the summary of '{table.text}'")
     given = row["normalizing_const"]
     constant = 1.0 if given is None else fields.number("normalizing_const", LEAST_DIVISOR, LARGEST_DIVISOR)
     inputs = [_input(db, table, name, constant) for name in fields.identifiers("independent_varname")]
@@ -79,11 +78,11 @@ def _convert_packed(db: Database, table: Relation, summary: Relation, row: dict[
     variables = [*inputs, *outputs]
     shapes = sql("sum({shape}[1])::bigint", shape=identifier(inputs[0].name + "_shape"))
     rows = int(db.value(sql("SELECT {shapes} FROM {table}", shapes=shapes, table=table.sql)))
-    count = segments_of(db, platform.segments_wanted(db, None, MODULE), platform.ALL, rows)
+    count = segments_of(db, platform.segments_wanted(db, None), platform.ALL, rows)
     here, keys = platform.of(db), platform.of(db).distribution_keys(db, count)
     old = table.name.suffixed(OLD)
     for name in (old, old.suffixed("_summary"), *here.partitions(table.name, count)):
-        relations.require_free(db, name, MODULE)
+        relations.require_free(db, name)
     db.execute(sql("ALTER TABLE {table} RENAME TO {name}", table=table.sql, name=identifier(old.table)))
     db.execute(
         sql(
@@ -137,7 +136,7 @@ def _copy(
             needed = rows * variable.elements * ITEM_BYTES[variable.dtype]
             if shape != [rows, *variable.shape] or payload is None or len(payload) != needed:
                 raise BadData(
-                    f"{MODULE} error: buffer {number} of '{old}' is damaged: column '{variable.name}' has"
+                    f"buffer {number} of '{old}' is damaged: column '{variable.name}' has"
                     f" {0 if payload is None else len(payload)} bytes for the shape {shape}; {needed} were expected.",
                     hint="Pack the rows again with training_preprocessor_dl().",
                 )
@@ -160,7 +159,7 @@ def _input(db: Database, table: Relation, name: str, constant: float) -> Variabl
 
 def _output(db: Database, table: Relation, summary: Relation, name: str) -> Variable:
     present = relations.columns(db, summary)
-    labels = label_column(db, summary, present, name, MODULE)
+    labels = label_column(db, summary, present, name)
     prepared: Preparation = Encoded()
     if labels is not None:
         element = SqlType(str(present[name + CLASS_VALUES].element))
@@ -173,13 +172,13 @@ def _output(db: Database, table: Relation, summary: Relation, name: str) -> Vari
 def _shape(db: Database, table: Relation, name: str) -> tuple[int, ...]:
     """The shape of one row."""
     relations.require_columns(
-        db, table, [name, f"{name}_shape", "buffer_id"], MODULE, "It should be a packed table of MADlib's."
+        db, table, [name, f"{name}_shape", "buffer_id"], "It should be a packed table of MADlib's."
     )
     column = f"{name}_shape"
     row = db.one(
         sql("SELECT {column} FROM {table} ORDER BY buffer_id LIMIT 1", column=identifier(column), table=table.sql)
     )
-    shape = Fields(row or {column: []}, f"{MODULE} error: table '{table.text}'").wholes(column, 0, MOST_DIMENSIONS)
+    shape = Fields(row or {column: []}, f"table '{table.text}'").wholes(column, 0, MOST_DIMENSIONS)
     return shape[1:]
 
 
@@ -191,15 +190,13 @@ def _convert_models(
 ) -> str:
     """The summary gets the layout of the rows that the models were trained on; everything else stays."""
     given = packed_table or row.get("source_table")
-    relations.existing(
-        db, given, MODULE, "Name the packed table that the models were trained on.", argument="packed_table"
-    )
-    layout = read_layout(db, given, MODULE)
+    relations.existing(db, given, "Name the packed table that the models were trained on.", argument="packed_table")
+    layout = read_layout(db, given)
     for side, known in (("dependent_varname", layout.outputs), ("independent_varname", layout.inputs)):
         names = row.get(side) or []
         if len(names) != len(known):
             raise BadData(
-                f"{MODULE} error: the models of '{table.text}' have {counted(len(names), 'variable')} as {side}, and"
+                f"the models of '{table.text}' have {counted(len(names), 'variable')} as {side}, and"
                 f" '{given}' has {len(known)}.",
                 hint="packed_table names the table that they were trained on.",
             )

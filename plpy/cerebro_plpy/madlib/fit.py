@@ -27,9 +27,8 @@ from ..runs.request.options import choose_options
 from ..runs.request.place import IN_SESSION
 from ..runs.request.request import Request, read_architecture, read_rows, require_epochs, require_room, say_tensorboard
 from ..sessions import recorder
-from .fit_multiple import errors_name, table_or_none
+from .fit_multiple import table_or_none
 
-FIT = "madlib_keras_fit"
 KEY = 1  # mst_key of the only configuration
 ENDINGS = ("_info", "_summary", "_weights")
 
@@ -44,8 +43,7 @@ SUMMARY = sql("""
 """)
 
 
-@entry
-@errors_name(FIT)
+@entry(called="madlib_keras_fit error")
 def madlib_keras_fit(
     db: Database,
     source_table: str,
@@ -63,20 +61,20 @@ def madlib_keras_fit(
     description: str | None,
     object_table: str | None,
 ) -> None:
-    visibility.refuse_transaction(db, FIT)
+    visibility.refuse_transaction(db)
     validation_table = table_or_none(validation_table)
-    require_epochs(num_iterations, metrics_compute_frequency, FIT)
-    source, validation = read_rows(db, source_table, validation_table, num_iterations, FIT)
+    require_epochs(num_iterations, metrics_compute_frequency)
+    source, validation = read_rows(db, source_table, validation_table, num_iterations)
     if warm_start:
-        relations.existing(db, model, FIT, "A warm start goes on from it.", argument="model")
-        output = relations.qualified(db, Name.parse(model), FIT)
+        relations.existing(db, model, "A warm start goes on from it.", argument="model")
+        output = relations.qualified(db, Name.parse(model))
         _require_single(db, output)
     else:
-        output = relations.new(db, model, FIT, ENDINGS, argument="model")
-    objects = custom_functions.require_table(db, object_table, FIT)
-    arch = relations.filled(db, model_arch_table, FIT, argument="model_arch_table")
-    relations.require_columns(db, arch, ["model_id", "model_arch"], FIT)
-    architecture = read_architecture(db, arch, model_id, FIT)
+        output = relations.new(db, model, ENDINGS, argument="model")
+    objects = custom_functions.require_table(db, object_table)
+    arch = relations.filled(db, model_arch_table, argument="model_arch_table")
+    relations.require_columns(db, arch, ["model_id", "model_arch"])
+    architecture = read_architecture(db, arch, model_id)
     compiled = params.compile_params(compile_params, custom_functions.known_as_madlib(db, objects, fitting=True))
     row = {
         "key": KEY,
@@ -135,7 +133,7 @@ def _require_single(db: Database, name: Name) -> None:
     described = relations.columns(db, summary) if summary is not None else {}
     if "mst_key" in present or not {"model_weights", "model_arch"} <= set(present) or "model_type" not in described:
         raise WrongState(
-            f"{FIT} error: '{name}' is not what madlib_keras_fit leaves, so it cannot be replaced.",
+            f"'{name}' is not what madlib_keras_fit leaves, so it cannot be replaced.",
             hint="Call it with warm_start => FALSE and a new output table.",
         )
 
@@ -152,7 +150,7 @@ def _make_over(db: Database, name: Name, units: list[int]) -> None:
     They have the model that was asked for.  The run keeps those that people have added meanwhile.
     """
     info, summary, old = name.suffixed("_info"), name.suffixed("_summary"), name.suffixed("_run")
-    relations.require_free(db, old, FIT)
+    relations.require_free(db, old)
     for table in (name, name.suffixed("_weights")):
         if relations.find(db, table) is not None:
             db.execute(sql("DELETE FROM {table} WHERE mst_key <> {key}", table=table.sql, key=KEY))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import wraps
-from typing import Any, Callable
+from typing import Any
 
-from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.sql import identifier, sql
 
@@ -13,28 +11,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..runs import fit
-from ..runs.request.options import MODULE
 from ..runs.request.request import check
-
-MULTIPLE = "madlib_keras_fit_multiple"  # as MADlib's errors name the function
-
-
-def errors_name(module: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: where the function that all fits share would be named in an error, this one is."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return function(*args, **kwargs)
-            except CerebroError as error:
-                if error.message.startswith((f"{MODULE} ", f"{MODULE}:")):
-                    error.message = module + error.message[len(MODULE) :]
-                raise
-
-        return call
-
-    return decorate
 
 
 def table_or_none(text: str | None) -> str | None:
@@ -42,8 +19,7 @@ def table_or_none(text: str | None) -> str | None:
     return text if text is not None and text.strip() else None
 
 
-@entry
-@errors_name(MULTIPLE)
+@entry(called="madlib_keras_fit_multiple error")
 def madlib_fit_multiple_model(db: Database, *arguments: Any) -> None:
     source, output, selection, epochs, use_gpus, validation, *more = arguments
     validation = table_or_none(validation)

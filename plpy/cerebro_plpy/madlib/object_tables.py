@@ -14,14 +14,12 @@ from cerebro_db.core.sql import identifier, sql
 from .. import platform
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
+from ..database.entry import INTERNAL, entry
 from ..definitions import custom_functions
-from ..definitions.custom_functions import DELETE, LOAD, OBJECT_COLUMNS
-
-TOP_K = "load_top_k_accuracy_function"
+from ..definitions.custom_functions import OBJECT_COLUMNS
 
 
-@entry
+@entry(called=INTERNAL)
 def madlib_object_table(db: Database, name: str | None, schema: str) -> str | None:
     """The name with the schema of MADlib's functions, where the user wrote none."""
     if name is None or not name.strip():
@@ -39,39 +37,37 @@ def madlib_object_table(db: Database, name: str | None, schema: str) -> str | No
     return str(own if parsed.schema is None else parsed)
 
 
-@entry
+@entry(called="load_custom_function error")
 def madlib_load_custom_function(
     db: Database, object_table: str | None, object: bytes | None, name: str | None, description: str | None
 ) -> None:
-    custom_functions.require_admin(db, LOAD)
+    custom_functions.require_admin(db)
     if object is None:
-        raise InvalidArgument(
-            f"{LOAD} error: object is NULL.", hint="It takes the source text: convert_to('…', 'UTF8')."
-        )
+        raise InvalidArgument("object is NULL.", hint="It takes the source text: convert_to('…', 'UTF8').")
     source = _source(object)
-    table = _table(db, object_table, LOAD)
-    _require_new(db, table, name, LOAD)
+    table = _table(db, object_table)
+    _require_new(db, table, name)
     if name is None or custom.top_k(name) is None or source != _built_in(name):
         custom_functions.register(db, name, source, custom.BOTH, description)
     _insert(db, table, str(name), description, object)
 
 
-@entry
+@entry(called="load_top_k_accuracy_function error")
 def madlib_load_top_k_accuracy_function(db: Database, object_table: str | None, k: int | None) -> None:
     if k is None or k < 1:
-        raise InvalidArgument(f"{TOP_K} error: k is {'NULL' if k is None else k}; it must be at least 1.")
-    table = _table(db, object_table, TOP_K)
+        raise InvalidArgument(f"k is {'NULL' if k is None else k}; it must be at least 1.")
+    table = _table(db, object_table)
     name = f"top_{k}_accuracy"
-    _require_new(db, table, name, TOP_K)
+    _require_new(db, table, name)
     _insert(db, table, name, f"returns {name}", _built_in(name).encode())
 
 
-@entry
+@entry(called="delete_custom_function error")
 def madlib_delete_custom_function(db: Database, object_table: str | None, number: int | None, name: str | None) -> None:
     """Delete the function of this number, or else of this name.  The table goes with its last function."""
-    custom_functions.require_admin(db, DELETE)
-    table = relations.existing(db, object_table, DELETE, argument="object_table")
-    _require_columns(db, table, DELETE)
+    custom_functions.require_admin(db)
+    table = relations.existing(db, object_table, argument="object_table")
+    _require_columns(db, table)
     column, kind = ("id", "integer") if number is not None else ("name", "text")
     wanted = number if number is not None else name
     row = db.one(
@@ -81,7 +77,7 @@ def madlib_delete_custom_function(db: Database, object_table: str | None, number
     )
     if row is None:
         raise UndefinedObject(
-            f"{DELETE} error: Object {column} {'NULL' if wanted is None else repr(wanted)} not found in {table.text}",
+            f"Object {column} {'NULL' if wanted is None else repr(wanted)} not found in {table.text}",
             hint=f"SELECT id, name FROM {table.name.quoted} lists them.",
         )
     db.execute(sql("DELETE FROM {table} WHERE id = $1", table=table.sql), ("integer",), row["id"])
@@ -104,14 +100,14 @@ def _source(given: bytes) -> str:
     return text
 
 
-def _table(db: Database, text: str | None, module: str) -> Name:
+def _table(db: Database, text: str | None) -> Name:
     """The table of this name.  It is created if it does not exist."""
-    name = Name.parse(text, f"{module} error: object_table")
+    name = Name.parse(text, "object_table")
     found = relations.find(db, name)
     if found is not None:
-        _require_columns(db, found, module)
+        _require_columns(db, found)
         return name
-    relations.qualified(db, name, module)
+    relations.qualified(db, name)
     db.execute(
         sql(
             "CREATE TABLE {name} (id serial, name text PRIMARY KEY, description text, object bytea) {distributed_by}",
@@ -123,24 +119,24 @@ def _table(db: Database, text: str | None, module: str) -> Name:
     numbers = db.value(sql("SELECT pg_catalog.pg_get_serial_sequence($1, 'id')"), ("text",), name.quoted)
     db.execute(sql("ALTER SEQUENCE {numbers} CACHE 1", numbers=Name.parse(numbers).sql))
     db.execute(sql("GRANT SELECT ON {name} TO PUBLIC", name=name.sql))
-    db.info(f"{module}: Created new custom function table {name}.")
+    db.info(f"Created new custom function table {name}.")
     return name
 
 
-def _require_columns(db: Database, table: relations.Relation, module: str) -> None:
+def _require_columns(db: Database, table: relations.Relation) -> None:
     missing = [column for column in OBJECT_COLUMNS if column not in relations.columns(db, table)]
     if missing:
         raise UndefinedColumn(
-            f"{module} error: Invalid custom function table {table.text}, missing columns: {missing}",
+            f"Invalid custom function table {table.text}, missing columns: {missing}",
             hint="A table is created when none has the given name.",
         )
 
 
-def _require_new(db: Database, table: Name, name: str | None, module: str) -> None:
+def _require_new(db: Database, table: Name, name: str | None) -> None:
     db.patiently(sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE", table=table.sql))
     if db.value(sql("SELECT 1 FROM {table} WHERE name = $1", table=table.sql), ("text",), name):
         raise WrongState(
-            f"{module} error: Function '{name}' already exists in {table}",
+            f"Function '{name}' already exists in {table}",
             hint="delete_custom_function() deletes it.",
         )
 

@@ -11,10 +11,8 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..serving import execution
 
-PREDICT, BYOM = "madlib_keras_predict", "madlib_keras_predict_byom"
 
-
-@entry
+@entry(called="madlib_keras_predict error")
 def keras_predict(
     db: Database,
     model_table: str,
@@ -26,22 +24,22 @@ def keras_predict(
     use_gpus: bool | None,
     mst_key: int | None,
 ) -> None:
-    wanted = prediction_type(pred_type, PREDICT)
-    test = relations.filled(db, test_table, PREDICT, argument="test_table")
-    with execution.place_for(db, test, use_gpus, PREDICT) as predict:
+    wanted = prediction_type(pred_type)
+    test = relations.filled(db, test_table, argument="test_table")
+    with execution.place_for(db, test, use_gpus) as predict:
         from ..serving import table_rows  # only now: the trainer starts meanwhile
         from ..serving.trained import read_model
 
-        model = read_model(db, model_table, mst_key, PREDICT)
-        output = relations.new(db, output_table, PREDICT)
+        model = read_model(db, model_table, mst_key)
+        output = relations.new(db, output_table)
         present = relations.columns(db, test)
-        identity = table_rows.id_column(id_col, present, test, PREDICT)
-        inputs = table_rows.inputs_of(db, model.layout, independent_varname, present, test, PREDICT)
-        write = table_rows.predicted(db, predict, model, test, present, identity, inputs, wanted, PREDICT)
+        identity = table_rows.id_column(id_col, present, test)
+        inputs = table_rows.inputs_of(db, model.layout, independent_varname, present, test)
+        write = table_rows.predicted(db, predict, model, test, present, identity, inputs, wanted)
     write(output)
 
 
-@entry
+@entry(called="madlib_keras_predict_byom error")
 def keras_predict_byom(
     db: Database,
     model_arch_table: str,
@@ -57,24 +55,24 @@ def keras_predict_byom(
     dependent_count: int | None,
 ) -> None:
     """As ``keras_predict``, with an architecture and weights that no fit has made: "bring your own model"."""
-    wanted = prediction_type(pred_type, BYOM)
-    test = relations.filled(db, test_table, BYOM, argument="test_table")
-    with execution.place_for(db, test, use_gpus, BYOM) as predict:
+    wanted = prediction_type(pred_type)
+    test = relations.filled(db, test_table, argument="test_table")
+    with execution.place_for(db, test, use_gpus) as predict:
         from ..serving import table_rows  # only now: the trainer starts meanwhile
         from . import byom
 
-        output = relations.new(db, output_table, BYOM)
+        output = relations.new(db, output_table)
         present = relations.columns(db, test)
-        identity = table_rows.id_column(id_col, present, test, BYOM)
-        columns = table_rows.input_columns(independent_varname, present, test, BYOM)
-        relations.require_readable(db, test, [identity, *columns], BYOM)
-        inputs = byom.inputs(db, test, columns, normalizing_const, BYOM)
-        model = byom.read_model(db, model_arch_table, model_id, inputs, class_values, dependent_count, BYOM)
-        write = table_rows.predicted(db, predict, model, test, present, identity, inputs, wanted, BYOM)
+        identity = table_rows.id_column(id_col, present, test)
+        columns = table_rows.input_columns(independent_varname, present, test)
+        relations.require_readable(db, test, [identity, *columns])
+        inputs = byom.inputs(db, test, columns, normalizing_const)
+        model = byom.read_model(db, model_arch_table, model_id, inputs, class_values, dependent_count)
+        write = table_rows.predicted(db, predict, model, test, present, identity, inputs, wanted)
     write(output)
 
 
-def prediction_type(value: str | int | float | None, module: str) -> tuple[str, float]:
+def prediction_type(value: str | int | float | None) -> tuple[str, float]:
     """('prob' | 'response' | 'top' | 'above', number)"""
     if value is None:
         return "prob", 0
@@ -85,6 +83,6 @@ def prediction_type(value: str | int | float | None, module: str) -> tuple[str, 
     if isinstance(value, float) and 0.0 <= value < 1.0:
         return "above", value
     raise InvalidArgument(
-        f"{module}: Invalid value for pred_type param ({value}). Must be integer>0, double precision in the range"
+        f"Invalid value for pred_type param ({value}). Must be integer>0, double precision in the range"
         " [0.0,1.0), 'response' or 'prob'.",
     )

@@ -10,11 +10,10 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 
-MODULE = "train_test_split"
 ENDINGS = ("_train", "_test")
 
 
-@entry
+@entry(called="train_test_split error")
 def train_test_split(
     db: Database,
     source_table: str | None,
@@ -26,15 +25,13 @@ def train_test_split(
     with_replacement: bool | None,
     separate_output_tables: bool | None,
 ) -> None:
-    source = relations.filled(db, source_table, MODULE)
+    source = relations.filled(db, source_table)
     train, test = _proportions(train_proportion, test_proportion, bool(with_replacement))
-    output = relations.new(db, output_table, MODULE, ENDINGS if separate_output_tables else ())
+    output = relations.new(db, output_table, ENDINGS if separate_output_tables else ())
     present = list(relations.columns(db, source))
-    targets = (
-        present if (target_cols or "*").strip() == "*" else split_list(target_cols, f"{MODULE} error: target_cols")
-    )
-    groups = split_list(grouping_cols, f"{MODULE} error: grouping_cols") if (grouping_cols or "").strip() else []
-    relations.require_columns(db, source, targets + groups, MODULE)
+    targets = present if (target_cols or "*").strip() == "*" else split_list(target_cols, "target_cols")
+    groups = split_list(grouping_cols, "grouping_cols") if (grouping_cols or "").strip() else []
+    relations.require_columns(db, source, targets + groups)
 
     # As in MADlib, the columns of the groups come first, wherever target_cols has them.
     columns = joined(", ", map(identifier, dict.fromkeys(groups + targets)))
@@ -70,15 +67,12 @@ def train_test_split(
 
 def _proportions(train: float | None, test: float | None, with_replacement: bool) -> tuple[float, float]:
     if train is None or not 0.0 < train < 1.0:
-        raise InvalidArgument(
-            f"{MODULE} error: train_proportion is {'NULL' if train is None else train}; it must be between 0 and 1."
-        )
+        raise InvalidArgument(f"train_proportion is {'NULL' if train is None else train}; it must be between 0 and 1.")
     if test is None:
         return train, 1.0 - train
     if not 0.0 < test < 1.0 or (train + test > 1.0 + 1e-9 and not with_replacement):
         raise InvalidArgument(
-            f"{MODULE} error: test_proportion is {test}; it must be between 0 and 1, and with train_proportion"
-            f" ({train}) at most 1.",
+            f"test_proportion is {test}; it must be between 0 and 1, and with train_proportion ({train}) at most 1.",
             hint="NULL takes all rows that are not in the training table.",
         )
     return train, test

@@ -9,26 +9,25 @@ from cerebro_db.core.sql import literal, sql
 from .. import platform
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
+from ..database.entry import INTERNAL, entry
 from ..platform.machine import described_gpus
 
 SOURCES = ("tensorflow", "nvidia")
 
 
-@entry
+@entry(called=INTERNAL)
 def madlib_usage(db: Database, name: str | None, message: str | None) -> str:
     if name not in usage.HELP:
         raise UndefinedObject(f"there is no help for a function '{name}' of MADlib.")
     return usage.text(name, message)
 
 
-@entry
+@entry(called="hyperband_schedule error")
 def hyperband_schedule(
     db: Database, schedule_table: str | None, r: int | None, eta: int | None, skip_last: int | None
 ) -> None:
-    module = "hyperband_schedule"
-    name = relations.new(db, schedule_table, module, argument="schedule_table")
-    rounds = hyperband.schedule(r, eta, skip_last, module)
+    name = relations.new(db, schedule_table, argument="schedule_table")
+    rounds = hyperband.schedule(r, eta, skip_last)
     db.execute(
         sql("CREATE TABLE {name} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))", name=name.sql)
     )
@@ -38,16 +37,15 @@ def hyperband_schedule(
     )
 
 
-@entry
+@entry(called=INTERNAL)
 def gpu_texts(db: Database, source: str) -> list[str]:
     """The GPUs of the host on which the function runs: on Greenplum that of a segment."""
     return [gpu.as_nvidia() if source == "nvidia" else gpu.as_tensorflow() for gpu in described_gpus()]
 
 
-@entry
+@entry(called="gpu_configuration error")
 def gpu_configuration(db: Database, output_table: str | None, source: str | None) -> None:
-    module = "gpu_configuration"
-    name = relations.new(db, output_table, module)
+    name = relations.new(db, output_table)
     wanted = (source or "tensorflow").strip().lower()
     if wanted not in SOURCES:
         raise InvalidArgument(
@@ -67,4 +65,4 @@ def gpu_configuration(db: Database, output_table: str | None, source: str | None
         gpus,
     )
     if not gpus:
-        db.notice(f"{module}: no GPU found")
+        db.notice("no GPU found")

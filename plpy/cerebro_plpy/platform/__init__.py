@@ -39,14 +39,14 @@ def of(db: Database) -> Platform:
     return GREENPLUM if cancellation.on_greenplum(db.plpy) else POSTGRESQL
 
 
-def require_gpus(db: Database, use_gpus: bool | None, keys: Sequence[int], module: str) -> list[int | None]:
+def require_gpus(db: Database, use_gpus: bool | None, keys: Sequence[int]) -> list[int | None]:
     """The GPU of each segment, or an empty list if trainers may use none."""
     if not use_gpus:
         return []
     found = of(db).gpus_of_segments(db, keys)
     without = found.count(None)
     if without == len(found):
-        raise InvalidArgument(f"{module} error: No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
+        raise InvalidArgument("No GPUs configured on host(s).", hint="Call it with use_gpus => false.")
     if without:
         db.notice(
             f"{without} of {len(found)} segments have no GPU and use processors; distribution_rules => 'gpu_segments'"

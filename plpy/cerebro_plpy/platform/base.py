@@ -141,7 +141,7 @@ class Platform(abc.ABC):
         """One value of __dist_key__ per segment; rows with that value are stored on that segment."""
 
     @abc.abstractmethod
-    def distribution_rule(self, db: Database, rules: str | None, module: str) -> Rule:
+    def distribution_rule(self, db: Database, rules: str | None) -> Rule:
         """The Rule that the argument distribution_rules asks for."""
 
     @abc.abstractmethod
@@ -153,7 +153,7 @@ class Platform(abc.ABC):
         """Host to the descriptions of its GPUs; ``texts`` is the SQL call that describes those of one host."""
 
     @abc.abstractmethod
-    def require_own_session(self, db: Database, module: str) -> None:
+    def require_own_session(self, db: Database) -> None:
         """Refuse to go on in a process that cannot run queries."""
 
     @abc.abstractmethod

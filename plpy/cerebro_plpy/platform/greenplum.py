@@ -64,7 +64,7 @@ class Greenplum(Platform):
         )
         return [row["k"] for row in rows]
 
-    def distribution_rule(self, db: Database, rules: str | None, module: str) -> Rule:
+    def distribution_rule(self, db: Database, rules: str | None) -> Rule:
         """``all_segments``, ``gpu_segments``, or a table whose column dbid names segments."""
         wanted = (rules or "all_segments").strip()
         if wanted.lower() == "all_segments":
@@ -74,11 +74,9 @@ class Greenplum(Platform):
             gpus = _gpus_by_content(db, self.distribution_keys(db, len(primaries)))
             dbids = [dbid for dbid, content in primaries.items() if gpus.get(content)]
             if not dbids:
-                raise InvalidArgument(
-                    f"{module}: No GPUs configured on hosts.", hint="distribution_rules => 'all_segments'."
-                )
+                raise InvalidArgument("No GPUs configured on hosts.", hint="distribution_rules => 'all_segments'.")
         else:
-            dbids = _dbids_of(db, wanted, primaries, module)
+            dbids = _dbids_of(db, wanted, primaries)
         return Rule(sorted(primaries[dbid] for dbid in dbids), sorted(dbids))
 
     def gpus_of_segments(self, db: Database, keys: Sequence[int]) -> list[int | None]:
@@ -102,10 +100,10 @@ class Greenplum(Platform):
         found = {row["content"]: row["gpus"] for row in rows}
         return {row["host"]: found[row["content"]] for row in primaries}
 
-    def require_own_session(self, db: Database, module: str) -> None:
+    def require_own_session(self, db: Database) -> None:
         if db.value(sql("SELECT pg_catalog.current_setting('gp_role') AS role")) == "execute":
             raise Unsupported(
-                f"{module}: a query calls the function for each row, on the segments. It cannot run queries there.",
+                "a query calls the function for each row, on the segments. It cannot run queries there.",
                 hint="Call it once, with a query of all rows, and join its result:"
                 " … JOIN cerebro.predict(model_table, $$SELECT …$$) p ON …",
             )
@@ -220,27 +218,27 @@ class Greenplum(Platform):
         return None
 
 
-def _dbids_of(db: Database, text: str, primaries: dict[int, int], module: str) -> list[int]:
+def _dbids_of(db: Database, text: str, primaries: dict[int, int]) -> list[int]:
     table = relations.find(db, Name.parse(text))
     if table is None:
         raise UndefinedObject(
-            f"{module} error: segments_to_use table ({text}) doesn't exist.",
+            f"segments_to_use table ({text}) doesn't exist.",
             hint="distribution_rules takes 'all_segments', 'gpu_segments', or a table with a column dbid.",
         )
     if "dbid" not in relations.columns(db, table):
         raise UndefinedColumn(
-            f"{module}: distribution rules table must contain dbib column",  # the word is MADlib's
+            "distribution rules table must contain dbib column",  # the word is MADlib's
             hint=f"The column is dbid: CREATE TABLE {table.name} (dbid integer, …).",
         )
     found = [row["dbid"] for row in db.rows(sql("SELECT dbid FROM {table}", table=table.sql))]
     known = f"The primary segments are: {', '.join(map(str, primaries))} (SELECT dbid FROM gp_segment_configuration)."
     if len(set(found)) < len(found):
-        raise BadData(f"{module}: distribution rules table contains duplicate dbids")
+        raise BadData("distribution rules table contains duplicate dbids")
     if not found:
-        raise BadData(f"{module} error: the distribution rules table '{text}' is empty.", hint=known)
+        raise BadData(f"the distribution rules table '{text}' is empty.", hint=known)
     for dbid in found:
         if dbid not in primaries:
-            raise BadData(f"{module}: invalid dbid:{dbid} in the distribution rules table", hint=known)
+            raise BadData(f"invalid dbid:{dbid} in the distribution rules table", hint=known)
     return found
 
 

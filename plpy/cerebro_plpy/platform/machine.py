@@ -10,7 +10,7 @@ from pathlib import Path
 from cerebro_db.core.records import dataclass
 
 from ..database.access import Database
-from ..database.entry import entry
+from ..database.entry import INTERNAL, entry
 
 CGROUP = Path("/sys/fs/cgroup")
 DRIVER = Path("/proc/driver/nvidia/gpus")
@@ -90,7 +90,7 @@ def described_gpus() -> list[Gpu]:
     return list(found.values())
 
 
-@entry
+@entry(called=INTERNAL)
 def gpus_here(db: Database) -> int:
     """The GPUs of the host on which the function runs: on Greenplum that of a segment."""
     return gpus()

@@ -43,7 +43,7 @@ class PostgreSQL(Platform):
     def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
         return list(range(count))
 
-    def distribution_rule(self, db: Database, rules: str | None, module: str) -> Rule:
+    def distribution_rule(self, db: Database, rules: str | None) -> Rule:
         if (rules or "all_segments").strip().lower() != "all_segments":
             db.notice("distribution_rules is ignored: buffers go to all segments; the argument segments says how many")
         return ALL
@@ -54,7 +54,7 @@ class PostgreSQL(Platform):
     def gpus_of_hosts(self, db: Database, texts: Sql) -> dict[str, list[str]]:
         return {"localhost": db.value(sql("SELECT {texts}", texts=texts))}
 
-    def require_own_session(self, db: Database, module: str) -> None:
+    def require_own_session(self, db: Database) -> None:
         pass  # all processes can
 
     def lost_a_segment(self, error: psycopg2.Error) -> bool:

@@ -23,7 +23,7 @@ class Rule:
 ALL = Rule()
 
 
-def segments_wanted(db: Database, segments: int | None, module: str) -> int | None:
+def segments_wanted(db: Database, segments: int | None) -> int | None:
     """The number that the argument or the setting cerebro.segments asks for; None if neither is set."""
     origin = "segments"
     if segments is None:
@@ -32,8 +32,8 @@ def segments_wanted(db: Database, segments: int | None, module: str) -> int | No
             return None
         origin = "setting cerebro.segments"
         if not text.isdecimal() or len(text) > 9:
-            raise InvalidArgument(f"{module} error: {origin} is '{text[:40]}'; it must be a number.", hint="RESET it.")
+            raise InvalidArgument(f"{origin} is '{text[:40]}'; it must be a number.", hint="RESET it.")
         segments = int(text)
     if not 1 <= segments <= MOST_SEGMENTS:
-        raise InvalidArgument(f"{module} error: {origin} is {segments}; it must be between 1 and {MOST_SEGMENTS}.")
+        raise InvalidArgument(f"{origin} is {segments}; it must be between 1 and {MOST_SEGMENTS}.")
     return segments

@@ -16,7 +16,7 @@ from cerebro_db.core.sql import sql
 from ..data import visibility
 from ..database import locks, relations
 from ..database.access import Database
-from ..database.entry import entry
+from ..database.entry import INTERNAL, entry
 from ..sessions import recorder
 from ..sessions.session import Session
 from . import background
@@ -26,14 +26,13 @@ from .drive.execution import carry_out
 from .record.log import RunLog
 from .record.run import Run
 from .request import output
-from .request.options import MODULE
 from .request.place import IN_SESSION
 from .request.request import Request, check
 from .tables import model_tables
 from .tables.model_tables import Written
 
 
-@entry
+@entry(called="madlib_fit_multiple_model error")
 def fit_multiple_model(db: Database, *arguments: Any) -> int:
     """Train and wait: the model tables are there when it returns."""
     return run_request(db, check(db, *arguments))
@@ -67,7 +66,7 @@ def submit_request(db: Database, request: Request) -> int:
         )
     if request.options[IN_SESSION]:
         raise InvalidArgument(
-            f"{MODULE} error: a run that trains in your own session cannot be driven by another session.",
+            "a run that trains in your own session cannot be driven by another session.",
             hint="COMMIT the packed tables first and leave the option 'execution' out; or call cerebro.fit().",
         )
     with recorder.opened(db) as session:
@@ -81,7 +80,7 @@ def submit_request(db: Database, request: Request) -> int:
 @entry
 def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
     """Take a run up where its log ends, or train it beyond its end."""
-    visibility.refuse_transaction(db, MODULE)
+    visibility.refuse_transaction(db)
     if wait is False:
         RunLog.of_caller(db, run_id).require_own()
         background.start(db, run_id, epochs, bool(retry_failed))
@@ -93,7 +92,7 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
     return run_id
 
 
-@entry
+@entry(called=INTERNAL)
 def drive(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> None:
     """Drive a run for which nobody waits.  Its output table may be in the way: the models can be handed out later."""
     with recorder.opened(db) as session:
@@ -137,7 +136,7 @@ def hand_out(
     try:
         # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
         locks.take(db, f"cerebro_db table {name}", f"the name {name}")
-        output.require_makeable(db, name, MODULE, replace=replace)
+        output.require_makeable(db, name, replace=replace)
         model_tables.materialize(db, run.id, name, replace=replace, written=written)
         RunLog.of_caller(db, run.id).note(Event.MATERIALIZED)
     except BaseException as error:

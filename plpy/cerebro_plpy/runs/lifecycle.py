@@ -27,7 +27,7 @@ def wait(db: Database, run_id: int, timeout: float | None) -> str:
     """The run's status, once it has ended and its model tables are there, or when the time is over."""
     if db.value(sql("SELECT current_setting('transaction_isolation')")) != "read committed":
         raise Unsupported(
-            "wait error: this transaction does not see what happens after its first statement.",
+            "this transaction does not see what happens after its first statement.",
             hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
         )
     deadline = time.monotonic() + timeout if timeout is not None else None
@@ -79,7 +79,7 @@ def cancel(db: Database, run_id: int, owner: str | None) -> bool:
     return True
 
 
-@entry
+@entry(called="cerebro.forget")
 def to_forget(db: Database, run_id: int, owner: str | None) -> str:
     """The owner of a run that the caller may remove; nothing else can change the run until the transaction ends."""
     locks.take(db, locks.of_run(run_id), f"run {run_id}")

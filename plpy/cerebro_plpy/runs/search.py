@@ -38,7 +38,6 @@ from .request.request import (
     require_same_work,
 )
 
-MODULE = "search"
 PAST = "past"
 # Models per segment.  With two a segment mostly has one to take while another is decided about; with four it is busy
 # for 97 % of the time instead of 91 %.  Visits to few rows take milliseconds, and several of them can share an order.
@@ -60,28 +59,25 @@ def request_of(
     options: dict[str, Any],
 ) -> Request:
     """The request for a search in a flat space, with the arguments that ``given`` has besides."""
-    require_epochs(epochs, given.evaluate_every, MODULE, ("epochs", "evaluate_every"))
+    require_epochs(epochs, given.evaluate_every, ("epochs", "evaluate_every"))
     keys = [partition["key"] for partition in source.layout["partitions"]]
-    chosen = choose_options(
-        db, json.dumps(options), keys, bool(given.use_gpus), tables=(source, validation), module=MODULE
-    )
+    chosen = choose_options(db, json.dumps(options), keys, bool(given.use_gpus), tables=(source, validation))
     layout = Layout.from_json(source.layout)
-    document = flat_space.parted(space, {label: one.source for label, one in named.items()}, f"{given.verb}: space")
+    document = flat_space.parted(space, {label: one.source for label, one in named.items()}, "space")
     read = read_space.read(document, fitted(named, layout))
     known = custom_functions.known(db)
     read.check(known)
     weighted = [label for label, one in named.items() if one.weights is not None]
     if weighted:
         db.warning(
-            f"{given.verb}: architecture {weighted[0]} has weights. A search does not use them: models start from"
-            " random weights"
+            f"architecture {weighted[0]} has weights. A search does not use them: models start from random weights"
         )
     architectures = {number: trained(label, one, chosen) for number, (label, one) in enumerate(named.items(), 1)}
     chosen.update(objective_of_space(read, known, architectures, chosen, validation is not None))
-    cross_validation.require_possible(source, {**chosen, "search": spec}, MODULE)
+    cross_validation.require_possible(source, {**chosen, "search": spec})
     optimised = objective.of_options(chosen, validation is not None)
     frequency = given.evaluate_every or (1 if validation is not None else epochs)
-    require_measured(spec, optimised.dataset, frequency, MODULE)
+    require_measured(spec, optimised.dataset, frequency)
     at_once = models_at_once(spec, given.at_once, len(keys), None if chosen.get("budget") else source.layout["rows"])
     require_end(spec, configurations, chosen)
     plain = {
@@ -142,7 +138,7 @@ def method_of(method: str | None) -> Any:
     if method is None or not method.lstrip().startswith("{"):
         return (method or "asha").strip()
     hint = 'For instance asha, or {"name": "asha", "reduction": 4}.'
-    return documents.decoded(method, f"{MODULE} error: method", hint, error=InvalidSyntax)
+    return documents.decoded(method, "method", hint, error=InvalidSyntax)
 
 
 def trained(label: Any, named: Named, chosen: dict[str, Any]) -> Architecture:
@@ -168,7 +164,7 @@ def require_same_architectures(db: Database, run_id: int, architectures: dict[in
     for model_id, architecture in architectures.items():
         if given.get(model_id) != architecture.given:
             raise WrongState(
-                f"{MODULE} error: run {run_id} cannot be replayed: its architecture {model_id} was another one.",
+                f"run {run_id} cannot be replayed: its architecture {model_id} was another one.",
                 hint="Leave replay out, or name the architectures of that run.",
             )
 
@@ -190,7 +186,7 @@ def objective_of_space(
         built[place] = Architecture(None, "", translated[which], None)
         compiled = reading.for_outputs(params.compile_params(compile_params, known), translated[which])
         rows.append({"key": place, "model_id": place, "compile": compiled})
-    return objective_of(chosen, rows, built, validated, MODULE)
+    return objective_of(chosen, rows, built, validated, numbered=False)
 
 
 def architecture_of(drawn: Drawn, architectures: dict[int, Architecture]) -> dict[str, Any]:
@@ -212,26 +208,24 @@ def models_at_once(spec: dict[str, Any], given: int | None, segments: int, rows:
         return (AT_ONCE_SMALL if rows <= SMALL_ROWS * segments else AT_ONCE_INDEPENDENT) * segments
     if spec["name"] in methods.POPULATIONS:
         raise InvalidArgument(
-            f"{MODULE} error: at_once cannot be given with '{spec['name']}'.",
+            f"at_once cannot be given with '{spec['name']}'.",
             hint="The whole population trains at once; max_configurations says how large it is.",
         )
     if not 1 <= given <= MOST_POINTS:
-        raise InvalidArgument(f"{MODULE} error: at_once is {given}; it must be from 1 to {MOST_POINTS}.")
+        raise InvalidArgument(f"at_once is {given}; it must be from 1 to {MOST_POINTS}.")
     return given
 
 
 def require_end(spec: dict[str, Any], configurations: int | None, chosen: dict[str, Any]) -> None:
     """Refuse a search that would never end."""
     if configurations is not None and not 1 <= configurations <= MOST_POINTS:
-        raise InvalidArgument(
-            f"{MODULE} error: max_configurations is {configurations}; it must be from 1 to {MOST_POINTS}."
-        )
+        raise InvalidArgument(f"max_configurations is {configurations}; it must be from 1 to {MOST_POINTS}.")
     grid = "grid" in (spec["name"], spec.get(methods.SAMPLER, {}).get("name"))
     limits = set(chosen.get("budget") or ()) - {"least_epochs"}
     endless = spec["name"] in methods.POPULATIONS or not limits
     if configurations is None and not grid and endless:
         raise InvalidArgument(
-            f"{MODULE} error: max_configurations is NULL; '{spec['name']}' needs to know how many it may try.",
+            f"max_configurations is NULL; '{spec['name']}' needs to know how many it may try.",
             hint="""Give max_configurations => 64, for instance, or a budget: budget => '{"unit_hours": 2}'.""",
         )
 
@@ -246,9 +240,9 @@ def require_optuna(db: Database, engine: str) -> None:
 
 def require_past(start_from: str, spec: dict[str, Any]) -> None:
     if start_from != PAST:
-        raise InvalidArgument(f"{MODULE} error: start_from is '{start_from}'; it can only be '{PAST}'.")
+        raise InvalidArgument(f"start_from is '{start_from}'; it can only be '{PAST}'.")
     if not methods.needs_optuna(spec):
         raise InvalidArgument(
-            f"{MODULE} error: '{spec['name']}' cannot start from the past.",
+            f"'{spec['name']}' cannot start from the past.",
             hint="""tpe can: method => 'tpe', or method => '{"name": "asha", "sampler": "tpe"}'.""",
         )

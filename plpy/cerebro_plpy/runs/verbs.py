@@ -64,7 +64,7 @@ def train(db: Database, *arguments: Any) -> int | None:
     return _called(db, of_call(TRAIN, arguments))
 
 
-@entry
+@entry(called="cerebro.search")
 def search_space(db: Database, *arguments: Any) -> int | None:
     return _called(db, of_call(SEARCH, arguments))
 
@@ -77,11 +77,11 @@ def fit(db: Database, *arguments: Any) -> int | None:
 def _called(db: Database, given: Given) -> int | None:
     begun = time.monotonic()
     if not given.dry_run:
-        visibility.refuse_transaction(db, given.verb)
+        visibility.refuse_transaction(db)
         if given.wait is False:
             background.require_statements(db)
     asked = _asked(db, given)
-    output = model_table(db, given.model_table, given.warm_start, given.verb, "model_table")
+    output = model_table(db, given.model_table, given.warm_start, "model_table")
     made = Made()
     try:
         rows = training_rows.resolved(db, output, given, made)
@@ -100,7 +100,7 @@ def _called(db: Database, given: Given) -> int | None:
         _tell_what_is_left(db, given, made)
         raise
     if given.verb == TRAIN:
-        db.notice(f"{given.verb}: to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
+        db.notice(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
     return run
 
 
@@ -111,9 +111,9 @@ def _asked(db: Database, given: Given) -> Asked:
     """The arguments, with all errors that do not depend on the rows.  Packing may take hours."""
     for name, value in (("epochs", given.epochs), ("max_configurations", given.max_configurations)):
         if value is not None and value < 1:
-            raise InvalidArgument(f"{given.verb}: {name} is {value}; it must be at least 1.")
+            raise InvalidArgument(f"{name} is {value}; it must be at least 1.")
     if given.verb == FIT or given.epochs is not None:
-        require_epochs(given.epochs, given.evaluate_every, given.verb, ("epochs", "evaluate_every"))
+        require_epochs(given.epochs, given.evaluate_every, ("epochs", "evaluate_every"))
     for argument, text in (("run_name", given.run_name), ("description", given.description)):
         require_short(argument, text)
     options = _options(given)
@@ -124,7 +124,7 @@ def _asked(db: Database, given: Given) -> Asked:
     if given.verb != FIT:
         if given.method is not None or given.verb == SEARCH:
             method = search.method_of(given.method)
-            methods.checked(method, given.verb, proposes=True)
+            methods.checked(method, proposes=True)
         space, named = _space(db, given)
     asked = Asked(options, *_budget(db, given, options), space, named, method, listed)
     _require_sound(db, given, asked)
@@ -132,24 +132,20 @@ def _asked(db: Database, given: Given) -> Asked:
 
 
 def _options(given: Given) -> dict[str, Any]:
-    found = dict(
-        known_options.check(documents.argument(given.options, f"{given.verb}: options", default={}), given.verb)
-    )
+    found = dict(known_options.check(documents.argument(given.options, "options", default={})))
     if "search" in found and given.verb != FIT:
-        raise InvalidArgument(
-            f"{given.verb}: {given.verb}() has no option 'search'.", hint="The argument method says how to search."
-        )
+        raise InvalidArgument(f"{given.verb}() has no option 'search'.", hint="The argument method says how to search.")
     if "replay" in found and given.verb == TRAIN:
-        raise InvalidArgument(f"{given.verb}: options has 'replay'.", hint="cerebro.search() takes it.")
+        raise InvalidArgument("options has 'replay'.", hint="cerebro.search() takes it.")
     for name in ("objective", "direction", "stop_when"):
         value = getattr(given, name)
         if value is not None and name in found:
-            raise InvalidArgument(f"{given.verb}: {name} is given as an argument and as an option.")
+            raise InvalidArgument(f"{name} is given as an argument and as an option.")
         if value is not None:
             found[name] = value
     if given.direction is not None and "objective" not in found:
-        raise InvalidArgument(f"{given.verb}: direction needs objective.", hint="For instance objective => 'val_auc'.")
-    return dict(known_options.check(found, given.verb))
+        raise InvalidArgument("direction needs objective.", hint="For instance objective => 'val_auc'.")
+    return dict(known_options.check(found))
 
 
 def _budget(db: Database, given: Given, options: dict[str, Any]) -> tuple[dict[str, Any] | None, bool]:
@@ -158,14 +154,12 @@ def _budget(db: Database, given: Given, options: dict[str, Any]) -> tuple[dict[s
     if given.budget is None:
         return own, False
     if own is not None:
-        raise InvalidArgument(
-            f"{given.verb}: options has 'budget', and budget is an argument, too.", hint="Leave the option out."
-        )
-    return budgets.read(db, given.budget, f"{given.verb}: budget"), not given.budget.lstrip().startswith("{")
+        raise InvalidArgument("options has 'budget', and budget is an argument, too.", hint="Leave the option out.")
+    return budgets.read(db, given.budget, "budget"), not given.budget.lstrip().startswith("{")
 
 
 def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named]]:
-    where = f"{given.verb}: space"
+    where = "space"
     space = documents.argument(given.space, where)
     if not isinstance(space, dict) and not (space is None and given.verb == TRAIN):
         raise InvalidArgument(
@@ -177,7 +171,7 @@ def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named]
     value = space.pop(flat.ARCHITECTURE, None)
     if value is not None and given.architectures is not None:
         raise InvalidArgument(
-            f"{given.verb}: the space has 'architecture', and architectures is an argument, too.",
+            "the space has 'architecture', and architectures is an argument, too.",
             hint="Leave one of them out.",
         )
     named = _architectures(db, given, where, value)
@@ -189,7 +183,7 @@ def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named]
 def _architectures(db: Database, given: Given, where: str, value: Any) -> dict[Any, Named]:
     """The architectures that the space names, or the argument of that name, or the one that is taken without them."""
     if given.architectures is not None:
-        where = f"{given.verb}: architectures"
+        where = "architectures"
         value = documents.argument(given.architectures, where)
         if isinstance(value, dict) and "class_name" not in value:
             return _kinds(value, where)
@@ -223,19 +217,19 @@ def _require_sound(db: Database, given: Given, asked: Asked) -> None:
     wished = str(asked.options.get("objective") or "")
     if wished.startswith("val_") and given.validation == 0 and given.validation_table is None and given.folds is None:
         raise InvalidArgument(
-            f"{given.verb}: objective cannot be '{wished}' without rows for validation.",
+            f"objective cannot be '{wished}' without rows for validation.",
             hint=f"Leave validation => 0 out, or choose '{wished[4:]}'.",
         )
     if given.at_once is not None:
-        spec = methods.checked(asked.method or training_plan.METHOD, given.verb, proposes=True)
+        spec = methods.checked(asked.method or training_plan.METHOD, proposes=True)
         search.models_at_once(spec, given.at_once, 1)
     metric = training_plan.metric_of(wished or None)
-    one_target = given.target is not None and len(split_list(given.target, f"{given.verb}: target")) == 1
+    one_target = given.target is not None and len(split_list(given.target, "target")) == 1
     if metric is not None and one_target and "metrics" not in asked.space and given.verb != FIT:
         canonical_metrics("metrics", [metric], "mse", custom_functions.known(db))
     if given.folds is not None:
-        chosen = methods.checked(asked.method, given.verb, proposes=True) if asked.method is not None else None
-        cross_validation.require_options(asked.options, chosen, given.verb)
+        chosen = methods.checked(asked.method, proposes=True) if asked.method is not None else None
+        cross_validation.require_options(asked.options, chosen)
     if given.target is not None and asked.options.get("stop_when") is not None:
         with other_session(db) as session:
             rules.require_sound(asked.options["stop_when"], session)
@@ -258,34 +252,32 @@ def _searching(
     wishes = Wishes(
         architectures, asked.space, asked.method, given.epochs, given.max_configurations, options.get("objective")
     )
-    plan = training_plan.planned(
-        rows.layout, rows.layout.rows, rows.segments, seconds, rows.validated, wishes, given.verb
-    )
+    plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, seconds, rows.validated, wishes)
     if given.verb == TRAIN:
         options = {"keep": LAST if rows.layout.folds else BEST, **options, "objective": plan.objective}
         space: dict[str, Any] = plan.space
         most: int | None = plan.configurations
         for sentence in plan.told(seconds):
-            db.notice(f"{given.verb}: {sentence}")
+            db.notice(f"{sentence}")
     else:
         defaults = training_plan.defaults(rows.layout, rows.layout.rows, rows.segments, options.get("objective"))
         space, most = training_plan.completed(asked.space, defaults), given.max_configurations
     if given.dry_run:
-        read_space.read(flat_space.parted(space, architectures, f"{given.verb}: space"), architectures).check(
+        read_space.read(flat_space.parted(space, architectures, "space"), architectures).check(
             custom_functions.known(db)
         )
         if given.verb == SEARCH:
             tries = "configurations" if most is None else f"at most {counted(most, 'configuration')}"
             method = plan.method if isinstance(plan.method, str) else plan.method["name"]
             db.notice(
-                f"{given.verb}: {method} would try {tries} of {' and '.join(plan.architectures)}, each on"
+                f"{method} would try {tries} of {' and '.join(plan.architectures)}, each on"
                 f" {counted(rows.segments, 'segment')} for at most {counted(plan.epochs, 'epoch')}"
             )
-            db.notice(f"{given.verb}: space: {training_plan.dimensions(space)}")
+            db.notice(f"space: {training_plan.dimensions(space)}")
         return None
     assert rows.table is not None
     source, validation = _packed(db, given, rows, plan.epochs)
-    spec = methods.checked(plan.method, given.verb, proposes=True)
+    spec = methods.checked(plan.method, proposes=True)
     return search.request_of(
         db, given, source, validation, output, space, named, spec, plan.epochs, most, options
     )  # fmt: skip
@@ -306,12 +298,12 @@ def _fitting(
     if given.dry_run:
         found = read(custom_functions.known(db), options)
         db.notice(
-            f"{given.verb}: {counted(len(found.rows), 'configuration')} would train on"
+            f"{counted(len(found.rows), 'configuration')} would train on"
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
         )
         for row in found.rows[:MOST_SHOWN]:
             name = found.architectures[row["model_id"]].name or f"model_id {row['model_id']}"
-            db.notice(f"{given.verb}: {row['key']}: {name}, {row['compile_params']}, {row['fit_params']}")
+            db.notice(f"{row['key']}: {name}, {row['compile_params']}, {row['fit_params']}")
         return None
     assert rows.table is not None
     source, validation = _packed(db, given, rows, epochs)
@@ -324,7 +316,7 @@ def _fitting(
 def _packed(db: Database, given: Given, rows: Rows, epochs: int) -> Any:
     assert rows.table is not None
     others = rows.validation.quoted if rows.validation is not None else None
-    return read_rows(db, rows.text or rows.table.quoted, rows.validation_text or others, epochs, given.verb, folds=True)
+    return read_rows(db, rows.text or rows.table.quoted, rows.validation_text or others, epochs, folds=True)
 
 
 # -- the end -----------------------------------------------------------------------------------------------

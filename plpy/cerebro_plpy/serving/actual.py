@@ -37,7 +37,7 @@ class Actual:
         return sql("SELECT q.*, {selected} FROM {rows} AS q{join}", selected=selected, rows=rows, join=self.join)
 
 
-def actual_of(db: Database, source: Relation, column: Column, variable: Variable, module: str) -> Actual:
+def actual_of(db: Database, source: Relation, column: Column, variable: Variable) -> Actual:
     """An error if the column cannot be read in the type that the target had in training."""
     one_hot = variable.preparation if isinstance(variable.preparation, OneHot) else None
     kind = one_hot.type.name if one_hot is not None else FLOAT
@@ -48,7 +48,7 @@ def actual_of(db: Database, source: Relation, column: Column, variable: Variable
     if kind in INTEGERS and column.type in REALS:
         kind = "numeric"  # a cast to integer would round 1.4 to the label 1
     value = sql("{number}::{kind}", number=number, kind=SqlType(kind).sql)
-    _require_castable(db, source, column, value, kind, module)
+    _require_castable(db, source, column, value, kind)
     text = sql("({value})::{text}", value=value, text=TEXT)
     labels = [label for label in one_hot.labels if label is not None] if one_hot is not None else []
     if not labels or kind in ONE_TEXT and not (kind in TEXTS and _has_loose_collations(db)):
@@ -75,7 +75,7 @@ def _has_loose_collations(db: Database) -> bool:
     return bool(db.value(sql("SELECT EXISTS (SELECT FROM pg_catalog.pg_collation WHERE NOT collisdeterministic)")))
 
 
-def _require_castable(db: Database, source: Relation, column: Column, value: Sql, kind: str, module: str) -> None:
+def _require_castable(db: Database, source: Relation, column: Column, value: Sql, kind: str) -> None:
     """Reads the column if a value of its type may not be one of the other: predictions could not name the column."""
     widened = column.category == "N" and kind in REALS
     if column.type == kind or kind in TEXTS or widened:
@@ -86,7 +86,7 @@ def _require_castable(db: Database, source: Relation, column: Column, value: Sql
         if error.sqlstate[:2] not in ("22", "42"):
             raise
         raise InvalidArgument(
-            f"{module}: the column '{column.name}' of the query, of type {column.shown}, cannot be read as {kind}, the "
+            f"the column '{column.name}' of the query, of type {column.shown}, cannot be read as {kind}, the "
             f"type of the target in training: {error}.",
             hint=f"Convert it in the query to what training had, or leave out the rows that have no {kind}.",
         ) from None

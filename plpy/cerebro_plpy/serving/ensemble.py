@@ -16,7 +16,6 @@ from ..database.access import Database
 from ..database.entry import entry
 from .trained import COMPANIONS, best_keys
 
-MODULE = "cerebro.ensemble"
 MOST_MEMBERS = 100
 
 
@@ -24,18 +23,16 @@ MOST_MEMBERS = 100
 def ensemble(db: Database, model_table: str | None, output_table: str | None, members: int | None) -> None:
     """Make the tables of the ensemble; it is configuration 1."""
     if members is None or not 2 <= members <= MOST_MEMBERS:
-        raise InvalidArgument(f"{MODULE}: members cannot be {members}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
-    table = relations.existing(db, model_table, MODULE, argument="model_table", companions=COMPANIONS)
+        raise InvalidArgument(f"members cannot be {members}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
+    table = relations.existing(db, model_table, argument="model_table", companions=COMPANIONS)
     info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
     if info is None or summary is None:
-        raise UndefinedObject(
-            f"{MODULE}: {table.text} is not the model table of a run.", hint="cerebro.fit() makes it."
-        )
-    output = relations.new(db, output_table, MODULE, COMPANIONS)
+        raise UndefinedObject(f"{table.text} is not the model table of a run.", hint="cerebro.fit() makes it.")
+    output = relations.new(db, output_table, COMPANIONS)
     keys = best_keys(db, table, info, summary, members)
     if len(keys) < 2:
         raise WrongState(
-            f"{MODULE}: {table.text} has {len(keys)} model, and an ensemble needs at least 2.",
+            f"{table.text} has {len(keys)} model, and an ensemble needs at least 2.",
             hint="Train more configurations.",
         )
     rows = {
@@ -54,9 +51,9 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
     sizes = [rows[key]["size"] for key in keys]
     if None in sizes or sum(sizes) > LARGEST_VALUE:
         raise Unsupported(
-            f"{MODULE}: the weights of {len(keys)} members are too large for one value.", hint="Take fewer members."
+            f"the weights of {len(keys)} members are too large for one value.", hint="Take fewer members."
         )
-    architecture = json.dumps(joined([reading.architecture(rows[key]["arch"]) for key in keys], MODULE))
+    architecture = json.dumps(joined([reading.architecture(rows[key]["arch"]) for key in keys]))
     reading.architecture(architecture)
     here = platform.of(db)
     db.execute(
@@ -104,4 +101,4 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
     db.execute(
         sql("UPDATE {told} SET model = $1, model_info = $2", told=told.sql), ("text", "text"), str(output), str(about)
     )
-    db.notice(f"{MODULE}: {output} is the mean of configurations {listed} of {table.name}")
+    db.notice(f"{output} is the mean of configurations {listed} of {table.name}")

@@ -19,18 +19,16 @@ from ..sessions.team import Team
 from . import teams, trainers
 from .trained import read_model
 
-EVALUATE = "madlib_keras_evaluate"
 
-
-@entry
+@entry(called="madlib_keras_evaluate error")
 def keras_evaluate(
     db: Database, model_table: str, test_table: str, output_table: str, use_gpus: bool | None, mst_key: int | None
 ) -> None:
-    model = read_model(db, model_table, mst_key, EVALUATE)
-    output = relations.new(db, output_table, EVALUATE)
-    test = packed.read(db, test_table, EVALUATE, argument="test_table")
-    packed.require_same_shapes(model.layout.to_json(), model.table.text, test, EVALUATE)
-    with evaluating(db, test, use_gpus, EVALUATE) as (team, parts):
+    model = read_model(db, model_table, mst_key)
+    output = relations.new(db, output_table)
+    test = packed.read(db, test_table, argument="test_table")
+    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
+    with evaluating(db, test, use_gpus) as (team, parts):
         loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, test.dataset, parts))
     _, metric = first(metrics)
     db.execute(
@@ -49,16 +47,16 @@ def keras_evaluate(
 
 
 @contextlib.contextmanager
-def evaluating(db: Database, test: Packed, use_gpus: bool | None, module: str) -> Iterator[tuple[Team, list[int]]]:
+def evaluating(db: Database, test: Packed, use_gpus: bool | None) -> Iterator[tuple[Team, list[int]]]:
     """A team for a packed table, with the numbers of its parts: session i evaluates ``parts[i]``."""
     data = test.dataset
     parts = [number for number, part in enumerate(data.partitions) if part["rows"]]
     keys = [data.partition(number)["key"] for number in parts]
-    chosen = trainers.options(db, use_gpus, module, keys)
-    visibility.refuse_transaction(db, module)
+    chosen = trainers.options(db, use_gpus, keys)
+    visibility.refuse_transaction(db)
     own = bool(visibility.seen_only_here(db, [test]))
     with teams.team_of(db, keys, chosen, own=own) as team:
         if not own:
             with recorder.opened(db) as session:
-                visibility.require_committed(db, session, [test], module)
+                visibility.require_committed(db, session, [test])
         yield team, parts

@@ -29,17 +29,17 @@ Predict = Callable[["Model", "PredictionOrder", "Source"], Sql]
 
 
 @contextlib.contextmanager
-def place_for(db: Database, table: Relation, use_gpus: bool | None, module: str) -> Iterator[Predict]:
+def place_for(db: Database, table: Relation, use_gpus: bool | None) -> Iterator[Predict]:
     """Where the rows of a table are predicted.  Trainers start at once, while the caller looks up what they need."""
     small = platform.of(db).runs_functions_in_session and _size_of(db, table) < SMALL_TABLE
     if small or _seen_only_here(db, table):
-        chosen = trainers.options(db, use_gpus, module, platform.of(db).distribution_keys(db, 1))
-        with trainers.own_segment(db, chosen, module) as mine:
+        chosen = trainers.options(db, use_gpus, platform.of(db).distribution_keys(db, 1))
+        with trainers.own_segment(db, chosen) as mine:
             yield partial(_predict_here, db, mine)
         return
     from . import on_segments  # only now: what it imports takes a new session longer than predicting a row
 
-    yield partial(on_segments.predict, db, use_gpus, module)
+    yield partial(on_segments.predict, db, use_gpus)
 
 
 def _seen_only_here(db: Database, table: Relation) -> bool:

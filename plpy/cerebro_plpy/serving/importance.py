@@ -24,7 +24,6 @@ from .actual import Actual, actual_of
 from .judging import PAIR, judged_of, target_of
 from .trained import read_model
 
-MODULE = "cerebro.importance"
 NUMBER = identifier("__cerebro_number")  # a column that the query gets
 LEAST = 1e-7  # of a probability, as Keras clips it
 SEED = 0  # of the orders in which rows of packed tables get the values of others
@@ -41,7 +40,7 @@ def importance(
 ) -> list[dict[str, Any]]:
     times = 1 if repeats is None else repeats
     if not 1 <= times <= MOST_REPEATS:
-        raise InvalidArgument(f"{MODULE}: repeats cannot be {times}.", hint=f"It must be from 1 to {MOST_REPEATS}.")
+        raise InvalidArgument(f"repeats cannot be {times}.", hint=f"It must be from 1 to {MOST_REPEATS}.")
     if query is not None and is_name(query):
         before, losses = _of_packed_table(db, model_table, query, target, configuration, times)
     else:
@@ -62,14 +61,14 @@ def _of_packed_table(
     """The loss of the rows as they are, and for each column the loss with its values exchanged."""
     from . import evaluate, teams  # only now: what they import takes a new session longer than a small query
 
-    model = read_model(db, model_table or "", configuration, MODULE, best=True)
-    chosen = None if target is None else target_of(model.layout, target, MODULE)
+    model = read_model(db, model_table or "", configuration, best=True)
+    chosen = None if target is None else target_of(model.layout, target)
     please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
-    test = packed.read(db, table, MODULE, argument="query", please=please)
-    packed.require_same_shapes(model.layout.to_json(), model.table.text, test, MODULE)
+    test = packed.read(db, table, argument="query", please=please)
+    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
     elements = _elements(Layout.from_json(test.layout))
     exchanges = [Exchange(each, SEED, repeats) for each in elements.values()]
-    with evaluate.evaluating(db, test, None, MODULE) as (team, parts):
+    with evaluate.evaluating(db, test, None) as (team, parts):
         counted = teams.again_if_lost(
             team, lambda: teams.evaluate_exchanges(db, team, model, test.dataset, parts, exchanges)
         )
@@ -79,7 +78,7 @@ def _of_packed_table(
         loss = _name_of_loss(reading.outputs(model.definition["architecture"]), packed_targets, place)
         if loss not in counted[0]:
             raise Unsupported(
-                f"{MODULE}: the model has no loss of the target '{chosen.name}' alone.",
+                f"the model has no loss of the target '{chosen.name}' alone.",
                 hint="Without target, the loss is that of all targets.",
             )
     before, *losses = (mean(*means[loss]) for means in counted)
@@ -113,9 +112,9 @@ def _of_query(
     repeats: int,
 ) -> tuple[float, dict[str, float]]:
     """The same.  Each loss is that of a prediction of all rows."""
-    source, present, variable = judged_of(db, MODULE, model_table, query, target)
-    layout = read_model(db, model_table or "", configuration, MODULE, best=True).layout
-    actual = actual_of(db, source, present[variable.columns[0]], variable, MODULE)
+    source, present, variable = judged_of(db, model_table, query, target)
+    layout = read_model(db, model_table or "", configuration, best=True).layout
+    actual = actual_of(db, source, present[variable.columns[0]], variable)
     if layout.windows is None:  # of a window, only the last row needs the target
         _require_known(db, source, variable, actual)
     before = _loss(db, model_table, source.rows, variable, actual, configuration)
@@ -143,8 +142,7 @@ def _require_known(db: Database, source: Relation, variable: Variable, actual: A
     )
     if found["known"] < found["rows"]:
         raise BadData(
-            f"{MODULE}: the target '{variable.columns[0]}' {has} in {found['rows'] - found['known']} of"
-            f" {found['rows']} rows.",
+            f"the target '{variable.columns[0]}' {has} in {found['rows'] - found['known']} of {found['rows']} rows.",
             hint=f"Predictions are compared with this {what}. Leave these rows out of the query.",
         )
 
@@ -192,7 +190,7 @@ def _loss(
     )
     if found[0]["loss"] is None:
         raise BadData(
-            f"{MODULE}: the query has no row with a value of the target '{variable.name}' that training had.",
+            f"the query has no row with a value of the target '{variable.name}' that training had.",
             hint="Check the query: SELECT count(*) FROM (…) q.",
         )
     return float(found[0]["loss"])

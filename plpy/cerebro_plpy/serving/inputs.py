@@ -11,7 +11,7 @@ from ..database.access import Database
 from ..database.relations import Column
 
 
-def as_trained(db: Database, trained: Layout, columns: list[Column], module: str) -> list[SourceVariable]:
+def as_trained(db: Database, trained: Layout, columns: list[Column]) -> list[SourceVariable]:
     """The model's inputs, made of these columns with the preparations of the layout.
 
     Columns that have the names of the training columns are matched by name.  Columns of which none has such a name are
@@ -19,33 +19,33 @@ def as_trained(db: Database, trained: Layout, columns: list[Column], module: str
     """
     known = [name for variable in trained.inputs for name in variable.columns]
     names = [column.name for column in columns]
-    groups = variables.grouped(columns, module)
+    groups = variables.grouped(columns)
     if set(names) == set(known):
         by_name = {column.name: column for column in columns}
-        in_order = variables.grouped([by_name[name] for name in known], module)
+        in_order = variables.grouped([by_name[name] for name in known])
         if in_order != groups:
-            db.notice(f"{module}: the columns were put into the order of the training data: {', '.join(known)}")
+            db.notice(f"the columns were put into the order of the training data: {', '.join(known)}")
         groups = in_order
     elif set(names) & set(known):
-        raise _mismatch(trained, names, module)
+        raise _mismatch(trained, names)
     if len(groups) != len(trained.inputs):
-        raise _mismatch(trained, names, module)
+        raise _mismatch(trained, names)
     inputs = []
     for (_, own), variable in zip(groups, trained.inputs):
         if own[0].element is None and variable.elements != len(own):
-            raise _mismatch(trained, names, module)
+            raise _mismatch(trained, names)
         source = applied(variable.name, own, variable.preparation)
         source.shape = variable.shape
         inputs.append(source)
     return inputs
 
 
-def _mismatch(trained: Layout, names: list[str], module: str) -> BadData:
+def _mismatch(trained: Layout, names: list[str]) -> BadData:
     inputs = ", ".join(
         variable.name if variable.columns == (variable.name,) else f"{variable.name} ({', '.join(variable.columns)})"
         for variable in trained.inputs
     )
     return BadData(
-        f"{module}: independent_varname names {', '.join(names)}, but the model was trained on the inputs {inputs}.",
+        f"independent_varname names {', '.join(names)}, but the model was trained on the inputs {inputs}.",
         hint="Name the training columns, in any order; or, in their order, columns of which none has such a name.",
     )

@@ -10,8 +10,6 @@ from ..database.access import Database
 from ..database.entry import entry
 from . import execution
 
-MODULE = "cerebro.predict_into"
-
 
 @entry
 def predict_into(
@@ -24,25 +22,25 @@ def predict_into(
     top: int | None,
 ) -> int:
     """Write the table; return the number of rows, or windows, that were predicted."""
-    source = relations.existing(db, source_table, MODULE)
-    output = relations.new(db, output_table, MODULE)
-    with execution.place_for(db, source, False, MODULE) as predict:
+    source = relations.existing(db, source_table)
+    output = relations.new(db, output_table)
+    with execution.place_for(db, source, False) as predict:
         from . import natural, predictions, table_rows  # only now: the trainer starts meanwhile
         from .trained import read_model
 
-        ranks = natural.require_top(top, MODULE)
-        model = read_model(db, model_table or "", configuration, MODULE, best=True)
+        ranks = natural.require_top(top)
+        model = read_model(db, model_table or "", configuration, best=True)
         named, present = f"'{source.text}'", relations.columns(db, source)
-        inputs = natural.inputs_of(db, model.layout, present, named, MODULE)
-        columns = natural.key_columns(key, present, model.layout, named, MODULE)
+        inputs = natural.inputs_of(db, model.layout, present, named)
+        columns = natural.key_columns(key, present, model.layout, named)
         if not columns:
             raise InvalidArgument(
-                f"{MODULE}: {named} has no column for the key: the model uses all of its columns.",
+                f"{named} has no column for the key: the model uses all of its columns.",
                 hint="Add a column that numbers the rows, or name one of the columns: key => 'column'.",
             )
-        best = natural.best_classes(model.layout.outputs, ranks, MODULE)
+        best = natural.best_classes(model.layout.outputs, ranks)
         one = natural.key_of(columns)
-        staged = table_rows.answers(db, predict, model, source, present, one, columns, inputs, best, MODULE)
+        staged = table_rows.answers(db, predict, model, source, present, one, columns, inputs, best)
     predictions.write_rows(db, staged, output, natural.outputs_as_json(model.layout.outputs))
     rows = db.value(sql("SELECT COALESCE(sum(rows), 0)::bigint AS rows FROM {staged}", staged=staged))
     db.execute(sql("DROP TABLE {staged}", staged=staged))

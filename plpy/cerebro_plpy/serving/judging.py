@@ -14,7 +14,7 @@ from cerebro_db.core.sql import Sql, identifier, shown, sql
 
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
+from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
 from .actual import TEXT, Actual, actual_of
 from .trained import class_values, read_model
@@ -23,32 +23,33 @@ PAIR = "__cerebro_pair"  # the column that the query gets
 MOST_BINS = 1_000_000
 
 
-@entry
+@entry(called=INTERNAL)
 def judging(
-    db: Database, module: str, model_table: str | None, query: str | None, target: str | None, key: str | None,
+    db: Database, called: str, model_table: str | None, query: str | None, target: str | None, key: str | None,
     wanted: str | None, bins: int | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One row: the query with the key and the actual value of each row, and the class that is judged.
 
     ``wanted``: number; class, meaning all classes; one, with the class after a blank (no blank: the second of two); or
-    any, which takes numbers and classes, and of two classes the second.
+    any, which takes numbers and classes, and of two classes the second.  ``called``: the function that the user called.
     """
+    db.called = called
     if bins is None or not 1 <= bins <= MOST_BINS:
-        raise InvalidArgument(f"{module}: bins must be at least 1, not {bins}.", hint="10 is usual.")
-    source, present, variable = judged_of(db, module, model_table, query, target)
+        raise InvalidArgument(f"bins must be at least 1, not {bins}.", hint="10 is usual.")
+    source, present, variable = judged_of(db, model_table, query, target)
     kind, blank, given = (wanted or "").partition(" ")  # a class may be an empty text
     is_number = variable.target == "real"
     if kind != "any" and is_number != (kind == "number"):
         raise InvalidArgument(
-            f"{module}: the target '{variable.name}' is {'a number' if is_number else 'a class'}.",
+            f"the target '{variable.name}' is {'a number' if is_number else 'a class'}.",
             hint="cerebro.residuals() judges numbers; the other functions judge classes.",
         )
     classes = None if is_number else class_values(variable)
-    judged_class = _class(variable, given if blank else None, module) if kind == "one" else None
+    judged_class = _class(variable, given if blank else None) if kind == "one" else None
     if kind == "any" and classes is not None and len(classes) == 2:
         judged_class = classes[1]
-    pair_key = _key(key, present, module)
-    actual = actual_of(db, source, present[variable.columns[0]], variable, module)
+    pair_key = _key(key, present)
+    actual = actual_of(db, source, present[variable.columns[0]], variable)
     return [
         {
             "query": shown(_with_pairs(source, actual, pair_key)),
@@ -62,48 +63,44 @@ def judging(
 
 
 def judged_of(
-    db: Database, module: str, model_table: str | None, query: str | None, target: str | None
+    db: Database, model_table: str | None, query: str | None, target: str | None
 ) -> tuple[Relation, dict[str, Column], Variable]:
     """The rows of the query, their columns, and the target."""
     if query is None or not query.strip():
-        raise InvalidArgument(f"{module}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
-    layout = read_model(db, model_table or "", None, module, best=True).layout
+        raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
+    layout = read_model(db, model_table or "", None, best=True).layout
     if layout.windows is not None and layout.windows.target == "majority":
         raise Unsupported(
-            f"{module}: the model predicts what most rows of a window have, and a query gives the last row's value.",
+            "the model predicts what most rows of a window have, and a query gives the last row's value.",
             hint='Models with "target": "last" can be judged.',
         )
-    source, present = relations.of_query(db, query, module)
-    variable = target_of(layout, target, module)
+    source, present = relations.of_query(db, query)
+    variable = target_of(layout, target)
     if variable.columns[0] not in present:
         raise UndefinedColumn(
-            f"{module}: the query does not have the target '{variable.columns[0]}'.",
+            f"the query does not have the target '{variable.columns[0]}'.",
             hint=f"Predictions are compared with it. {relations.has_columns(present)}",
         )
     if variable.target == "encoded" or (variable.target == "real" and variable.elements > 1):
-        raise Unsupported(f"{module}: the target '{variable.name}' is an array.", hint="Arrays cannot be judged.")
+        raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be judged.")
     return source, present, variable
 
 
-def target_of(layout: Layout, target: str | None, module: str) -> Variable:
+def target_of(layout: Layout, target: str | None) -> Variable:
     names = [variable.name for variable in layout.outputs]
-    wanted = split_list(target, f"{module}: target") if target is not None else names
+    wanted = split_list(target, "target") if target is not None else names
     if len(wanted) != 1 or wanted[0] not in names:
-        raise InvalidArgument(
-            f"{module}: target must be one of the targets of the model.", hint=f"They are: {', '.join(names)}."
-        )
+        raise InvalidArgument("target must be one of the targets of the model.", hint=f"They are: {', '.join(names)}.")
     return layout.outputs[names.index(wanted[0])]
 
 
-def _key(key: str | None, present: dict[str, Column], module: str) -> Sql:
+def _key(key: str | None, present: dict[str, Column]) -> Sql:
     """The key of a row, as SQL: a column, or else the number of the row."""
     if key is None:
         return sql("(row_number() OVER ())::{text}", text=TEXT)
-    (name, *more) = split_list(key, f"{module}: key")
+    (name, *more) = split_list(key, "key")
     if more or name not in present:
-        raise UndefinedColumn(
-            f"{module}: key must be one column of the query, not {key}.", hint=relations.has_columns(present)
-        )
+        raise UndefinedColumn(f"key must be one column of the query, not {key}.", hint=relations.has_columns(present))
     return sql("q.{name}::{text}", name=identifier(name), text=TEXT)
 
 
@@ -120,18 +117,18 @@ def _with_pairs(source: Relation, actual: Actual, key: Sql) -> Sql:
     )
 
 
-def _class(variable: Variable, given: str | None, module: str) -> str | None:
+def _class(variable: Variable, given: str | None) -> str | None:
     known = class_values(variable)
     if given is not None:
         if given not in known:
             raise InvalidArgument(
-                f"{module}: '{variable.name}' has no class '{given}'.",
+                f"'{variable.name}' has no class '{given}'.",
                 hint=f"Classes: {', '.join(map(str, known[:20]))}.",
             )
         return given
     if len(known) != 2:
         raise InvalidArgument(
-            f"{module}: class must be given: '{variable.name}' has {len(known)} classes.",
+            f"class must be given: '{variable.name}' has {len(known)} classes.",
             hint=f"Classes: {', '.join(map(str, known[:20]))}.",
         )
     return known[1]

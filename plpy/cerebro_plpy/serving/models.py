@@ -11,13 +11,12 @@ from ..database.entry import entry
 from ..database.relations import Relation
 from .trained import require_trained
 
-MODULE = "cerebro.drop_model"
 CHUNKS = {"start", "payload"}  # columns of the table of weights that are too large for one value
 
 
 @entry
 def drop_model(db: Database, model_table: str | None) -> None:
-    tables = _tables(db, relations.existing(db, model_table, MODULE, argument="model_table"))
+    tables = _tables(db, relations.existing(db, model_table, argument="model_table"))
     for table in tables:
         _require_droppable(db, table)
     try:
@@ -28,7 +27,7 @@ def drop_model(db: Database, model_table: str | None) -> None:
             raise
         _, detail, *_ = getattr(error, "spidata", None) or (None, None)
         raise DependentObjects(
-            f"{MODULE}: '{tables[0].text}' stays, because other objects depend on it or on a table beside it.",
+            f"'{tables[0].text}' stays, because other objects depend on it or on a table beside it.",
             detail=detail,
             hint="Drop these objects first.",
         ) from None
@@ -36,13 +35,13 @@ def drop_model(db: Database, model_table: str | None) -> None:
 
 def _tables(db: Database, table: Relation) -> list[Relation]:
     """The model table and its companions; an error unless it is one."""
-    require_trained(table, relations.columns(db, table), MODULE)
+    require_trained(table, relations.columns(db, table))
     summary, info, weights = (
         relations.find(db, table.name.suffixed(ending)) for ending in ("_summary", "_info", "_weights")
     )
     if summary is None or "layout" not in relations.columns(db, summary):
         raise WrongState(
-            f"{MODULE}: '{table.text}' is not a table of trained models: it has no summary of a run.",
+            f"'{table.text}' is not a table of trained models: it has no summary of a run.",
             hint=f"If you want it gone nevertheless: DROP TABLE {table.name};",
         )
     found = [table, summary]
@@ -56,7 +55,7 @@ def _tables(db: Database, table: Relation) -> list[Relation]:
 def _require_droppable(db: Database, table: Relation) -> None:
     if table.kind not in ("r", "p"):
         raise Unsupported(
-            f"{MODULE}: '{table.text}' is a {relations.READABLE[table.kind]}, not a table.",
+            f"'{table.text}' is a {relations.READABLE[table.kind]}, not a table.",
             hint="cerebro.models lists the model tables.",
         )
     owner = db.one(
@@ -69,4 +68,4 @@ def _require_droppable(db: Database, table: Relation) -> None:
         table.oid,
     )
     if owner is not None and not owner["is_mine"]:
-        raise NotPermitted(f"{MODULE}: '{table.text}' belongs to {owner['name']}.", hint="Only its owner can drop it.")
+        raise NotPermitted(f"'{table.text}' belongs to {owner['name']}.", hint="Only its owner can drop it.")

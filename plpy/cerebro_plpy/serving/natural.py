@@ -19,36 +19,32 @@ from .inputs import as_trained
 from .trained import class_values
 
 
-def require_top(top: int | None, module: str) -> int:
+def require_top(top: int | None) -> int:
     """How many classes of each row are returned."""
     if top is not None and top < 1:
-        raise InvalidArgument(f"{module}: top cannot be {top}.", hint="1 returns the most probable class of each row.")
+        raise InvalidArgument(f"top cannot be {top}.", hint="1 returns the most probable class of each row.")
     return top or 1
 
 
-def inputs_of(
-    db: Database, trained: Layout, present: dict[str, Column], rows: str, module: str
-) -> list[SourceVariable]:
+def inputs_of(db: Database, trained: Layout, present: dict[str, Column], rows: str) -> list[SourceVariable]:
     """The model's inputs, found by their names.  ``rows``: what an error calls the rows."""
     if by_name.matches(trained):
-        return by_name.found(trained, present, rows, module)
+        return by_name.found(trained, present, rows)
     known = [name for variable in trained.inputs for name in variable.columns]
     if missing := [name for name in known if name not in present]:
-        raise by_name.lacks(rows, missing, module)
-    return as_trained(db, trained, [present[name] for name in known], module)
+        raise by_name.lacks(rows, missing)
+    return as_trained(db, trained, [present[name] for name in known])
 
 
-def key_columns(key: str | None, present: dict[str, Column], trained: Layout, rows: str, module: str) -> list[str]:
+def key_columns(key: str | None, present: dict[str, Column], trained: Layout, rows: str) -> list[str]:
     """The columns of a row's key: the named one, or else the first readable column that the model does not use.
 
     A window has the key of its last row; without another column, its place.  Empty: the rows have no other column.
     """
     if key is not None:
-        (name, *more) = split_list(key, f"{module}: key")
+        (name, *more) = split_list(key, "key")
         if more or name not in present:
-            raise UndefinedColumn(
-                f"{module}: key must be one column of {rows}, not {key}.", hint=relations.has_columns(present)
-            )
+            raise UndefinedColumn(f"key must be one column of {rows}, not {key}.", hint=relations.has_columns(present))
         return [name]
     used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
     place = trained.windows.columns if trained.windows else ()
@@ -63,11 +59,11 @@ def key_of(columns: list[str]) -> Sql:
     return sql("concat_ws(', ', {columns})", columns=joined(", ", map(identifier, columns)))
 
 
-def best_classes(outputs: tuple[Variable, ...], ranks: int, module: str) -> BestClasses | None:
+def best_classes(outputs: tuple[Variable, ...], ranks: int) -> BestClasses | None:
     """None: the outputs are numbers."""
     if any(is_number(variable) and variable.elements > 1 for variable in outputs):
         raise Unsupported(
-            f"{module}: the model predicts arrays.",
+            "the model predicts arrays.",
             hint="cerebro.madlib_keras_predict() writes a table of such predictions.",
         )
     if all(map(is_number, outputs)):

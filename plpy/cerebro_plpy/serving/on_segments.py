@@ -23,14 +23,12 @@ from .trained import Model
 from .trainers import PredictionOrder
 
 
-def predict(
-    db: Database, use_gpus: bool | None, module: str, model: Model, order: PredictionOrder, source: Source
-) -> Sql:
+def predict(db: Database, use_gpus: bool | None, model: Model, order: PredictionOrder, source: Source) -> Sql:
     """Each worker session predicts its share of the rows, into a table that only this user can see."""
     here = platform.of(db)
-    parts = platform.segments_wanted(db, None, module) or here.segments(db)
+    parts = platform.segments_wanted(db, None) or here.segments(db)
     keys = here.distribution_keys(db, parts)
-    refuse_transaction(db, module)
+    refuse_transaction(db)
 
     def predicted(team: Team) -> Sql:
         table, copy = staging.new_name(), staging.new_name()
@@ -58,7 +56,7 @@ def predict(
             raise
         return table
 
-    with teams.team_of(db, keys, trainers.options(db, use_gpus, module, keys)) as team:
+    with teams.team_of(db, keys, trainers.options(db, use_gpus, keys)) as team:
         try:
             return teams.again_if_lost(team, lambda: predicted(team))
         except (Refused, psycopg2.Error):

@@ -15,31 +15,29 @@ from ..database.access import Database
 from ..database.entry import entry
 from .trained import read_model
 
-MODULE = "cerebro.create_predictor"
-
 
 @entry
 def create_predictor(
     db: Database, model_table: str | None, function_name: str | None, configuration: int | None
 ) -> str:
     """Create the function; return how to call it."""
-    model = read_model(db, model_table or "", configuration, MODULE, best=True)
+    model = read_model(db, model_table or "", configuration, best=True)
     if len(model.layout.outputs) != 1:
         raise Unsupported(
-            f"{MODULE}: the model has {len(model.layout.outputs)} targets; a function returns one.",
+            f"the model has {len(model.layout.outputs)} targets; a function returns one.",
             hint="cerebro.predict() returns a row for each target.",
         )
     if model.layout.windows is not None:
         raise Unsupported(
-            f"{MODULE}: the model reads windows of {model.layout.windows.length} rows; a function predicts one row.",
+            f"the model reads windows of {model.layout.windows.length} rows; a function predicts one row.",
             hint="cerebro.predict() takes a query that returns the rows.",
         )
-    function = relations.qualified(db, Name.parse(function_name, f"{MODULE}: function_name"), MODULE)
+    function = relations.qualified(db, Name.parse(function_name, "function_name"))
     arguments = _arguments(model.layout)
     most = int(db.value(sql("SELECT pg_catalog.current_setting('max_function_args')"))) - 1  # format() has one more
     if len(arguments) > most:
         raise Unsupported(
-            f"{MODULE}: the model has {len(arguments)} input columns; a function takes at most {most}.",
+            f"the model has {len(arguments)} input columns; a function takes at most {most}.",
             hint="cerebro.predict() takes a query with any number of columns.",
         )
     (target,) = model.layout.outputs

@@ -25,10 +25,8 @@ from .chunks import at_a_time, gathered
 from .table_rows import bytes_per_row
 from .trained import read_model
 
-MODULE = "cerebro.predict"
 
-
-@entry_of_rows
+@entry_of_rows("cerebro.predict")
 def predict_rows(
     db: Database,
     model_table: str | None,
@@ -38,22 +36,22 @@ def predict_rows(
     top: int | None,
 ) -> Iterator[dict[str, Any]]:
     """A row for each chunk: the ids, the labels of each output, and the answers."""
-    ranks = natural.require_top(top, MODULE)
+    ranks = natural.require_top(top)
     if query is None or not query.strip():
-        raise InvalidArgument(f"{MODULE}: query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
-    platform.of(db).require_own_session(db, MODULE)
-    model = read_model(db, model_table or "", configuration, MODULE, best=True)
-    source, present = relations.of_query(db, query, MODULE)
-    inputs = natural.inputs_of(db, model.layout, present, "the query", MODULE)
+        raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
+    platform.of(db).require_own_session(db)
+    model = read_model(db, model_table or "", configuration, best=True)
+    source, present = relations.of_query(db, query)
+    inputs = natural.inputs_of(db, model.layout, present, "the query")
     identity = _key(key, present, model.layout)
     if model.layout.windows is not None:
-        buffers.count(db, source, inputs, MODULE)
-        source, inputs = windowed.to_predict(db, source, model.layout.windows, inputs, identity, MODULE)
+        buffers.count(db, source, inputs)
+        source, inputs = windowed.to_predict(db, source, model.layout.windows, inputs, identity)
         identity = windowed.KEY
-    best = natural.best_classes(model.layout.outputs, ranks, MODULE)
+    best = natural.best_classes(model.layout.outputs, ranks)
     outputs = natural.outputs_as_json(model.layout.outputs)
-    chosen = trainers.options(db, False, MODULE, platform.of(db).distribution_keys(db, 1))
-    with trainers.own_segment(db, chosen, MODULE) as mine:
+    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
+    with trainers.own_segment(db, chosen) as mine:
         order = trainers.prediction_order(model, inputs, best)
         with trainers.predicting(db, mine, model, order) as prediction:
             for rows, ids, variables in _chunks(db, source, identity, inputs, bytes_per_row(model.layout)):
@@ -62,7 +60,7 @@ def predict_rows(
 
 def _key(key: str | None, present: dict[str, Column], trained: Layout) -> Sql:
     """The key of a row, as text; without another column, the number of the row."""
-    columns = natural.key_columns(key, present, trained, "the query", MODULE)
+    columns = natural.key_columns(key, present, trained, "the query")
     return natural.key_of(columns) if columns else sql("(row_number() OVER ())::text")
 
 
@@ -101,10 +99,10 @@ def _chunks(
         for place, name in enumerate(needed):
             if chunk[f"n{place}"]:
                 raise BadData(
-                    f"{MODULE}: {chunk[f'n{place}']} rows have a NULL in {name}.",
+                    f"{chunk[f'n{place}']} rows have a NULL in {name}.",
                     hint="Leave them out of the query, or fill them in.",
                 )
-        surprises.require_none(news, chunk, source.text, MODULE)
+        surprises.require_none(news, chunk, source.text)
         yield chunk["rows"], chunk["ids"], chunk["variables"]
     cursor.close()
-    surprises.tell(db, source.text, news, found, MODULE)
+    surprises.tell(db, source.text, news, found)

@@ -34,7 +34,6 @@ def predicted(
     identity: Column,
     inputs: list[SourceVariable],
     wanted: tuple[str, float],
-    module: str,
 ) -> Callable[[Name], None]:
     """Predict the rows; the result writes the table that the user asked for."""
     kind, number = wanted
@@ -43,15 +42,13 @@ def predicted(
     values = all(numbers)
     if any(numbers) != values:
         raise Unsupported(
-            f"{module}: the model predicts classes and numbers at once.",
+            "the model predicts classes and numbers at once.",
             hint="cerebro.predict() returns a row for each of them.",
         )
     labels = {variable.name: class_values(variable) for variable in outputs}
     ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
     best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
-    staged = answers(
-        db, predict, model, test, present, identifier(identity.name), [identity.name], inputs, best, module
-    )
+    staged = answers(db, predict, model, test, present, identifier(identity.name), [identity.name], inputs, best)
 
     def write(output: Name) -> None:
         if values:
@@ -74,7 +71,6 @@ def answers(
     key_columns: list[str],
     inputs: list[SourceVariable],
     best: BestClasses | None,
-    module: str,
 ) -> Sql:
     """Predict the rows; the staging table that has the answers.
 
@@ -83,50 +79,50 @@ def answers(
     windows = model.layout.windows
     ordering = windows.columns if windows is not None else ()
     read = [*key_columns, *(column.name for variable in inputs for column in variable.columns), *ordering]
-    relations.require_readable(db, test, [present[name] for name in read if name in present], module)
-    rows = lru_cache(maxsize=None)(partial(count, db, test, key_columns, inputs, module))
+    relations.require_readable(db, test, [present[name] for name in read if name in present])
+    rows = lru_cache(maxsize=None)(partial(count, db, test, key_columns, inputs))
     if surprises.of(inputs):
         rows()  # it tells what training has not seen, and the segments do not
     table = test
     if windows is not None:
         rows()
-        table, inputs = windowed.to_predict(db, test, windows, inputs, key, module)
+        table, inputs = windowed.to_predict(db, test, windows, inputs, key)
         key = windowed.KEY
     source = Source(table, key, inputs, rows, bytes_per_row(model.layout))
     return predict(model, trainers.prediction_order(model, inputs, best), source)
 
 
-def id_column(text: str, present: dict[str, Column], test: Relation, module: str) -> Column:
-    names = split_list(text, f"{module} error: id column")
+def id_column(text: str, present: dict[str, Column], test: Relation) -> Column:
+    names = split_list(text, "id column")
     if len(names) != 1 or names[0] not in present:
         raise UndefinedColumn(
-            f"{module}: invalid id column ('{text}') for test table ({test.text}).",
+            f"invalid id column ('{text}') for test table ({test.text}).",
             hint=relations.has_columns(present),
         )
     return present[names[0]]
 
 
 def inputs_of(
-    db: Database, trained: Layout, named: str | None, present: dict[str, Column], test: Relation, module: str
+    db: Database, trained: Layout, named: str | None, present: dict[str, Column], test: Relation
 ) -> list[SourceVariable]:
     if by_name.matches(trained):
-        by_name.require_all(trained, named, "independent_varname", module)
-        return by_name.found(trained, present, f"'{test.text}'", module)
-    return as_trained(db, trained, input_columns(named, present, test, module), module)
+        by_name.require_all(trained, named, "independent_varname")
+        return by_name.found(trained, present, f"'{test.text}'")
+    return as_trained(db, trained, input_columns(named, present, test))
 
 
-def input_columns(text: str | None, present: dict[str, Column], test: Relation, module: str) -> list[Column]:
-    names = split_list(text, f"{module} error: independent_varname")
+def input_columns(text: str | None, present: dict[str, Column], test: Relation) -> list[Column]:
+    names = split_list(text, "independent_varname")
     for name in names:
         if name not in present:
             raise UndefinedColumn(
-                f"{module}: invalid independent_varname ('{name}') for test table ({test.text}).",
+                f"invalid independent_varname ('{name}') for test table ({test.text}).",
                 hint=relations.has_columns(present),
             )
     return [present[name] for name in names]
 
 
-def count(db: Database, test: Relation, key_columns: list[str], inputs: list[SourceVariable], module: str) -> int:
+def count(db: Database, test: Relation, key_columns: list[str], inputs: list[SourceVariable]) -> int:
     """The number of rows; an error if one of them cannot be predicted."""
     names = [*key_columns, *buffers.filled_columns(inputs)]
     nulls = joined(" OR ", (sql("{name} IS NULL", name=identifier(name)) for name in names))
@@ -137,10 +133,10 @@ def count(db: Database, test: Relation, key_columns: list[str], inputs: list[Sou
         *surprises.counts(news),
     ]
     (found,) = db.scan(sql("SELECT {counted} FROM {test}", counted=joined(", ", counted), test=test.sql))
-    surprises.tell(db, f"'{test.text}'", news, found, module)
+    surprises.tell(db, f"'{test.text}'", news, found)
     if found["nulls"]:
         raise BadData(
-            f"{module}: {found['nulls']} rows of '{test.text}' have a NULL in {', '.join(names)}.",
+            f"{found['nulls']} rows of '{test.text}' have a NULL in {', '.join(names)}.",
             hint="Leave them out with a view, or fill them in.",
         )
     return int(found["rows"])

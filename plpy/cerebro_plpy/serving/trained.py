@@ -61,43 +61,43 @@ OF_INFO = ("mst_key", "compile_params", "fit_params", "loss_type", "metrics_type
 RANKS = ("objective_value", "validation_loss_final", "training_loss_final")
 
 
-def read_model(db: Database, text: str, key: int | None, module: str, *, best: bool = False) -> Model:
+def read_model(db: Database, text: str, key: int | None, *, best: bool = False) -> Model:
     """``best``: without a key, the model is read that is best by the objective of its run.
 
     Functions that read the best model call the key ``configuration``, the others ``mst_key``, as MADlib does.
     """
     word = "configuration" if best else "mst_key"
-    table = relations.existing(db, text, module, argument="model_table", companions=COMPANIONS)
+    table = relations.existing(db, text, argument="model_table", companions=COMPANIONS)
     present = relations.columns(db, table)
-    document_columns.require(present, table.text, module)
-    require_trained(table, present, module)
+    document_columns.require(present, table.text)
+    require_trained(table, present)
     info = relations.find(db, table.name.suffixed("_info"))
     summary = relations.find(db, table.name.suffixed("_summary"))
     described = relations.columns(db, summary) if summary is not None else {}
-    document_columns.require(described, f"{table.text}_summary", module)
+    document_columns.require(described, f"{table.text}_summary")
     if summary is not None and "mst_key" not in present:
-        return _read_single(db, table, summary, key, word, module)
+        return _read_single(db, table, summary, key, word)
     if info is None or summary is None or "layout" not in described:
         raise UndefinedObject(
-            f"{module}: Missing summary and/or info tables for {table.text}",
+            f"Missing summary and/or info tables for {table.text}",
             hint="madlib_fit_multiple_model() and cerebro.materialize() make them; keep the three together.",
         )
     known = relations.columns(db, info)
-    document_columns.require(known, f"{table.text}_info", module)
+    document_columns.require(known, f"{table.text}_info")
     for one, its, names in ((table, present, OF_TABLE), (info, known, OF_INFO), (summary, described, ("layout",))):
-        relations.require_readable(db, one, [its[name] for name in names if name in its], module)
+        relations.require_readable(db, one, [its[name] for name in names if name in its])
     if key is None and best:
-        relations.require_readable(db, summary, [described[n] for n in ("direction",) if n in described], module)
-        relations.require_readable(db, info, [known[name] for name in RANKS if name in known], module)
+        relations.require_readable(db, summary, [described[n] for n in ("direction",) if n in described])
+        relations.require_readable(db, info, [known[name] for name in RANKS if name in known])
         key = next(iter(best_keys(db, table, info, summary, 1)), None)
         if key is None:
             raise WrongState(
-                f"{module}: {table.text} has no model",
+                f"{table.text} has no model",
                 hint=f"SELECT mst_key, status, reason FROM {info.name}; says why.",
             )
     if key is None:
         raise InvalidArgument(
-            f"{module}: Multi-model needs to pass mst_key", hint=f"SELECT mst_key, * FROM {info.name} lists the models."
+            "Multi-model needs to pass mst_key", hint=f"SELECT mst_key, * FROM {info.name} lists the models."
         )
     row = db.one(
         sql(
@@ -114,30 +114,30 @@ def read_model(db: Database, text: str, key: int | None, module: str, *, best: b
     if row is None:
         if db.value(sql("SELECT 1 FROM {info} WHERE mst_key = $1", info=info.sql), ("integer",), key):
             raise WrongState(
-                f"{module}: {word} {key} left no model",
+                f"{word} {key} left no model",
                 hint=f"SELECT status, reason FROM {info.name} WHERE mst_key = {key}; says why.",
             )
         raise UndefinedObject(
-            f"{module}: {word} {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
+            f"{word} {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
         )
-    definition, trained_on = _definition(db, row), _layout(db, table, summary, module)
-    chunked = _chunks(db, table, module) if row["large"] else None
+    definition, trained_on = _definition(db, row), _layout(db, table, summary)
+    chunked = _chunks(db, table) if row["large"] else None
     if row["large"] and (
         chunked is None
         or not db.value(
             sql("SELECT 1 FROM {chunked} WHERE mst_key = $1 LIMIT 1", chunked=chunked.sql), ("integer",), key
         )
     ):
-        raise WrongState(f"{module}: model {key} of {table.text} has no weights")
+        raise WrongState(f"model {key} of {table.text} has no weights")
     return Model(table, key, definition, trained_on, chunked, **_told(row))
 
 
-def require_trained(table: Relation, present: dict[str, Column], module: str) -> None:
+def require_trained(table: Relation, present: dict[str, Column]) -> None:
     """An error unless these are the columns of a table of trained models."""
     for name in ("model_weights", "model_arch"):
         if name not in present:
             raise UndefinedColumn(
-                f"{module}: '{table.text}' is not a table of trained models: it has no column {name}.",
+                f"'{table.text}' is not a table of trained models: it has no column {name}.",
                 hint="cerebro.train() and cerebro.fit() make such tables.",
             )
 
@@ -160,14 +160,14 @@ def best_keys(db: Database, table: Relation, info: Relation, summary: Relation, 
     return [row["mst_key"] for row in rows]
 
 
-def _read_single(db: Database, table: Relation, summary: Relation, key: int | None, word: str, module: str) -> Model:
+def _read_single(db: Database, table: Relation, summary: Relation, key: int | None, word: str) -> Model:
     """The model of a table that madlib_keras_fit has made."""
     if key is not None:
-        raise InvalidArgument(f"{module}: Single model should not pass {word}", hint=f"Leave {word} out.")
-    relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"], module)
+        raise InvalidArgument(f"Single model should not pass {word}", hint=f"Leave {word} out.")
+    relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"])
     present, its = relations.columns(db, summary), relations.columns(db, table)
-    relations.require_readable(db, summary, [present[name] for name in OF_INFO if name in present], module)
-    relations.require_readable(db, table, [its[name] for name in OF_TABLE if name in its], module)
+    relations.require_readable(db, summary, [present[name] for name in OF_INFO if name in present])
+    relations.require_readable(db, table, [its[name] for name in OF_TABLE if name in its])
     row = db.one(
         sql(
             "SELECT t.compile_params, t.fit_params, t.loss_type, t.metrics_type, {pinned},"
@@ -179,17 +179,17 @@ def _read_single(db: Database, table: Relation, summary: Relation, key: int | No
         )
     )
     if row is None:
-        raise WrongState(f"{module} error: Input table '{table.text}' is empty!")
-    chunked = _chunks(db, table, module) if row["large"] else None
-    definition, trained_on = _definition(db, row), _layout(db, table, summary, module)
+        raise WrongState(f"Input table '{table.text}' is empty!")
+    chunked = _chunks(db, table) if row["large"] else None
+    definition, trained_on = _definition(db, row), _layout(db, table, summary)
     return Model(table, 1, definition, trained_on, chunked, weights.ONLY, **_told(row))
 
 
-def _chunks(db: Database, table: Relation, module: str) -> Relation | None:
+def _chunks(db: Database, table: Relation) -> Relation | None:
     """The table of the weights that are too large for one value."""
     found = relations.find(db, table.name.suffixed("_weights"))
     if found is not None:
-        document_columns.require(relations.columns(db, found), f"{table.text}_weights", module)
+        document_columns.require(relations.columns(db, found), f"{table.text}_weights")
     return found
 
 
@@ -214,14 +214,12 @@ def _definition(db: Database, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _layout(db: Database, table: Relation, summary: Relation, module: str) -> Layout:
+def _layout(db: Database, table: Relation, summary: Relation) -> Layout:
     """The layout of the packed table that the model was trained on, with the labels that the summary has now."""
     layout = db.value(sql("SELECT layout FROM {summary}", summary=summary.sql))
     if layout is None:
-        raise WrongState(
-            f"{module}: {table.text}_summary has no layout", hint="cerebro.materialize() makes the tables anew."
-        )
-    return with_labels(db, summary, parsed(db, layout, f"{table.text}_summary", module), module)
+        raise WrongState(f"{table.text}_summary has no layout", hint="cerebro.materialize() makes the tables anew.")
+    return with_labels(db, summary, parsed(db, layout, f"{table.text}_summary"))
 
 
 def class_values(output: Variable) -> list[str | None]:

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
 
-def options(db: Database, use_gpus: bool | None, module: str, keys: Sequence[int]) -> dict[str, Any]:
+def options(db: Database, use_gpus: bool | None, keys: Sequence[int]) -> dict[str, Any]:
     """What trainers are started with."""
     return {
         "engine": DEFAULT,
         "deterministic": False,
         "threads": max(1, cores() // len(keys)),
-        "gpus": platform.require_gpus(db, use_gpus, keys, module),
+        "gpus": platform.require_gpus(db, use_gpus, keys),
     }
 
 
@@ -63,7 +63,7 @@ def prediction_order(model: Model, inputs: Sequence[SourceVariable], best: BestC
 
 
 @contextlib.contextmanager
-def own_segment(db: Database, chosen: dict[str, Any], module: str) -> Iterator[Segment]:
+def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
     """The caller's session as a segment, whose trainer starts while the caller does something else.
 
     A trainer of an earlier call stays for the next call if this call is refused before it predicts.
@@ -71,7 +71,7 @@ def own_segment(db: Database, chosen: dict[str, Any], module: str) -> Iterator[S
     mine = current.mine(db)
     if mine.lent:  # to the call that reads these rows
         raise InUse(
-            f"{module}: a query or view whose rows are being predicted cannot call it.",
+            "a query or view whose rows are being predicted cannot call it.",
             hint="Write the inner predictions to a table first.",
         )
     kept = mine.resting

@@ -42,7 +42,7 @@ from cerebro_db.core.sql import identifier, literal, quoted, sql
 from .. import platform
 from ..database.access import Database
 from ..database.cancellation import Listen
-from ..database.entry import entry
+from ..database.entry import INTERNAL, entry
 from ..platform.base import FEWEST, StatementLimit
 from .session import Session
 from .statement_slots import StatementSlots
@@ -100,7 +100,7 @@ def scram_verifier(secret: str) -> str:
     return f"SCRAM-SHA-256${SCRAM_ROUNDS}:{salt64}${stored64}:{server64}"
 
 
-@entry
+@entry(called=INTERNAL)
 def setup_logins(db: Database) -> None:
     """Give the login that makes worker roles its password: run by CREATE EXTENSION, or later by a superuser."""
     db.execute(

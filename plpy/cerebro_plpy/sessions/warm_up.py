@@ -8,7 +8,7 @@ from cerebro_db.core.sql import sql
 from .. import platform
 from ..database.access import Database
 from ..database.cancellation import listener
-from ..database.entry import entry
+from ..database.entry import INTERNAL, entry
 from ..segment import nursery
 from ..segment.filling import require_engine
 
@@ -18,7 +18,7 @@ def warm_up(db: Database, engine: str | None) -> None:
     everywhere(db, engine or DEFAULT)
 
 
-@entry
+@entry(called=INTERNAL)
 def warm_up_here(db: Database, engine: str) -> None:
     """On the server of a segment."""
     require_engine(engine)

@@ -19,7 +19,6 @@ from ...database.access import Database
 from ...sessions.session import Session
 from ..record.log import RunLog
 from ..record.run import AVERAGING, averaging_visits
-from ..request.options import MODULE
 from ..request.request import Request
 from . import initial_states
 
@@ -29,7 +28,7 @@ LONGEST = {"name": 10_000, "run_name": 10_000, "description": 100_000}  # bytes
 def put_on_record(db: Database, recorder: Session, request: Request) -> int:
     """Write down what is to be done; returns the run's number."""
     if not recorder.own:
-        visibility.require_committed(db, recorder, filter(None, (request.source, request.validation)), MODULE)
+        visibility.require_committed(db, recorder, filter(None, (request.source, request.validation)))
     for argument, text in (("name", request.name), ("description", request.description)):
         require_short(argument, text)
     starts = initial_states.of_request(db, request)
@@ -110,7 +109,7 @@ def require_short(argument: str, text: str | None) -> None:
     size = len((text or "").encode("utf-8", "replace"))
     if size > LONGEST[argument]:
         raise InvalidArgument(
-            f"{MODULE} error: {argument} has {size:,} bytes; the limit is {LONGEST[argument]:,}.",
+            f"{argument} has {size:,} bytes; the limit is {LONGEST[argument]:,}.",
             hint="Store long texts in a table of your own.",
         )
 

@@ -21,10 +21,9 @@ from ...database.access import Database
 from ...database.relations import Relation
 from ...definitions import added
 from ...definitions.added import Named
-from .given import FIT
 from .request import Architecture, Configurations
 
-WHERE = f"{FIT}: configurations"
+WHERE = "configurations"
 QUERY = re.compile(r"\s*(select|with|values|table)\b(?!\s*$)", re.IGNORECASE)
 MOST = 10_000
 OF_MADLIB = {"mst_key", "model_id", "compile_params", "fit_params"}
@@ -51,9 +50,9 @@ def read(db: Database, text: str | None) -> list[Listed] | Relation:
         found = documents.argument(text, WHERE)
         return _checked(db, found if isinstance(found, list) else [found])
     if QUERY.match(text):
-        relation, _ = relations.of_query(db, text, FIT)
+        relation, _ = relations.of_query(db, text)
         return _checked(db, _rows(db, relation))
-    table = relations.filled(db, text, FIT, argument="configurations")
+    table = relations.filled(db, text, argument="configurations")
     if set(relations.columns(db, table)) >= OF_MADLIB:
         return table
     return _checked(db, _rows(db, table, ordered=True))

@@ -15,50 +15,50 @@ from cerebro_db.core.search import methods
 from ...data.packed import Packed
 
 
-def require_no_folds(source: Packed, module: str) -> None:
+def require_no_folds(source: Packed) -> None:
     if source.dataset.folds:
         raise InvalidArgument(
-            f"{module} error: '{source.relation.text}' is packed with folds, which this function does not know.",
+            f"'{source.relation.text}' is packed with folds, which this function does not know.",
             hint="cerebro.fit() and cerebro.search() train on it.",
         )
 
 
-def require_no_validation(table: str, validation_table: str | None, module: str) -> None:
+def require_no_validation(table: str, validation_table: str | None) -> None:
     """``table`` is packed with folds."""
     if validation_table is not None:
         raise InvalidArgument(
-            f"{module} error: validation_table cannot be given: '{table}' is packed with folds, and each model is"
+            f"validation_table cannot be given: '{table}' is packed with folds, and each model is"
             " evaluated on the rows of its fold.",
             hint="Leave validation_table out. cerebro.madlib_keras_evaluate() evaluates the trained models on another"
             " table.",
         )
 
 
-def require_possible(source: Packed, chosen: dict[str, Any], module: str, *, warm_start: bool = False) -> None:
+def require_possible(source: Packed, chosen: dict[str, Any], *, warm_start: bool = False) -> None:
     """Refuse what would let a model of a fold know the rows of its fold, or has no meaning with folds."""
     if not source.dataset.folds:
         return
     if warm_start:
         raise InvalidArgument(
-            f"{module} error: warm_start cannot be used: '{source.relation.text}' is packed with folds, and the models"
+            f"warm_start cannot be used: '{source.relation.text}' is packed with folds, and the models"
             " in the table may have been trained on the rows of all folds.",
             hint="Leave warm_start out.",
         )
-    require_options(chosen, chosen.get("search"), module)
+    require_options(chosen, chosen.get("search"))
 
 
-def require_options(chosen: dict[str, Any], method: dict[str, Any] | None, module: str) -> None:
+def require_options(chosen: dict[str, Any], method: dict[str, Any] | None) -> None:
     """Refuse options that have no meaning with folds."""
     if chosen.get("keep") == BEST:
         raise InvalidArgument(
-            f"{module} error: option 'keep' cannot be '{BEST}' with folds: a model on all rows has no rows for"
+            f"option 'keep' cannot be '{BEST}' with folds: a model on all rows has no rows for"
             " validation that would say which of its epochs is best.",
             hint="Leave 'keep' out, and choose the number of epochs. cerebro.learning_curve has the validation loss"
             " of each fold after each epoch.",
         )
     if chosen.get("stop_when") is not None:
         raise InvalidArgument(
-            f"{module} error: option 'stop_when' cannot be used with folds: it would stop each model of a configuration"
+            "option 'stop_when' cannot be used with folds: it would stop each model of a configuration"
             " after another epoch, and the model on all rows is none of those that the mean is made of.",
             hint="Leave 'stop_when' out, and choose the number of epochs. cerebro.learning_curve has the validation"
             " loss of each fold after each epoch.",
@@ -66,7 +66,6 @@ def require_options(chosen: dict[str, Any], method: dict[str, Any] | None, modul
     name = method["name"] if method is not None else None
     if name is not None and name not in methods.INDEPENDENT:
         raise InvalidArgument(
-            f"{module} error: the method '{name}' cannot be used with folds: it would compare models of different"
-            " folds.",
+            f"the method '{name}' cannot be used with folds: it would compare models of different folds.",
             hint=f"Methods that can be used: {', '.join(methods.INDEPENDENT)}.",
         )

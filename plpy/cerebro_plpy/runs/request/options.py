@@ -9,7 +9,7 @@ from typing import Any
 from cerebro_db.core import documents, options
 from cerebro_db.core.engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, OPTIONAL_PACKAGES
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
-from cerebro_db.core.options import MODULE, OPTIONS
+from cerebro_db.core.options import OPTIONS
 from cerebro_db.core.search import methods
 from cerebro_db.core.search.budget import Budget
 
@@ -32,30 +32,28 @@ def choose_options(
     use_gpus: bool,
     stop_when: str | None = None,
     tables: Sequence[Packed | None] = (),
-    module: str = MODULE,
 ) -> dict[str, Any]:
     """The options that the user gives, and the values of all others.
 
-    ``stop_when`` is an argument, too.  ``tables`` are those that the run reads.  ``module`` is the function that errors
-    name.
+    ``stop_when`` is an argument, too.  ``tables`` are those that the run reads.
     """
-    given = options.check(documents.argument(text or None, f"{module} error: options", default={}), module)
+    given = options.check(documents.argument(text or None, "options", default={}))
     if stop_when is not None:
         if "stop_when" in given:
-            raise InvalidArgument(f"{module} error: stop_when is given as an argument and as an option.")
+            raise InvalidArgument("stop_when is given as an argument and as an option.")
         given = {**given, "stop_when": stop_when}
     if "replay" in given:
         own = {name: value for name, value in given.items() if name != "seed"}
-        recorded = replayed(db, given["replay"], module)
+        recorded = replayed(db, given["replay"])
         if "objective" in own:
             recorded.pop("direction", None)  # it belongs to the recorded objective
-        given = options.check({**recorded, **own}, module)
-    gpus = platform.require_gpus(db, use_gpus, keys, module)
+        given = options.check({**recorded, **own})
+    gpus = platform.require_gpus(db, use_gpus, keys)
     deterministic = given.get("deterministic", False)
-    engines = choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy), module)
+    engines = choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy))
     if engines["engine"] != AUTO:
         warm_up.ahead(db, engines["engine"])  # the rest of what is done before training takes 0.2 s
-    in_session = in_own_session(db, given.get("execution"), tables, given.get("stop_when"), module)
+    in_session = in_own_session(db, given.get("execution"), tables, given.get("stop_when"))
     at_once = 1 if in_session else len(keys)  # trainers
     return {
         **engines,
@@ -72,35 +70,33 @@ def choose_options(
         "fuse": False if deterministic else given.get("fuse"),
         "read_ahead": given.get("read_ahead"),
         "cache_mb": given.get("cache_mb"),
-        "synchronous_commit": commit_option(db, given.get("synchronous_commit"), module),
+        "synchronous_commit": commit_option(db, given.get("synchronous_commit")),
         "stop_when": given.get("stop_when"),
-        **({"search": methods.checked(given["search"], module, proposes=False)} if "search" in given else {}),
+        **({"search": methods.checked(given["search"], proposes=False)} if "search" in given else {}),
         **{name: given[name] for name in ("precision", "objective", "direction", "keep", "replay") if name in given},
-        **({"budget": checked_budget(given["budget"], module)} if "budget" in given else {}),
+        **({"budget": checked_budget(given["budget"])} if "budget" in given else {}),
     }
 
 
-def checked_budget(given: dict[str, Any], module: str) -> dict[str, Any]:
+def checked_budget(given: dict[str, Any]) -> dict[str, Any]:
     try:
         return Budget.from_json(given).to_json()
     except ValueError as error:
-        raise InvalidArgument(
-            f"{module} error: option 'budget': {error}", hint='For instance {"budget": {"seconds": 600}}.'
-        ) from error
+        raise InvalidArgument(f"option 'budget': {error}", hint='For instance {"budget": {"seconds": 600}}.') from error
 
 
-def commit_option(db: Database, waits: bool | None, module: str) -> bool | None:
+def commit_option(db: Database, waits: bool | None) -> bool | None:
     """The option ``synchronous_commit``; an error where commits have to wait for the disk."""
     if waits is False and not platform.of(db).loses_only_the_last_commits:
         raise Unsupported(
-            f"{module} error: option 'synchronous_commit' cannot be false on Greenplum.",
+            "option 'synchronous_commit' cannot be false on Greenplum.",
             hint="Each segment has a write-ahead log of its own, so a crash could lose a visit and keep later ones."
             " Leave the option out.",
         )
     return waits
 
 
-def choose_engine(engine: str, deterministic: bool, listen: Listen, module: str = MODULE) -> dict[str, Any]:
+def choose_engine(engine: str, deterministic: bool, listen: Listen) -> dict[str, Any]:
     """The engine, or those among which a trial is to choose; all of them installed."""
     if engine == DEFAULT or (engine == AUTO and deterministic):  # a trial would depend on the load
         return {"engine": DEFAULT}
@@ -113,25 +109,24 @@ def choose_engine(engine: str, deterministic: bool, listen: Listen, module: str 
         pinned = OPTIONAL_PACKAGES.get(engine)
         how = f"{python} -m pip install {pinned}, on every host" if pinned else "docker/install.sh does"
         raise Unsupported(
-            f"{module} error: the engine '{engine}' is not installed where the trainers are.",
+            f"the engine '{engine}' is not installed where the trainers are.",
             hint=f"Use one of: {', '.join(installed)}; or have the package {package} installed into the"
             f" trainer's environment ({how}).",
         )
     return {"engine": engine}
 
 
-def replayed(db: Database, run_id: int, module: str) -> dict[str, Any]:
+def replayed(db: Database, run_id: int) -> dict[str, Any]:
     """The options of an earlier run, for a run that repeats its numbers."""
     recorded = RunLog.of_caller(db, run_id).options()
     if recorded is None:
         raise UndefinedObject(
-            f"{module} error: there is no run {run_id} of yours to replay.",
+            f"there is no run {run_id} of yours to replay.",
             hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
         )
     if recorded.get(AVERAGING):
         raise Unsupported(
-            f"{module} error: run {run_id} was made by madlib_keras_fit, which averages weights, so a fit cannot"
-            " replay it.",
+            f"run {run_id} was made by madlib_keras_fit, which averages weights, so a fit cannot replay it.",
             hint="Call madlib_keras_fit again. On a table with one segment it averages nothing.",
         )
     return options.replayable(recorded)

@@ -9,7 +9,6 @@ from cerebro_db.core.sql import sql
 from ...database import relations
 from ...database.access import Database
 from ..record.run import Run
-from .options import MODULE
 
 ENDINGS = ("", "_info", "_summary", "_weights")
 
@@ -18,7 +17,7 @@ def require_place(db: Database, run: Run) -> None:
     """Raise now if the model tables of a resumed run could not be made at its end."""
     name = Name.parse(run.model_table)
     try:
-        require_makeable(db, name, MODULE, replace=in_the_way(db, run, name))
+        require_makeable(db, name, replace=in_the_way(db, run, name))
     except CerebroError as error:
         error.hint = (
             f"Move that table out of the way, or train on with SELECT cerebro.resume({run.id}, wait => false);"
@@ -27,15 +26,15 @@ def require_place(db: Database, run: Run) -> None:
         raise
 
 
-def require_makeable(db: Database, name: Name, module: str, *, replace: bool) -> None:
+def require_makeable(db: Database, name: Name, *, replace: bool) -> None:
     if replace:
-        require_replaceable(db, name, module)
+        require_replaceable(db, name)
     else:
         for ending in ENDINGS:
-            relations.require_free(db, name.suffixed(ending), module)
+            relations.require_free(db, name.suffixed(ending))
 
 
-def require_replaceable(db: Database, name: Name, module: str) -> None:
+def require_replaceable(db: Database, name: Name) -> None:
     """Tables are replaced only if a fit has made them."""
     for ending, needed in (
         ("", ["mst_key", "model_weights", "model_arch"]),
@@ -45,7 +44,7 @@ def require_replaceable(db: Database, name: Name, module: str) -> None:
         table = relations.find(db, name.suffixed(ending))
         if table is None or not set(needed) <= set(relations.columns(db, table)):
             raise WrongState(
-                f"{module} error: '{name.suffixed(ending)}' is not what a fit leaves, so it cannot be replaced.",
+                f"'{name.suffixed(ending)}' is not what a fit leaves, so it cannot be replaced.",
                 hint="Call it with warm_start => false and a new output table.",
             )
 

@@ -14,16 +14,14 @@ from ...data.packed import Packed
 from ...database.access import Database
 
 
-def in_own_session(
-    db: Database, wanted: str | None, tables: Sequence[Packed | None], stop_when: str | None, module: str
-) -> bool:
+def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | None], stop_when: str | None) -> bool:
     """Whether the run trains in the caller's session: the option says so, or no other session sees its rows."""
     here = visibility.seen_only_here(db, [data for data in tables if data is not None])
     if wanted == WORKERS or not (here or wanted):
         return False
     if stop_when is not None:
         raise InvalidArgument(
-            f"{module} error: stop_when needs another session, but this run trains in your own session.",
+            "stop_when needs another session, but this run trains in your own session.",
             hint="Leave stop_when out, or COMMIT the packed tables first and train in worker sessions.",
         )
     why = f"'{here[0]}' is visible only in this transaction" if here else f"execution is '{SESSION}'"

@@ -28,7 +28,7 @@ from ...sessions import limits
 from ..record.log import RunLog
 from ..record.run import EVALUATE_TRAINING, require_countable
 from . import cross_validation, output
-from .options import MODULE, choose_options
+from .options import choose_options
 from .place import IN_SESSION
 
 OBJECTIVE_OPTIONS = ("objective", "direction", "keep")
@@ -92,11 +92,11 @@ def check(
     madlib: bool = False,
 ) -> Request:
     """The request of ``madlib_fit_multiple_model``."""
-    visibility.refuse_transaction(db, MODULE)
+    visibility.refuse_transaction(db)
     require_epochs(epochs, frequency)
     source, validation = read_rows(db, source_table, validation_table, epochs, folds=not madlib)
     selection = selection_of(db, selection_table)
-    output = model_table(db, output_table, warm_start, MODULE, "model_output_table")
+    output = model_table(db, output_table, warm_start, "model_output_table")
     return of_configurations(
         db, source, validation, output, lambda known, _: read_selection(db, selection, known, madlib), epochs=epochs,
         use_gpus=use_gpus, frequency=frequency, warm_start=warm_start, name=name, description=description,
@@ -108,20 +108,19 @@ def selection_of(db: Database, selection_table: str) -> Relation:
     return relations.filled(
         db,
         selection_table,
-        MODULE,
         f"Please ensure that the model selection table ({selection_table}) has been created by"
         " load_model_selection_table() or generate_model_configs().",
         argument="model_selection_table",
     )
 
 
-def model_table(db: Database, text: str | None, warm_start: bool | None, module: str, argument: str) -> Name:
+def model_table(db: Database, text: str | None, warm_start: bool | None, argument: str) -> Name:
     """The name of the table that the models go into."""
     if not warm_start:
-        return relations.new(db, text, module, ("_info", "_summary", "_weights"), argument=argument)
-    relations.existing(db, text, module, "A warm start goes on from it.", argument=argument)
-    name = relations.qualified(db, Name.parse(text), module)
-    output.require_replaceable(db, name, module)
+        return relations.new(db, text, ("_info", "_summary", "_weights"), argument=argument)
+    relations.existing(db, text, "A warm start goes on from it.", argument=argument)
+    name = relations.qualified(db, Name.parse(text))
+    output.require_replaceable(db, name)
     return name
 
 
@@ -155,13 +154,13 @@ def of_configurations(
         row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
     optimised = objective_of(chosen, rows, architectures, validation is not None)
     chosen = {**{name: value for name, value in chosen.items() if name not in OBJECTIVE_OPTIONS}, **optimised}
-    cross_validation.require_possible(source, chosen, MODULE, warm_start=bool(warm_start))
+    cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
     if "replay" in chosen:
         require_same_work(db, chosen["replay"], source, rows, architectures)
     most = chosen.get("budget", {}).get("configurations")
     if most is not None and most < len(rows):
         raise InvalidArgument(
-            f"{MODULE} error: option 'budget' allows {most} configurations, but {found.text} has {len(rows)}.",
+            f"option 'budget' allows {most} configurations, but {found.text} has {len(rows)}.",
             hint="Raise the limit, or fit fewer configurations.",
         )
     # An objective that is measured on the validation table needs all epochs, and so does a search by it.
@@ -192,25 +191,20 @@ def of_configurations(
 def require_epochs(
     epochs: int | None,
     frequency: int | None,
-    module: str = MODULE,
     names: tuple[str, str] = ("num_iterations", "metrics_compute_frequency"),
 ) -> None:
     if epochs is None or epochs < 1:
-        raise InvalidArgument(
-            f"{module} error: {names[0]} is {'NULL' if epochs is None else epochs}; it must be at least 1."
-        )
+        raise InvalidArgument(f"{names[0]} is {'NULL' if epochs is None else epochs}; it must be at least 1.")
     if frequency is not None and not 1 <= frequency <= epochs:
-        raise InvalidArgument(
-            f"{module} error: {names[1]} is {frequency}; it must be between 1 and {names[0]} ({epochs})."
-        )
+        raise InvalidArgument(f"{names[1]} is {frequency}; it must be between 1 and {names[0]} ({epochs}).")
 
 
-def require_measured(spec: dict[str, Any], dataset: str, frequency: int, module: str = MODULE) -> None:
+def require_measured(spec: dict[str, Any], dataset: str, frequency: int) -> None:
     """Refuse a method that compares models after epochs in which they are not evaluated."""
     first = spec.get("min_epochs")
     if dataset and first is not None and frequency > first:
         raise InvalidArgument(
-            f"{module} error: '{spec['name']}' compares models from epoch {first} on, but they are evaluated after"
+            f"'{spec['name']}' compares models from epoch {first} on, but they are evaluated after"
             f" every {frequency} epochs.",
             hint="Evaluate after every epoch, or give the method a larger min_epochs.",
         )
@@ -221,7 +215,6 @@ def read_rows(
     source_table: str,
     validation_table: str | None,
     epochs: int,
-    module: str = MODULE,
     *,
     folds: bool = False,
 ) -> tuple[Packed, Packed | None]:
@@ -229,17 +222,17 @@ def read_rows(
 
     If rows have folds, they are the same.  ``folds``: the caller can train on such rows.
     """
-    source = packed.read(db, source_table, module, argument="source_table")
+    source = packed.read(db, source_table, argument="source_table")
     require_countable(epochs, len(source.layout["partitions"]))
     if not folds:
-        cross_validation.require_no_folds(source, module)
+        cross_validation.require_no_folds(source)
     if source.dataset.folds:
-        cross_validation.require_no_validation(source.relation.text, validation_table, module)
+        cross_validation.require_no_validation(source.relation.text, validation_table)
         return source, source
     if validation_table is None:
         return source, None
-    validation = packed.read(db, validation_table, module, argument="validation_table")
-    packed.require_same_shapes(source.layout, source.relation.text, validation, module)
+    validation = packed.read(db, validation_table, argument="validation_table")
+    packed.require_same_shapes(source.layout, source.relation.text, validation)
     return source, validation
 
 
@@ -262,13 +255,14 @@ def objective_of(
     rows: list[dict[str, Any]],
     architectures: dict[int, Architecture],
     validated: bool,
-    module: str = MODULE,
+    *,
+    numbered: bool = True,
 ) -> dict[str, str]:
     """The objective as it goes on record, if all configurations have it.  Those of a search are not numbered yet."""
     configurations = {
         row["key"]: reported(row["compile"], reading.outputs(architectures[row["model_id"]].translated)) for row in rows
     }
-    return objective.chosen(chosen, configurations, validated, module, numbered=module == MODULE)
+    return objective.chosen(chosen, configurations, validated, numbered=numbered)
 
 
 def require_same_work(
@@ -284,7 +278,7 @@ def require_same_work(
     fingerprints = [partition["sha256"] for partition in source.layout["partitions"]]
     if log.fingerprints() != fingerprints:
         raise WrongState(
-            f"{MODULE} error: run {run_id} cannot be replayed on '{source.relation.text}': it had other rows, another"
+            f"run {run_id} cannot be replayed on '{source.relation.text}': it had other rows, another"
             " order of rows, or another number of segments.",
             hint=hint,
         )
@@ -293,7 +287,7 @@ def require_same_work(
     others = sorted(key for key in {*earlier, *now} if not alike(earlier.get(key), now.get(key)))
     if others:
         raise WrongState(
-            f"{MODULE} error: run {run_id} cannot be replayed: its configurations were others"
+            f"run {run_id} cannot be replayed: its configurations were others"
             f" (configuration {', '.join(map(str, others[:10]))}).",
             hint=hint,
         )
@@ -310,8 +304,8 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def read_selection(db: Database, selection: Relation, known: Known, tensorboard: bool) -> Configurations:
-    relations.require_columns(db, selection, ["mst_key", "model_id", "compile_params", "fit_params"], MODULE)
-    document_columns.require(relations.columns(db, selection), selection.text, MODULE)
+    relations.require_columns(db, selection, ["mst_key", "model_id", "compile_params", "fit_params"])
+    document_columns.require(relations.columns(db, selection), selection.text)
     rows = db.rows(
         sql(
             "SELECT mst_key AS key, model_id, compile_params, fit_params FROM {selection} ORDER BY mst_key",
@@ -320,7 +314,7 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
     )
     keys = [row["key"] for row in rows]
     if None in keys or len(set(keys)) < len(keys):
-        raise BadData(f"{MODULE} error: the mst_key values of '{selection.text}' must be distinct and not NULL.")
+        raise BadData(f"the mst_key values of '{selection.text}' must be distinct and not NULL.")
     for row in rows:
         try:
             row["compile"] = params.compile_params(row["compile_params"], known)
@@ -339,10 +333,10 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
         name = with_ending(selection.text, "_summary")
         there = f" Input table '{name}' does not exist." if summary is None else ""
         raise UndefinedObject(
-            f"{MODULE} error: '{name}' does not say which table holds the architectures.{there}",
+            f"'{name}' does not say which table holds the architectures.{there}",
             hint="generate_model_configs() and load_model_selection_table() make it.",
         )
-    table = relations.existing(db, named, MODULE, "It should hold the architectures.")
+    table = relations.existing(db, named, "It should hold the architectures.")
     architectures = {
         model_id: read_architecture(db, table, model_id) for model_id in sorted({row["model_id"] for row in rows})
     }
@@ -357,9 +351,9 @@ def say_tensorboard(db: Database, texts: Iterable[str | None]) -> None:
         )
 
 
-def read_architecture(db: Database, table: Relation, model_id: int | None, module: str = MODULE) -> Architecture:
+def read_architecture(db: Database, table: Relation, model_id: int | None) -> Architecture:
     present = relations.columns(db, table)
-    document_columns.require(present, table.text, module)
+    document_columns.require(present, table.text)
     name = sql("name::text") if "name" in present else sql("NULL::text AS name")
     row = db.one(
         sql(
@@ -372,7 +366,7 @@ def read_architecture(db: Database, table: Relation, model_id: int | None, modul
     )
     if row is None or row["arch"] is None:
         raise UndefinedObject(
-            f"{module} error: no model arch found in table {table.text} with id {model_id}",
+            f"no model arch found in table {table.text} with id {model_id}",
             hint="load_keras_model() adds one.",
         )
     try:

@@ -65,14 +65,14 @@ class Made:
 
 def resolved(db: Database, output: Name, given: Given, made: Made) -> Rows:
     """The packed rows of ``source_table``, which is packed now unless it is packed already."""
-    source = relations.filled(db, given.source_table, given.verb, argument="source_table", companions=("_summary",))
+    source = relations.filled(db, given.source_table, argument="source_table", companions=("_summary",))
     if is_packed(db, source):
         return packed_already(db, source, given)
     if not (given.target or "").strip():
         if platform.KEY in relations.columns(db, source):
-            packed.read(db, given.source_table, given.verb, argument="source_table")  # says what is wrong with it
+            packed.read(db, given.source_table, argument="source_table")  # says what is wrong with it
         raise InvalidArgument(
-            f"{given.verb}: target must not be NULL or empty: '{source.text}' is not packed.",
+            f"target must not be NULL or empty: '{source.text}' is not packed.",
             hint="Name the column to predict.",
         )
     _require_lasting(given, output)
@@ -83,10 +83,10 @@ def resolved(db: Database, output: Name, given: Given, made: Made) -> Rows:
 
 def _require_lasting(given: Given, output: Name) -> None:
     for argument, name in (("model_table", output), ("packed_table", given.packed_table)):
-        parsed = Name.parse(name, f"{given.verb}: {argument}") if isinstance(name, str) else name
+        parsed = Name.parse(name, f"{argument}") if isinstance(name, str) else name
         if parsed is not None and parsed.schema == relations.TEMPORARY:
             raise Unsupported(
-                f"{given.verb}: {argument} cannot be a temporary table: several sessions make and read it.",
+                f"{argument} cannot be a temporary table: several sessions make and read it.",
                 hint="Name an ordinary table.",
             )
 
@@ -103,25 +103,23 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
                  "segments", "packed_table", "sequence", "weights", "class_weight"):  # fmt: skip
         if getattr(given, name) is not None:
             raise InvalidArgument(
-                f"{given.verb}: {name} cannot be given: '{source.text}' is packed already.",
+                f"{name} cannot be given: '{source.text}' is packed already.",
                 hint="Leave it out, or name the table that was packed.",
             )
-    layout = read_layout(db, source.name.quoted, given.verb)
+    layout = read_layout(db, source.name.quoted)
     if layout.folds:
-        cross_validation.require_no_validation(source.text, given.validation_table, given.verb)
-        db.notice(f"{given.verb}: '{source.text}' is packed already, with {layout.folds} folds")
+        cross_validation.require_no_validation(source.text, given.validation_table)
+        db.notice(f"'{source.text}' is packed already, with {layout.folds} folds")
         return Rows(layout, len(layout.partitions), source.name, None, True, source.text)
     if given.validation_table is not None:
-        beside: Relation | None = relations.existing(
-            db, given.validation_table, given.verb, argument="validation_table"
-        )
+        beside: Relation | None = relations.existing(db, given.validation_table, argument="validation_table")
     else:
         beside = relations.find(db, source.name.suffixed(pack.VALIDATION))
     validation = beside.name if beside is not None else None
     if validation is not None:
-        read_layout(db, validation.quoted, given.verb)
+        read_layout(db, validation.quoted)
     db.notice(
-        f"{given.verb}: '{source.text}' is packed already"
+        f"'{source.text}' is packed already"
         + (f"; validation rows are in {validation}" if validation is not None else "; there are no rows for validation")
     )
     others = given.validation_table
@@ -145,12 +143,12 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
     """The arguments of ``cerebro.pack``; those that are left open are decided by the number of rows."""
     windows = None
     if given.sequence is not None:
-        sequence = documents.argument(given.sequence, f"{given.verb}: sequence")
-        windows = wanted_windows(sequence, f"{given.verb}: sequence")
+        sequence = documents.argument(given.sequence, "sequence")
+        windows = wanted_windows(sequence, "sequence")
     validation, stratify = given.validation, given.stratify
     others = given.validation_table
     if others is not None:
-        others = relations.existing(db, others, given.verb, argument="validation_table").name.quoted
+        others = relations.existing(db, others, argument="validation_table").name.quoted
     elif validation is None:
         (counted_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
         rows = counted_rows["rows"]
@@ -160,11 +158,11 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
             stratify = has_few_labels(db, source, given.target, FEW_CLASSES)
         classes = ", with the same share of each class" if stratify else ""
         if given.folds is not None:
-            db.notice(f"{given.verb}: the {counted(rows, 'row')} are divided into {given.folds} folds{classes}")
+            db.notice(f"the {counted(rows, 'row')} are divided into {given.folds} folds{classes}")
         else:
             validation = validation_share(rows, windows)
             db.notice(
-                f"{given.verb}: about {100 * validation:.3g} % of the {counted(rows, 'row')} are for"
+                f"about {100 * validation:.3g} % of the {counted(rows, 'row')} are for"
                 f" validation{classes}; the others are for training"
             )
     return {
@@ -179,9 +177,9 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
         "split_at": given.split_at,
         "stratify": bool(stratify),
         "buffer_size": None,
-        "segments": platform.segments_wanted(db, given.segments, given.verb),
+        "segments": platform.segments_wanted(db, given.segments),
         "distribution_rules": None,
-        "seed": documents.argument(given.options, f"{given.verb}: options", default={}).get("seed"),
+        "seed": documents.argument(given.options, "options", default={}).get("seed"),
         "sequence": given.sequence,
         "weights": given.weights,
         "class_weight": given.class_weight,
@@ -210,8 +208,8 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
     notice_others_tables(db)
     validation = table.suffixed(pack.VALIDATION)
     validated = validation in made.tables
-    db.notice(f"{given.verb}: the packed rows are in {table}" + (f" and {validation}" if validated else ""))
-    layout = parsed(db, text, table.table, given.verb)
+    db.notice(f"the packed rows are in {table}" + (f" and {validation}" if validated else ""))
+    layout = parsed(db, text, table.table)
     others = validation if validated else None
     return Rows(layout, len(layout.partitions), table, others, validated or bool(layout.folds))
 
@@ -219,13 +217,11 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
 def _free_names(db: Database, output: Name, given: Given) -> Name:
     """The name of the packed table: the user's, or one that no table has."""
     if given.packed_table is not None:
-        return relations.new(db, given.packed_table, given.verb, PACKED_ENDINGS[1:], argument="packed_table")
+        return relations.new(db, given.packed_table, PACKED_ENDINGS[1:], argument="packed_table")
     for name in _candidates(output):
         if all(relations.find(db, name.suffixed(ending)) is None for ending in PACKED_ENDINGS):
             return name
-    raise InvalidName(
-        f"{given.verb}: found no free name for the packed table of {output}.", hint="Choose another name."
-    )
+    raise InvalidName(f"found no free name for the packed table of {output}.", hint="Choose another name.")
 
 
 def _candidates(output: Name) -> Iterator[Name]:

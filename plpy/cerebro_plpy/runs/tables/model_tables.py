@@ -36,7 +36,6 @@ from ..record.run import no_such_run
 from . import automl_tables
 from .automl_tables import AutoML
 
-MODULE = "materialize"
 MOST_ITERATIONS = 1_000_000  # that a summary lists
 Written = Mapping[str, Optional[str]]  # column of the summary -> the name of a table as the user wrote it
 INFO_COLUMNS = {
@@ -68,14 +67,14 @@ OWN_INFO_COLUMNS = {  # after those of MADlib
 }
 
 
-@entry
+@entry(called="cerebro.materialize")
 def materialize_run(db: Database, run_id: int, model_table: str, which: str | None, fold: int | None) -> None:
     if which not in (None, BEST, LAST):
         raise InvalidArgument(
-            f"{MODULE} error: which is '{which}'; it must be '{BEST}' or '{LAST}'.",
+            f"which is '{which}'; it must be '{BEST}' or '{LAST}'.",
             hint=f"NULL: '{BEST}' if the run keeps best states, else '{LAST}'.",
         )
-    name = relations.new(db, model_table, MODULE, ("_info", "_summary", "_weights"), argument="model_table")
+    name = relations.new(db, model_table, ("_info", "_summary", "_weights"), argument="model_table")
     log = RunLog.of_caller(db, run_id)
     if log.status() is RunStatus.RUNNING:
         raise InUse(
@@ -119,14 +118,14 @@ def materialize(
     which = which or kept
     if which == BEST and kept != BEST:
         raise WrongState(
-            f"{MODULE} error: run {run_id} has not kept its best states.",
+            f"run {run_id} has not kept its best states.",
             hint="""Ask for which => 'last', or train with the option {"keep": "best"}.""",
         )
-    layout = parsed(db, run["layout"], f"run {run_id}", MODULE)
+    layout = parsed(db, run["layout"], f"run {run_id}")
     folds = layout.folds
     if fold is not None and not 1 <= fold <= folds:
         raise InvalidArgument(
-            f"{MODULE} error: run {run_id} has no fold {fold}.",
+            f"run {run_id} has no fold {fold}.",
             hint=f"It has the folds 1 to {folds}." if folds else "It was trained on rows without folds.",
         )
     states = RunLog.of_caller(db, run_id).states_of_best_models(which, fold=fold)
@@ -285,7 +284,7 @@ def _make_summary(
     written: Written,
 ) -> None:
     """One row, MADlib's columns; the class values have the type that their column has."""
-    where = f"{MODULE} error: source_summary of run {run['run']}"
+    where = f"source_summary of run {run['run']}"
     summary = PackedSummary.read(
         documents.decoded(run["source_summary"], where), [v.name for v in layout.outputs], where
     )
