@@ -239,7 +239,7 @@ def test_what_means_the_same_is_one_configuration_spelled_as_last_given(sql, arc
         (
             {"ids": [1, 3]},
             "42704",
-            "load_model_selection_table error: One or more model_id of (1,3) not found in table arch",
+            "One or more model_id of (1,3) not found in table arch",
         ),
         ({"ids": None}, "22023", "model_id_list cannot be empty, NULL or hold a NULL"),
         ({"compile_params": None}, "22023", "compile_params_list cannot be NULL"),

@@ -520,7 +520,7 @@ def test_validation_keeps_the_order_of_the_rows(sql, flowers, greenplum):
 def test_validation_labels_must_be_known(sql, flowers):
     pack(sql)
     sql("INSERT INTO flowers VALUES (151, '{1,2,3,4}', 'unheard of')")
-    with pytest.raises(psycopg2.Error, match=r"validation_preprocessor_dl error: the class values in flowers \(\[.*\]\) "
+    with pytest.raises(psycopg2.Error, match=r"_dl error: the class values in flowers \(\[.*\]\) "
                        r"should be a subset of class values in packed \(\[.*\]\)"):  # fmt: skip
         pack(sql, output="val", training_preprocessor_table="packed")
 
@@ -635,7 +635,7 @@ WRONG = [
     (
         {"buffer_size": 0},
         "22023",
-        "training_preprocessor_dl error: The buffer size has to be a positive integer or NULL.",
+        "_dl error: The buffer size has to be a positive integer or NULL.",
     ),
     ({"normalizing_const": 0}, "22023", "The normalizing constant has to be a positive integer or NULL."),
     ({"normalizing_const": -1}, "22023", "The normalizing constant has to be a positive integer or NULL."),
