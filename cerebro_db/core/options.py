@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from .errors import CerebroError, InvalidArgument, Unsupported
 from .metrics import MAX, MIN
 from .records import dataclass
 
+METRIC = re.compile(r"[^\W\d]")  # how the name of a metric begins
 TYPES = {int: "a whole number", bool: "true or false", str: "a text", dict: "a JSON object"}
 STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
 SESSION, WORKERS = "session", "workers"  # where a run trains
@@ -284,6 +286,10 @@ def check(given: object) -> dict[str, Any]:
         if name not in OPTIONS:
             raise InvalidArgument(f"there is no option '{name[:80]}'.", hint=f"The options are: {', '.join(OPTIONS)}.")
         OPTIONS[name].check(value)
+    if (objective := given.get("objective")) is not None and not METRIC.match(objective):
+        raise InvalidArgument(
+            f"objective cannot be {shown(objective)}.", hint="It is loss or the name of a metric, for instance val_auc."
+        )
     if given.get("fuse") and given.get("deterministic"):
         raise InvalidArgument(
             "options 'deterministic' and 'fuse' exclude each other.",

@@ -11,6 +11,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def or_null(value: object) -> str:
+    """The value of an argument as SQL writes it, if it is a number or NULL."""
+    return "NULL" if value is None else str(value)
+
+
 def shortened(text: str, most: int) -> str:
     """The beginning of a text that is longer than ``most`` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -4,13 +4,14 @@
 -- another table of the query.
 
 CREATE OR REPLACE FUNCTION cerebro._judging(
-    function text, model_table text, query text, target text, key text, wanted text, bins integer DEFAULT 1
+    function text, model_table text, query text, target text, key text, wanted text, configuration integer,
+    bins integer DEFAULT 1
 ) RETURNS TABLE (query text, key text, target text, class text, null_is_class boolean, classes integer)
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.judging(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro._judging(text, text, text, text, text, text, integer) IS
+COMMENT ON FUNCTION cerebro._judging(text, text, text, text, text, text, integer, integer) IS
 'What the functions that judge a model give to cerebro.predict. Each key of the query is an array in JSON: the key of the
 row and the value that the target has. classes: how many the target has; NULL: it is a number.';
 
@@ -25,7 +26,7 @@ LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.evaluate', $1, $2, $3, NULL, 'any');
+    SELECT * INTO judged FROM cerebro._judging('cerebro.evaluate', $1, $2, $3, NULL, 'any', $4);
     IF judged.classes IS NULL THEN
         RETURN QUERY
         SELECT m.metric, m.value
@@ -42,46 +43,52 @@ BEGIN
          ORDER BY m.place;
         RETURN;
     END IF;
+    -- The predictions are read in one place only: on Greenplum, cerebro.predict can be read once in a query.
     RETURN QUERY
-    WITH answer AS (  -- a row for each row of the query and each class
-        SELECT a.actual, a.class, a.probability, a.rank, a.actual IS NOT DISTINCT FROM a.class AS is_right
-          FROM (SELECT p.key_value::json ->> 1 AS actual, p.class, p.probability, p.rank
-                  FROM cerebro.predict($1, judged.query, judged.key, $4, 1000000) p
-                 WHERE p.target = judged.target) a
-         WHERE a.actual IS NOT NULL OR judged.null_is_class
-    ), told AS (
-        -- The probability of a class that training did not have is 0. The least one is that of Keras.
-        SELECT count(*) FILTER (WHERE a.rank = 1) AS n, count(*) FILTER (WHERE a.rank = 1 AND a.is_right) AS hits,
-               count(*) FILTER (WHERE a.is_right) AS known,
-               sum(ln(GREATEST(a.probability, 1e-7))) FILTER (WHERE a.is_right) AS logarithms
-          FROM answer a
-    ), pair AS (
-        SELECT a.actual, a.class, a.is_right, count(*) AS n FROM answer a WHERE a.rank = 1 GROUP BY 1, 2, 3
-    ), score AS (
-        SELECT c.class, 2 * sum(c.hits) / sum(c.n)::double precision AS f1
-          FROM (SELECT p.actual AS class, p.n, CASE WHEN p.is_right THEN p.n ELSE 0 END AS hits FROM pair p
-                 UNION ALL
-                SELECT p.class, p.n, 0 FROM pair p) c
-         GROUP BY 1
-    ), area AS (  -- the share of the pairs of a row with the class and a row without it whose order is right
-        SELECT g.class, sum(g.positives * (g.below + (g.n - g.positives) / 2.0))
-                        / nullif(sum(g.positives) * sum(g.n - g.positives), 0) AS auc
-          FROM (SELECT a.class, count(*) AS n, count(*) FILTER (WHERE a.is_right) AS positives,
-                       COALESCE(sum(count(*) FILTER (WHERE NOT a.is_right))
-                                OVER (PARTITION BY a.class ORDER BY a.probability
-                                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS below
-                  FROM answer a
-                 GROUP BY a.class, a.probability) g
-         GROUP BY 1
-    )
     SELECT m.metric, m.value
-      FROM told t
+      FROM (SELECT max(c.n) AS n, max(c.hits) AS hits, max(c.known) AS known, max(c.logarithms) AS logarithms,
+                   avg(c.f1) FILTER (WHERE judged.classes <> 2 OR c.class IS NOT DISTINCT FROM judged.class) AS f1,
+                   avg(c.auc) FILTER (WHERE judged.classes <> 2 OR c.class IS NOT DISTINCT FROM judged.class) AS auc
+              FROM (SELECT v.class,
+                           max(l.n) FILTER (WHERE l.kind = 'all') AS n, max(l.hits) FILTER (WHERE l.kind = 'all') AS hits,
+                           max(l.known) FILTER (WHERE l.kind = 'all') AS known,
+                           max(l.logarithms) FILTER (WHERE l.kind = 'all') AS logarithms,
+                           2 * sum(v.hits) FILTER (WHERE l.kind = 'pair')
+                             / sum(l.n) FILTER (WHERE l.kind = 'pair')::double precision AS f1,
+                           -- the share of the pairs of a row with the class and a row without it whose order is right
+                           sum(l.known * (l.below + (l.answers - l.known) / 2.0)) FILTER (WHERE l.kind = 'probability')
+                             / nullif(sum(l.known) FILTER (WHERE l.kind = 'probability')
+                                      * sum(l.answers - l.known) FILTER (WHERE l.kind = 'probability'), 0) AS auc
+                      FROM (SELECT k.*, COALESCE(sum(k.answers - k.known)
+                                                 OVER (PARTITION BY k.kind, k.class ORDER BY k.probability
+                                                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS below
+                              FROM (SELECT CASE grouping(a.actual, a.class, a.probability)
+                                                WHEN 7 THEN 'all' WHEN 1 THEN 'pair' ELSE 'probability' END AS kind,
+                                           a.actual, a.class, a.probability, count(*) AS answers,
+                                           count(*) FILTER (WHERE a.rank = 1) AS n,
+                                           count(*) FILTER (WHERE a.rank = 1 AND a.is_right) AS hits,
+                                           count(*) FILTER (WHERE a.is_right) AS known,
+                                           -- A class that training did not have has the probability 0. The least one
+                                           -- is that of Keras.
+                                           sum(ln(GREATEST(a.probability, 1e-7))) FILTER (WHERE a.is_right) AS logarithms
+                                      FROM (-- a row for each row of the query and each class
+                                            SELECT p.actual, p.class, p.probability, p.rank,
+                                                   p.actual IS NOT DISTINCT FROM p.class AS is_right
+                                              FROM (SELECT p.key_value::json ->> 1 AS actual, p.class, p.probability,
+                                                           p.rank
+                                                      FROM cerebro.predict($1, judged.query, judged.key, $4, 1000000) p
+                                                     WHERE p.target = judged.target) p
+                                             WHERE p.actual IS NOT NULL OR judged.null_is_class) a
+                                     GROUP BY GROUPING SETS ((), (a.actual, a.class), (a.class, a.probability))) k) l
+                     -- A pair counts for its actual and for its predicted class.
+                     CROSS JOIN LATERAL (VALUES (true, l.actual, l.hits), (false, l.class, 0)) AS v (for_actual, class, hits)
+                     WHERE CASE l.kind WHEN 'pair' THEN l.n > 0 ELSE NOT v.for_actual END
+                     GROUP BY v.class) c) t
      CROSS JOIN LATERAL (VALUES
          (1, 'accuracy', t.hits / nullif(t.n, 0)::double precision),
          (2, 'log_loss', -(COALESCE(t.logarithms, 0) + (t.n - t.known) * ln(1e-7::double precision)) / nullif(t.n, 0)),
-         (3, 'f1', (SELECT avg(s.f1) FROM score s WHERE judged.classes <> 2 OR s.class IS NOT DISTINCT FROM judged.class)),
-         (4, 'auc', (SELECT avg(r.auc)::double precision FROM area r
-                      WHERE judged.classes <> 2 OR r.class IS NOT DISTINCT FROM judged.class)),
+         (3, 'f1', t.f1),
+         (4, 'auc', t.auc::double precision),
          (5, 'rows', t.n)) AS m (place, metric, value)
      ORDER BY m.place;
 END
@@ -109,7 +116,7 @@ LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class');
+    SELECT * INTO judged FROM cerebro._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class', $4);
     RETURN QUERY
     SELECT g.actual, g.predicted, g.n, g.n / sum(g.n) OVER (PARTITION BY g.actual)::double precision
       FROM (SELECT p.key_value::json ->> 1 AS actual, p.class AS predicted, count(*) AS n
@@ -137,7 +144,7 @@ LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $7);
+    SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $6, $7);
     RETURN QUERY
     SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM judged.class)::integer, p.probability
       FROM cerebro.predict($2, judged.query, judged.key, $6, 1000000) p
@@ -227,7 +234,7 @@ LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.residuals', $1, $2, $4, $3, 'number');
+    SELECT * INTO judged FROM cerebro._judging('cerebro.residuals', $1, $2, $4, $3, 'number', $5);
     RETURN QUERY
     SELECT p.key_value::json ->> 0, (p.key_value::json ->> 1)::double precision, p.value,
            (p.key_value::json ->> 1)::double precision - p.value

@@ -177,7 +177,7 @@ def test_the_configuration_is_chosen_as_in_predict(flats: Lab) -> None:
         ("'rents', 'SELECT id, size, city FROM flats'", "the query does not have the target 'rent'"),
         ("'flats', 'TABLE flats'", "is not a table of trained models"),
         ("'rents', 'TABLE flats', configuration => 9", "configuration 9 does not exist"),
-        ("NULL, 'TABLE flats'", "NULL/empty input table name"),
+        ("NULL, 'TABLE flats'", "model_table must not be NULL or empty"),
     ],
 )
 def test_errors_say_what_is_wrong(flats: Lab, arguments: str, says: str) -> None:

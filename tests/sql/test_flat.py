@@ -192,7 +192,7 @@ def test_architectures_are_their_owners(server: str) -> None:
         ("SELECT 1 AS nobody", "number 1: there is no parameter 'nobody'"),
         ("SELECT 16 AS batch_size WHERE false", "there are 0 of them"),
         ("SELECT 1; DROP TABLE flowers", "syntax error"),
-        ("nowhere", "Input table 'nowhere' does not exist"),
+        ("nowhere", "there is no table 'nowhere'"),
         ("flowers", "there is no parameter"),
     ],
 )

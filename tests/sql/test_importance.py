@@ -295,11 +295,11 @@ def test_a_cancel_ends_it(facts: Lab, linear: Linear) -> None:
     ("arguments", "says", "hint"),
     [
         ("'linear', 'facts'", "'facts' is not a packed table", "SELECT * FROM facts"),
-        ("'linear', 'nothing'", "Input table 'nothing' does not exist", ""),
+        ("'linear', 'nothing'", "query: there is no table 'nothing'", ""),
         ("'linear', 'linear'", "'linear' is not a packed table", "packed table that fits"),
         ("'linear', ''", "query must not be empty", "SELECT"),
         ("'linear', NULL", "query must not be empty", "SELECT"),
-        ("'nothing', 'facts_packed'", "does not exist", ""),
+        ("'nothing', 'facts_packed'", "there is no table", ""),
         ("'linear', 'narrow_packed'", "the inputs of 'narrow_packed' have the shapes [[2]], those of 'linear' [[3]]",
          "validation_preprocessor_dl"),
         ("'linear', 'facts_packed', 'a'", "target must be one of the targets of the model", "They are: y"),

@@ -124,8 +124,8 @@ def test_drop_model_drops_a_model_and_nothing_else(place: Lab) -> None:
     ("table", "says"),
     [
         ("'flowers'", "'flowers' is not a table of trained models"),
-        ("'nowhere'", "Input table 'nowhere' does not exist"),
-        ("NULL", "NULL/empty input table name"),
+        ("'nowhere'", "model_table: there is no table 'nowhere'"),
+        ("NULL", "model_table must not be NULL or empty"),
         ("'kept_summary'", "is not a table of trained models"),
         ("'looks'", "'looks' is a view, not a table"),
         ("'alone'", "'alone' is not a table of trained models: it has no summary"),
@@ -207,6 +207,8 @@ def test_no_code_of_a_table_runs(people: tuple[Town, User, User]) -> None:
         "counted": "CREATE TABLE {0}_summary AS TABLE {1}_summary; CREATE STATISTICS {0}_x ON (still(1)), run FROM"
                     " {0}_summary",
     }  # fmt: skip
+    if int(root("SHOW server_version_num")[0][0]) < 140000:
+        del traps["counted"]  # statistics have no expressions there
     for name, statement in traps.items():
         own = f"{anna.name}.{name}"
         anna(f"CREATE TABLE {own} AS TABLE {table}; CREATE TABLE {own}_info AS TABLE {table}_info;"
@@ -214,7 +216,7 @@ def test_no_code_of_a_table_runs(people: tuple[Town, User, User]) -> None:
              f" GRANT SELECT ON {own}, {own}_info, {own}_summary TO {ben.name}")  # fmt: skip
     found = dict(ben("SELECT model_table, run FROM cerebro.models"))
     assert set(found) == {table, *(f"{anna.name}.{name}" for name in traps if name != "viewed")}
-    assert [run for name, run in found.items() if name != table] == [None] * 3
+    assert {run for name, run in found.items() if name != table} == {None}
 
 
 def test_a_superuser_reads_no_figures_of_ordinary_users(people: tuple[Town, User, User]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import psycopg2
 import pytest
@@ -137,13 +138,15 @@ def test_the_rows_that_are_predicted_cannot_predict(flats: Lab, call: str) -> No
         flats(f"CREATE OR REPLACE FUNCTION ask_{name}(i integer) RETURNS real LANGUAGE plpgsql AS"
               f" $$ BEGIN PERFORM {ask}; RETURN i; END $$")  # fmt: skip
         flats(f"CREATE OR REPLACE VIEW asks_{name} AS SELECT id, ask_{name}(id) AS size, city FROM flats WHERE id < 3")
-        with pytest.raises(psycopg2.errors.ObjectInUse, match="rows are being predicted cannot call it"):
+        # The segments of Greenplum, which read the view, let no function read other tables.
+        refused = (psycopg2.errors.ObjectInUse, psycopg2.errors.FeatureNotSupported)[flats.greenplum]
+        with pytest.raises(refused, match="cannot call it|cannot execute on a QE slice"):
             flats(f"SELECT * FROM cerebro.{call.format(f'asks_{name}')}")
     assert "never" not in flats.tables() and written(flats, "rents", "flats") == 300
 
 
 def test_a_view_runs_as_in_predict(flats: Lab) -> None:
-    """In the caller's own session, with its rights and its process."""
+    """In the caller's own session, with its rights and its process; on Greenplum in the processes of the segments."""
     flats("CREATE FUNCTION who(i integer) RETURNS real LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'as % of % in %',"
           " current_user, session_user, pg_backend_pid(); RETURN i; END $$;"
           " CREATE VIEW whose AS SELECT id, who(id) AS size, city FROM flats WHERE id < 3")  # fmt: skip
@@ -151,16 +154,18 @@ def test_a_view_runs_as_in_predict(flats: Lab) -> None:
     for call in ("predict_into('rents', 'whose', 'heard')", "predict('rents', 'TABLE whose')"):
         flats.told()
         flats(f"SELECT * FROM cerebro.{call}")
-        heard.append({one for one in flats.told() if " of " in one})
+        heard.append(
+            {re.sub(r" in \d+.*", "", one) if flats.greenplum else one for one in flats.told() if " of " in one}
+        )
     assert heard[0] == heard[1] and len(heard[0]) == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("'rents', 'flats', 'flats'", "Output table 'flats' already exists"),
-        ("'rents', 'flats', NULL", "NULL/empty output table name"),
-        ("'rents', 'nowhere', 'new'", "Input table 'nowhere' does not exist"),
+        ("'rents', 'flats', 'flats'", "'flats' already exists"),
+        ("'rents', 'flats', NULL", "output_table must not be NULL or empty"),
+        ("'rents', 'nowhere', 'new'", "source_table: there is no table 'nowhere'"),
         ("'flats', 'flats', 'new'", "is not a table of trained models"),
         ("'rents', 'flats', 'new', 'nobody'", "key must be one column of 'flats'"),
         ("'rents', 'flats', 'new', configuration => 9", "configuration 9 does not exist"),

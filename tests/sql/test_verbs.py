@@ -80,8 +80,8 @@ def test_a_dry_run_makes_nothing(flats: Lab, which: str) -> None:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"source_table": "nowhere"}, "Input table 'nowhere' does not exist"),
-    ({"source_table": None}, "NULL/empty input table name"),
+    ({"source_table": "nowhere"}, "source_table: there is no table 'nowhere'"),
+    ({"source_table": None}, "source_table must not be NULL or empty"),
     ({"model_table": "flats"}, "'flats' already exists"),
     ({"target": None}, "target must not be NULL or empty: 'flats' is not packed"),
     ({"target": "nobody"}, "invalid target ('nobody')"),

@@ -91,7 +91,7 @@ def _compiled(losses: Sequence[tuple[str, str]]) -> Json:
 def parameters_of(kind: str, parameters: Json | None, where: str) -> Json:
     """The parameters of a kind, with defaults; an error if one of those given cannot be used."""
     if parameters is not None and not isinstance(parameters, dict):
-        raise InvalidArgument(f"{where}: parameters must be a JSON object.", hint='For instance {"units": 64}.')
+        raise InvalidArgument(f"{where}: the parameters must be a JSON object.", hint='For instance {"units": 64}.')
     known = PARAMETERS[kind]
     chosen: Json = {name: default for name, (default, _, _) in known.items()}
     for name, value in (parameters or {}).items():

@@ -16,10 +16,11 @@ from .summary import read_layout
 @entry
 def architecture(db: Database, kind: str | None, packed_table: str | None, parameters: str | None) -> str:
     """The JSON of the architecture."""
-    if kind is None:
-        raise InvalidArgument("kind must not be NULL.", hint=f"Kinds: {', '.join(building.PARAMETERS)}.")
+    if kind not in building.PARAMETERS:
+        shown = "NULL" if kind is None else documents.shown(kind)
+        raise InvalidArgument(f"kind cannot be {shown}.", hint=f"Kinds: {', '.join(building.PARAMETERS)}.")
     given = documents.argument(parameters, "parameters")
-    return json.dumps(building.architecture(kind, read_layout(db, packed_table), given, "the architecture"))
+    return json.dumps(building.architecture(kind, read_layout(db, packed_table), given, "parameters"))
 
 
 @entry

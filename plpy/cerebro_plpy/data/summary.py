@@ -194,9 +194,9 @@ def read_training(db: Database, text: str | None) -> Training:
     )
 
 
-def read_layout(db: Database, text: str | None) -> Layout:
+def read_layout(db: Database, text: str | None, argument: str = "packed_table") -> Layout:
     """The layout that the summary of a packed table, or of a model table, has."""
-    table = relations.existing(db, text, argument="table", companions=("_summary",))
+    table = relations.existing(db, text, argument=argument, companions=("_summary",))
     summary = relations.find(db, table.name.suffixed("_summary"))
     if summary is None or "layout" not in relations.columns(db, summary):
         raise WrongState(f"'{table.text}' is not a packed table.", hint=PLEASE.format(table.text))

@@ -27,6 +27,11 @@ class Database:
         self.plpy, self.called = plpy, called
         self._plans: dict[tuple[str, Types], Any] = {}
 
+    @property
+    def madlib(self) -> bool:
+        """Whether a function of MADlib's was called, whose errors have MADlib's words."""
+        return self.called.endswith(" error")
+
     def rows(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> list[Row]:
         return list(self._run(statement, types, values))
 

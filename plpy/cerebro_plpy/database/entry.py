@@ -95,7 +95,7 @@ def _as_postgres(db: Database, action: Callable[[], Any]) -> Any:
         told = CerebroError(str(error))
         _, told.detail, told.hint, *_ = getattr(error, "spidata", None) or (None, None, None)
         told.sqlstate = error.sqlstate
-        failure = _postgres_error(plpy, told)
+        failure = _postgres_error(plpy, told, INTERNAL if told.message.startswith("cerebro") else db.called)
         if not error.sqlstate.startswith("57"):  # a cancel is no defect; anything else may be one of our SQL
             failure = failure.with_traceback(error.__traceback__)
     except OSError as error:

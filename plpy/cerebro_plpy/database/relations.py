@@ -114,15 +114,18 @@ def existing(
     none names all that is missing, also for the table's companions with these endings.
     """
     if text is None or not text.strip():
-        raise InvalidName("NULL/empty input table name!", hint=f"{argument} takes the name of a table or view.")
-    relation = find(db, Name.parse(text, "input table name"), text.strip())
+        empty = "NULL/empty input table name!" if db.madlib else f"{argument} must not be NULL or empty."
+        raise InvalidName(empty, hint=f"{argument} takes the name of a table or view.")
+    shown = text.strip()
+    relation = find(db, Name.parse(text, "input table name" if db.madlib else argument), shown)
     if relation is None:
+        missing = f"Input table '{shown}' does not exist." if db.madlib else f"{argument}: there is no table '{shown}'."
         raise UndefinedTable(
-            f"Input table '{text.strip()}' does not exist." + (f" {please}" if please else ""),
+            f"{missing} {please}".rstrip(),
             hint="Check the spelling, the schema and the search_path; capitals need double quotes.",
         )
     if relation.kind not in READABLE:
-        raise Unsupported(f"'{relation.text}' is not a table or view.")
+        raise Unsupported(f"{argument}: '{relation.text}' is not a table or view.")
     found = [find(db, relation.name.suffixed(ending)) for ending in companions]
     require_select(db, [relation, *(companion for companion in found if companion is not None)])
     whole = db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), relation.oid)
@@ -142,7 +145,10 @@ def filled(
     """As ``existing``, with an error for a table without rows."""
     relation = existing(db, text, please, argument=argument, companions=companions)
     if is_empty(db, relation):
-        raise BadData(f"Input table '{relation.text}' is empty!", hint="At least one row is needed.")
+        empty = (
+            f"Input table '{relation.text}' is empty!" if db.madlib else f"{argument}: '{relation.text}' has no rows."
+        )
+        raise BadData(empty, hint="At least one row is needed.")
     return relation
 
 
@@ -183,13 +189,14 @@ def counted_names(what: str, names: Sequence[str]) -> str:
 def new(db: Database, text: str | None, endings: tuple[str, ...] = (), *, argument: str = "output_table") -> Name:
     """The name, with its schema, of a new output table; an error if the table or a companion of it exists."""
     if text is None or not text.strip() or text.strip().lower() == "null":
-        raise InvalidName("NULL/empty output table name!", hint=f"{argument} takes the name of a table to be made.")
-    if not re.match(r'[^\W\d]|"', text.strip()):
+        empty = "NULL/empty output table name!" if db.madlib else f"{argument} must not be NULL or empty."
+        raise InvalidName(empty, hint=f"{argument} takes the name of a table to be made.")
+    if db.madlib and not re.match(r'[^\W\d]|"', text.strip()):
         raise InvalidName(
             f"Invalid output table name {text.strip()}",
             hint="A name begins with a letter or an underscore; others need double quotes.",
         )
-    name = qualified(db, Name.parse(text, "output table name"))
+    name = qualified(db, Name.parse(text, "output table name" if db.madlib else argument))
     for ending in ("", *endings):
         require_free(db, name.suffixed(ending), text.strip() if not ending else None)
     return name
@@ -197,8 +204,11 @@ def new(db: Database, text: str | None, endings: tuple[str, ...] = (), *, argume
 
 def require_free(db: Database, name: Name, shown: str | None = None) -> None:
     if find(db, name) is not None:
+        as_madlib = (
+            f"Output table '{shown or name.table}' already exists.\n            Drop it before calling the function."
+        )
         raise DuplicateTable(
-            f"Output table '{shown or name.table}' already exists.\n            Drop it before calling the function.",
+            as_madlib if db.madlib else f"'{shown or name}' already exists.",
             hint=f"DROP TABLE {name}; or choose another name.",
         )
 
@@ -343,12 +353,15 @@ def require_columns(db: Database, relation: Relation, names: list[str], please: 
 
 
 def named(db: Database, relation: Relation, names: list[str], please: str = "") -> list[Column]:
-    """These columns, in this order; MADlib's error for a column that the table does not have."""
+    """These columns, in this order; an error for one that the table does not have."""
     present = columns(db, relation)
     for name in names:
         if name not in present:
+            missing = f"'{relation.text}' has no column '{name}'."
+            if db.madlib:
+                missing = f"invalid column name ('{name}') for table ({relation.text})."
             raise UndefinedColumn(
-                f"invalid column name ('{name}') for table ({relation.text}). {please}".rstrip(),
+                f"{missing} {please}".rstrip(),
                 hint=has_columns(present),
             )
     return [present[name] for name in names]

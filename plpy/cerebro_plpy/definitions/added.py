@@ -33,7 +33,7 @@ def add_architecture(
     if name is None or not name.strip() or len(name.encode()) > LONGEST or name != name.strip() or name[0] in "{[":
         raise InvalidArgument(
             f"name must be a text of 1 to {LONGEST} bytes that begins and ends with no space, and not with"
-            f" a bracket, not {documents.shown(name)}.",
+            f" a bracket, not {'NULL' if name is None else documents.shown(name)}.",
             hint="For instance 'my_network'.",
         )
     if name in building.PARAMETERS:

@@ -8,6 +8,7 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as joined
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
 from cerebro_db.core.sql import sql
+from cerebro_db.core.texts import or_null
 
 from .. import platform
 from ..data.weights import LARGEST_VALUE
@@ -23,7 +24,7 @@ MOST_MEMBERS = 100
 def ensemble(db: Database, model_table: str | None, output_table: str | None, members: int | None) -> None:
     """Make the tables of the ensemble; it is configuration 1."""
     if members is None or not 2 <= members <= MOST_MEMBERS:
-        raise InvalidArgument(f"members cannot be {members}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
+        raise InvalidArgument(f"members cannot be {or_null(members)}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
     table = relations.existing(db, model_table, argument="model_table", companions=COMPANIONS)
     info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
     if info is None or summary is None:

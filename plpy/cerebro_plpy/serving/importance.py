@@ -112,7 +112,7 @@ def _of_query(
     repeats: int,
 ) -> tuple[float, dict[str, float]]:
     """The same.  Each loss is that of a prediction of all rows."""
-    source, present, variable = judged_of(db, model_table, query, target)
+    source, present, variable = judged_of(db, model_table, query, target, configuration)
     layout = read_model(db, model_table or "", configuration, best=True).layout
     actual = actual_of(db, source, present[variable.columns[0]], variable)
     if layout.windows is None:  # of a window, only the last row needs the target

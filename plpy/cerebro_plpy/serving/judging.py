@@ -11,6 +11,7 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import split_list
 from cerebro_db.core.sql import Sql, identifier, shown, sql
+from cerebro_db.core.texts import or_null
 
 from ..database import relations
 from ..database.access import Database
@@ -26,7 +27,7 @@ MOST_BINS = 1_000_000
 @entry(called=INTERNAL)
 def judging(
     db: Database, called: str, model_table: str | None, query: str | None, target: str | None, key: str | None,
-    wanted: str | None, bins: int | None,
+    wanted: str | None, configuration: int | None, bins: int | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One row: the query with the key and the actual value of each row, and the class that is judged.
 
@@ -35,8 +36,8 @@ def judging(
     """
     db.called = called
     if bins is None or not 1 <= bins <= MOST_BINS:
-        raise InvalidArgument(f"bins must be at least 1, not {bins}.", hint="10 is usual.")
-    source, present, variable = judged_of(db, model_table, query, target)
+        raise InvalidArgument(f"bins must be at least 1, not {or_null(bins)}.", hint="10 is usual.")
+    source, present, variable = judged_of(db, model_table, query, target, configuration)
     kind, blank, given = (wanted or "").partition(" ")  # a class may be an empty text
     is_number = variable.target == "real"
     if kind != "any" and is_number != (kind == "number"):
@@ -63,12 +64,12 @@ def judging(
 
 
 def judged_of(
-    db: Database, model_table: str | None, query: str | None, target: str | None
+    db: Database, model_table: str | None, query: str | None, target: str | None, configuration: int | None
 ) -> tuple[Relation, dict[str, Column], Variable]:
     """The rows of the query, their columns, and the target."""
     if query is None or not query.strip():
         raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
-    layout = read_model(db, model_table or "", None, best=True).layout
+    layout = read_model(db, model_table or "", configuration, best=True).layout
     if layout.windows is not None and layout.windows.target == "majority":
         raise Unsupported(
             "the model predicts what most rows of a window have, and a query gives the last row's value.",

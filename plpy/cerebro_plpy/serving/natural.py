@@ -9,6 +9,7 @@ from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import split_list
 from cerebro_db.core.protocol import BestClasses
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.texts import or_null
 
 from ..data import by_name
 from ..data.preparation import SourceVariable
@@ -22,7 +23,7 @@ from .trained import class_values
 def require_top(top: int | None) -> int:
     """How many classes of each row are returned."""
     if top is not None and top < 1:
-        raise InvalidArgument(f"top cannot be {top}.", hint="1 returns the most probable class of each row.")
+        raise InvalidArgument(f"top cannot be {or_null(top)}.", hint="1 returns the most probable class of each row.")
     return top or 1
 
 
