@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.architecture import reading
@@ -12,6 +13,7 @@ from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import TEXT
 
 from ..data import document_columns, variables
+from ..data.model_columns import MADLIB
 from ..data.preparation import SourceVariable, applied, find_shapes
 from ..database import relations
 from ..database.access import Database
@@ -70,7 +72,7 @@ def read_model(
         tuple(one.documented() for one in inputs), _outputs(architecture, class_values, dependent_count), 0, ()
     )
     assert model_id is not None
-    return Model(arch, model_id, {"architecture": architecture}, layout, None, key_column=sql("model_id"))
+    return Model(arch, model_id, {"architecture": architecture}, layout, None, replace(MADLIB, configuration="model_id"))
 
 
 def _outputs(architecture: dict[str, Any], class_values: list[Any] | None, count: int | None) -> tuple[Variable, ...]:

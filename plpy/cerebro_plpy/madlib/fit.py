@@ -14,7 +14,8 @@ from cerebro_db.core.parameters import params
 from cerebro_db.core.sql import identifier, joined, sql
 
 from .. import platform
-from ..data import visibility, weights
+from ..data import model_columns, visibility, weights
+from ..data.model_columns import MADLIB_SINGLE
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
@@ -131,7 +132,7 @@ def _require_single(db: Database, name: Name) -> None:
     table, summary = relations.find(db, name), relations.find(db, name.suffixed("_summary"))
     present = relations.columns(db, table) if table is not None else {}
     described = relations.columns(db, summary) if summary is not None else {}
-    if "mst_key" in present or not {"model_weights", "model_arch"} <= set(present) or "model_type" not in described:
+    if model_columns.of(present) is not MADLIB_SINGLE or "model_type" not in described:
         raise WrongState(
             f"'{name}' is not what madlib_keras_fit leaves, so it cannot be replaced.",
             hint="Call it with warm_start => FALSE and a new output table.",
@@ -140,7 +141,7 @@ def _require_single(db: Database, name: Name) -> None:
 
 def _weights(db: Database, name: Name) -> Any:
     chunked = relations.find(db, name.suffixed("_weights"))
-    return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, weights.ONLY)
+    return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, MADLIB_SINGLE)
 
 
 def _make_over(db: Database, name: Name, units: list[int]) -> None:

@@ -41,8 +41,8 @@ def keras_evaluate(
         ("double precision", "double precision", "text[]", "text"),
         loss,
         metric,
-        model.metrics_type,
-        model.loss_type,
+        model.metric_names,
+        model.loss_name,
     )
 
 
