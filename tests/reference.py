@@ -89,9 +89,8 @@ FUNCTIONS = {
         "importance",
     ],
     "Custom losses and metrics": [
-        "load_custom_function",
-        "delete_custom_function",
-        "load_top_k_accuracy_function",
+        "add_custom_function",
+        "drop_custom_function",
     ],
     "Administration": ["version", "doctor", "warm_up", "set_limits"],
 }

@@ -31,10 +31,8 @@ FUNCTIONS = {
         "madlib_load_keras_model",
     ),
     "definitions.custom_functions": (
-        "delete_custom_function",
-        "load_custom_function",
-        "load_pickled_function",
-        "load_top_k_accuracy_function",
+        "add_custom_function",
+        "drop_custom_function",
     ),
     "madlib.texts": ("gpu_configuration", "gpu_texts", "hyperband_schedule", "madlib_usage"),
     "madlib.object_tables": (

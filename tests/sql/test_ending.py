@@ -171,6 +171,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "materialize": {"model_table": "'made'"},
     "_state_in": {"state": "'1'"},
     "load_custom_function": {"name": "'mine'"},
+    "add_custom_function": {"name": "'mine'"},
     "forget": {"run": "0"},  # what this does on record is not undone with the call
     "_to_forget": {"run": "0"},
 }  # fmt: skip
