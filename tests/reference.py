@@ -41,8 +41,8 @@ FUNCTIONS = {
     "Packing tables": [
         "pack",
         "prepared_columns",
-        "training_preprocessor_dl",
-        "validation_preprocessor_dl",
+        "pack_plain",
+        "pack_like",
         "convert_array_to_bytea",
         "convert_bytea_to_real_array",
         "convert_bytea_to_smallint_array",
