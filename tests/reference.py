@@ -155,11 +155,14 @@ def default(option: Option) -> str:
 def options_page() -> str:
     lines = [
         *head("Options of a run", "cerebro_db/core/options.py"),
-        "The argument `options` of `cerebro.fit`, `cerebro.madlib_fit_multiple_model` and `cerebro.submit` is a JSON",
-        "object:",
+        paragraph(
+            "The argument `options` of `cerebro.train`, `cerebro.search`, `cerebro.fit` and"
+            " `cerebro.madlib_fit_multiple_model` is a JSON object:"
+        ),
         "",
         "```sql",
-        "SELECT cerebro.fit('packed', 'models', 'mst', epochs => 20, options => '{\"engine\": \"jax\", \"seed\": 7}');",
+        "SELECT cerebro.fit('iris', 'iris_jax', '[{\"units\": 32}]', target => 'species',",
+        '                   options => \'{"engine": "jax", "seed": 7}\');',
         "```",
         "",
         paragraph(
