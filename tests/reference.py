@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,15 @@ from cerebro_db.core.madlib.tables import TABLES
 from cerebro_db.core.options import OPTIONS, Option
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
+from cerebro_db.core.search import methods
+from cerebro_db.core.search.parameters import Parameter
 from cerebro_db.embedded import throw_away
 from tests.conftest import TRAINER, connect
 
 CAST = re.compile(r"::[a-z ]+(\[\])?$")
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+SEARCH_PAGE = FOLDER.parent / "search.md"
+METHODS = re.compile(r"(?<=<!-- methods )(\w+)( -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
 
 # Every public view and function under a heading; tests/sql/test_reference.py finds what is missing.
 VIEWS = {
@@ -41,8 +45,8 @@ FUNCTIONS = {
     "Packing tables": [
         "pack",
         "prepared_columns",
-        "training_preprocessor_dl",
-        "validation_preprocessor_dl",
+        "pack_plain",
+        "pack_like",
         "convert_array_to_bytea",
         "convert_bytea_to_real_array",
         "convert_bytea_to_smallint_array",
@@ -89,9 +93,8 @@ FUNCTIONS = {
         "importance",
     ],
     "Custom losses and metrics": [
-        "load_custom_function",
-        "delete_custom_function",
-        "load_top_k_accuracy_function",
+        "add_custom_function",
+        "drop_custom_function",
     ],
     "Administration": ["version", "doctor", "warm_up", "set_limits"],
 }
@@ -151,11 +154,14 @@ def default(option: Option) -> str:
 def options_page() -> str:
     lines = [
         *head("Options of a run", "cerebro_db/core/options.py"),
-        "The argument `options` of `cerebro.fit`, `cerebro.madlib_fit_multiple_model` and `cerebro.submit` is a JSON",
-        "object:",
+        paragraph(
+            "The argument `options` of `cerebro.train`, `cerebro.search`, `cerebro.fit` and"
+            " `cerebro.madlib_fit_multiple_model` is a JSON object:"
+        ),
         "",
         "```sql",
-        "SELECT cerebro.fit('packed', 'models', 'mst', epochs => 20, options => '{\"engine\": \"jax\", \"seed\": 7}');",
+        "SELECT cerebro.fit('iris', 'iris_jax', '[{\"units\": 32}]', target => 'species',",
+        '                   options => \'{"engine": "jax", "seed": 7}\');',
         "```",
         "",
         paragraph(
@@ -172,6 +178,31 @@ def options_page() -> str:
     for option in OPTIONS.values():
         lines += ["", f"## {option.name}", "", paragraph(option.what), ""]
         lines += [paragraph("*When to use it:* " + option.when)]
+    return "\n".join(lines) + "\n"
+
+
+# -- search methods ----------------------------------------------------------------------------------------------
+
+
+def with_methods(page: str) -> str:
+    """The page with its tables of methods as the classes have them."""
+    tables: dict[str, dict[str, Any]] = {
+        "samplers": methods.SAMPLING,
+        "stopping": methods.STOPPING,
+        "both": methods.POPULATIONS,
+    }
+    return METHODS.sub(lambda found: found[1] + found[2] + methods_table(tables[found[1]].values()), page)
+
+
+def default_of(parameter: Parameter) -> str:
+    return parameter.unset if parameter.default is None else f"{parameter.default:g}"
+
+
+def methods_table(classes: Iterable[Any]) -> str:
+    lines = ["| method | parameters | what it does |", "|---|---|---|"]
+    for one in classes:
+        given = ", ".join(f"`{parameter.name}` {default_of(parameter)}".rstrip() for parameter in one.parameters)
+        lines.append(f"| `{one.name}` | {given} | {one.does} |".replace("|  |", "| |"))
     return "\n".join(lines) + "\n"
 
 
@@ -351,6 +382,7 @@ def database() -> Iterator[str]:
 
 
 def main() -> None:
+    SEARCH_PAGE.write_text(with_methods(SEARCH_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     with database() as dsn, contextlib.closing(connect(dsn)) as connection:
         made = pages(connection)
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -41,11 +41,11 @@ CREATE = """\
 CREATE TABLE {table}
     (id integer PRIMARY KEY, image smallint[] NOT NULL, digit integer NOT NULL);"""
 PACK = """\
-SELECT cerebro.training_preprocessor_dl(
+SELECT cerebro.pack_plain(
     'digits_train', 'digits_packed', 'digit', 'image',
-    normalizing_const => 16, segments => 2, seed => 1);"""
+    divide_by => 16, segments => 2, seed => 1);"""
 PACK_VALIDATION = """\
-SELECT cerebro.validation_preprocessor_dl(
+SELECT cerebro.pack_like(
     'digits_val', 'digits_val_packed', 'digit', 'image', 'digits_packed');"""
 CONFIGURE = """\
 SELECT cerebro.generate_model_configs(

@@ -243,10 +243,9 @@ _TABLE = (
         name="search",
         type=str,
         object=True,
-        what="""The method that stops unpromising models early, or an object with its name and parameters:
-        asha, halving, hyperband, median, patience or threshold. docs/search.md describes them. It compares models by
-        the objective, so with a validation table the models are evaluated after every epoch unless the argument
-        evaluate_every says otherwise.""",
+        what="""The method that stops unpromising models early, or an object with its name and parameters.
+        docs/search.md describes them. It compares models by the objective, so with a validation table the models are
+        evaluated after every epoch unless the argument evaluate_every says otherwise.""",
         when="""If most configurations are expected to be bad and time is short. To try configurations that are not in a
         table yet, use cerebro.search.""",
         unset="every model trains all its epochs",

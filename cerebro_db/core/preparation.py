@@ -40,7 +40,7 @@ Json = dict[str, Any]
 MOST_FOLDS = 100
 MOST_COLUMNS = 1600  # PostgreSQL's limit of a table
 LEAST_DIVISOR, LARGEST_DIVISOR = 1e-37, 3.5e38  # float32 numbers whose reciprocals are float32, too
-PACK_AGAIN = "Pack the table again with training_preprocessor_dl() or validation_preprocessor_dl()."
+PACK_AGAIN = "Pack the table again with the function that has packed it."
 
 
 @dataclass(frozen=True)

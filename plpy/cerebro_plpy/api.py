@@ -14,12 +14,8 @@ FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
     "madlib.converting": ("convert_madlib_table",),
     "data.pack": ("pack",),
-    "data.packing": (
-        "madlib_training_preprocessor_dl",
-        "madlib_validation_preprocessor_dl",
-        "training_preprocessor_dl",
-        "validation_preprocessor_dl",
-    ),
+    "data.packing": ("pack_like", "pack_plain"),
+    "madlib.preprocessing": ("madlib_training_preprocessor_dl", "madlib_validation_preprocessor_dl"),
     "data.prepared_columns": ("prepared_columns",),
     "madlib.splitting": ("train_test_split",),
     "database.cancellation": ("hold",),
@@ -31,10 +27,8 @@ FUNCTIONS = {
         "madlib_load_keras_model",
     ),
     "definitions.custom_functions": (
-        "delete_custom_function",
-        "load_custom_function",
-        "load_pickled_function",
-        "load_top_k_accuracy_function",
+        "add_custom_function",
+        "drop_custom_function",
     ),
     "madlib.texts": ("gpu_configuration", "gpu_texts", "hyperband_schedule", "madlib_usage"),
     "madlib.object_tables": (

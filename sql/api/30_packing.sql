@@ -2,14 +2,14 @@
 
 -- The order in which a scan returns the rows affects the packed table. Without parallel workers, and without
 -- synchronized scans (joining a scan that another session has begun), the order is the same each time.
-CREATE OR REPLACE FUNCTION cerebro.training_preprocessor_dl(
-    source_table text,
-    output_table text,
-    dependent_varname text,
-    independent_varname text,
+CREATE OR REPLACE FUNCTION cerebro.pack_plain(
+    source text,
+    output text,
+    target text,
+    inputs text,
     buffer_size integer DEFAULT NULL,
-    normalizing_const real DEFAULT 1.0,
-    num_classes integer[] DEFAULT NULL,
+    divide_by real DEFAULT 1.0,
+    classes integer[] DEFAULT NULL,
     distribution_rules text DEFAULT NULL,
     segments integer DEFAULT NULL,
     seed bigint DEFAULT NULL
@@ -17,22 +17,23 @@ CREATE OR REPLACE FUNCTION cerebro.training_preprocessor_dl(
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
 @cerebro@
-return api.training_preprocessor_dl(plpy, *args)
+return api.pack_plain(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.training_preprocessor_dl(
+COMMENT ON FUNCTION cerebro.pack_plain(
     text, text, text, text, integer, real, integer[], text, integer, bigint) IS
-'Packs a table or view for training. output_table receives the rows, shuffled, in buffers that are spread over the
-segments; output_table_summary describes them.
+'Packs columns as they are: a table or view whose columns are numbers, arrays of numbers and labels already. output
+receives the rows, shuffled, in buffers that are spread over the segments; output_summary describes them. cerebro.pack
+also takes columns of other types, and splits the rows.
 
-- dependent_varname: columns to predict, separated by commas. Text, integers, booleans, dates and the like are class
+- target: columns to predict, separated by commas. Text, integers, booleans, dates and the like are class
   labels and become one-hot vectors. real, double precision and numeric are regression targets. Arrays are stored as
   they are (integers as int16, others as float32).
-- independent_varname: input columns, separated by commas. Each array of numbers is one input of the model. All plain
+- inputs: input columns, separated by commas. Each array of numbers is one input of the model. All plain
   number columns together are one input named features. Arrays of smallint, integer or boolean stay integers and are
-  divided by normalizing_const when they are read. All other inputs become float32 and are divided when they are packed.
+  divided by divide_by when they are read. All other inputs become float32 and are divided when they are packed.
 - buffer_size: rows per buffer. NULL chooses it from the size of the rows.
-- normalizing_const: the inputs are divided by it.
-- num_classes: number of classes per dependent column, where the model has room for more classes than the table
+- divide_by: the inputs are divided by it.
+- classes: number of classes per column of target, where the model has room for more classes than the table
   contains. NULL: the number of classes in the table.
 - distribution_rules: on Greenplum, the segments to use: all_segments, gpu_segments (segments on hosts with GPUs), or
   the name of a table whose column dbid lists segments. Ignored on PostgreSQL.
@@ -41,27 +42,28 @@ segments; output_table_summary describes them.
 - seed: the same seed and the same rows give the same packed table, whatever the order of the rows in the source and
   whether on PostgreSQL or Greenplum. NULL draws a seed, which the summary records.';
 
-CREATE OR REPLACE FUNCTION cerebro.validation_preprocessor_dl(
-    source_table text,
-    output_table text,
-    dependent_varname text,
-    independent_varname text,
-    training_preprocessor_table text,
+CREATE OR REPLACE FUNCTION cerebro.pack_like(
+    source text,
+    output text,
+    target text,
+    inputs text,
+    packed_table text,
     buffer_size integer DEFAULT NULL,
     distribution_rules text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
 @cerebro@
-return api.validation_preprocessor_dl(plpy, *args)
+return api.pack_like(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(text, text, text, text, text, integer, text) IS
-'Packs a table or view for validation, in the same way as training_preprocessor_table was packed: the same normalizing
-constant, the same classes, the same number of segments. The columns may have other names, but must have the same
-shapes, and every class label must occur in the training table. On PostgreSQL the rows keep their order if they have
+COMMENT ON FUNCTION cerebro.pack_like(text, text, text, text, text, integer, text) IS
+'Packs other rows as a packed table was packed, for validation: the same preparation, the same classes, the same number
+of segments. The columns may have other names, but must have the same
+shapes, and every class label must occur in packed_table. On PostgreSQL the rows keep their order if they have
 one.
 
-- independent_varname: NULL if cerebro.pack has packed the training table. The inputs are then the columns that have the
+- packed_table: the packed table with the rows for training.
+- inputs: NULL if cerebro.pack has packed packed_table. The inputs are then the columns that have the
   names of the training columns, and are prepared as these were.';
 
 -- MADlib's functions for the bytes of packed tables. They copy bytes, because PL/Python would make an object of each number

@@ -45,7 +45,7 @@ prepare rows in the same way.
 - split_by: a column, such as patient. All rows with the same value are on the same side.
 - split_at: a column, such as a time; the rows with its largest values are for validation.
 - stratify: true takes the same share of the rows of each class for validation.
-- buffer_size, distribution_rules, segments, seed: as in training_preprocessor_dl.
+- buffer_size, distribution_rules, segments, seed: as in cerebro.pack_plain.
 - sequence: makes windows of consecutive rows, for instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.
   No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
   "target": "majority". Without split_by and split_at, all windows of a subject are on the same side.

@@ -54,8 +54,8 @@ space of each model in its column chosen.
   {"architecture": ["mlp", "resnet"], "units": {"choice": [64, 128]}, "optimizer": {"choice": ["Adam", "SGD"]},
   "learning_rate": {"log_uniform": [0.0001, 0.1]}}. A parameter of architectures applies to those that have it.
 - architectures: as the key architecture of the space; or an object with the parameters of each kind, as in cerebro.train.
-- method: the name of a method, or JSON with its parameters: {"name": "asha", "reduction": 4, "sampler": "tpe"}. The
-  methods are random, grid, tpe, evolution, asha, halving, hyperband, median, patience, threshold and pbt. NULL: asha.
+- method: the name of a method, or JSON with its parameters: {"name": "asha", "reduction": 4, "sampler": "tpe"}.
+  docs/search.md describes the methods; an unknown name gets an error that lists them. NULL: asha.
 - epochs: number of epochs of a model that is never stopped. NULL: as in cerebro.train.
 - max_configurations: how many configurations are tried in all; of pbt, how many train at once. NULL: all points of a
   grid, or as many as the budget allows.

@@ -265,7 +265,7 @@ COMMENT ON FUNCTION cerebro.importance(text, text, text, integer, integer) IS
 values of the column are shuffled among the rows.
 
 - query: a query as in cerebro.confusion_matrix, or the name of a packed table that cerebro.pack,
-  training_preprocessor_dl or validation_preprocessor_dl has made. The rows of a query are predicted in this session, once
+  cerebro.pack_plain or cerebro.pack_like has made. The rows of a query are predicted in this session, once
   for each column and shuffle; the loss is the mean squared error of a number, and the mean cross-entropy of a class. The
   rows of a packed table are evaluated on their segments, and values are shuffled among the rows of a segment. The loss
   is that of madlib_keras_evaluate. All numbers that a column became are shuffled together, an array as a whole, and of

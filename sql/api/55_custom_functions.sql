@@ -16,13 +16,13 @@ COMMENT ON COLUMN cerebro.custom_functions.registered_at IS 'When this version w
 COMMENT ON COLUMN cerebro.custom_functions.sha256 IS 'SHA-256 checksum of the source, in hexadecimal.';
 COMMENT ON COLUMN cerebro.custom_functions.source IS 'Python source of the function.';
 
-CREATE OR REPLACE FUNCTION cerebro.load_custom_function(name text, source text, kind text, description text DEFAULT NULL)
+CREATE OR REPLACE FUNCTION cerebro.add_custom_function(name text, source text, kind text, description text DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.load_custom_function(plpy, *args)
+return api.add_custom_function(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.load_custom_function(text, text, text, text) IS
+COMMENT ON FUNCTION cerebro.add_custom_function(text, text, text, text) IS
 'Registers a custom loss or metric from its Python source, or a new version of it, and returns the version. For
 cerebro_admin. THE SOURCE RUNS WITH THE RIGHTS OF THE SERVER''S OPERATING-SYSTEM ACCOUNT, in the trainers of all users
 who name the function. Registration checks the syntax and executes nothing. A run keeps the version that it started
@@ -31,38 +31,11 @@ with.
 - source: one function, def NAME(y_true, y_pred). It can use keras, and keras.ops as ops.
 - kind: loss, metric or both.';
 
-CREATE OR REPLACE FUNCTION cerebro.load_custom_function(
-    object_table text, object bytea, name text, description text DEFAULT NULL
-) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro.drop_custom_function(name text) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.load_pickled_function(plpy)
+return api.drop_custom_function(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.load_custom_function(text, bytea, text, text) IS
-'MADlib''s signature; it always raises an error. Pickled and dill objects are refused, because reading such an object
-executes it. Register the source text instead.';
-
-CREATE OR REPLACE FUNCTION cerebro.delete_custom_function(name text) RETURNS void
-LANGUAGE plpython3u AS $py$
-@cerebro@
-return api.delete_custom_function(plpy, *args)
-$py$;
-COMMENT ON FUNCTION cerebro.delete_custom_function(text) IS
+COMMENT ON FUNCTION cerebro.drop_custom_function(text) IS
 'Retires a custom loss or metric. New runs cannot name it. Existing runs and models keep the version that they use. For
 cerebro_admin.';
-
-CREATE OR REPLACE FUNCTION cerebro.delete_custom_function(object_table text, name text) RETURNS void
-LANGUAGE plpython3u AS $py$
-@cerebro@
-return api.delete_custom_function(plpy, args[1])
-$py$;
-COMMENT ON FUNCTION cerebro.delete_custom_function(text, text) IS
-'As delete_custom_function(name), with MADlib''s arguments. object_table has no effect.';
-
-CREATE OR REPLACE FUNCTION cerebro.load_top_k_accuracy_function(object_table text, k integer) RETURNS void
-LANGUAGE plpython3u AS $py$
-@cerebro@
-return api.load_top_k_accuracy_function(plpy, *args)
-$py$;
-COMMENT ON FUNCTION cerebro.load_top_k_accuracy_function(text, integer) IS
-'Exists for compatibility with MADlib. metrics=[''top_<k>_accuracy''] works without registering anything.';

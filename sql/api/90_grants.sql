@@ -38,12 +38,12 @@ REVOKE ALL ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name), ce
   FROM cerebro_user;
 GRANT EXECUTE ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name) TO cerebro_enrol;
 GRANT EXECUTE ON FUNCTION cerebro._sessions(), cerebro._models() TO cerebro_monitor;
-REVOKE ALL ON FUNCTION cerebro.load_custom_function(text, text, text, text), cerebro.delete_custom_function(text),
-                       cerebro.delete_custom_function(text, text), cerebro._forget(bigint, name),
+REVOKE ALL ON FUNCTION cerebro.add_custom_function(text, text, text, text), cerebro.drop_custom_function(text),
+                       cerebro._forget(bigint, name),
                        cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer)
   FROM cerebro_user;
-GRANT EXECUTE ON FUNCTION cerebro.load_custom_function(text, text, text, text), cerebro.delete_custom_function(text),
-                          cerebro.delete_custom_function(text, text), cerebro._forget(bigint, name),
+GRANT EXECUTE ON FUNCTION cerebro.add_custom_function(text, text, text, text), cerebro.drop_custom_function(text),
+                          cerebro._forget(bigint, name),
                           cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer)
    TO cerebro_admin;
 

@@ -90,8 +90,8 @@ class Database:
 
     def pack(self, work: Work, packed: str, validation: str) -> None:
         name = work.name.lower()
-        self.lab.pack(name, packed, "y", "x", segments=work.segments, seed=1, normalizing_const=work.scale)
-        self.lab.pack(f"{name}_validation", validation, "y", "x", training_preprocessor_table=packed)
+        self.lab.pack(name, packed, "y", "x", segments=work.segments, seed=1, divide_by=work.scale)
+        self.lab.pack(f"{name}_validation", validation, "y", "x", packed_table=packed)
 
     def selection(self, work: Work) -> None:
         name = work.name.lower()

@@ -40,7 +40,7 @@ def packing(name: str, do: Callable[[Stage, Any], None]) -> Contender:
 def pack(stage: Stage, session: Any) -> None:
     run(
         session,
-        f"SELECT training_preprocessor_dl('packing', 'packed_again', 'y', 'x', segments => {stage.work.segments})",
+        f"SELECT pack_plain('packing', 'packed_again', 'y', 'x', segments => {stage.work.segments})",
     )
 
 

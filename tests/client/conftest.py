@@ -39,8 +39,8 @@ def _load(cursor: Any) -> None:
     for number, (attributes, kind) in enumerate(zip(data.data.tolist(), data.target.tolist())):
         name = str(data.target_names[kind])
         cursor.execute("INSERT INTO iris VALUES (%s, %s, %s)", (number, attributes, name))
-    cursor.execute("SELECT training_preprocessor_dl('iris', 'packed', 'kind', 'attributes', segments => 2, seed => 1)")
-    cursor.execute("SELECT validation_preprocessor_dl('iris', 'validation', 'kind', 'attributes', 'packed')")
+    cursor.execute("SELECT pack_plain('iris', 'packed', 'kind', 'attributes', segments => 2, seed => 1)")
+    cursor.execute("SELECT pack_like('iris', 'validation', 'kind', 'attributes', 'packed')")
     cursor.execute("SELECT load_keras_model('arch', %s)", (architecture(),))
     cursor.execute(
         "SELECT load_model_selection_table('arch', 'mst', ARRAY[1], %s, ARRAY['batch_size=8'])",

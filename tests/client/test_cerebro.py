@@ -324,8 +324,8 @@ def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -
     cerebro, output = trained.cerebro, fresh_output()
     order, odd = f"{SCHEMA}.order", f'{SCHEMA}."Odd %s 100%"'
     try:
-        cerebro.rows(f"SELECT training_preprocessor_dl('iris', '{order}', 'kind', 'attributes', segments => 2)")
-        cerebro.rows("SELECT validation_preprocessor_dl('iris', %s, 'kind', 'attributes', %s)", (odd, order))
+        cerebro.rows(f"SELECT pack_plain('iris', '{order}', 'kind', 'attributes', segments => 2)")
+        cerebro.rows("SELECT pack_like('iris', %s, 'kind', 'attributes', %s)", (odd, order))
         run = cerebro.fit(order, output, "mst", epochs=1, validation_table=odd)
         assert cerebro.run(run).source_table == order
         plan = "SELECT source_table, validation_table, model_table FROM cerebro.run_plan WHERE run = %s"
@@ -445,7 +445,7 @@ def test_models_are_listed_and_dropped(trained: Trained, fresh_output: Callable[
     assert mine.created_at == cerebro.run(trained.run).created_at
     cerebro.drop_model(output)
     assert output not in {one.model_table for one in cerebro.models()}
-    with pytest.raises(client.ServerError, match="does not exist"):
+    with pytest.raises(client.ServerError, match="there is no table"):
         cerebro.drop_model(output)
 
 

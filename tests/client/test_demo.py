@@ -51,7 +51,7 @@ def test_from_beginning_to_end(server: str, clean: Any) -> None:
     clean.execute("SELECT run, status, configurations, segments, epochs FROM cerebro.runs ORDER BY run DESC LIMIT 1")
     run, *facts = clean.fetchone()
     assert facts == ["finished", 16, 2, 2]
-    for statement in ("training_preprocessor_dl(", "generate_model_configs(", "cerebro.fit(",
+    for statement in ("pack_plain(", "generate_model_configs(", "cerebro.fit(",
                       "cerebro.predict_into(", f"cerebro.run_time WHERE run = {run}"):  # fmt: skip
         assert statement in done.stdout
     clean.execute(

@@ -28,6 +28,8 @@ EXAMPLES = {  # files that the worked examples of extending.md make
     "cerebro_db/core/search/far_behind.py",
     "cerebro_db/nn/engines/eager.py",
     "tests/nn/test_eager.py",
+    "tests/sql/test_durations.py",
+    "tests/sql/test_run_events.py",
 }
 
 SOURCES = list((ROOT / "tests").rglob("*.py"))
@@ -238,3 +240,31 @@ def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
         if name.startswith(("cerebro_plpy.runs.", "cerebro_plpy.segment.")) and file.name != "__init__.py"
     }
     assert there - {name.removeprefix("cerebro_plpy.") for name in named} == others
+
+
+# -- what the pages say of the SQL ---------------------------------------------------------------------------
+
+SQL = "".join(file.read_text() for file in sorted(ROOT.glob("sql/*/*.sql")))
+IN_THE_SCHEMA = set(re.findall(r"CREATE (?:OR REPLACE )?(?:FUNCTION|VIEW|TABLE|SEQUENCE|TYPE)\s+cerebro\.(\w+)", SQL))
+SETTINGS = {"segments"}  # cerebro.segments
+OF_EXAMPLES = {"run_events", "last_event"}  # those of extending.md
+
+
+def test_the_security_page_lists_every_function_with_the_rights_of_its_owner() -> None:
+    functions = re.findall(r"CREATE OR REPLACE FUNCTION\s+cerebro\.(\w+)(.*?)(?:\sAS\s|;)", SQL, re.DOTALL)
+    definer = {name for name, head in functions if "SECURITY DEFINER" in head}
+    page = (ROOT / "docs" / "security.md").read_text()
+    table = page.partition("These functions are `SECURITY DEFINER`")[2].partition("\n## ")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    assert definer and {name for row in rows for name in re.findall(r"`(\w+)`", row)} == definer
+
+
+@every_page
+def test_names_of_the_schema_are_there(page: Path) -> None:
+    """Blocks in Python and shell have names of the client."""
+    text = re.sub(r"^ *```(?:python|sh)\n.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"(?<![\w/.])cerebro\.(\w+)\b(?!_)", text))
+    if page.name == "features.md":  # has a section about the client
+        named &= set(re.findall(r"cerebro\.(\w+)", text.partition("\n## From Python")[0]))
+    public = {name for name in named if not name.startswith("_visible")}
+    assert public - IN_THE_SCHEMA - SETTINGS - OF_EXAMPLES - {"_visible_"} == set()

@@ -1,11 +1,12 @@
 """One contract for all search policies, those of cerebro_db.core.search and those that only tests use; and the history.
 
-A new policy is one file in cerebro_db/core/search and one line in POLICIES.
+The methods that users can name are here because they are in METHOD_CLASSES of methods.py.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib
 import inspect
 import json
@@ -32,6 +33,7 @@ from cerebro_db.core.search.folds import CrossValidated
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewConfiguration, NewModel, Objective, Policy
+from cerebro_db.core.search.proposing import Sampler
 from cerebro_db.core.search.read_space import read
 from cerebro_db.core.search.rungs import WAITS
 
@@ -65,7 +67,10 @@ def stopping(name: str, epochs: int = EPOCHS, **given: Any) -> Policy:
     return methods.policy_of(methods.checked({"name": name, **given}, proposes=False), epochs, 6)
 
 
-NEEDED: dict[str, dict[str, Any]] = {"threshold": {"value": 0.5}}  # parameters that a method cannot do without
+NEEDED = {  # parameters that a method cannot do without
+    name: {one.name: one.low or 0.5 for one in method.parameters if one.needed}
+    for name, method in methods.METHODS.items()
+}
 POLICIES = [
     NeverStop(),
     StopAfter(2),
@@ -74,8 +79,8 @@ POLICIES = [
     StopWorseHalf(),
     CopyTheBest(),
     CrossValidated(NeverStop(), 3),
-    *(stopping(name, **NEEDED.get(name, {})) for name in methods.STOPPING),
-    proposing("random"),
+    *(stopping(name, **NEEDED[name]) for name in methods.STOPPING),
+    *(proposing(name, **NEEDED[name]) for name in methods.METHODS if name != "grid"),  # SPACE has no grid
     proposing("tpe", startup=3),
     proposing("evolution", population=3),
     proposing("asha", sampler="tpe", reduction=2),
@@ -137,7 +142,7 @@ def asked_of(history: History) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("name", sorted(set(methods.METHODS) - {"grid"}))  # SPACE has no grid
 def test_a_policy_of_an_extended_run_is_the_one_that_a_resume_makes(name: str) -> None:
     """It may have answered before: what it remembers must not depend on the epochs."""
-    given = NEEDED.get(name, {})
+    given = NEEDED[name]
     makers = [lambda epochs: proposing(name, 12, epochs, **given)]
     if name not in methods.POPULATIONS:
         makers.append(lambda epochs: proposing(name, None, epochs, **given))
@@ -163,7 +168,17 @@ def test_every_policy_is_under_contract() -> None:
             own = one.__module__ == module.name and not inspect.isabstract(one)
             if issubclass(one, Policy) and one is not Policy and own:
                 found.add(one)
+            if issubclass(one, Sampler) and own:
+                assert one in methods.METHOD_CLASSES
     assert NeverStop in found and found <= {type(policy) for policy in POLICIES}
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_a_parameter_has_a_field_and_its_default(name: str) -> None:
+    known = {one.name: one for one in dataclasses.fields(methods.METHODS[name])}  # type: ignore[arg-type]
+    for parameter in methods.METHODS[name].parameters:
+        if not parameter.needed:
+            assert known[parameter.name].default == parameter.default
 
 
 @every_policy

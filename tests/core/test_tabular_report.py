@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import statistics
+
+import pytest
+
 from tests.bench.tabular import LINEAR, NETWORK, OURS, TREES, table
+from tests.conftest import CLONE
 
 
 def test_means_ranks_and_the_ratio() -> None:
@@ -23,3 +29,28 @@ def test_means_ranks_and_the_ratio() -> None:
     assert found["**mean rank**"] == ["1.50", "1.50", "3.75", "3.25"]
     assert found["**mean score**"][:2] == ["0.6750", "0.6500"]
     assert found["**of HistGradientBoosting's**"][0] == "1.038"
+
+
+def test_the_figures_below_the_table_of_the_page_follow_from_it() -> None:
+    page = (CLONE / "docs" / "tables.md").read_text()
+    text = page.partition("## Compared with scikit-learn")[2].partition("\n## ")[0]
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    means = [[float(cell.split(" ")[0]) for cell in cells] for name, *cells in found if "±" in cells[0]]
+    said = {name: [float(cell) for cell in cells] for name, *cells in found if name.startswith("**")}
+    assert len(means) == 15
+    for place, score in enumerate(said["**mean score**"]):
+        assert score == pytest.approx(statistics.fmean(row[place] for row in means), abs=5e-4)
+    assert said["**mean rank**"] == pytest.approx(mean_ranks(means), abs=0.005)
+    alone = re.findall(r"mean ranks are ([\d.]+) \(`cerebro.train`\), ([\d.]+) .*? and ([\d.]+)", text, re.DOTALL)
+    ours, trees, linear = mean_ranks([[row[0], row[2], row[3]] for row in means])
+    assert [float(one) for one in alone[0]] == pytest.approx([ours, linear, trees], abs=0.005)
+
+
+def mean_ranks(means: list[list[float]]) -> list[float]:
+    """Equal means share their places."""
+    return [
+        statistics.fmean(
+            1 + sum(other > row[place] for other in row) + (row.count(row[place]) - 1) / 2 for row in means
+        )
+        for place in range(len(means[0]))
+    ]

@@ -135,9 +135,9 @@ class Lab:
 
     def pack(self, source: str, output: str, dependent: str, independent: str, **more: Any) -> None:
         named = "".join(f", {name} => %s" for name in more)
-        function = "validation" if "training_preprocessor_table" in more else "training"
+        function = "pack_like" if "packed_table" in more else "pack_plain"
         self(
-            f"SELECT {function}_preprocessor_dl(%s, %s, %s, %s{named})",
+            f"SELECT {function}(%s, %s, %s, %s{named})",
             source, output, dependent, independent, *more.values(),
         )  # fmt: skip
 
@@ -152,14 +152,14 @@ class Lab:
         self.table("flowers", columns, [row for row in rows if row[0] % 5])
         self.table("garden", columns, [row for row in rows if not row[0] % 5])
         self.pack("flowers", "train", "species", "sl, sw, pl, pw", segments=segments, seed=1)
-        self.pack("garden", "val", "species", "sl, sw, pl, pw", training_preprocessor_table="train")
+        self.pack("garden", "val", "species", "sl, sw, pl, pw", packed_table="train")
 
     def digits(self, rows: int, segments: int) -> None:
         """Create the table digits with this number of rows, and pack it as digits_packed."""
         data = load_digits()
         found = [(n, data.images[n].astype(int).tolist(), int(data.target[n])) for n in range(rows)]
         self.table("digits", {"id": "int", "image": "smallint[]", "digit": "int"}, found)
-        self.pack("digits", "digits_packed", "digit", "image", normalizing_const=16, segments=segments, seed=1)
+        self.pack("digits", "digits_packed", "digit", "image", divide_by=16, segments=segments, seed=1)
 
     def architecture(self, model: Json, weights: bytes | None = None, table: str = "arch") -> int:
         self(f"SELECT load_keras_model('{table}', %s, %s)", json.dumps(model), weights)

@@ -49,10 +49,9 @@ def hopped(db: Any) -> list[dict[int, tuple[float, float]]]:
             cursor.execute(f"CREATE TABLE {table} (id integer, image smallint[], digit integer)")
             execute_values(cursor, f"INSERT INTO {table} VALUES %s", rows, template="(%s, %s::smallint[], %s)")
         cursor.execute(
-            "SELECT training_preprocessor_dl('digits', 'packed', 'digit', 'image', normalizing_const => 16,"
-            " segments => 4, seed => 1)"
+            "SELECT pack_plain('digits', 'packed', 'digit', 'image', divide_by => 16, segments => 4, seed => 1)"
         )
-        cursor.execute("SELECT validation_preprocessor_dl('digits_val', 'packed_val', 'digit', 'image', 'packed')")
+        cursor.execute("SELECT pack_like('digits_val', 'packed_val', 'digit', 'image', 'packed')")
         cursor.execute("SELECT load_keras_model('arch', %s::json)", (json.dumps(ARCHITECTURE),))
         for place, (rate, batch) in enumerate(CONFIGURATIONS):
             cursor.execute(

@@ -18,7 +18,7 @@ from tests.sql.lab import Json, Lab, eventually, flower_model, layer, run, seque
 SEGMENTS, ROWS, ITERATIONS, RATE, MOMENTUM, BATCH, EPOCHS = 3, 8, 4, 0.5, 0.9, 2, 2
 PARAMS = f"$$loss='categorical_crossentropy',optimizer='SGD(lr={RATE}, momentum={MOMENTUM})',metrics=['accuracy']$$"
 FIT = f"'batch_size={BATCH}, epochs={EPOCHS}, shuffle=False'"
-PACK = "SELECT cerebro.training_preprocessor_dl('points', %s, 'label', 'x', segments => %s, seed => 1)"
+PACK = "SELECT cerebro.pack_plain('points', %s, 'label', 'x', segments => %s, seed => 1)"
 SLOW = "$$loss='categorical_crossentropy',optimizer='Adam(lr=0.01)'$$, 'batch_size=1, epochs=8'"
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -119,7 +119,7 @@ def points(madlib: Lab) -> Lab:
     madlib.table("points", {"id": "int", "x": "real[]", "label": "text"}, data)
     madlib.table("more_points", {"id": "int", "x": "real[]", "label": "text"}, data[:5])
     madlib(PACK, "packed", SEGMENTS)
-    madlib("SELECT cerebro.validation_preprocessor_dl('more_points', 'packed_val', 'label', 'x', 'packed')")
+    madlib("SELECT cerebro.pack_like('more_points', 'packed_val', 'label', 'x', 'packed')")
     start = chance.normal(size=15).astype("<f4").tobytes()
     madlib.architecture(sequential([4], layer("Dense", "out", units=3, activation="softmax")), start)
     madlib.architecture(flower_model())
@@ -283,7 +283,7 @@ def test_several_inputs_and_outputs(points: Lab) -> None:
     points.iris(SEGMENTS)
     points("CREATE TABLE two AS SELECT id, ARRAY[sl, sw] AS sepal, ARRAY[pl, pw] AS petal, species,"
            " CASE WHEN sl > 5.8 THEN 'yes' ELSE 'no' END AS big FROM flowers")  # fmt: skip
-    points("SELECT cerebro.training_preprocessor_dl('two', 'two_packed', 'species, big', 'sepal, petal',"
+    points("SELECT cerebro.pack_plain('two', 'two_packed', 'species, big', 'sepal, petal',"
            " segments => %s, seed => 1)", SEGMENTS)  # fmt: skip
     number = points.architecture(branched())
     points("SELECT madlib.madlib_keras_fit('two_packed', 'two_model', 'arch', %s, $$loss='categorical_crossentropy',"

@@ -172,7 +172,7 @@ def transaction(bench: Lab) -> Iterator[Any]:
 
 
 def test_a_table_of_this_very_transaction(bench: Lab, transaction: Any) -> None:
-    run(transaction, "SELECT training_preprocessor_dl('flowers', 'fresh', 'species', 'sl, sw, pl, pw', segments => 2)")
+    run(transaction, "SELECT pack_plain('flowers', 'fresh', 'species', 'sl, sw, pl, pw', segments => 2)")
     error = refused(bench, *fit(source="fresh", options={"execution": "workers"}), on=transaction)
     assert (error.pgcode, "commit" in error.diag.message_hint.lower()) == ("55000", True)
 
@@ -180,7 +180,7 @@ def test_a_table_of_this_very_transaction(bench: Lab, transaction: Any) -> None:
 def test_a_table_packed_anew_in_this_transaction(bench: Lab, transaction: Any) -> None:
     """Worker sessions would see the old table."""
     run(transaction, "DROP TABLE val, val_summary")
-    run(transaction, "SELECT training_preprocessor_dl('garden', 'val', 'species', 'sl, sw, pl, pw', segments => 2)")
+    run(transaction, "SELECT pack_plain('garden', 'val', 'species', 'sl, sw, pl, pw', segments => 2)")
     error = refused(bench, *fit(validation_table="val", options={"execution": "workers"}), on=transaction)
     assert (error.pgcode, "'val'" in error.diag.message_primary) == ("55000", True)
 

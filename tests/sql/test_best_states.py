@@ -37,7 +37,7 @@ def noise(lab: Lab) -> Lab:
     lab.table("unseen", columns, rows[ROWS:])
     named = ", ".join(f"x{n}" for n in range(6))
     lab.pack("seen", "train", "label", named, segments=SEGMENTS, seed=1)
-    lab.pack("unseen", "val", "label", named, training_preprocessor_table="train")
+    lab.pack("unseen", "val", "label", named, packed_table="train")
     arch = lab.architecture(model())
     cross = "loss='categorical_crossentropy'"
     lab.selection("mst", [(arch, f"optimizer='Adam(lr={rate})', {cross}, {METRICS}", "batch_size=8, epochs=3")

@@ -32,10 +32,7 @@ def place(lab: Lab) -> Lab:
         " SELECT id % 2 AS y, ARRAY(SELECT (id * n % 17)::real FROM generate_series(1, 64) n) x"
         " FROM generate_series(1, 20000) id"
     )
-    lab(
-        "SELECT training_preprocessor_dl('wide', 'wide_packed', 'y', 'x',"
-        " segments => 2, buffer_size => 1000, seed => 1)"
-    )
+    lab("SELECT pack_plain('wide', 'wide_packed', 'y', 'x', segments => 2, buffer_size => 1000, seed => 1)")
     model = lab.architecture(sequential([64], layer("Dense", "out", units=2, activation="softmax")))
     lab.selection("mst", [(model, f"optimizer='SGD(lr=0.01)', {CROSS}", "batch_size=500, epochs=1")])
     return lab

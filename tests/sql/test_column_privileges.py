@@ -40,8 +40,8 @@ CASES = {
     "predict, byom": Case("_madlib_keras_predict_byom('bring', 1, {t}, 'id', 'x', {o}, 'prob', false, NULL, 1, 1)",
                           "points", ("id", "x")),
     "evaluate": Case("madlib_keras_evaluate('mine', {t}, {o}, mst_key => 1)", "packed", PACKED, ("packed_summary",)),
-    "training_preprocessor_dl": Case("training_preprocessor_dl({t}, {o}, 'y', 'x')", "points", ("x", "y")),
-    "validation_preprocessor_dl": Case("validation_preprocessor_dl({t}, {o}, 'y', 'x', 'own_packed')",
+    "pack_plain": Case("pack_plain({t}, {o}, 'y', 'x')", "points", ("x", "y")),
+    "pack_like": Case("pack_like({t}, {o}, 'y', 'x', 'own_packed')",
                                        "points", ("x", "y")),
     "pack": Case("pack({t}, {o}, 'y', inputs => 'a, b', validation => 0.3)", "points", ("a", "b", "y")),
     "pack, stratified": Case("pack({t}, {o}, 'y', inputs => 'a', validation => 0.3, stratify => true)",
@@ -136,14 +136,14 @@ def tables_of(made: Town) -> User:
     points(owner, "points", ROWS)
     points(owner, "many", 60_000)
     owner("ANALYZE many")
-    owner("SELECT cerebro.training_preprocessor_dl('points', 'packed', 'y', 'x', segments => 1, seed => 1)")
+    owner("SELECT cerebro.pack_plain('points', 'packed', 'y', 'x', segments => 1, seed => 1)")
     trained(owner, "packed", "models")
     return owner
 
 
 def own_tables(user: User) -> None:
     points(user, "own", ROWS)
-    user("SELECT cerebro.training_preprocessor_dl('own', 'own_packed', 'y', 'x', segments => 1, seed => 1)")
+    user("SELECT cerebro.pack_plain('own', 'own_packed', 'y', 'x', segments => 1, seed => 1)")
     trained(user, "own_packed", "mine")
     user("CREATE TABLE bring AS SELECT 1 AS model_id, model_arch, model_weights FROM mine")
 

@@ -75,7 +75,8 @@ VALUES = {
     "stop_when": "NULL", "use_gpus": "false", "warm_start": "false", "use_caching": "false", "wait": "true",
     "automl_method": "'hyperband'", "automl_params": "'R=3, eta=3'", "dependent_varname": "'species'",
     "independent_varname": "'sl, sw, pl, pw'", "target": "'species'", "inputs": "NULL", "buffer_size": "NULL",
-    "normalizing_const": "1", "num_classes": "NULL", "distribution_rules": "NULL", "segments": "2", "seed": "1",
+    "normalizing_const": "1", "num_classes": "NULL", "divide_by": "1",
+    "classes": "NULL", "distribution_rules": "NULL", "segments": "2", "seed": "1",
     "prepare": document({"sl": "number"}), "validation": "0.2", "split_by": "NULL", "split_at": "NULL",
     "stratify": "false", "sequence": "NULL", "weights": "NULL", "initial_weights": "NULL", "class_weight": "NULL",
     "folds": "NULL",
@@ -98,6 +99,7 @@ VALUES = {
 
 # What is right for some functions only. Arguments without a name have their number.
 FLOWERS = {"source_table": "'flowers'", "source": "'flowers'"}
+PLAIN = {"inputs": "'sl, sw, pl, pw'"}
 RAW = {"test_table": "'garden'"}
 MODEL_OF = {"model": "1"}
 TRAINED = {"model_table": "'models'"}
@@ -128,6 +130,8 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "_train_test_split": FLOWERS,
     "train_test_split": FLOWERS,
     "training_preprocessor_dl": FLOWERS,
+    "pack_plain": PLAIN,
+    "pack_like": PLAIN,
     "_madlib_training_preprocessor_dl": FLOWERS,
     "validation_preprocessor_dl": FLOWERS,
     "_madlib_validation_preprocessor_dl": FLOWERS,
@@ -171,6 +175,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "materialize": {"model_table": "'made'"},
     "_state_in": {"state": "'1'"},
     "load_custom_function": {"name": "'mine'"},
+    "add_custom_function": {"name": "'mine'"},
     "forget": {"run": "0"},  # what this does on record is not undone with the call
     "_to_forget": {"run": "0"},
 }  # fmt: skip
@@ -331,6 +336,7 @@ FURTHEST: dict[str, list[str]] = {
     "work": [around('["DropStates", {"names": [', f"repeat('\"a\", ', {2_000_000 * MORE})", '"a"]}]')],
     "value": [f"repeat('word ', {7_000_000 * MORE})", f"repeat('é, ', {8_000_000 * MORE})"],
     "num_classes": ["array_fill(1, ARRAY[100000])"],
+    "classes": ["array_fill(1, ARRAY[100000])"],
     "class_values": [elements("class #", 80_000)],
     "inputs": [around("sl, ", "repeat('sw, ', 240000)", "sw")],
 }  # fmt: skip

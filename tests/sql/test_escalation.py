@@ -598,7 +598,7 @@ def test_states_and_models_of_others_cannot_be_read(root: Town, alice: User, bob
         f"madlib_fit_multiple_model('{bob.name}.packed', 'stolen', 'mst', 1)",
         f"madlib_keras_evaluate('{bob.name}.models', 'packed', 'stolen')",
         f"madlib_keras_predict('{bob.name}.models', 'points', 'id', 'x', 'stolen', mst_key => 1)",
-        f"training_preprocessor_dl('{bob.name}.points', 'stolen', 'y', 'x')",
+        f"pack_plain('{bob.name}.points', 'stolen', 'y', 'x')",
         f"load_model_selection_table('{bob.name}.arch', 'stolen', ARRAY[1], ARRAY['x'], ARRAY['x'])",
         f"load_keras_model('{bob.name}.arch', '{{}}')",
         f"delete_keras_model('{bob.name}.arch', 1)",
@@ -666,10 +666,10 @@ def test_settings_of_ours_are_checked_when_used(alice: User, value: str) -> None
     try:
         alice("DROP TABLE IF EXISTS again, again_summary")
         if value in ("", "\u0669"):  # no value; the digit nine in Arabic script
-            alice("SELECT cerebro.training_preprocessor_dl('points', 'again', 'y', 'x')")
+            alice("SELECT cerebro.pack_plain('points', 'again', 'y', 'x')")
         else:
             error = alice.refused(
-                "SELECT cerebro.training_preprocessor_dl('points', 'again', 'y', 'x')", why=errors.InvalidParameterValue
+                "SELECT cerebro.pack_plain('points', 'again', 'y', 'x')", why=errors.InvalidParameterValue
             )
             assert "cerebro.segments" in str(error) and len(str(error)) < 1000
     finally:
@@ -682,7 +682,7 @@ def test_settings_of_ours_are_checked_when_used(alice: User, value: str) -> None
 def test_hostile_names_are_only_names(alice: User, name: str) -> None:
     alice(f"CREATE TABLE {name.replace('%', '%')} AS SELECT x, y, id AS {name} FROM points")
     try:
-        alice("SELECT cerebro.training_preprocessor_dl(%s, 'hostile', 'y', %s, segments => 1)", name, f"x, {name}")
+        alice("SELECT cerebro.pack_plain(%s, 'hostile', 'y', %s, segments => 1)", name, f"x, {name}")
         assert alice("SELECT count(*) FROM hostile")[0] > 0
         assert alice("SELECT independent_varname FROM hostile_summary")
     finally:

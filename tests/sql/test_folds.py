@@ -236,7 +236,7 @@ def test_rows_with_folds_can_be_evaluated_and_followed_by_others(rows: Lab, run:
     rows("SELECT madlib_keras_evaluate('models', 'folded', 'measured', false, 1)")
     (measured,) = rows("SELECT loss, metric FROM measured")
     assert measured == pytest.approx(losses(rows, "models", list(range(ROWS)))[1], rel=1e-4, abs=1e-6)
-    rows.pack("some_rows", "further", "cost", "facts", training_preprocessor_table="folded")
+    rows.pack("some_rows", "further", "cost", "facts", packed_table="folded")
     assert "fold" not in rows.value("SELECT layout FROM further_summary")
     rows("SELECT madlib_keras_evaluate('models', 'further', 'measured_further', false, 1)")
     chosen = [row for row in range(ROWS) if row % 3]

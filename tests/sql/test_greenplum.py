@@ -58,7 +58,7 @@ def packed(sql: Any) -> None:
         "CREATE TABLE rows AS SELECT i AS id, ARRAY[i % 7, i % 5, i % 3, 1]::real[] AS x, i % 3 AS y"
         " FROM generate_series(1, 900) i DISTRIBUTED BY (id)"
     )
-    sql("SELECT training_preprocessor_dl('rows', 'packed', 'y', 'x', seed => 1)")
+    sql("SELECT pack_plain('rows', 'packed', 'y', 'x', seed => 1)")
     sql("SELECT load_keras_model('arch', %s::json)", json.dumps(ARCHITECTURE))
     sql(
         "SELECT load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
@@ -73,9 +73,9 @@ def test_a_cancel_while_the_interpreter_is_made_ready(sql: Any, packed: None, se
             connection.autocommit = True
             cursor.execute(f"SET search_path = {schema}, public, cerebro; SET statement_timeout = {moment}")
             with contextlib.suppress(psycopg2.Error):
-                cursor.execute(f"SELECT training_preprocessor_dl('rows', 'early_{moment}', 'y', 'x')")
+                cursor.execute(f"SELECT pack_plain('rows', 'early_{moment}', 'y', 'x')")
             cursor.execute("RESET statement_timeout")
-            late = f"SELECT training_preprocessor_dl('rows', 'late_{moment}', 'y', 'x')"
+            late = f"SELECT pack_plain('rows', 'late_{moment}', 'y', 'x')"
             try:
                 cursor.execute(late)
             except psycopg2.errors.ExternalRoutineException as error:
@@ -127,7 +127,7 @@ def test_each_segment_trains_in_one_process_of_its_own(sql: Any, packed: None, s
 
 def test_a_segment_can_have_several_trainers(sql: Any, packed: None) -> None:
     ((primaries,),) = sql("SELECT count(*)::integer FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
-    sql("SELECT training_preprocessor_dl('rows', 'more', 'y', 'x', segments => %s, seed => 1)", primaries + 1)
+    sql("SELECT pack_plain('rows', 'more', 'y', 'x', segments => %s, seed => 1)", primaries + 1)
     ((run,),) = sql("SELECT madlib_fit_multiple_model('more', 'out', 'mst', 1)")
     assert sql("SELECT count(DISTINCT worker_pid), count(*) FROM cerebro.hop WHERE run = %s", run) == [
         (primaries + 1, 2 * (primaries + 1))
@@ -141,7 +141,7 @@ def test_a_table_says_which_segments_get_rows(sql: Any, packed: None) -> None:
     chosen = primaries[1:]
     sql("CREATE TABLE chosen (dbid int)")
     sql("INSERT INTO chosen SELECT unnest(%s)", [dbid for dbid, _ in chosen])
-    sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'chosen')")
+    sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => 'chosen')")
     assert sql("SELECT DISTINCT gp_segment_id FROM partly ORDER BY 1") == [(content,) for _, content in chosen]
     assert sql("SELECT distribution_rules, __internal_gpu_config__, segment_count FROM partly_summary") == [
         ([dbid for dbid, _ in chosen], [content for _, content in chosen], len(chosen))
@@ -149,7 +149,7 @@ def test_a_table_says_which_segments_get_rows(sql: Any, packed: None) -> None:
     ((run,),) = sql("SELECT madlib_fit_multiple_model('partly', 'partial', 'mst', 1, validation_table => 'packed')")
     assert sql("SELECT count(DISTINCT segment), sum(rows) FROM hop WHERE run = %s", run) == [(len(chosen), 2 * 900)]
     # Validation rows may be on other segments than the training rows.
-    sql("SELECT validation_preprocessor_dl('rows', 'seen', 'y', 'x', 'partly', NULL, 'all_segments')")
+    sql("SELECT pack_like('rows', 'seen', 'y', 'x', 'partly', NULL, 'all_segments')")
     sql("SELECT madlib_fit_multiple_model('partly', 'partial2', 'mst', 1, validation_table => 'seen')")
 
 
@@ -165,19 +165,19 @@ def test_a_table_says_which_segments_get_rows(sql: Any, packed: None) -> None:
 def test_a_table_of_segments_that_makes_no_sense(sql: Any, packed: None, rows: str, message: str) -> None:
     sql(f"CREATE TABLE chosen (dbid) AS {rows}")
     with pytest.raises(psycopg2.Error, match=message):
-        sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'chosen')")
+        sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => 'chosen')")
     assert sql("SELECT to_regclass('partly')") == [(None,)]
 
 
 def test_rules_that_name_nothing(sql: Any, packed: None) -> None:
     for rules, message in (("nowhere", r"segments_to_use table \(nowhere\) doesn't exist"), ("rows", "dbid")):
         with pytest.raises(psycopg2.Error, match=message) as caught:
-            sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => %s)", rules)
+            sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => %s)", rules)
         assert caught.value.diag.message_hint
     ((gpus,),) = sql("SELECT max(cerebro._gpus()) FROM gp_dist_random('gp_id')")
     if not gpus:
         with pytest.raises(psycopg2.Error, match="No GPUs configured on hosts"):
-            sql("SELECT training_preprocessor_dl('rows', 'partly', 'y', 'x', distribution_rules => 'gpu_segments')")
+            sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => 'gpu_segments')")
         with pytest.raises(psycopg2.Error, match="No GPUs configured on host"):
             sql("SELECT madlib_fit_multiple_model('packed', 'fast', 'mst', 1, use_gpus => true)")
 
@@ -194,7 +194,7 @@ def test_commits_wait_for_the_disk(sql: Any, packed: None) -> None:
 
 def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> None:
     """After a cancel within Python, Greenplum's own handler left sessions whose next call crashed the server."""
-    pack = "SELECT training_preprocessor_dl('rows', 'again', 'y', 'x', seed => 1)"
+    pack = "SELECT pack_plain('rows', 'again', 'y', 'x', seed => 1)"
     began = time.monotonic()
     sql(pack)
     whole = time.monotonic() - began
@@ -341,7 +341,7 @@ def interrupted(fresh_database: str) -> tuple[str, int, int]:
     with contextlib.closing(connect(fresh_database)) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE kept AS SELECT i AS id, ARRAY[i % 7, 1] AS x, i % 3 AS y"
                        " FROM generate_series(1, 90) i DISTRIBUTED BY (id)")  # fmt: skip
-        cursor.execute("SELECT training_preprocessor_dl('kept', 'packed', 'y', 'x', seed => 1)")
+        cursor.execute("SELECT pack_plain('kept', 'packed', 'y', 'x', seed => 1)")
         model = json.loads(json.dumps(ARCHITECTURE).replace("[null, 4]", "[null, 2]"))
         cursor.execute("SELECT load_keras_model('arch', %s::json)", (json.dumps(model),))
         cursor.execute("SELECT load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
@@ -426,7 +426,7 @@ def test_a_dump_is_restored_to_another_number_of_segments(interrupted: Any, serv
         resumed(there, calm, run)
         with contextlib.closing(connect(there)) as connection, connection.cursor() as cursor:
             cursor.execute("SET search_path = public, cerebro")
-            cursor.execute("SELECT training_preprocessor_dl('kept', 'anew', 'y', 'x', seed => 1)")
+            cursor.execute("SELECT pack_plain('kept', 'anew', 'y', 'x', seed => 1)")
             cursor.execute(
                 "SELECT count(DISTINCT gp_segment_id), (SELECT count(*) FROM gp_dist_random('gp_id')) FROM anew"
             )

@@ -104,7 +104,7 @@ def facts(lab: Lab) -> Lab:
     )
     lab("CREATE VIEW few AS SELECT * FROM facts WHERE id % 4 = 0")
     lab.pack("facts", "facts_packed", "y", "a, b, c", segments=3, seed=1)
-    lab.pack("few", "few_packed", "y", "a, b, c", training_preprocessor_table="facts_packed")
+    lab.pack("few", "few_packed", "y", "a, b, c", packed_table="facts_packed")
     return lab
 
 
@@ -271,7 +271,7 @@ def test_a_name_is_a_table_and_all_else_is_a_query(facts: Lab, linear: Linear) -
 def test_rows_that_only_this_transaction_sees(facts: Lab, linear: Linear) -> None:
     with contextlib.closing(facts.connect()) as mine:
         run(mine, "BEGIN")
-        run(mine, "SELECT validation_preprocessor_dl('few', 'fresh', 'y', 'a, b, c', 'facts_packed')")
+        run(mine, "SELECT pack_like('few', 'fresh', 'y', 'a, b, c', 'facts_packed')")
         told = run(mine, "SELECT * FROM importance('linear', 'fresh')")
         run(mine, "COMMIT")
     kept = facts("SELECT * FROM importance('linear', 'fresh')")
@@ -301,7 +301,7 @@ def test_a_cancel_ends_it(facts: Lab, linear: Linear) -> None:
         ("'linear', NULL", "query must not be empty", "SELECT"),
         ("'nothing', 'facts_packed'", "there is no table", ""),
         ("'linear', 'narrow_packed'", "the inputs of 'narrow_packed' have the shapes [[2]], those of 'linear' [[3]]",
-         "validation_preprocessor_dl"),
+         "cerebro.pack_like"),
         ("'linear', 'facts_packed', 'a'", "target must be one of the targets of the model", "They are: y"),
         ("'linear', 'facts_packed', repeats => 0", "repeats cannot be 0", "1 to 1000"),
         ("'linear', 'facts_packed', repeats => 1001", "repeats cannot be 1001", "1 to 1000"),

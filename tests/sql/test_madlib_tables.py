@@ -106,7 +106,7 @@ def test_what_is_not_converted(theirs: Lab) -> None:
         ("ours", "NULL", "it is a table of cerebro_db already"),
         ("arch", "NULL", "it has no summary"),
         ("mst", "NULL", "mst_summary"),
-        ("nowhere", "NULL", "does not exist"),
+        ("nowhere", "NULL", "there is no table"),
     ):
         with pytest.raises(errors.Error, match=why):
             theirs(f"SELECT cerebro.convert_madlib_table('{table}', {packed})")

@@ -56,7 +56,7 @@ def test_null_is_a_class_and_comes_first(things: Lab) -> None:
     with pytest.raises(errors.DataException, match=r"should be a subset of class values in known_packed \(\['k1'"):
         things("SELECT madlib.validation_preprocessor_dl('things', 'x', 'label', 'x', 'known_packed')")
     with pytest.raises(errors.DataException, match="is NULL in 5 of 17 rows"):  # the natural way
-        things("SELECT cerebro.training_preprocessor_dl('things', 'x', 'label', 'x')")
+        things("SELECT cerebro.pack_plain('things', 'x', 'label', 'x')")
 
 
 def test_numbers_are_classes_and_arrays_are_integers(things: Lab) -> None:

@@ -29,7 +29,7 @@ def rare(lab: Lab) -> Lab:
     rows = [(n, *map(float, facts[n]), "rare" if n in (5, 9, 11) else "usual") for n in range(ROWS)]
     lab.table("seen", {"id": "int", "a": "real", "b": "real", "label": "text"}, rows)
     lab.pack("seen", "packed", "label", "a, b", segments=SEGMENTS, seed=1)
-    lab.pack("seen", "checked", "label", "a, b", training_preprocessor_table="packed")
+    lab.pack("seen", "checked", "label", "a, b", packed_table="packed")
     out = layer("Dense", "out", units=2, activation="softmax")
     models = [lab.architecture(sequential([2], out)) for _ in range(2)]
     lab.selection("mst", [(model, COMPILED, "batch_size=16, epochs=1") for model in models])

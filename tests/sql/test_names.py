@@ -114,7 +114,7 @@ def test_any_name(place: Lab, name: str, column: str) -> None:
                 cursor.execute(SQL("INSERT INTO {} VALUES (1, '{{1,2}}', 'a'), (2, '{{3,4}}', 'b')").format(
                     Identifier(source)))  # fmt: skip
             expected.add(source)
-            refused = attempted(place, "SELECT training_preprocessor_dl(%s, %s, 'y', %s, segments => 1)",
+            refused = attempted(place, "SELECT pack_plain(%s, %s, 'y', %s, segments => 1)",
                                 quoted(source), given_name, given_column)  # fmt: skip
             if refused is None:
                 expected |= {name, name + "_summary", name + "_seg0"}
@@ -141,7 +141,7 @@ def test_any_name(place: Lab, name: str, column: str) -> None:
             assert size(arch) > 63 or not arch.strip()
         # The same texts without quotes may mean anything, but nothing in them is executed.
         for text in (name, column):
-            attempted(place, "SELECT training_preprocessor_dl(%s, %s, %s, %s)", text, text + "_out", text, text)
+            attempted(place, "SELECT pack_plain(%s, %s, %s, %s)", text, text + "_out", text, text)
             attempted(place, "SELECT load_keras_model(%s, %s)", text + "_a", json.dumps(flower_model()))
         new = {relation for schema, relation in relations(place) - before if schema == place.schema}
         own = {"_out", "_out_summary", "_out_seg0", "_out_seg1", "_a", "_mst_key_seq"}
@@ -159,7 +159,7 @@ def test_there_were_enough() -> None:
 @pytest.mark.parametrize("text", ["a\0b", "\0"])
 def test_no_zero_bytes(place: Lab, text: str) -> None:
     with pytest.raises(ValueError, match="NUL"):
-        place("SELECT training_preprocessor_dl(%s, 'o', 'y', 'x')", text)
+        place("SELECT pack_plain(%s, 'o', 'y', 'x')", text)
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def through_everything(place: Lab, schema: str, names: list[str]) -> bytes:
         rows = "INSERT INTO {} SELECT i, ARRAY[sin(i), cos(i)], (ARRAY['a''%s', '\"b\\'])[i % 2 + 1]"
         cursor.execute(SQL(rows + " FROM generate_series(1, 12) i").format(Identifier(source)))
     full = f"{quoted(schema)}.{quoted(packed)}"
-    place("SELECT training_preprocessor_dl(%s, %s, %s, %s, segments => 1, seed => 1)",
+    place("SELECT pack_plain(%s, %s, %s, %s, segments => 1, seed => 1)",
           quoted(source), full, quoted(y), quoted(x))  # fmt: skip
     model = flower_model(2, 2)
     model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]

@@ -16,8 +16,8 @@ from psycopg2 import errors
 
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, run, trainer_processes, verb
 
-PACK = "SELECT training_preprocessor_dl('flowers', %s, 'species', 'sl, sw, pl, pw', segments => %s, seed => 1)"
-VALIDATE = "SELECT validation_preprocessor_dl('garden', %s, 'species', 'sl, sw, pl, pw', %s)"
+PACK = "SELECT pack_plain('flowers', %s, 'species', 'sl, sw, pl, pw', segments => %s, seed => 1)"
+VALIDATE = "SELECT pack_like('garden', %s, 'species', 'sl, sw, pl, pw', %s)"
 FIT = "SELECT cerebro.fit(%s, %s, 'mst', epochs => 3, validation_table => %s, evaluate_every => 1, options => %s)"
 SAME = {"deterministic": True, "seed": 5}
 

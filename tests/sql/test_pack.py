@@ -45,11 +45,10 @@ def flowers(sql):
 
 
 def pack(sql, source="flowers", output="packed", dependent="kind", independent="attributes", **more):
-    arguments = {"source_table": source, "output_table": output, "dependent_varname": dependent,
-                 "independent_varname": independent, **more}  # fmt: skip
-    function = "validation" if "training_preprocessor_table" in more else "training"
+    arguments = {"source": source, "output": output, "target": dependent, "inputs": independent, **more}  # fmt: skip
+    function = "pack_like" if "packed_table" in more else "pack_plain"
     named = ", ".join(f"{name} => %s" for name in arguments)
-    sql(f"SELECT cerebro.{function}_preprocessor_dl({named})", *arguments.values())
+    sql(f"SELECT cerebro.{function}({named})", *arguments.values())
 
 
 def layout(sql, table="packed"):
@@ -141,7 +140,7 @@ def test_setseed_is_obeyed_as_it_is_by_madlib(sql, flowers):
 
 
 def test_the_summary_has_madlibs_columns_and_then_ours(sql, flowers):
-    pack(sql, segments=2, buffer_size=10, seed=1, normalizing_const=4)
+    pack(sql, segments=2, buffer_size=10, seed=1, divide_by=4)
     found = sql(
         "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute "
         "WHERE attrelid = 'packed_summary'::regclass AND attnum > 0 ORDER BY attnum"
@@ -215,7 +214,7 @@ def test_the_packed_table_has_madlibs_columns_and_a_partition_per_segment(sql, f
 )
 def test_arrays_keep_the_narrowest_integer_or_become_float32(sql, values, dtype):
     sql(f"CREATE TABLE t AS SELECT {values} AS x, i::bigint AS id FROM generate_series(1, 150) i")
-    pack(sql, "t", dependent="id", independent="x", segments=3, normalizing_const=2, buffer_size=20)
+    pack(sql, "t", dependent="id", independent="x", segments=3, divide_by=2, buffer_size=20)
     (told,) = layout(sql)["inputs"]
     assert (told["dtype"], told["scale"]) == (dtype, 1.0 if dtype == "float32" else 2.0)
     x, y = rows_of(sql)
@@ -247,7 +246,7 @@ def test_however_an_array_is_stored_it_is_packed_alike(sql):
 
 def test_a_normalizing_constant_divides_as_float32(sql):
     sql("CREATE TABLE t AS SELECT ARRAY[i, i / 7.0]::real[] AS x, i AS y FROM generate_series(0, 99) i")
-    pack(sql, "t", dependent="y", independent="x", segments=1, normalizing_const=255)
+    pack(sql, "t", dependent="y", independent="x", segments=1, divide_by=255)
     x, y = rows_of(sql)
     source = np.asarray([row[0] for row in sql("SELECT x FROM t ORDER BY y")], "f4")
     assert np.array_equal(x[y.argmax(axis=1).argsort()], source * np.float32(1 / 255))
@@ -349,14 +348,14 @@ def test_several_outputs(sql):
 
 
 def test_declared_classes_leave_room(sql, flowers):
-    pack(sql, num_classes=[5], segments=2)
+    pack(sql, classes=[5], segments=2)
     assert layout(sql)["outputs"][0]["shape"] == [5]
     values, numbers = sql("SELECT kind_class_values, num_classes FROM packed_summary")[0]
     assert values[3:] == [None, None] and None not in values[:3] and numbers == [5]
     with pytest.raises(psycopg2.Error, match=r"equal to or greater than distinct class values found in table \(3\)"):
-        pack(sql, output="other", num_classes=[2])
-    with pytest.raises(errors.InvalidParameterValue, match="num_classes has 2 elements for 1"):
-        pack(sql, output="other", num_classes=[3, 3])
+        pack(sql, output="other", classes=[2])
+    with pytest.raises(errors.InvalidParameterValue, match="classes has 2 elements for 1"):
+        pack(sql, output="other", classes=[3, 3])
 
 
 def test_views_and_partitioned_and_temporary_tables_are_read(sql, flowers):
@@ -492,9 +491,9 @@ def test_rows_added_meanwhile_are_all_in_or_all_out(sql, flowers, server):
 
 
 def test_validation_takes_all_from_training(sql, flowers):
-    pack(sql, segments=3, num_classes=[4], normalizing_const=2)
+    pack(sql, segments=3, classes=[4], divide_by=2)
     sql("CREATE TABLE other AS SELECT id, attributes AS a, kind::text AS k FROM flowers WHERE kind <> 'setosa'")
-    pack(sql, "other", "val", "k", "a", training_preprocessor_table="packed", buffer_size=9)
+    pack(sql, "other", "val", "k", "a", packed_table="packed", buffer_size=9)
     told, trained = layout(sql, "val"), layout(sql)
     assert [v["name"] for v in told["inputs"] + told["outputs"]] == ["a", "k"]
     assert told["outputs"][0]["shape"] == [4] and len(told["partitions"]) == 3
@@ -513,39 +512,39 @@ def test_validation_keeps_the_order_of_the_rows(sql, flowers, greenplum):
     if greenplum:
         pytest.skip("rows have no order on Greenplum")
     pack(sql, segments=1)
-    pack(sql, output="val", training_preprocessor_table="packed")
+    pack(sql, output="val", packed_table="packed")
     assert rows_of(sql, "val")[0][:, 0].tolist() == list(range(1, 151))
 
 
 def test_validation_labels_must_be_known(sql, flowers):
     pack(sql)
     sql("INSERT INTO flowers VALUES (151, '{1,2,3,4}', 'unheard of')")
-    with pytest.raises(psycopg2.Error, match=r"_dl error: the class values in flowers \(\[.*\]\) "
+    with pytest.raises(psycopg2.Error, match=r"cerebro.pack_like: the class values in flowers \(\[.*\]\) "
                        r"should be a subset of class values in packed \(\[.*\]\)"):  # fmt: skip
-        pack(sql, output="val", training_preprocessor_table="packed")
+        pack(sql, output="val", packed_table="packed")
 
 
 def test_validation_labels_are_cast_to_the_training_type(sql):
     sql("CREATE TABLE t AS SELECT ARRAY[i]::int[] AS x, i % 3 AS y FROM generate_series(1, 30) i")
     sql("CREATE TABLE u AS SELECT x, y::text AS y FROM t")
     pack(sql, "t", dependent="y", independent="x", segments=2)
-    pack(sql, "u", "val", "y", "x", training_preprocessor_table="packed")
+    pack(sql, "u", "val", "y", "x", packed_table="packed")
     x, y = rows_of(sql, "val")
     assert np.array_equal(y.argmax(axis=1), x[:, 0] % 3)
     sql("UPDATE u SET y = 'two' WHERE y = '2'")
     with pytest.raises(errors.InvalidParameterValue, match="column 'y' of type text cannot be read as integer"):
-        pack(sql, "u", "val2", "y", "x", training_preprocessor_table="packed")
+        pack(sql, "u", "val2", "y", "x", packed_table="packed")
 
 
 def test_validation_values_may_be_wider_or_of_another_number_type(sql):
     sql("CREATE TABLE t AS SELECT ARRAY[i]::int[] AS x, i % 3 AS y FROM generate_series(1, 30) i")
-    pack(sql, "t", dependent="y", independent="x", segments=2, normalizing_const=10)
+    pack(sql, "t", dependent="y", independent="x", segments=2, divide_by=10)
     sql(
         "CREATE TABLE u AS SELECT ARRAY[i * 100]::int[] AS x, ARRAY[i / 2.0]::real[] AS r, i % 3 AS y "
         "FROM generate_series(1, 30) i"
     )
-    pack(sql, "u", "wide", "y", "x", training_preprocessor_table="packed")
-    pack(sql, "u", "real", "y", "r", training_preprocessor_table="packed")
+    pack(sql, "u", "wide", "y", "x", packed_table="packed")
+    pack(sql, "u", "real", "y", "r", packed_table="packed")
     assert (layout(sql, "wide")["inputs"][0]["dtype"], layout(sql, "wide")["inputs"][0]["scale"]) == ("int16", 10.0)
     assert (layout(sql, "real")["inputs"][0]["dtype"], layout(sql, "real")["inputs"][0]["scale"]) == ("float32", 1.0)
     assert np.allclose(np.sort(rows_of(sql, "real")[0][:, 0]), np.arange(1, 31) / 20)
@@ -555,38 +554,38 @@ def test_validation_shapes_and_numbers_of_variables_must_match(sql, flowers):
     pack(sql)
     sql("CREATE TABLE u AS SELECT attributes[1:3] AS attributes, kind, attributes AS more FROM flowers")
     with pytest.raises(errors.DataException, match=r"has shape \[3\]; 'attributes' of table packed has \[4\]"):
-        pack(sql, "u", "val", training_preprocessor_table="packed")
+        pack(sql, "u", "val", packed_table="packed")
     with pytest.raises(errors.InvalidParameterValue, match="makes 2 variables; table packed has 1"):
-        pack(sql, "u", "val", independent="attributes, more", training_preprocessor_table="packed")
+        pack(sql, "u", "val", independent="attributes, more", packed_table="packed")
     with pytest.raises(errors.InvalidParameterValue, match="does not fit the training table's 'kind'"):
-        pack(sql, "u", "val", dependent="more", training_preprocessor_table="packed")
+        pack(sql, "u", "val", dependent="more", packed_table="packed")
 
 
 def test_validation_may_have_fewer_rows_than_segments(sql, flowers):
     pack(sql, segments=5)
     sql("CREATE TABLE few AS SELECT * FROM flowers LIMIT 2")
-    pack(sql, "few", "val", training_preprocessor_table="packed")
+    pack(sql, "few", "val", packed_table="packed")
     assert len(rows_of(sql, "val")[0]) == 2
 
 
 def test_validation_needs_a_packed_training_table(sql, flowers):
     for table, message in (
-        ("nothing", "Input table 'nothing' does not exist. Please ensure that table 'nothing' has been preprocessed"),
+        ("nothing", "there is no table 'nothing'. Please ensure that table 'nothing' has been packed"),
         (
             "flowers",
-            "_summary' does not exist. Please ensure that table 'flowers' has been preprocessed using training",
+            "_summary' does not exist. Please ensure that table 'flowers' has been packed",
         ),
         (None, "NULL/empty input table name!"),
     ):
         with pytest.raises(psycopg2.Error, match=message):
-            pack(sql, output="val", training_preprocessor_table=table)
+            pack(sql, output="val", packed_table=table)
 
 
 def test_labels_put_into_the_summary_by_hand_count(sql, flowers):
-    pack(sql, num_classes=[4])
+    pack(sql, classes=[4])
     sql("UPDATE packed_summary SET kind_class_values[4] = 'late'")
     sql("UPDATE flowers SET kind = 'late' WHERE id = 7")
-    pack(sql, output="val", training_preprocessor_table="packed")
+    pack(sql, output="val", packed_table="packed")
     x, y = rows_of(sql, "val")
     assert y[x[:, 0] == 7].tolist() == [[0, 0, 0, 1]]
 
@@ -594,54 +593,54 @@ def test_labels_put_into_the_summary_by_hand_count(sql, flowers):
 # -- errors --------------------------------------------------------------------------------------------
 
 WRONG = [
-    ({"source_table": None}, "42602", "training_preprocessor_dl error: NULL/empty input table name!"),
-    ({"source_table": " "}, "42602", "NULL/empty input table name!"),
-    ({"source_table": "nix"}, "42P01", "Input table 'nix' does not exist"),
-    ({"source_table": "no_schema.nix"}, "42P01", "Input table 'no_schema.nix' does not exist"),
-    ({"source_table": "My Table"}, "42602", "not an identifier"),
-    ({"source_table": "empty"}, "22000", "Input table 'empty' is empty!"),
-    ({"source_table": "flowers_id_seq"}, "0A000", "is not a table or view"),
-    ({"output_table": None}, "42602", "NULL/empty output table name!"),
-    ({"output_table": "null"}, "42602", "NULL/empty output table name!"),
-    ({"output_table": "1st"}, "42602", "Invalid output table name 1st"),
-    ({"output_table": "empty"}, "42P07", "Output table 'empty' already exists.\n            Drop it before"),
-    ({"output_table": "half"}, "42P07", "Output table 'half_summary' already exists."),
-    ({"output_table": "part"}, "42P07", "Output table 'part_seg0' already exists."),
-    ({"output_table": "x" * 56}, "42602", "has 64 bytes"),
-    ({"output_table": "no_schema.t"}, "42704", "schema 'no_schema' does not exist"),
-    ({"dependent_varname": None}, "42602", "dependent_varname must not be NULL or empty"),
-    ({"dependent_varname": "kind, kind"}, "42602", "listed twice"),
-    ({"dependent_varname": "nix"}, "42703", r"invalid dependent_varname ('nix') for source table (flowers)"),
-    ({"independent_varname": "id + 1"}, "42602", "not an identifier"),
-    ({"independent_varname": "nix"}, "42703", "invalid independent_varname ('nix')"),
+    ({"source": None}, "42602", "cerebro.pack_plain: source must not be NULL or empty."),
+    ({"source": " "}, "42602", "source must not be NULL or empty."),
+    ({"source": "nix"}, "42P01", "source: there is no table 'nix'"),
+    ({"source": "no_schema.nix"}, "42P01", "source: there is no table 'no_schema.nix'"),
+    ({"source": "My Table"}, "42602", "not an identifier"),
+    ({"source": "empty"}, "22000", "source: 'empty' has no rows."),
+    ({"source": "flowers_id_seq"}, "0A000", "is not a table or view"),
+    ({"output": None}, "42602", "output must not be NULL or empty."),
+    ({"output": "null"}, "42602", "output must not be NULL or empty."),
+    ({"output": "1st"}, "42602", "output"),
+    ({"output": "empty"}, "42P07", "'empty' already exists."),
+    ({"output": "half"}, "42P07", "half_summary' already exists."),
+    ({"output": "part"}, "42P07", "part_seg0' already exists."),
+    ({"output": "x" * 56}, "42602", "has 64 bytes"),
+    ({"output": "no_schema.t"}, "42704", "schema 'no_schema' does not exist"),
+    ({"target": None}, "42602", "target must not be NULL or empty"),
+    ({"target": "kind, kind"}, "42602", "listed twice"),
+    ({"target": "nix"}, "42703", r"invalid target ('nix') for source table (flowers)"),
+    ({"inputs": "id + 1"}, "42602", "not an identifier"),
+    ({"inputs": "nix"}, "42703", "invalid inputs ('nix')"),
     (
-        {"independent_varname": "kind", "dependent_varname": "id"},
+        {"inputs": "kind", "target": "id"},
         "22023",
-        "invalid independent_varname ('kind'): its type is character varying",
+        "invalid inputs ('kind'): its type is character varying",
     ),
     (
-        {"independent_varname": "attributes, id", "dependent_varname": "kind, id"},
+        {"inputs": "attributes, id", "target": "kind, id"},
         "22023",
-        "the column 'id' is in both dependent_varname and independent_varname",
+        "the column 'id' is in both target and inputs",
     ),
-    ({"independent_varname": "attributes, kind", "dependent_varname": "id"}, "22023", "its type is character"),
+    ({"inputs": "attributes, kind", "target": "id"}, "22023", "its type is character"),
     (
-        {"independent_varname": "attributes", "dependent_varname": "attributes"},
+        {"inputs": "attributes", "target": "attributes"},
         "22023",
         "the column 'attributes' is in both",
     ),
-    ({"dependent_varname": "words"}, "0A000", "its type is text[]"),
-    ({"dependent_varname": "place"}, "22023", "labels of type point cannot be sorted"),
+    ({"target": "words"}, "0A000", "its type is text[]"),
+    ({"target": "place"}, "22023", "labels of type point cannot be sorted"),
     (
         {"buffer_size": 0},
         "22023",
-        "_dl error: The buffer size has to be a positive integer or NULL.",
+        "cerebro.pack_plain: The buffer size has to be a positive integer or NULL.",
     ),
-    ({"normalizing_const": 0}, "22023", "The normalizing constant has to be a positive integer or NULL."),
-    ({"normalizing_const": -1}, "22023", "The normalizing constant has to be a positive integer or NULL."),
-    ({"normalizing_const": "NaN"}, "22023", "The normalizing constant has to be a positive integer or NULL."),
-    ({"normalizing_const": 1e-45}, "22023", "The normalizing constant has to be a positive integer or NULL."),
-    ({"num_classes": [2**31 - 1]}, "22023", "a variable has at most 10000 classes"),
+    ({"divide_by": 0}, "22023", "divide_by must be a positive number, or NULL."),
+    ({"divide_by": -1}, "22023", "divide_by must be a positive number, or NULL."),
+    ({"divide_by": "NaN"}, "22023", "divide_by must be a positive number, or NULL."),
+    ({"divide_by": 1e-45}, "22023", "divide_by must be a positive number, or NULL."),
+    ({"classes": [2**31 - 1]}, "22023", "a variable has at most 10000 classes"),
     ({"segments": 0}, "22023", "segments is 0"),
     ({"segments": 151}, "22023", "151 segments are too many for 150 rows"),
 ]
@@ -653,11 +652,11 @@ def test_a_wrong_argument_is_named_and_nothing_is_made(sql, flowers, change, sql
     sql("CREATE TABLE half_summary (); CREATE TABLE part_seg0 ()")
     sql("ALTER TABLE flowers ADD words text[] DEFAULT '{a}', ADD place point DEFAULT '(1,2)'")
     before = tables_in(sql)
-    arguments = {"source_table": "flowers", "output_table": "packed", "dependent_varname": "kind",
-                 "independent_varname": "attributes", **change}  # fmt: skip
+    arguments = {"source": "flowers", "output": "packed", "target": "kind", "inputs": "attributes",
+                 **change}  # fmt: skip
     named = ", ".join(f"{name} => %s" for name in arguments)
     with pytest.raises(psycopg2.Error) as error:
-        sql(f"SELECT cerebro.training_preprocessor_dl({named})", *arguments.values())
+        sql(f"SELECT cerebro.pack_plain({named})", *arguments.values())
     assert error.value.pgcode == sqlstate and message in error.value.diag.message_primary
     assert tables_in(sql) == before
 

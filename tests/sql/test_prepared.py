@@ -24,7 +24,7 @@ def place(lab: Lab) -> Lab:
     model = lab.architecture(sequential([3], layer("Dense", "out", units=1)), WEIGHTS.tobytes())
     lab.selection("mst", [(model, STILL, "batch_size=16")])
     for name, inputs in (("whole", "a, b, c"), ("broken", "a, b, r"), ("array", "x")):
-        lab.pack("rows", f"{name}_packed", "y", inputs, segments=2, seed=1, normalizing_const=10)
+        lab.pack("rows", f"{name}_packed", "y", inputs, segments=2, seed=1, divide_by=10)
         lab.fit(f"{name}_packed", name, "mst", 1)
     return lab
 
@@ -52,7 +52,7 @@ def notices(place: Lab) -> list[str]:
 def test_the_summary_says_what_columns_became(place: Lab) -> None:
     place("CREATE TYPE mood AS ENUM ('sad', 'glad')")
     place("CREATE TABLE moods AS SELECT x, (ARRAY['glad', 'sad'])[1 + id % 2]::mood AS mood, x AS code FROM rows")
-    place.pack("moods", "moods_packed", "mood, code", "x", segments=1, num_classes=[3, None], normalizing_const=4)
+    place.pack("moods", "moods_packed", "mood, code", "x", segments=1, classes=[3, None], divide_by=4)
     layout = place.value("SELECT layout FROM moods_packed_summary")
     assert [variable["preparation"] for variable in layout["inputs"] + layout["outputs"]] == [
         {"kind": "divided", "by": 4.0},
@@ -73,7 +73,7 @@ def test_labels_are_known_wherever_the_search_path_leads(place: Lab) -> None:
         for name, change in (("paint_val", "SELECT 1"), ("paint_later", "ALTER TYPE {0}.colour RENAME TO color")):
             place(change.format(place.schema))
             place(
-                "SELECT validation_preprocessor_dl(%s, %s, 'colour', 'x', %s)",
+                "SELECT pack_like(%s, %s, 'colour', 'x', %s)",
                 *(f"{place.schema}.{table}" for table in ("paint", name, "paint_packed")),
             )
     finally:
@@ -92,7 +92,7 @@ def test_a_document_that_was_changed_by_hand_is_refused(place: Lab) -> None:
     for statement in (
         "SELECT madlib_fit_multiple_model('odd_packed', 'odd', 'mst', 1)",
         "SELECT madlib_keras_evaluate('whole', 'odd_packed', 'odd', mst_key => 1)",
-        "SELECT validation_preprocessor_dl('rows', 'odd', 'y', 'a, b, c', 'odd_packed')",
+        "SELECT pack_like('rows', 'odd', 'y', 'a, b, c', 'odd_packed')",
     ):
         with pytest.raises(psycopg2.Error, match="'kind' must be one of as_is") as error:
             place(statement)
@@ -111,7 +111,7 @@ def test_prediction_gives_the_values_that_evaluation_gives(place: Lab, model: st
           " FROM others o JOIN rows USING (id)")  # fmt: skip
     renamed = ", ".join(f"n_{name}" for name in names)
     try:
-        place.pack("renamed", "renamed_val", "y", renamed, training_preprocessor_table=f"{model}_packed")
+        place.pack("renamed", "renamed_val", "y", renamed, packed_table=f"{model}_packed")
         place(f"SELECT madlib_keras_evaluate('{model}', 'renamed_val', 'judged', mst_key => 1)")
         said = np.array(predicted(place, renamed, model, "renamed"), "f4")
         y = np.array([value for (value,) in place("SELECT y FROM rows ORDER BY id")], "f4")
@@ -124,7 +124,7 @@ def test_prediction_gives_the_values_that_evaluation_gives(place: Lab, model: st
 
 def test_labels_that_were_added_by_hand_are_predicted(place: Lab) -> None:
     place("CREATE TABLE kinds AS SELECT id, x, 'k' || id % 2 AS kind FROM rows")
-    place.pack("kinds", "kinds_packed", "kind", "x", segments=1, num_classes=[3], seed=1)
+    place.pack("kinds", "kinds_packed", "kind", "x", segments=1, classes=[3], seed=1)
     place("UPDATE kinds_packed_summary SET kind_class_values[3] = 'later'")
     bias = np.concatenate([np.zeros(9), [0, 1, 2]]).astype("f4")
     dense = layer("Dense", "out", units=3, activation="softmax")
@@ -169,7 +169,8 @@ def test_columns_that_fit_neither_way_are_refused(place: Lab, inputs: str, model
     trained = "x" if model == "array" else "features (a, b, c)"
     assert error.pgcode == "22000"
     assert error.diag.message_primary == (
-        f"madlib_keras_predict: independent_varname names {inputs}, but the model was trained on the inputs {trained}."
+        f"madlib_keras_predict error: independent_varname names {inputs},"
+        f" but the model was trained on the inputs {trained}."
     )
 
 

@@ -143,5 +143,5 @@ def test_what_makes_no_sense_is_refused(claims: Lab, more: dict[str, Any], says:
 def test_further_rows_are_packed_without_weights(claims: Lab) -> None:
     claims("CREATE VIEW later AS SELECT x, cost FROM claims WHERE id > 300")
     packed(claims, "first", "cost", "claims", inputs="x", weights="w", validation=0)
-    claims("SELECT validation_preprocessor_dl('later', 'later_packed', 'cost', NULL, 'first')")
+    claims("SELECT pack_like('later', 'later_packed', 'cost', NULL, 'first')")
     assert weights_of(claims, "later_packed").tolist() == [1.0] * 100

@@ -402,7 +402,7 @@ def test_rows_are_prepared_in_the_same_way_from_a_view_with_other_types(mirror: 
     )
     expected = sorted(prepared_rows(mirror, "mirror_packed") + prepared_rows(mirror, "mirror_packed_validation"))
     assert said_rows(mirror, "others") == expected
-    mirror("SELECT validation_preprocessor_dl('others', 'again', 'y', NULL, 'mirror_packed')")
+    mirror("SELECT pack_like('others', 'again', 'y', NULL, 'mirror_packed')")
     assert prepared_rows(mirror, "again") == expected
     mirror("SELECT madlib_keras_evaluate('mirror', 'again', 'judged', mst_key => 1)")
     wanted = float(np.mean(np.square(np.array(expected, "f4"))))
@@ -670,7 +670,7 @@ def test_unknown_categories_are_an_error_on_request(place: Lab) -> None:
     packed(place, "strict_packed", source="strict", prepare={"city": {"unknown": "error"}}, validation=0)
     place("INSERT INTO strict SELECT 'Oslo', answer FROM strict LIMIT 1")
     with pytest.raises(psycopg2.Error, match="'city' of strict: 1 of .* have a value that training has not seen[.]"):
-        place("SELECT validation_preprocessor_dl('strict', 'strict_val', 'answer', NULL, 'strict_packed')")
+        place("SELECT pack_like('strict', 'strict_val', 'answer', NULL, 'strict_packed')")
     error = pytest.raises(psycopg2.Error, place, "SELECT * FROM prepared_columns('strict')").value
     assert "not a packed table" in str(error)
 

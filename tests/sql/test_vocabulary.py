@@ -22,9 +22,9 @@ from tests.conftest import connect
 
 OF_MADLIB = {
     "convert_array_to_bytea", "convert_bytea_to_real_array", "convert_bytea_to_smallint_array", "convert_madlib_table",
-    "delete_custom_function", "delete_keras_model", "generate_model_configs", "load_custom_function",
-    "load_keras_model", "load_model_selection_table", "load_top_k_accuracy_function", "madlib_fit_multiple_model",
-    "madlib_keras_evaluate", "madlib_keras_predict", "training_preprocessor_dl", "validation_preprocessor_dl",
+    "delete_keras_model", "generate_model_configs",
+    "load_keras_model", "load_model_selection_table", "madlib_fit_multiple_model",
+    "madlib_keras_evaluate", "madlib_keras_predict",
 }  # fmt: skip
 # Words that were given up, or that are MADlib's, with the word that is meant.
 GIVEN_UP = {

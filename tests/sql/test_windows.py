@@ -183,7 +183,7 @@ def test_prediction_makes_the_very_windows_of_packing(mirror: Lab) -> None:
     told = mirror("SELECT id, estimated_z FROM said")
     assert sorted(tuple(value) for _, value in told) == sorted(map(tuple, packed_rows.tolist()))
     assert sorted(key for key, _ in told) == sorted(window[-1][0] for window in expected(mirror, "id"))
-    mirror("SELECT validation_preprocessor_dl('copied', 'again', 'z', NULL, 'copied_packed')")
+    mirror("SELECT pack_like('copied', 'again', 'z', NULL, 'copied_packed')")
     again = np.hstack([values(mirror, "again", name).reshape(layout["rows"], -1).astype("f4") for name in names])
     assert sorted(map(tuple, again.tolist())) == sorted(map(tuple, packed_rows.tolist()))
 
@@ -231,7 +231,7 @@ def test_a_query_of_rows_is_predicted_window_by_window(trained: Lab) -> None:
     few = f"{one} LIMIT {LENGTH - 1}"
     assert trained("SELECT * FROM predict('posture_models', %s)", few) == []
     trained("CREATE VIEW later AS SELECT * FROM moves WHERE who > 20")
-    trained("SELECT validation_preprocessor_dl('later', 'later_packed', 'posture', NULL, 'posture_packed')")
+    trained("SELECT pack_like('later', 'later_packed', 'posture', NULL, 'posture_packed')")
     trained("SELECT madlib_keras_evaluate('posture_models', 'later_packed', 'judged', mst_key => 1)")
     right = trained.value("SELECT avg((posture = class_value)::int) FROM postures JOIN later USING (id)")
     assert trained.value("SELECT metric FROM judged") == pytest.approx(float(right), abs=1e-6)

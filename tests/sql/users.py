@@ -134,7 +134,7 @@ def equip(user: User, rows: int = 40, segments: int = 1) -> None:
         " FROM generate_series(1, %s) i",
         rows,
     )
-    user("SELECT cerebro.training_preprocessor_dl('points', 'packed', 'y', 'x', segments => %s, seed => 1)", segments)
+    user("SELECT cerebro.pack_plain('points', 'packed', 'y', 'x', segments => %s, seed => 1)", segments)
     user("SELECT cerebro.load_keras_model('arch', %s::json)", ARCHITECTURE)
     user(
         "SELECT cerebro.load_model_selection_table('arch', 'mst', ARRAY[1],"

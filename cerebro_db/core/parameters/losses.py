@@ -134,4 +134,4 @@ def _registered(vocabulary: Vocabulary, name: str, known: Known) -> str:
     names = sorted(name for name in known.get(vocabulary.category, {}) if not custom.split(name))
     if names:
         return f"Registered on this server: {', '.join(names[:20])}."
-    return "An administrator can register a custom function with cerebro.load_custom_function()."
+    return "An administrator can register a custom function with cerebro.add_custom_function()."

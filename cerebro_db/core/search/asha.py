@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..records import dataclass
 from . import rungs
+from .parameters import RUNGS
 from .policy import Decision, History, Policy, Verdict
 
 
@@ -18,6 +19,11 @@ class Asha(Policy):
     min_epochs: int = 1  # until the first rung
     reduction: float = 3.0
     name = "asha"
+    does = (
+        "at each rung, the best third (1 / `reduction`) of the models that have reached it so far go on at once. "
+        "The others wait, and go on if they are among the best third later"
+    )
+    parameters = RUNGS
 
     def decide(self, history: History, model: int, epoch: int) -> Decision:
         released = self._released(history, model, epoch)

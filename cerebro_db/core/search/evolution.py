@@ -13,8 +13,9 @@ from ..parameters.dimensions import random_stream
 from ..records import dataclass
 from . import scores
 from .history import History
+from .parameters import Parameter
 from .proposing import Sampler, proposed, random_points
-from .space import Point, Space
+from .space import MOST_POINTS, Point, Space
 
 MOST_ATTEMPTS = 20  # to change a point into one that was not tried before
 
@@ -28,6 +29,16 @@ class Evolution(Sampler):
     tournament: int = 4  # models of which the best is changed
     mutations: int = 1  # values that change
     name = "evolution"
+    does = (
+        "tries `population` random points. After that, each new point is that of the best of `tournament` random "
+        "models among the last `population` ones, with `mutations` values changed. Parameters of architectures "
+        "change, too"
+    )
+    parameters = (
+        Parameter("population", 16, 2, MOST_POINTS),
+        Parameter("tournament", 4, 1, MOST_POINTS),
+        Parameter("mutations", 1, 1, 1000),
+    )
 
     def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
         known = {one: point for one, point in proposed(history).items() if self.space.has(point)}

@@ -14,6 +14,8 @@ from .space import Point, Space
 class GridSearch(Sampler):
     space: Space
     name = "grid"
+    does = "tries every combination of the values. Numbers need `step` or `points`"
+    independent = True
     _points: Sequence[Point] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -21,3 +23,6 @@ class GridSearch(Sampler):
 
     def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
         return self._points[number : number + count]
+
+    def size(self) -> int:
+        return len(self._points)

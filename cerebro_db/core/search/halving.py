@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ..records import dataclass
 from .brackets import Brackets, Kind
+from .parameters import RUNGS, Parameter
 from .rungs import epochs_of_rungs
 from .space import MOST_POINTS
 
@@ -18,6 +19,11 @@ from .space import MOST_POINTS
 class Halving(Brackets):
     bracket: int | None = None  # models in a bracket; None: all of them or, if they have no number, one per last rung
     name = "halving"
+    does = (
+        "as `asha`, but models are compared when all models of a bracket have reached the rung. Meanwhile the "
+        "models of the next bracket begin. `bracket` is the number of models of a bracket"
+    )
+    parameters = (*RUNGS, Parameter("bracket", None, 2, MOST_POINTS, unset="all"))
 
     def rungs(self) -> tuple[int, ...]:
         return epochs_of_rungs(self.min_epochs, self.reduction, self.epochs)

@@ -11,12 +11,18 @@ from collections.abc import Iterable, Sequence
 
 from ..records import dataclass
 from .brackets import Brackets, Kind
+from .parameters import RUNGS
 from .rungs import epochs_of_rungs
 
 
 @dataclass
 class Hyperband(Brackets):
     name = "hyperband"
+    does = (
+        "halving in brackets of several kinds: many models with an early first rung, fewer with a late one, some "
+        "without"
+    )
+    parameters = RUNGS
 
     def _kinds(self) -> Iterable[Kind]:
         most = max(0, math.floor(math.log(self.epochs / self.min_epochs, self.reduction) + 1e-9))

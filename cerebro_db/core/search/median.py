@@ -10,7 +10,9 @@ import statistics
 
 from ..records import dataclass
 from . import scores
+from .parameters import MIN_EPOCHS, Parameter
 from .policy import Decision, History, Policy, Verdict
+from .space import MOST_POINTS
 
 
 @dataclass
@@ -19,6 +21,8 @@ class MedianStopping(Policy):
     min_epochs: int = 1  # no model is stopped earlier
     min_models: int = 5  # to compare with
     name = "median"
+    does = "stops a model whose best value so far is worse than the median of the others' averages up to the same epoch"
+    parameters = (MIN_EPOCHS, Parameter("min_models", 5, 1, MOST_POINTS))
 
     def decide(self, history: History, model: int, epoch: int) -> Decision:
         others = [

@@ -1,16 +1,18 @@
-"""The search methods that users can name: their parameters, checked, and the policies that they stand for.
+"""The search methods that users can name, and the policies that they stand for.
 
-docs/search.md describes them.
+A method is a class in a module of its own: a ``Sampler`` proposes points, a ``Policy`` stops models, and a ``Policy``
+with ``propose`` does both.  METHOD_CLASSES lists them; the rest, tests and docs/search.md included, follows from the
+classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable
+from dataclasses import fields
+from typing import Any
 
 from ..documents import shown
 from ..errors import InvalidArgument
-from ..parameters.value_types import is_finite
 from ..records import dataclass
 from .asha import Asha
 from .evolution import Evolution
@@ -31,65 +33,27 @@ from .tpe import Suggest, Tpe, Trial
 
 SAMPLER, DEFAULT_SAMPLER = "sampler", "random"
 
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a method: a number, with its bounds."""
-
-    name: str
-    default: float | int | None = None
-    low: float | None = None
-    high: float | None = None
-    whole: bool = True
-    needed: bool = False
-
-    def problem(self, value: Any) -> str | None:
-        """Why the value is not possible."""
-        if not is_finite(value) or (self.whole and value != int(value)):
-            return f"it must be a {'whole ' if self.whole else ''}number"
-        if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
-            upto = f" and at most {self.high}" if self.high is not None else ""
-            return f"it must be at least {self.low}{upto}"
-        return None
-
-
-MIN_EPOCHS = Parameter("min_epochs", 1, 1, 2**31 - 1)
-RUNGS = (MIN_EPOCHS, Parameter("reduction", 3.0, 1.1, 1000, whole=False))
-
-# name -> parameters. What stops models, what proposes points, and what does both.
-STOPPING: dict[str, tuple[Parameter, ...]] = {
-    "asha": RUNGS,
-    "halving": (*RUNGS, Parameter("bracket", None, 2, MOST_POINTS)),
-    "hyperband": RUNGS,
-    "median": (MIN_EPOCHS, Parameter("min_models", 5, 1, MOST_POINTS)),
-    "patience": (
-        MIN_EPOCHS,
-        Parameter("patience", 3, 1, 2**31 - 1),
-        Parameter("min_delta", 0.0, 0.0, whole=False),
-    ),
-    "threshold": (MIN_EPOCHS, Parameter("value", whole=False, needed=True)),
+METHOD_CLASSES: tuple[type[Policy] | type[Sampler], ...] = (
+    RandomSearch,
+    GridSearch,
+    Tpe,
+    Evolution,
+    Asha,
+    Halving,
+    Hyperband,
+    MedianStopping,
+    Patience,
+    Threshold,
+    PopulationBased,
+)
+METHODS = {one.name: one for one in METHOD_CLASSES}
+SAMPLING = {name: one for name, one in METHODS.items() if issubclass(one, Sampler)}
+POPULATIONS = {
+    name: one for name, one in METHODS.items() if issubclass(one, Policy) and one.propose is not Policy.propose
 }
-SAMPLING: dict[str, tuple[Parameter, ...]] = {
-    "random": (),
-    "grid": (),
-    "tpe": (Parameter("startup", 10, 1, MOST_POINTS),),
-    "evolution": (
-        Parameter("population", 16, 2, MOST_POINTS),
-        Parameter("tournament", 4, 1, MOST_POINTS),
-        Parameter("mutations", 1, 1, 1000),
-    ),
-}
-POPULATIONS: dict[str, tuple[Parameter, ...]] = {
-    "pbt": (
-        Parameter("interval", 1, 1, 2**31 - 1),
-        Parameter("quantile", 0.25, 0.01, 0.5, whole=False),
-        Parameter("factor", 1.2, 1.001, 100, whole=False),
-    ),
-}
-METHODS = {**SAMPLING, **STOPPING, **POPULATIONS}
+STOPPING = {name: one for name, one in METHODS.items() if name not in SAMPLING and name not in POPULATIONS}
+INDEPENDENT = [name for name, one in SAMPLING.items() if one.independent]
 PLANNED = "brackets"  # the method of a run whose caller has planned its brackets; users cannot name it
-NEEDS_OPTUNA = ("tpe",)
-INDEPENDENT = ("random", "grid")  # methods that do not look at the results of models
 
 
 @dataclass
@@ -137,7 +101,7 @@ def checked(given: Any, *, proposes: bool) -> dict[str, Any]:
 
 
 def _parameters(name: str, spec: Mapping[str, Any], more: tuple[str, ...]) -> dict[str, Any]:
-    parameters = {one.name: one for one in METHODS[name]}
+    parameters = {one.name: one for one in METHODS[name].parameters}
     for key in spec:
         if key not in (*parameters, *more, "name"):
             names = ", ".join((*parameters, *more)) or "none"
@@ -161,43 +125,37 @@ def _parameters(name: str, spec: Mapping[str, Any], more: tuple[str, ...]) -> di
 
 
 def needs_optuna(spec: Mapping[str, Any]) -> bool:
-    return spec["name"] in NEEDS_OPTUNA or spec.get(SAMPLER, {}).get("name") in NEEDS_OPTUNA
+    named = (spec["name"], spec.get(SAMPLER, {}).get("name"))
+    return any(name in SAMPLING and SAMPLING[name].needs_optuna for name in named)
 
 
 def policy_of(
     spec: Mapping[str, Any], epochs: int, configurations: int | None, proposals: Proposals | None = None
 ) -> Policy:
     """The policy of a checked method.  ``configurations`` will begin in all; None: a budget ends the search."""
-    name, given = spec["name"], {key: value for key, value in spec.items() if key not in ("name", SAMPLER)}
-    if proposals is None:
-        return _stopping(name, given, epochs, configurations or MOST_POINTS)
-    space, size = proposals.space, proposals.space.size()
-    most = min(one for one in (configurations, size, MOST_POINTS) if one is not None)
-    if name in POPULATIONS:
-        return PopulationBased(space, proposals.seed, epochs, most, **given)
-    sampling = spec if name in SAMPLING else spec[SAMPLER]
-    parameters = {key: value for key, value in sampling.items() if key != "name"}
-    if sampling["name"] == "grid":
-        most = min(configurations or MOST_POINTS, len(list(space.grid())))
-    stopper = NeverStop() if name in SAMPLING else _stopping(name, given, epochs, most)
-    sampler = SAMPLERS[sampling["name"]](proposals, epochs, parameters)
-    return Proposing(stopper, sampler, most, proposals.at_once)
-
-
-def _stopping(name: str, given: Mapping[str, Any], epochs: int, configurations: int) -> Policy:
+    name = spec["name"]
+    run: dict[str, Any] = {"epochs": epochs, "configurations": configurations or MOST_POINTS}
     if name == PLANNED:
-        return PlannedBrackets(epochs, configurations, reduction=given["reduction"], planned=given["brackets"])
-    if name in ("asha", "halving", "hyperband"):
-        made: Policy = {"asha": Asha, "halving": Halving, "hyperband": Hyperband}[name](epochs, configurations, **given)
-        return made
-    return {"median": MedianStopping, "patience": Patience, "threshold": Threshold}[name](epochs, **given)
+        return PlannedBrackets(**run, reduction=spec["reduction"], planned=spec["brackets"])
+    if proposals is None:
+        return _made(STOPPING[name], spec, run)  # type: ignore[no-any-return]
+    run |= vars(proposals)
+    if name in POPULATIONS:
+        run["configurations"] = _fewest(configurations, proposals.space.size())
+        return _made(POPULATIONS[name], spec, run)  # type: ignore[no-any-return]
+    sampling = spec if name in SAMPLING else spec[SAMPLER]
+    sampler: Sampler = _made(SAMPLING[sampling["name"]], sampling, run)
+    run["configurations"] = _fewest(configurations, sampler.size())
+    stopper = NeverStop() if name in SAMPLING else _made(STOPPING[name], spec, run)
+    return Proposing(stopper, sampler, run["configurations"], proposals.at_once)
 
 
-SAMPLERS: dict[str, Callable[[Proposals, int, dict[str, Any]], Sampler]] = {
-    "random": lambda proposals, epochs, given: RandomSearch(proposals.space, proposals.seed),
-    "grid": lambda proposals, epochs, given: GridSearch(proposals.space),
-    "tpe": lambda proposals, epochs, given: Tpe(
-        proposals.space, proposals.seed, epochs, proposals.suggest, past=proposals.past, **given
-    ),
-    "evolution": lambda proposals, epochs, given: Evolution(proposals.space, proposals.seed, epochs, **given),
-}
+def _fewest(configurations: int | None, points: int | None) -> int:
+    return min(one for one in (configurations, points, MOST_POINTS) if one is not None)
+
+
+def _made(method: type[Any], spec: Mapping[str, Any], run: Mapping[str, Any]) -> Any:
+    """A method with its parameters, and with what else of the run its class has fields for."""
+    known = {field.name for field in fields(method)}
+    given = {one.name: spec[one.name] for one in method.parameters}
+    return method(**{name: value for name, value in run.items() if name in known} | given)

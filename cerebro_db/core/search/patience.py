@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..records import dataclass
 from . import scores
+from .parameters import MIN_EPOCHS, MOST_EPOCHS, Parameter
 from .policy import Decision, History, Policy, Verdict
 
 
@@ -14,6 +15,12 @@ class Patience(Policy):
     min_delta: float = 0.0  # an improvement by less is none
     min_epochs: int = 1  # no model is stopped earlier
     name = "patience"
+    does = "stops a model that has not improved by more than `min_delta` for `patience` epochs"
+    parameters = (
+        MIN_EPOCHS,
+        Parameter("patience", 3, 1, MOST_EPOCHS),
+        Parameter("min_delta", 0.0, 0.0, whole=False),
+    )
 
     def decide(self, history: History, model: int, epoch: int) -> Decision:
         since = epoch - self.patience

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ..parameters.dimensions import random_stream
 from ..records import dataclass
 from . import scores
+from .parameters import MOST_EPOCHS, Parameter
 from .policy import Decision, History, NewConfiguration, NewModel, Policy, Verdict
 from .proposing import new_models, proposed, random_points
 from .space import Space
@@ -23,15 +24,26 @@ class PopulationBased(Policy):
     space: Space
     seed: int
     epochs: int  # of the run
-    population: int = 10
+    configurations: int = 10  # the population
     interval: int = 1  # epochs between two comparisons of a model
     quantile: float = 0.25  # the share of the models that counts as the worst, and as the best
     factor: float = 1.2
     name = "pbt"
+    does = (
+        "population-based training: `max_configurations` models train at once. Every `interval` epochs, a model "
+        "among the worst quarter (`quantile`) is replaced by a copy of a model among the best quarter. The copy "
+        "has the weights and the optimizer's state of that model. Its numbers (learning rate, momentum, batch size "
+        "and so on) are multiplied or divided by `factor`"
+    )
+    parameters = (
+        Parameter("interval", 1, 1, MOST_EPOCHS),
+        Parameter("quantile", 0.25, 0.01, 0.5, whole=False),
+        Parameter("factor", 1.2, 1.001, 100, whole=False),
+    )
 
     def propose(self, history: History, active: int) -> Sequence[NewModel]:
         begun = len(proposed(history))
-        missing = self.population - begun
+        missing = self.configurations - begun
         points = random_points(self.space, self.seed, history, begun, missing) if missing > 0 else []
         return new_models(self.space, points)
 

@@ -13,10 +13,12 @@ from .budget import Budget
 from .decision import Decision, NewConfiguration, NewModel
 from .history import History
 from .objective import Objective
+from .parameters import Parameter
 
 # All that a policy needs.
 __all__ = [
-    "Budget", "Decider", "Decision", "History", "NewConfiguration", "NewModel", "Objective", "Policy", "Verdict",
+    "Budget", "Decider", "Decision", "History", "NewConfiguration", "NewModel", "Objective", "Parameter", "Policy",
+    "Verdict",
 ]  # fmt: skip
 
 
@@ -26,7 +28,9 @@ class Policy:
     This one lets every model train all its epochs, and proposes none.
     """
 
-    name: str = ""  # what the log calls the policy
+    name: str = ""  # what the log calls the policy, and what users call a method
+    does: str = ""  # for docs/search.md, if users can name it
+    parameters: tuple[Parameter, ...] = ()  # that users can give
     # Whether the policy wants to be asked after each epoch of each model. If not, the run has no such decisions and
     # they cost nothing.
     asks: bool = True

@@ -9,6 +9,7 @@ from typing import Any
 from ..records import dataclass
 from .decision import NewConfiguration, NewModel
 from .history import History
+from .parameters import Parameter
 from .policy import Decision, Policy
 from .space import Point, Space
 
@@ -19,12 +20,20 @@ class Sampler(abc.ABC):
     """Says which points of a space are tried; a pure function of the history."""
 
     name: str
+    does: str  # for docs/search.md
+    parameters: tuple[Parameter, ...] = ()  # that users can give
+    independent: bool = False  # whether it does not look at the results of models
+    needs_optuna: bool = False
     space: Space
     epochs: int  # of the run; only samplers that need it have it
 
     @abc.abstractmethod
     def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
         """So many further points at most, of which the first is the one with this number; none if there are no more."""
+
+    def size(self) -> int | None:
+        """How many points there are in all; None: no end."""
+        return self.space.size()
 
 
 @dataclass

@@ -15,6 +15,8 @@ class RandomSearch(Sampler):
     space: Space
     seed: int
     name = "random"
+    does = "tries independent random points, none twice"
+    independent = True
 
     def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
         return random_points(self.space, self.seed, history, number, count)

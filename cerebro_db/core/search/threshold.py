@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..records import dataclass
 from . import scores
+from .parameters import MIN_EPOCHS, Parameter
 from .policy import Decision, History, Policy, Verdict
 
 
@@ -13,6 +14,8 @@ class Threshold(Policy):
     value: float  # of the objective, as the user knows it
     min_epochs: int = 1  # no model is stopped earlier
     name = "threshold"
+    does = "stops a model that is worse than `value` after `min_epochs` epochs or later"
+    parameters = (MIN_EPOCHS, Parameter("value", whole=False, needed=True))
 
     def decide(self, history: History, model: int, epoch: int) -> Decision:
         limit, mine = history.objective.score(self.value), scores.at(history, model, epoch)

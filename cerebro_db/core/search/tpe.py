@@ -13,9 +13,10 @@ from typing import Any
 from ..records import dataclass
 from . import scores
 from .history import History
+from .parameters import Parameter
 from .proposing import Sampler, proposed, random_points
 from .rungs import waits
-from .space import Point, Space
+from .space import MOST_POINTS, Point, Space
 
 COMPLETE, PRUNED, RUNNING = "complete", "pruned", "running"
 
@@ -46,6 +47,9 @@ class Tpe(Sampler):
     startup: int = 10  # so many random points come first
     past: Sequence[Trial] = ()  # of earlier runs
     name = "tpe"
+    does = "tries `startup` random points, then points that resemble the better ones so far (TPE of Optuna)"
+    parameters = (Parameter("startup", 10, 1, MOST_POINTS),)
+    needs_optuna = True
 
     def sample(self, history: History, number: int, count: int) -> Sequence[Point]:
         trials = [*self.past, *self._trials(history)]

@@ -14,12 +14,13 @@ from ..database.relations import Column
 from . import variables
 from .preparation import NUMBERS, SourceVariable, applied
 from .summary import Training
+from .words import Words
 
 
-def require_same_number(training: Training, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+def require_same_number(training: Training, inputs: Sequence[Any], outputs: Sequence[Any], words: Words) -> None:
     for argument, here, there in (
-        ("independent_varname", inputs, training.layout.inputs),
-        ("dependent_varname", outputs, training.layout.outputs),
+        (words.inputs, inputs, training.layout.inputs),
+        (words.target, outputs, training.layout.outputs),
     ):
         if len(here) != len(there):
             raise InvalidArgument(
@@ -36,7 +37,9 @@ def input_as_trained(name: str, columns: list[Column], trained: layout.Variable)
     return variable
 
 
-def output_as_trained(column: Column, trained: layout.Variable, madlib: bool = False) -> SourceVariable:
+def output_as_trained(
+    column: Column, trained: layout.Variable, madlib: bool = False, argument: str = "target"
+) -> SourceVariable:
     """Labels are compared in the training column's type, numbers become float32; vectors must be of the same kind.
 
     ``madlib``: where the training table has labels, a column may also have vectors of as many classes.
@@ -47,7 +50,7 @@ def output_as_trained(column: Column, trained: layout.Variable, madlib: bool = F
     fits = (isinstance(preparation, OneHot) and column.element is None) or (
         isinstance(preparation, Real) and (column.element or column.type) in NUMBERS
     )
-    if not fits and variables.output_preparation(column, madlib).kind != preparation.kind:
+    if not fits and variables.output_preparation(column, madlib, argument).kind != preparation.kind:
         raise InvalidArgument(
             f"column '{column.name}' of type {column.shown} does not fit "
             f"the training table's '{trained.name}' ({trained.target}).",

@@ -13,9 +13,17 @@ from cerebro_db.core.sql import identifier, sql
 from ..database.access import Database
 from ..database.relations import Relation
 from .preparation import SourceVariable, label_text
+from .words import NATURAL, Words
 
 
-def find(db: Database, source: Relation, variable: SourceVariable, one_hot: OneHot, declared: int | None) -> None:
+def find(
+    db: Database,
+    source: Relation,
+    variable: SourceVariable,
+    one_hot: OneHot,
+    declared: int | None,
+    words: Words = NATURAL,
+) -> None:
     """Set the labels of a variable to those of its column, sorted, and the class of every spelling of a label.
 
     ``declared``: the number of classes that the user wants room for.
@@ -40,7 +48,7 @@ def find(db: Database, source: Relation, variable: SourceVariable, one_hot: OneH
         if not db.is_error(error, "42883"):
             raise
         raise InvalidArgument(
-            f"invalid dependent_varname ('{variable.name}'): labels of type {one_hot.type} cannot be sorted.",
+            f"invalid {words.target} ('{variable.name}'): labels of type {one_hot.type} cannot be sorted.",
             hint="A view can convert them to text.",
         ) from None
     variable.spellings = {row["label"]: row["class"] for row in rows}
@@ -53,14 +61,14 @@ def find(db: Database, source: Relation, variable: SourceVariable, one_hot: OneH
         )
     if declared is not None and declared < len(labels):
         raise InvalidArgument(
-            f"Invalid num_classes value specified. It must be equal to or greater than "
+            f"Invalid {words.classes} value specified. It must be equal to or greater than "
             f"distinct class values found in table ({len(labels)}).",
-            hint="num_classes has one element per dependent variable; NULL counts the values found.",
+            hint=f"{words.classes} has one element per column to predict; NULL counts the values found.",
         )
     if declared is not None and declared > packing.MOST_CLASSES:
         raise InvalidArgument(
-            f"num_classes says {declared}; a variable has at most {packing.MOST_CLASSES} classes.",
-            hint="num_classes has one element per dependent variable; NULL counts the values found.",
+            f"{words.classes} says {declared}; a variable has at most {packing.MOST_CLASSES} classes.",
+            hint=f"{words.classes} has one element per column to predict; NULL counts the values found.",
         )
     variable.preparation, variable.shape = replace(one_hot, labels=labels), (declared or len(labels),)
 

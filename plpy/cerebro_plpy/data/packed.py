@@ -31,7 +31,7 @@ class Packed:
         return DataSet(self.relation.name.quoted, self.layout)
 
 
-PLEASE = "Pack the rows with training_preprocessor_dl() or validation_preprocessor_dl() first."
+PLEASE = "Pack the rows with cerebro.pack() or cerebro.pack_like() first."
 CONVERT = "cerebro.convert_madlib_table() converts a table that Apache MADlib has packed."
 
 
@@ -83,12 +83,12 @@ def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed)
             raise BadData(
                 f"the {side} of '{other.relation.text}' have the shapes"
                 f" {[s for s, _ in theirs]}, those of '{trained_on}' {[s for s, _ in ours]}.",
-                hint="Pack it with validation_preprocessor_dl(), naming the training table.",
+                hint="Pack it with cerebro.pack_like(), naming the training table.",
             )
         for ours_one, theirs_one in zip(trained[side], other.layout[side]):
             if "features" in ours_one["preparation"] and ours_one["preparation"] != theirs_one["preparation"]:
                 raise BadData(
                     f"the columns of '{other.relation.text}' were prepared differently from those of"
                     f" '{trained_on}' (input {ours_one['name']}).",
-                    hint="Pack it with validation_preprocessor_dl(), naming the training table.",
+                    hint="Pack it with cerebro.pack_like(), naming the training table.",
                 )

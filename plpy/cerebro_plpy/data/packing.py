@@ -1,4 +1,4 @@
-"""``training_preprocessor_dl`` and ``validation_preprocessor_dl``: pack a table's rows into buffers on the segments.
+"""``cerebro.pack_plain`` and ``cerebro.pack_like``: pack a table's rows into buffers on the segments.
 
 All of it happens in the caller's transaction: either the packed table and its summary exist afterwards, or neither.
 """
@@ -25,66 +25,56 @@ from ..sessions import warm_up
 from . import agreement, buffers, by_name, labels, row_weights, variables, windowed
 from .preparation import SourceVariable, applied, find_shapes
 from .summary import Packing, read_training
+from .words import NATURAL, Words
 
-TRAINING, VALIDATION = "training_preprocessor_dl", "validation_preprocessor_dl"
 FAR_TOO_MANY = 2  # times as many segments as the rows repay
 
 
-@entry(called="training_preprocessor_dl error")
-def training_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    _pack_training(db, *arguments)
+@entry
+def pack_plain(db: Database, *arguments: Any) -> None:
+    pack_training(db, *arguments)
 
 
-@entry(called="validation_preprocessor_dl error")
-def validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    _pack_validation(db, *arguments)
+@entry
+def pack_like(db: Database, *arguments: Any) -> None:
+    pack_validation(db, *arguments)
 
 
-@entry(called="training_preprocessor_dl error")
-def madlib_training_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    """As MADlib packs: numbers to predict are classes, NULL is a class, inputs are float32."""
-    _pack_training(db, *arguments, madlib=True)
-
-
-@entry(called="validation_preprocessor_dl error")
-def madlib_validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    _pack_validation(db, *arguments, madlib=True)
-
-
-def _pack_training(
+def pack_training(
     db: Database,
-    source_table: str | None,
-    output_table: str | None,
-    dependent_varname: str | None,
-    independent_varname: str | None,
+    source_text: str | None,
+    output_text: str | None,
+    target: str | None,
+    inputs: str | None,
     buffer_size: int | None = None,
-    normalizing_const: float | None = None,
-    num_classes: list[int | None] | None = None,
+    divide_by: float | None = None,
+    classes: list[int | None] | None = None,
     distribution_rules: str | None = None,
     segments: int | None = None,
     seed: int | None = None,
     *,
+    words: Words = NATURAL,
     madlib: bool = False,
 ) -> None:
     begun = time.monotonic()
-    source = relations.filled(db, source_table)
-    output = free_output(db, output_table)
+    source = relations.filled(db, source_text, argument=words.source)
+    output = free_output(db, output_text, words.output)
     check_buffer_size(buffer_size)
-    constant = _constant(normalizing_const)
+    constant = _constant(divide_by, words)
     wanted = platform.segments_wanted(db, segments)
     rule = platform.of(db).distribution_rule(db, distribution_rules)
 
-    dependents, independents = _columns(db, source, dependent_varname, independent_varname)
+    dependents, independents = _columns(db, source, target, inputs, words)
     normalized = preparation.divided_by(constant)
-    ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents)]
-    outs = [applied(one.name, [one], variables.output_preparation(one, madlib)) for one in dependents]
+    ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents, words.inputs)]
+    outs = [applied(one.name, [one], variables.output_preparation(one, madlib, words.target)) for one in dependents]
     if madlib:
         variables.as_madlib_packs(ins, outs)
     variables.check_names(ins, outs)
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
     rows = buffers.count(db, source, ins + outs)
     find_shapes(db, source, ins + outs)
-    _find_labels(db, source, outs, num_classes)
+    _find_labels(db, source, outs, classes, words)
 
     count = segments_of(db, wanted, rule, rows)
     if seed is None:
@@ -94,8 +84,8 @@ def _pack_training(
     job = Packing(
         source=source,
         output=output,
-        source_text=source_table or "",
-        output_text=output_table or "",
+        source_text=source_text or "",
+        output_text=output_text or "",
         inputs=ins,
         outputs=outs,
         independents=[column.name for column in independents],
@@ -104,50 +94,51 @@ def _pack_training(
         geometry=geometry_of(ins + outs, rows, count, buffer_size, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
         seed=seed,
-        num_classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(num_classes)] if num_classes else None,
+        num_classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(classes)] if classes else None,
         rule=rule,
     )
     buffers.write(db, job)
     tell(db, job, begun)
 
 
-def _pack_validation(
+def pack_validation(
     db: Database,
-    source_table: str | None,
-    output_table: str | None,
-    dependent_varname: str | None,
-    independent_varname: str | None,
-    training_preprocessor_table: str | None,
+    source_text: str | None,
+    output_text: str | None,
+    target: str | None,
+    inputs: str | None,
+    packed_table: str | None,
     buffer_size: int | None = None,
     distribution_rules: str | None = None,
     *,
+    words: Words = NATURAL,
     madlib: bool = False,
 ) -> None:
     begun = time.monotonic()
-    source = relations.filled(db, source_table)
-    output = free_output(db, output_table)
+    source = relations.filled(db, source_text, argument=words.source)
+    output = free_output(db, output_text, words.output)
     check_buffer_size(buffer_size)
     rule = platform.of(db).distribution_rule(db, distribution_rules)
-    training = read_training(db, training_preprocessor_table)
+    training = read_training(db, packed_table, words.packed_table)
 
     if by_name.matches(training.layout):
         present = relations.columns(db, source)
-        names = split_list(dependent_varname, "dependent_varname")
-        dependents = variables.pick(present, names, "dependent_varname", source)
-        by_name.require_all(training.layout, independent_varname, "independent_varname")
+        names = split_list(target, words.target)
+        dependents = variables.pick(present, names, words.target, source)
+        by_name.require_all(training.layout, inputs, words.inputs)
         ins = by_name.found(training.layout, present, source.text)
         relations.require_readable(db, source, [*by_name.needed(training.layout, present), *dependents])
-        agreement.require_same_number(training, ins, dependents)
+        agreement.require_same_number(training, ins, dependents, words)
     else:
-        dependents, independents = _columns(db, source, dependent_varname, independent_varname)
-        groups = variables.grouped(independents)
-        agreement.require_same_number(training, groups, dependents)
+        dependents, independents = _columns(db, source, target, inputs, words)
+        groups = variables.grouped(independents, words.inputs)
+        agreement.require_same_number(training, groups, dependents, words)
         ins = [
             agreement.input_as_trained(name, columns, trained)
             for (name, columns), trained in zip(groups, training.layout.inputs)
         ]
     outs = [
-        agreement.output_as_trained(column, trained, madlib)
+        agreement.output_as_trained(column, trained, madlib, words.target)
         for column, trained in zip(dependents, training.layout.outputs)
     ]
     if madlib:
@@ -168,8 +159,8 @@ def _pack_validation(
     job = Packing(
         source=source,
         output=output,
-        source_text=source_table or "",
-        output_text=output_table or "",
+        source_text=source_text or "",
+        output_text=output_text or "",
         inputs=ins,
         outputs=outs,
         independents=[name for variable in ins for name in variable.documented().columns],
@@ -201,33 +192,32 @@ def check_buffer_size(buffer_size: int | None) -> None:
         )
 
 
-def _constant(value: float | None) -> float:
+def _constant(value: float | None, words: Words) -> float:
     if value is None or abs(value - 1.0) <= 1e-6:
         return 1.0
     if not preparation.LEAST_DIVISOR < value <= preparation.LARGEST_DIVISOR:
         raise InvalidArgument(
-            "The normalizing constant has to be a positive integer or NULL.",
+            words.divide_by,
             hint="Every input is divided by it: 255 for pixels, 1 to leave them as they are.",
         )
     return value
 
 
 def _columns(
-    db: Database, source: Relation, dependent: str | None, independent: str | None
+    db: Database, source: Relation, target: str | None, inputs: str | None, words: Words
 ) -> tuple[list[Column], list[Column]]:
-    dependents = split_list(dependent, "dependent_varname")
-    independents = split_list(independent, "independent_varname")
     present = relations.columns(db, source)
-    outputs = variables.pick(present, dependents, "dependent_varname", source)
-    inputs = variables.pick(present, independents, "independent_varname", source)
-    variables.require_apart(inputs, outputs)
-    relations.require_readable(db, source, [*outputs, *inputs])
-    for key in relations.keys(db, source) & {column.name for column in inputs}:
+    names = split_list(target, words.target), split_list(inputs, words.inputs)
+    outs = variables.pick(present, names[0], words.target, source)
+    ins = variables.pick(present, names[1], words.inputs, source)
+    variables.require_apart(ins, outs, words)
+    relations.require_readable(db, source, [*outs, *ins])
+    for key in relations.keys(db, source) & {column.name for column in ins}:
         db.notice(
             f"the input '{key}' is a key of {source.text}. Its values tell rows apart and seldom say anything"
-            " about other rows; leave it out of independent_varname unless you mean it."
+            f" about other rows; leave it out of {words.inputs} unless you mean it."
         )
-    return outputs, inputs
+    return outs, ins
 
 
 def segments_of(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:
@@ -274,20 +264,20 @@ def geometry_of(
 
 
 def _find_labels(
-    db: Database, source: Relation, outs: list[SourceVariable], num_classes: list[int | None] | None
+    db: Database, source: Relation, outs: list[SourceVariable], classes: list[int | None] | None, words: Words
 ) -> None:
-    declared = num_classes or [None] * len(outs)
+    declared = classes or [None] * len(outs)
     if len(declared) != len(outs):
         raise InvalidArgument(
-            f"num_classes has {len(declared)} elements for {len(outs)} dependent variables.",
-            hint="Give one element per dependent variable; NULL counts the values found.",
+            f"{words.classes} has {len(declared)} elements for {len(outs)} columns to predict.",
+            hint="Give one element per column to predict; NULL counts the values found.",
         )
     for variable, number in zip(outs, declared):
         if isinstance(variable.preparation, OneHot):
-            labels.find(db, source, variable, variable.preparation, number)
+            labels.find(db, source, variable, variable.preparation, number, words)
         elif number is not None and number != variable.shape[-1]:
             raise InvalidArgument(
-                f"num_classes says {number} for '{variable.name}', whose values have shape {list(variable.shape)}.",
+                f"{words.classes} says {number} for '{variable.name}', whose values have shape {list(variable.shape)}.",
                 hint="NULL takes the values as they are.",
             )
 

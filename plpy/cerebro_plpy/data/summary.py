@@ -26,7 +26,8 @@ from ..database.relations import Column, Relation
 from ..platform import ALL, Rule
 from .preparation import SourceVariable
 
-PLEASE = "Please ensure that table '{}' has been preprocessed using training_preprocessor_dl()."
+PLEASE = "Please ensure that table '{}' has been packed with cerebro.pack() or cerebro.pack_plain()."
+PLEASE_AS_MADLIB = "Please ensure that table '{}' has been preprocessed using training_preprocessor_dl()."
 
 
 @dataclass
@@ -160,13 +161,14 @@ class Training:
     num_classes: list[int] | None
 
 
-def read_training(db: Database, text: str | None) -> Training:
-    table = relations.existing(db, text, PLEASE.format((text or "").strip()), argument="training_preprocessor_table")
+def read_training(db: Database, text: str | None, argument: str) -> Training:
+    please = PLEASE_AS_MADLIB if db.madlib else PLEASE
+    table = relations.existing(db, text, please.format((text or "").strip()), argument=argument)
     name = table.name.suffixed("_summary")
     if relations.find(db, name) is None:
         raise UndefinedTable(
-            f"Input table '{with_ending(table.text, '_summary')}' does not exist. {PLEASE.format(table.text)}",
-            hint="training_preprocessor_dl() makes it. Keep the two together.",
+            f"Input table '{with_ending(table.text, '_summary')}' does not exist. {please.format(table.text)}",
+            hint="cerebro.pack_plain() makes it. Keep the two together.",
         )
     summary = relations.existing(db, str(name))
     present = relations.columns(db, summary)
@@ -174,16 +176,16 @@ def read_training(db: Database, text: str | None) -> Training:
         if column not in present:
             raise UndefinedColumn(
                 f"Expected column {column} in {table.text}_summary.",
-                hint="Pack the training table again with this version of training_preprocessor_dl.",
+                hint="Pack the training table again with this version of cerebro_db.",
             )
     relations.require_readable(db, summary, [present[name] for name in TAKEN])
     row = db.one(
         sql("SELECT normalizing_const, num_classes, segment_count, layout FROM {summary}", summary=summary.sql)
     )
     if row is None:
-        raise WrongState(f"Input table '{summary.text}' is empty!", hint=PLEASE.format(table.text))
+        raise WrongState(f"Input table '{summary.text}' is empty!", hint=please.format(table.text))
     layout = with_labels(db, summary, parsed(db, row["layout"], table.text))
-    fields = Fields(row, f"the summary of '{table.text}'", PLEASE.format(table.text))
+    fields = Fields(row, f"the summary of '{table.text}'", please.format(table.text))
     constant, classes = row["normalizing_const"], row["num_classes"]
     return Training(
         table.text,

@@ -21,6 +21,7 @@ from cerebro_db.core.sql_types import SqlType
 
 from ..database.relations import Column, Relation, has_columns
 from .preparation import NUMBERS, REALS, SMALL, SourceVariable
+from .words import Words
 
 FEATURES = "features"
 WEIGHT = "__weight__"  # the packed column with the weights of the rows
@@ -60,18 +61,18 @@ def target_to_stratify(present: dict[str, Column], target: str | None, source: R
     return pick(present, names, "target", source)[0]
 
 
-def require_apart(inputs: list[Column], outputs: list[Column]) -> None:
+def require_apart(inputs: list[Column], outputs: list[Column], words: Words) -> None:
     """An output that is an input, too, would be predicted from itself."""
     for column in inputs:
         if column in outputs:
             raise InvalidArgument(
-                f"the column '{column.name}' is in both dependent_varname and independent_varname.",
-                hint="Leave it out of independent_varname. If a model is to reproduce its input, a view of the source"
+                f"the column '{column.name}' is in both {words.target} and {words.inputs}.",
+                hint=f"Leave it out of {words.inputs}. If a model is to reproduce its input, a view of the source"
                 " table can have the column twice, under two names.",
             )
 
 
-def grouped(columns: list[Column]) -> list[tuple[str, list[Column]]]:
+def grouped(columns: list[Column], argument: str = "inputs") -> list[tuple[str, list[Column]]]:
     """The inputs that columns make: (name, columns).
 
     Each array is one input.  All plain numbers together are one more, at the place of the first of them.
@@ -81,7 +82,7 @@ def grouped(columns: list[Column]) -> list[tuple[str, list[Column]]]:
     for column in columns:
         if (column.element or column.type) not in NUMBERS:
             raise InvalidArgument(
-                f"invalid independent_varname ('{column.name}'): its type is {column.shown}.",
+                f"invalid {argument} ('{column.name}'): its type is {column.shown}.",
                 hint="Inputs are numbers and arrays of numbers; a view can convert others.",
             )
         if column.element is not None:
@@ -93,7 +94,7 @@ def grouped(columns: list[Column]) -> list[tuple[str, list[Column]]]:
     return groups
 
 
-def output_preparation(column: Column, madlib: bool = False) -> Preparation:
+def output_preparation(column: Column, madlib: bool = False, argument: str = "target") -> Preparation:
     """What a column becomes as an output; a one_hot has no labels yet.
 
     ``madlib``: numbers are labels, and arrays of numbers are vectors of integers.
@@ -108,7 +109,7 @@ def output_preparation(column: Column, madlib: bool = False) -> Preparation:
         return Real()
     if column.element is not None:
         raise Unsupported(
-            f"invalid dependent_varname ('{column.name}'): its type is {column.shown}.",
+            f"invalid {argument} ('{column.name}'): its type is {column.shown}.",
             hint="Outputs are labels of any type that can be sorted, numbers, and arrays of numbers.",
         )
     return OneHot(SqlType(column.type))

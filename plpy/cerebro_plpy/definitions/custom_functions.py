@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedObject, Unsupported
+from cerebro_db.core.errors import NotPermitted, UndefinedObject, Unsupported
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import custom
 from cerebro_db.core.sql import sql
@@ -29,7 +29,7 @@ POWER = "It runs in trainer processes, with the rights of the server's operating
 
 
 @entry
-def load_custom_function(
+def add_custom_function(
     db: Database, name: str | None, source: str | None, kind: str | None, description: str | None = None
 ) -> int:
     return register(db, name, source, kind, description)
@@ -57,7 +57,7 @@ def register(db: Database, name: str | None, source: str | None, kind: str | Non
 
 
 @entry
-def delete_custom_function(db: Database, name: str | None) -> None:
+def drop_custom_function(db: Database, name: str | None) -> None:
     retire(db, name)
 
 
@@ -81,28 +81,13 @@ def retire(db: Database, name: str | None) -> None:
     _append(db, str(name), last["version"] + 1, last["kind"], None, None)
 
 
-@entry(called="load_custom_function error")
-def load_pickled_function(db: Database, *_arguments: Any) -> None:
-    """MADlib's signature, with an object pickled by dill."""
-    refuse_pickle()
-
-
 def refuse_pickle() -> NoReturn:
     """Unpickling an object would execute its code."""
     raise Unsupported(
         "pickled and dill objects are not loaded: reading one executes it inside the server.",
-        hint="Register the source text instead: SELECT cerebro.load_custom_function('name',"
+        hint="Register the source text instead: SELECT cerebro.add_custom_function('name',"
         " $$def name(y_true, y_pred): ...$$, 'loss' or 'metric');",
     )
-
-
-@entry(called="load_top_k_accuracy_function error")
-def load_top_k_accuracy_function(db: Database, object_table: str | None, k: int | None) -> None:
-    require_table(db, object_table)
-    if k is None or k < 1:
-        shown = "NULL" if k is None else k
-        raise InvalidArgument(f"k is {shown}; it must be at least 1.")
-    db.notice(f"metrics=['top_{k}_accuracy'] needs no registration, for every k")
 
 
 def require_admin(db: Database) -> None:
@@ -150,7 +135,7 @@ def require_table(db: Database, object_table: str | None) -> str | None:
         raise Unsupported(
             f"object_table '{object_table[:80]}': custom functions are in {TABLE}.{there}",
             hint="Leave object_table out. An administrator moves a function over with"
-            " cerebro.load_custom_function(name, source, kind).",
+            " cerebro.add_custom_function(name, source, kind).",
         )
     return TABLE
 

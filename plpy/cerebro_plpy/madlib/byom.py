@@ -31,7 +31,7 @@ def inputs(
             hint="Every input is divided by it: 255 for pixels, NULL to leave them as they are.",
         )
     prepared = divided_by(1.0 if normalizing_const is None else normalizing_const)
-    found = [applied(name, own, prepared) for name, own in variables.grouped(columns)]
+    found = [applied(name, own, prepared) for name, own in variables.grouped(columns, "independent_varname")]
     find_shapes(db, test, found)
     for variable in found:
         variable.dtype = "float32"  # as training would have packed it; its integers may be wider than they look

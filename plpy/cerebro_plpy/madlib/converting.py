@@ -61,7 +61,7 @@ def convert_madlib_table(db: Database, table_name: str | None, packed_table: str
         raise WrongState(
             f"Input table '{table.text}' was preprocessed with an older version of the input preprocessor."
             " Please re-run the current version of input preprocessor on the dataset.",
-            hint="training_preprocessor_dl() packs the rows again.",
+            hint="cerebro.pack_plain() packs the rows again.",
         )
     return _convert_packed(db, table, summary, row)
 
@@ -138,7 +138,7 @@ def _copy(
                 raise BadData(
                     f"buffer {number} of '{old}' is damaged: column '{variable.name}' has"
                     f" {0 if payload is None else len(payload)} bytes for the shape {shape}; {needed} were expected.",
-                    hint="Pack the rows again with training_preprocessor_dl().",
+                    hint="Pack the rows again with cerebro.pack_plain().",
                 )
             hashes[segment].update(payload)
             counts[segment][2] += len(payload)

@@ -116,7 +116,7 @@ class RowCache:
             self.drop(order.handle)
             raise CorruptState(
                 f"the packed rows of {order.handle} are not those that were packed",
-                hint="The packed table was changed by hand. Pack it again with training_preprocessor_dl().",
+                hint="The packed table was changed by hand. Pack it again with cerebro.pack_plain().",
             )
         rows.order = replace(order, files=rows.files())
         return rows.order

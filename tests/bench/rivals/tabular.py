@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
 HELD_OUT = 0.2
+FEW_ROWS = 5000  # with fewer, a tenth of them says too little about when to stop: the MLP would stop untrained
 
 # name -> package, item, target, columns that would give the target away
 SETS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
@@ -89,14 +90,15 @@ def models(train: pd.DataFrame, of_classes: bool, seed: int) -> dict[str, Any]:
     # The columns of codes come after the numbers.
     first = len(numbers(train))
     categorical = {"categorical_features": list(range(first, first + len(others(train))))}
+    stops = len(train) > FEW_ROWS
     if of_classes:
         trees: Any = ensemble.HistGradientBoostingClassifier(random_state=seed, **categorical)
         linear: Any = linear_model.LogisticRegression(max_iter=2000)
-        network: Any = neural_network.MLPClassifier(random_state=seed, max_iter=300, early_stopping=True)
+        network: Any = neural_network.MLPClassifier(random_state=seed, max_iter=300, early_stopping=stops)
     else:
         trees = ensemble.HistGradientBoostingRegressor(random_state=seed, **categorical)
         linear = linear_model.RidgeCV(alphas=np.logspace(-3, 3, 13))
-        network = neural_network.MLPRegressor(random_state=seed, max_iter=300, early_stopping=True)
+        network = neural_network.MLPRegressor(random_state=seed, max_iter=300, early_stopping=stops)
     return {
         "HistGradientBoosting": make_pipeline(codes, trees),
         "logistic or ridge regression": make_pipeline(dense(), linear),

@@ -273,5 +273,5 @@ def say_needs(db: Database, run: Run) -> None:
     if free_memory is not None and memory > free_memory:
         db.warning(
             f"only {megabytes(free_memory)} of memory are available",
-            hint="Pack into fewer segments: cerebro.training_preprocessor_dl(..., segments => 1).",
+            hint="Pack into fewer segments: cerebro.pack_plain(..., segments => 1).",
         )

@@ -1,0 +1,21 @@
+"""The names of the arguments that packing's errors name, in the function that the user called."""
+
+from __future__ import annotations
+
+from cerebro_db.core.records import dataclass
+
+
+@dataclass(frozen=True)
+class Words:
+    """By default those of the functions of the schema cerebro."""
+
+    source: str = "source"
+    output: str = "output"
+    target: str = "target"
+    inputs: str = "inputs"
+    packed_table: str = "packed_table"
+    classes: str = "classes"
+    divide_by: str = "divide_by must be a positive number, or NULL."  # what is wrong with another number
+
+
+NATURAL = Words()

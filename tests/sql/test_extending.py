@@ -1,0 +1,110 @@
+"""The examples of docs/extending.md: their changes are made in a copy of the repository, and their commands succeed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CLONE
+
+PAGE = (CLONE / "docs" / "extending.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^(?:([^\n]+):\n\n)?```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CHANGE = re.compile(r"`([^`]+)`, (a new file|at the end|(above|below|in place of) `([^`]+)`)( \(the last one\))?")
+EXAMPLES = {
+    heading: text
+    for heading, text in re.findall(r"^### Example: ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+}
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "*_cache", "__pycache__")
+LINTERS = ("ruff format --check --quiet .", "ruff check .", "mypy", "lint-imports --no-logo")
+
+pytestmark = [pytest.mark.slow, pytest.mark.throw_away]
+
+
+def copied(to: Path) -> Path:
+    """A copy of this clone, with the same Python environment."""
+    shutil.copytree(CLONE, to, ignore=LEFT_OUT)
+    (to / ".venv").symlink_to(Path(sys.prefix))
+    return to
+
+
+def changed(path: Path, place: str, word: str, anchor: str, last: bool, block: str) -> None:
+    """One change of the page.  Its anchor is in the file once, or the page says that the last one counts."""
+    if place == "a new file":
+        assert not path.exists(), path
+        path.write_text(block, encoding="utf-8")
+        return
+    text = path.read_text(encoding="utf-8")
+    if place == "at the end":
+        gap = {".py": "\n\n", ".sql": "\n"}.get(path.suffix, "")
+        path.write_text(f"{text}{gap}{block}", encoding="utf-8")
+        return
+    assert anchor in text and (last or text.count(anchor) == 1), f"{anchor!r} is in {path} {text.count(anchor)} times"
+    start = text.rindex(anchor)
+    end = start + len(anchor)
+    if word == "in place of":
+        block = block.removesuffix("\n")
+    elif word == "above":
+        start = end = text.rindex("\n", 0, start) + 1
+    else:
+        start = end = text.index("\n", end) + 1
+    path.write_text(text[:start] + block + text[end:], encoding="utf-8")
+
+
+def carried_out(folder: Path, example: str) -> list[str]:
+    """Makes the changes of an example, and returns its commands."""
+    commands = []
+    for lead, language, block in BLOCK.findall(EXAMPLES[example]):
+        if language == "sh":
+            commands += block.splitlines()
+            continue
+        change = CHANGE.fullmatch(lead)
+        assert change, f"where this goes: {lead!r} {block}"
+        file, place, word, anchor, last = (part or "" for part in change.groups())
+        changed(folder / file, place, word, anchor, bool(last), block)
+    assert commands
+    return commands
+
+
+def succeeds(command: str, folder: Path) -> None:
+    # Nothing of this clone may be found instead of the copy's.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CEREBRO_", "PYTEST_"))}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-6000:]}"
+
+
+def test_each_section_has_an_example() -> None:
+    assert len(EXAMPLES) == PAGE.count("\n## ") == 4
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_does_what_the_page_says(example: str, tmp_path: Path) -> None:
+    folder = copied(tmp_path / "clone")
+    for command in carried_out(folder, example):
+        succeeds(command, folder)
+
+
+def test_linters_accept_all_examples_together(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "clone")
+    for example in EXAMPLES:
+        carried_out(folder, example)
+    for linter in LINTERS:
+        succeeds(f"PYTHONPATH=.:plpy .venv/bin/{linter}", folder)
+
+
+def test_a_change_that_does_not_fit_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one\none\n")
+    with pytest.raises(AssertionError, match="2 times"):
+        changed(tmp_path / "a.py", "above `one`", "above", "one", False, "none\n")
+    with pytest.raises(AssertionError, match="0 times"):
+        changed(tmp_path / "a.py", "below `two`", "below", "two", False, "none\n")
+    changed(tmp_path / "a.py", "above `one`", "above", "one", True, "none\n")
+    assert (tmp_path / "a.py").read_text() == "one\nnone\none\n"
