@@ -10,6 +10,8 @@ import gc
 from importlib import import_module
 from typing import Any
 
+from .runs.tables import faces
+
 FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
     "madlib.converting": ("convert_madlib_table",),
@@ -46,9 +48,9 @@ FUNCTIONS = {
     "doctor.doctor": ("doctor",),
     "platform.machine": ("gpus_here",),
     "madlib.automl": ("madlib_keras_automl",),
-    "runs.fit": ("drive", "fit_multiple_model", "resume"),
+    "runs.fit": ("drive", "resume"),
     "runs.lifecycle": ("cancel", "to_forget", "wait"),
-    "madlib.fit_multiple": ("madlib_fit_multiple_model",),
+    "madlib.fit_multiple": ("fit_multiple_model", "madlib_fit_multiple_model"),
     "madlib.fit": ("madlib_keras_fit",),
     "runs.tables.model_tables": ("materialize_run",),
     "runs.steering": ("add_configuration", "clone_model", "extend", "go_on", "set_budget", "stop_model"),
@@ -96,4 +98,5 @@ def imported(module: str) -> Any:
             gc.enable()
 
 
+faces.IMPORTS["madlib"] = lambda: imported("madlib.model_tables").dress
 imported("segment.scratch").remove_leftovers()  # once in each session: its first call of a function imports this

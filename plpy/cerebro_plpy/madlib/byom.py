@@ -72,7 +72,9 @@ def read_model(
         tuple(one.documented() for one in inputs), _outputs(architecture, class_values, dependent_count), 0, ()
     )
     assert model_id is not None
-    return Model(arch, model_id, {"architecture": architecture}, layout, None, replace(MADLIB, configuration="model_id"))
+    return Model(
+        arch, model_id, {"architecture": architecture}, layout, None, replace(MADLIB, configuration="model_id")
+    )
 
 
 def _outputs(architecture: dict[str, Any], class_values: list[Any] | None, count: int | None) -> tuple[Variable, ...]:

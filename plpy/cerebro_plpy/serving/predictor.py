@@ -20,7 +20,7 @@ def create_predictor(
     db: Database, model_table: str | None, function_name: str | None, configuration: int | None
 ) -> str:
     """Create the function; return how to call it."""
-    model = read_model(db, model_table or "", configuration, best=True)
+    model = read_model(db, model_table or "", configuration)
     if len(model.layout.outputs) != 1:
         raise Unsupported(
             f"the model has {len(model.layout.outputs)} targets; a function returns one.",

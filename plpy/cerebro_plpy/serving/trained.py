@@ -57,12 +57,11 @@ class Model:
         return self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.named
 
 
-def read_model(db: Database, text: str, key: int | None, *, best: bool = False) -> Model:
-    """``best``: without a key, the model is read that is best by the objective of its run.
+def read_model(db: Database, text: str, key: int | None) -> Model:
+    """The model with this number in a model table.
 
-    Functions that read the best model call the key ``configuration``, the others ``mst_key``, as MADlib does.
+    Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
     """
-    word = "configuration" if best else "mst_key"
     table = relations.existing(db, text, argument="model_table", companions=COMPANIONS)
     present = relations.columns(db, table)
     named = require_trained(table, present)
@@ -72,12 +71,15 @@ def read_model(db: Database, text: str, key: int | None, *, best: bool = False) 
     described = relations.columns(db, summary) if summary is not None else {}
     model_columns.require(described, f"{table.text}_summary", named)
     if summary is not None and not named.has_key:
-        return _read_single(db, table, summary, named, key, word)
+        return _read_single(db, table, summary, named, key)
     known = relations.columns(db, info) if info is not None else {}
     needed = {named.configuration, *named.of_info}
     if info is None or summary is None or "layout" not in described or not needed <= set(known):
         raise UndefinedObject(
-            f"Missing summary and/or info tables for {table.text}",
+            f"Missing summary and/or info tables for {table.text}"
+            if db.madlib
+            else f"model_table: '{table.text}' does not have its tables {table.name.suffixed('_info')} and"
+            f" {table.name.suffixed('_summary')}, or they lack columns.",
             hint="cerebro.fit() and cerebro.materialize() make them; keep the three together.",
         )
     model_columns.require(known, f"{table.text}_info", named)
@@ -85,20 +87,20 @@ def read_model(db: Database, text: str, key: int | None, *, best: bool = False) 
     for one, its, names in ((table, present, named.of_table), (info, known, needed), (summary, described, ("layout",))):
         relations.require_readable(db, one, [column for name, column in its.items() if name in names])
     number = identifier(named.configuration)
-    if key is None and best:
+    if key is None and db.madlib:
+        raise InvalidArgument(
+            "Multi-model needs to pass mst_key",
+            hint=f"SELECT {named.configuration}, * FROM {info.name} lists the models.",
+        )
+    if key is None:
         relations.require_readable(db, summary, [described[n] for n in ("direction",) if n in described])
         relations.require_readable(db, info, [known[name] for name in named.figures if name in known])
         key = next(iter(best_keys(db, table, info, summary, named, 1)), None)
         if key is None:
             raise WrongState(
-                f"{table.text} has no model",
+                f"model_table: '{table.text}' has no model.",
                 hint=f"SELECT {named.configuration}, status, reason FROM {info.name}; says why.",
             )
-    if key is None:
-        raise InvalidArgument(
-            "Multi-model needs to pass mst_key",
-            hint=f"SELECT {named.configuration}, * FROM {info.name} lists the models.",
-        )
     row = db.one(
         sql(
             "{selected} FROM {info} t JOIN {table} m USING ({number}) WHERE {number} = $1",
@@ -111,6 +113,7 @@ def read_model(db: Database, text: str, key: int | None, *, best: bool = False) 
         key,
     )
     if row is None:
+        word = "mst_key" if db.madlib else "configuration"
         there = sql("SELECT 1 FROM {info} WHERE {number} = $1", info=info.sql, number=number)
         if db.value(there, ("integer",), key):
             raise WrongState(
@@ -118,7 +121,10 @@ def read_model(db: Database, text: str, key: int | None, *, best: bool = False) 
                 hint=f"SELECT status, reason FROM {info.name} WHERE {named.configuration} = {key}; says why.",
             )
         raise UndefinedObject(
-            f"{word} {key} does not exist in the info table", hint=f"SELECT {named.configuration} FROM {info.name};"
+            f"mst_key {key} does not exist in the info table"
+            if db.madlib
+            else f"'{table.text}' has no configuration {key}.",
+            hint=f"SELECT {named.configuration}, status FROM {info.name}; lists those that it has.",
         )
     chunked = _chunks(db, table, named) if row["large"] else None
     if row["large"] and (
@@ -169,21 +175,22 @@ def best_keys(
     return [row["number"] for row in rows]
 
 
-def _read_single(
-    db: Database, table: Relation, summary: Relation, named: ModelColumns, key: int | None, word: str
-) -> Model:
+def _read_single(db: Database, table: Relation, summary: Relation, named: ModelColumns, key: int | None) -> Model:
     """The model of a table that madlib_keras_fit has made."""
     if key is not None:
-        raise InvalidArgument(f"Single model should not pass {word}", hint=f"Leave {word} out.")
+        raise InvalidArgument(
+            "Single model should not pass mst_key"
+            if db.madlib
+            else f"'{table.text}' has one model without a number, and configuration is {key}.",
+            hint=f"Leave {'mst_key' if db.madlib else 'configuration'} out.",
+        )
     relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"])
     present, its = relations.columns(db, summary), relations.columns(db, table)
     of_summary = [name for name in (*named.of_info, "functions") if name in present]
     relations.require_readable(db, summary, [present[name] for name in of_summary])
     relations.require_readable(db, table, [its[name] for name in named.of_table])
     selected = _selected(named, present)
-    row = db.one(
-        sql("{selected} FROM {summary} t, {table} m", selected=selected, summary=summary.sql, table=table.sql)
-    )
+    row = db.one(sql("{selected} FROM {summary} t, {table} m", selected=selected, summary=summary.sql, table=table.sql))
     if row is None:
         raise WrongState(f"Input table '{table.text}' is empty!")
     return _model(db, table, summary, named, 1, row, _chunks(db, table, named) if row["large"] else None)

@@ -121,9 +121,7 @@ def _whole_state(
             hop=state.hop,
             key=earlier.dist_keys[state.segment],
         )
-        if relations.find(db, name) is not None and _has_weights(
-            db, row["key"], rows, state, chunks, sha256, named
-        ):
+        if relations.find(db, name) is not None and _has_weights(db, row["key"], rows, state, chunks, sha256, named):
             return Start(Initial.FULL, rows=rows, sha256=state.state_sha256)
     return None
 

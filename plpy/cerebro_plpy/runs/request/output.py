@@ -37,16 +37,16 @@ def require_makeable(db: Database, name: Name, *, replace: bool) -> None:
             relations.require_free(db, name.suffixed(ending))
 
 
-def require_replaceable(db: Database, name: Name) -> None:
-    """Tables are replaced only if a fit has made them."""
+def require_replaceable(db: Database, name: Name, *, several: bool = False) -> None:
+    """Tables are replaced only if a fit has made them.  ``several``: with a number for each model."""
     present = {}
     for ending in ("", "_info", "_summary"):
         table = relations.find(db, name.suffixed(ending))
         present[ending] = set(relations.columns(db, table)) if table is not None else set()
     named = model_columns.of(present[""])
-    if named is None or not named.has_key:
+    if named is None or (several and not named.has_key):
         _refuse(name)
-    elif named.configuration not in present["_info"]:
+    elif named.has_key and named.configuration not in present["_info"]:
         _refuse(name.suffixed("_info"))
     elif named.model_table not in present["_summary"]:
         _refuse(name.suffixed("_summary"))

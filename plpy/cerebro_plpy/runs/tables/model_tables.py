@@ -1,4 +1,4 @@
-"""The model tables of a run: the models, ``_info``, ``_summary``, and ``_weights`` of large models.
+"""The model tables of a run: the models, ``_info``, ``_summary``, and ``_weights`` of large models.  They are plain.
 
 They are made in the caller's transaction, from states that the workers have committed.  The bytes of a model go from
 table to table and never pass through Python.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable
+from typing import Any
 
 from cerebro_db.core import documents, recorded_options
 from cerebro_db.core.architecture import reading
-from cerebro_db.core.errors import CorruptState, InvalidArgument, WrongState
+from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
+from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST, LAST
@@ -28,9 +29,11 @@ from ...data import weights
 from ...data.summary import parsed
 from ...database import relations
 from ...database.access import Database
+from ...database.entry import entry
 from ..record import state_tables
 from ..record.log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord, as_written
 from ..record.run import no_such_run
+from . import faces
 
 INFO_COLUMNS = {
     "configuration": "integer",
@@ -70,11 +73,22 @@ class Made:
     replace: bool  # tables that the run had made before are gone
 
 
-Dress = Callable[[Database, Made], None]  # changes the tables that were made
-
-
-def plain(_db: Database, _made: Made) -> None:
-    """The tables stay as they are."""
+@entry(called="cerebro.materialize")
+def materialize_run(db: Database, run_id: int, model_table: str, which: str | None, fold: int | None) -> None:
+    if which not in (None, BEST, LAST):
+        raise InvalidArgument(
+            f"which is '{which}'; it must be '{BEST}' or '{LAST}'.",
+            hint=f"NULL: '{BEST}' if the run keeps best states, else '{LAST}'.",
+        )
+    name = relations.new(db, model_table, ("_info", "_summary", "_weights"), argument="model_table")
+    log = RunLog.of_caller(db, run_id)
+    if log.status() is RunStatus.RUNNING:
+        raise InUse(
+            f"run {run_id} is being trained",
+            hint=f"SELECT cerebro.wait({run_id}); or end it: cerebro.cancel({run_id}).",
+        )
+    materialize(db, run_id, name, replace=False, which=which, fold=fold)
+    log.note(Event.MATERIALIZED)
 
 
 def materialize(
@@ -85,18 +99,12 @@ def materialize(
     replace: bool,
     which: str | None = None,
     fold: int | None = None,
-    dress: Dress = plain,
 ) -> None:
-    """Make the tables.
+    """Make the tables, in the form of the face that began the run.
 
     ``which`` states they get, the best or the last ones.  None: what the run was asked to keep.
     ``fold``: the models of this fold.  None: the models on all rows.
     """
-    if which not in (None, BEST, LAST):
-        raise InvalidArgument(
-            f"which is '{which}'; it must be '{BEST}' or '{LAST}'.",
-            hint=f"NULL: '{BEST}' if the run keeps best states, else '{LAST}'.",
-        )
     run = db.one(
         sql(
             "SELECT r.*, s.status, s.started_at, s.ended_at"
@@ -146,7 +154,9 @@ def materialize(
         _make_models(db, made)
         _make_info(db, made)
         _make_summary(db, made)
-        dress(db, made)
+        dress = faces.dress_of(run["options"])
+        if dress is not None:
+            dress(db, made)
 
 
 def _make_models(db: Database, made: Made) -> None:

@@ -8,8 +8,8 @@ from .base import ME
 
 # What the table _info says of each configuration, by its best model ($1: run, $2: {configuration: {"loss": name,
 # "metrics": names or null, "which": best or last, "epoch": of its state, "functions": references to custom functions as
-# the text of an array, if there are any}}, $3: the fold of the models; NULL: those on all rows), and the architecture of
-# one ($1: configuration, $2: run).  They are sources of INSERTs in the caller's session.
+# the text of an array, if there are any}}, $3: the fold of the models; NULL: those on all rows), and the architecture
+# of one ($1: configuration, $2: run).  They are sources of INSERTs in the caller's session.
 MODEL_INFO = sql(
     """
 WITH best AS MATERIALIZED (
