@@ -205,7 +205,10 @@ class Lab:
         self("SELECT pg_terminate_backend(%s)", self.value("SELECT driver_pid FROM runs WHERE run = %s", run_id))
 
     def weights(self, table: str) -> dict[int, bytes]:
-        return {key: bytes(payload) for key, payload in self(f"SELECT mst_key, model_weights FROM {table}")}
+        """The weights in a model table by the number of the configuration, be it a plain table or one of MADlib's."""
+        plain = ("configuration", "integer") in self.columns(table)
+        number, weights = ("configuration", "weights") if plain else ("mst_key", "model_weights")
+        return {key: bytes(payload) for key, payload in self(f"SELECT {number}, {weights} FROM {table}")}
 
     def states(self, run_id: int) -> dict[int, bytes]:
         """The last whole state of each configuration, read from its state table."""
