@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name
@@ -15,8 +16,6 @@ from cerebro_db.core.names import Name
 from .database import Database
 from .errors import ClientError, MissingPackage, NoSuchModel
 
-# The columns of a model table that have number, architecture and weights of a model: in plain tables, and in MADlib's.
-FORMS = (("configuration", "architecture", "weights"), ("mst_key", "model_arch", "model_weights"))
 COLUMNS = (
     "SELECT attname::text FROM pg_catalog.pg_attribute"
     " WHERE attrelid = %s::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped"
@@ -36,9 +35,11 @@ def load(database: Database, model_table: str, configuration: int) -> Any:
             "Give its schema too, or a run's number. SELECT cerebro.materialize(run, table) makes a run's table again.",
         )
     present = {name for (name,) in database.rows(COLUMNS, (table.quoted,))}
-    number, architecture_of, weights_of = next((one for one in FORMS if {*one} <= present), FORMS[0])
+    named = model_columns.of(present) or model_columns.PLAIN
+    number = named.configuration
     found = database.rows(
-        f"SELECT {architecture_of}::text, {weights_of} FROM {_escaped(table)} WHERE {number} = %s", (configuration,)
+        f"SELECT {named.architecture}::text, {named.weights} FROM {_escaped(table)} WHERE {number} = %s",
+        (configuration,),
     )
     if not found:
         raise NoSuchModel(

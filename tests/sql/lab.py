@@ -15,6 +15,8 @@ from psycopg2 import sql as compose
 from psycopg2.extras import execute_values
 from sklearn.datasets import load_digits, load_iris
 
+from cerebro_db.core import model_columns
+
 Json = dict[str, Any]
 Row = tuple[Any, ...]
 
@@ -205,10 +207,14 @@ class Lab:
         self("SELECT pg_terminate_backend(%s)", self.value("SELECT driver_pid FROM runs WHERE run = %s", run_id))
 
     def weights(self, table: str) -> dict[int, bytes]:
-        """The weights in a model table by the number of the configuration, be it a plain table or one of MADlib's."""
-        plain = ("configuration", "integer") in self.columns(table)
-        number, weights = ("configuration", "weights") if plain else ("mst_key", "model_weights")
-        return {key: bytes(payload) for key, payload in self(f"SELECT {number}, {weights} FROM {table}")}
+        return {key: weights for key, (_, weights) in self.models(table).items()}
+
+    def models(self, table: str) -> dict[int, tuple[str, bytes]]:
+        """Architecture and weights of the configurations in a model table, be it a plain table or one of MADlib's."""
+        named = model_columns.of([name for name, _ in self.columns(table)])
+        assert named is not None, f"{table} is no model table"
+        rows = self(f"SELECT {named.configuration}, {named.architecture}::text, {named.weights} FROM {table}")
+        return {key: (architecture, bytes(payload)) for key, architecture, payload in rows}
 
     def states(self, run_id: int) -> dict[int, bytes]:
         """The last whole state of each configuration, read from its state table."""

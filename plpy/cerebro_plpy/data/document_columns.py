@@ -8,40 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.sql_types import INTEGERS, REALS, TEXTS
+from cerebro_db.core.model_columns import OF_MADLIB, Types
 
 from ..database.relations import Column
-
-Types = Mapping[str, tuple[str, ...]]
-
-LISTS = tuple(f"{one}[]" for one in TEXTS)
-DOCUMENTS = ("json", "jsonb", *TEXTS)
-SHARED: Types = {
-    **dict.fromkeys(("model_id", "start", "epoch"), INTEGERS),
-    **dict.fromkeys(("compile_params", "fit_params", "direction"), TEXTS),
-    "functions": LISTS,
-    "objective_value": REALS,
-    "payload": ("bytea",),
-}
-OF_MODELS: Types = {
-    **SHARED,
-    "configuration": INTEGERS,
-    "weights": ("bytea",),
-    "architecture": DOCUMENTS,
-    "loss_name": TEXTS,
-    "metric_names": LISTS,
-    **dict.fromkeys(("validation_loss", "training_loss"), REALS),
-}
-# Model tables as MADlib has them, tables of architectures, and model selection tables.
-OF_MADLIB: Types = {
-    **SHARED,
-    "mst_key": INTEGERS,
-    **dict.fromkeys(("loss_type", "name", "model_arch_table"), TEXTS),
-    "metrics_type": LISTS,
-    **dict.fromkeys(("validation_loss_final", "training_loss_final"), REALS),
-    "model_weights": ("bytea",),
-    "model_arch": DOCUMENTS,
-}
 
 
 def require(present: Mapping[str, Column], table: str, types: Types = OF_MADLIB) -> None:

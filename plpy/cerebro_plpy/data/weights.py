@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
+from cerebro_db.core.model_columns import ModelColumns
 from cerebro_db.core.sql import Sql, identifier, sql
 
 from ..database.access import Database
-from .model_columns import ModelColumns
 
 LARGEST_VALUE = 500 << 20  # bytes; pg_dump cannot write a much larger value
 PIECE = 4 << 20  # bytes of weights in one statement

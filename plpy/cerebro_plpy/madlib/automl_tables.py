@@ -7,14 +7,15 @@ from typing import Any
 
 from cerebro_db.core.madlib import automl
 from cerebro_db.core.madlib.automl import Hyperband
+from cerebro_db.core.model_columns import MADLIB
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
 
 from .. import platform
-from ..data.model_columns import MADLIB
 from ..database import relations
 from ..database.access import Database
+from ..runs.tables.model_tables import set_key
 
 SELECTION = "mst_key, model_id, compile_params, fit_params"
 SELECTED = joined(", ", map(identifier, SELECTION.split(", ")))
@@ -85,7 +86,7 @@ class AutoML:
 def make_keyed(db: Database, name: Name) -> None:
     """The model table gets a primary key, as in MADlib.  On Greenplum it is distributed by it, then."""
     platform.of(db).distribute(db, name, MADLIB.configuration)
-    db.execute(sql("ALTER TABLE {name} ADD PRIMARY KEY ({key})", name=name.sql, key=identifier(MADLIB.configuration)))
+    set_key(db, name, MADLIB.configuration)
 
 
 def make_selection(

@@ -8,12 +8,12 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.model_columns import MADLIB
 from cerebro_db.core.preparation import Encoded, OneHot, Preparation, divided_by
 from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import TEXT
 
 from ..data import document_columns, variables
-from ..data.model_columns import MADLIB
 from ..data.preparation import SourceVariable, applied, find_shapes
 from ..database import relations
 from ..database.access import Database

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import WrongState
+from cerebro_db.core.model_columns import MADLIB_SINGLE
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.recorded_options import SINGLE
 
-from ..data import model_columns, visibility, weights
-from ..data.model_columns import MADLIB_SINGLE
+from ..data import visibility, weights
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry

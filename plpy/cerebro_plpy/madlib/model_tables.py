@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.events import DataSetName
 from cerebro_db.core.names import Name
@@ -16,13 +17,12 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.search import objective
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 
-from ..data import model_columns
 from ..database import relations
 from ..database.access import Database
 from ..runs.record.log import RunLog
 from ..runs.record.log.base import ME
 from ..runs.request.request import Request
-from ..runs.tables.model_tables import Made, Values, class_values, create_info, create_row
+from ..runs.tables.model_tables import Made, Values, class_values, create_info, create_row, set_key
 from . import automl_tables, single_table
 from .automl_tables import AutoML
 
@@ -81,13 +81,14 @@ def began(request: Request, function: str, written: Mapping[str, str | None], se
 
 def dress(db: Database, made: Made) -> None:
     asked = Asked(**made.run["options"][MADLIB])
-    if str(made.name) != made.run["model_table"]:  # cerebro.materialize was called with another name
+    own = str(made.name) == made.run["model_table"]
+    if not own:  # cerebro.materialize was called with another name
         kept = {column: text for column, text in asked.written.items() if column not in ("model", "model_info")}
         asked = replace(asked, written=kept)
     _rename(db, made.name)
     _make_info(db, made, asked)
     _make_summary(db, made, asked)
-    if asked.function == SINGLE:
+    if asked.function == SINGLE and (own or len(made.states) == 1):  # else people have added configurations
         single_table.make_over(db, made)
     if asked.function == AUTOML:
         assert asked.search is not None
@@ -143,6 +144,7 @@ def _make_info(db: Database, made: Made, asked: Asked) -> None:
         run["epochs"],
     )
     db.execute(sql("DROP TABLE {plain}", plain=plain.sql))
+    set_key(db, name, model_columns.MADLIB.configuration)  # only now: the key of the plain table had the same name
 
 
 def _info_rows(plain: Name) -> Sql:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.metrics import MAX
+from cerebro_db.core.model_columns import MADLIB, PLAIN, ModelColumns
 from cerebro_db.core.parameters import params
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
-from ..data import model_columns, weights
-from ..data.model_columns import MADLIB, PLAIN, ModelColumns
+from ..data import document_columns, weights
 from ..data.summary import parsed, with_labels
 from ..database import relations
 from ..database.access import Database
@@ -65,11 +66,11 @@ def read_model(db: Database, text: str, key: int | None) -> Model:
     table = relations.existing(db, text, argument="model_table", companions=COMPANIONS)
     present = relations.columns(db, table)
     named = require_trained(table, present)
-    model_columns.require(present, table.text, named)
+    document_columns.require(present, table.text, named.types)
     info = relations.find(db, table.name.suffixed("_info"))
     summary = relations.find(db, table.name.suffixed("_summary"))
     described = relations.columns(db, summary) if summary is not None else {}
-    model_columns.require(described, f"{table.text}_summary", named)
+    document_columns.require(described, f"{table.text}_summary", named.types)
     if summary is not None and not named.has_key:
         return _read_single(db, table, summary, named, key)
     known = relations.columns(db, info) if info is not None else {}
@@ -82,7 +83,7 @@ def read_model(db: Database, text: str, key: int | None) -> Model:
             f" {table.name.suffixed('_summary')}, or they lack columns.",
             hint="cerebro.fit() and cerebro.materialize() make them; keep the three together.",
         )
-    model_columns.require(known, f"{table.text}_info", named)
+    document_columns.require(known, f"{table.text}_info", named.types)
     needed |= {"functions"} & set(known)
     for one, its, names in ((table, present, named.of_table), (info, known, needed), (summary, described, ("layout",))):
         relations.require_readable(db, one, [column for name, column in its.items() if name in names])
@@ -200,7 +201,7 @@ def _chunks(db: Database, table: Relation, named: ModelColumns) -> Relation | No
     """The table of the weights that are too large for one value."""
     found = relations.find(db, table.name.suffixed("_weights"))
     if found is not None:
-        model_columns.require(relations.columns(db, found), f"{table.text}_weights", named)
+        document_columns.require(relations.columns(db, found), f"{table.text}_weights", named.types)
     return found
 
 

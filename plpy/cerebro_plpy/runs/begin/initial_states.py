@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Callable
 
+from cerebro_db.core import model_columns
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import WrongState
 from cerebro_db.core.events import Initial, RunStatus
+from cerebro_db.core.model_columns import ModelColumns
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, literal, sql
 
-from ...data import model_columns, weights
-from ...data.model_columns import ModelColumns
+from ...data import weights
 from ...database import relations
 from ...database.access import Database
 from ...platform.base import Platform

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from cerebro_db.core import model_columns
 from cerebro_db.core.errors import CerebroError, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import sql
 
-from ...data import model_columns
 from ...database import relations
 from ...database.access import Database
 from ..record.run import Run

@@ -228,11 +228,12 @@ def _make_info(db: Database, made: Made) -> None:
             told[key]["functions"] = "{" + ",".join(references) + "}"
     for state in made.states:
         told.setdefault(state.key, {}).update(which=state.which, epoch=state.epoch)
-    create_info(db, made.name.suffixed("_info"), INFO_COLUMNS, "configuration")
+    name = made.name.suffixed("_info")
+    create_info(db, name, INFO_COLUMNS, "configuration")
     db.execute(
         sql(
             "INSERT INTO {name} SELECT {listed} FROM ({told}) told",
-            name=made.name.suffixed("_info").sql,
+            name=name.sql,
             listed=joined(", ", map(identifier, INFO_COLUMNS)),
             told=MODEL_INFO,
         ),
@@ -241,23 +242,27 @@ def _make_info(db: Database, made: Made) -> None:
         json.dumps(told),
         made.fold,
     )
+    set_key(db, name, "configuration")
 
 
 def create_info(db: Database, name: Name, columns: Mapping[str, str], key: str) -> None:
-    """Create a table with a row for each configuration; ``columns`` with their types."""
+    """Create a table with a row for each configuration, numbered in ``key``; ``columns`` with their types."""
     defined = joined(
         ", ",
         (sql("{column} {kind}", column=identifier(column), kind=SqlType(kind).sql) for column, kind in columns.items()),
     )
     db.execute(
         sql(
-            "CREATE TABLE {name} ({defined}, PRIMARY KEY ({key})) {distributed_by}",
+            "CREATE TABLE {name} ({defined}) {distributed_by}",
             name=name.sql,
             defined=defined,
-            key=identifier(key),
             distributed_by=platform.of(db).distributed_by(key),
         )
     )
+
+
+def set_key(db: Database, name: Name, key: str) -> None:
+    db.execute(sql("ALTER TABLE {name} ADD PRIMARY KEY ({key})", name=name.sql, key=identifier(key)))
 
 
 def _make_summary(db: Database, made: Made) -> None:

@@ -5,11 +5,40 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, sql
+from .records import dataclass
+from .sql import Sql, identifier, sql
+from .sql_types import INTEGERS, REALS, TEXTS
 
-from ..database.relations import Column
-from . import document_columns
+Types = Mapping[str, tuple[str, ...]]
+
+LISTS = tuple(f"{one}[]" for one in TEXTS)
+DOCUMENTS = ("json", "jsonb", *TEXTS)
+SHARED: Types = {
+    **dict.fromkeys(("model_id", "start", "epoch"), INTEGERS),
+    **dict.fromkeys(("compile_params", "fit_params", "direction"), TEXTS),
+    "functions": LISTS,
+    "objective_value": REALS,
+    "payload": ("bytea",),
+}
+OF_MODELS: Types = {
+    **SHARED,
+    "configuration": INTEGERS,
+    "weights": ("bytea",),
+    "architecture": DOCUMENTS,
+    "loss_name": TEXTS,
+    "metric_names": LISTS,
+    **dict.fromkeys(("validation_loss", "training_loss"), REALS),
+}
+# Model tables as MADlib has them, tables of architectures, and model selection tables.
+OF_MADLIB: Types = {
+    **SHARED,
+    "mst_key": INTEGERS,
+    **dict.fromkeys(("loss_type", "name", "model_arch_table"), TEXTS),
+    "metrics_type": LISTS,
+    **dict.fromkeys(("validation_loss_final", "training_loss_final"), REALS),
+    "model_weights": ("bytea",),
+    "model_arch": DOCUMENTS,
+}
 
 
 @dataclass(frozen=True)
@@ -26,7 +55,7 @@ class ModelColumns:
     size: str
     bytes_per_size: int
     model_table: str  # of _summary
-    types: Mapping[str, tuple[str, ...]]  # those that columns may have
+    types: Types  # of columns
     has_key: bool = True  # False: the model table has one model, and no column with its number
 
     @property
@@ -52,11 +81,11 @@ class ModelColumns:
 
 PLAIN = ModelColumns(
     "configuration", "weights", "architecture", "loss_name", "metric_names", "training_loss", "validation_loss",
-    "bytes", 1, "model_table", document_columns.OF_MODELS,
+    "bytes", 1, "model_table", OF_MODELS,
 )  # fmt: skip
 MADLIB = ModelColumns(
     "mst_key", "model_weights", "model_arch", "loss_type", "metrics_type", "training_loss_final",
-    "validation_loss_final", "model_size", 1024, "model", document_columns.OF_MADLIB,
+    "validation_loss_final", "model_size", 1024, "model", OF_MADLIB,
 )  # fmt: skip
 # What madlib_keras_fit leaves: _summary has what _info has of several models.
 MADLIB_SINGLE = replace(MADLIB, has_key=False)
@@ -65,8 +94,3 @@ MADLIB_SINGLE = replace(MADLIB, has_key=False)
 def of(present: Collection[str]) -> ModelColumns | None:
     """Which names the columns of a table are; None: it is no model table."""
     return next((form for form in (PLAIN, MADLIB, MADLIB_SINGLE) if set(form.of_table) <= set(present)), None)
-
-
-def require(present: Mapping[str, Column], table: str, form: ModelColumns) -> None:
-    """An error for a column of another type than it should have."""
-    document_columns.require(present, table, form.types)
