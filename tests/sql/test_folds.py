@@ -59,7 +59,7 @@ def run(rows: Lab) -> int:
 
 
 def losses(place: Lab, table: str, chosen: list[int]) -> dict[int, tuple[float, float]]:
-    """Number of the configuration -> the mean squared and the mean absolute error of a model in a table, on these rows."""
+    """Configuration -> the mean squared and the mean absolute error of its model in a table, on these rows."""
     cost = dict(place("SELECT id, cost FROM rows"))
     found = {}
     for key, payload in place.weights(table).items():
