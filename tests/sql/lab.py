@@ -216,6 +216,13 @@ class Lab:
         rows = self(f"SELECT {named.configuration}, {named.architecture}::text, {named.weights} FROM {table}")
         return {key: (architecture, bytes(payload)) for key, architecture, payload in rows}
 
+    def losses(self, table: str) -> dict[int, float]:
+        """The training losses of the models in a model table, be it a plain table or one of MADlib's."""
+        named = model_columns.of([name for name, _ in self.columns(table)])
+        assert named is not None, f"{table} is no model table"
+        found = self(f"SELECT {named.configuration}, {named.training_loss} FROM {table}_info")
+        return {key: loss for key, loss in found if loss is not None}
+
     def states(self, run_id: int) -> dict[int, bytes]:
         """The last whole state of each configuration, read from its state table."""
         found = {}

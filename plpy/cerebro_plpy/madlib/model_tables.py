@@ -134,7 +134,7 @@ def _make_info(db: Database, made: Made, asked: Asked) -> None:
             "INSERT INTO {name} SELECT {listed} FROM ({rows}) told",
             name=name.sql,
             listed=listed,
-            rows=_info_rows(plain),
+            rows=info_rows(plain),
         ),
         ("bigint", "text", "timestamptz", "integer", "integer"),
         run["run"],
@@ -147,7 +147,7 @@ def _make_info(db: Database, made: Made, asked: Asked) -> None:
     set_key(db, name, model_columns.MADLIB.configuration)  # only now: the key of the plain table had the same name
 
 
-def _info_rows(plain: Name) -> Sql:
+def info_rows(plain: Name) -> Sql:
     """The rows of _info, from those of the plain one.
 
     $1: the run.  $2: {configuration: {"metrics": names or null, "loss": name}}, and of AutoML "epochs": those that have
