@@ -363,13 +363,9 @@ def values(function: Function, name: str, kind: str) -> list[str]:
 @pytest.fixture(scope="module")
 def place(server: str) -> Iterator[tuple[Town, User]]:
     with town(server) as root:
-        root("CREATE EXTENSION cerebro_db_madlib")
         user = root.user("eve", "cerebro_user")
-        try:
-            equip(root, user)
-            yield root, user
-        finally:
-            root("DROP EXTENSION cerebro_db_madlib CASCADE")
+        equip(root, user)
+        yield root, user
 
 
 def equip(root: Town, user: User) -> None:
@@ -412,7 +408,7 @@ class Trial:
         if self.session is None or self.session.closed:
             self.session = psycopg2.connect(self.user.dsn)
             with self.session.cursor() as cursor:
-                cursor.execute(f"SET search_path = {self.user.name}, cerebro; SET statement_timeout = '60s'")
+                cursor.execute(f"SET search_path = {self.user.name}, cerebro, madlib; SET statement_timeout = '60s'")
             self.session.commit()
         return self.session
 
