@@ -31,12 +31,14 @@ def equip(connection: Any, version: str, recreate: bool = False) -> str:
         names = [one.name for one in EXTENSIONS]
         cursor.execute("SELECT extname, extversion FROM pg_extension WHERE extname = ANY (%s)", (names,))
         found = dict(cursor.fetchall())
+        cursor.execute("SELECT name FROM pg_available_extensions")
+        installed = {name for (name,) in cursor.fetchall()}
         if MAIN.name in found and recreate:
             cursor.execute(sql.SQL("DROP EXTENSION {} CASCADE").format(sql.Identifier(MAIN.name)))
         done = "created" if MAIN.name not in found else "recreated" if recreate else "unchanged"
         kept = {} if recreate else found
         for name in names:
-            if name not in kept:
+            if name not in kept and (name == MAIN.name or name in installed):
                 _create(cursor, name)
             elif kept.get(name, version) != version:
                 cursor.execute(

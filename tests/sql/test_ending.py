@@ -495,13 +495,14 @@ def test_no_argument_makes_a_call_that_cannot_be_ended(root: Town, user: User) -
 
 
 @pytest.mark.parametrize(
-    ("function", "argument", "form"), [("search", "space", 1), ("generate_model_configs", "compile_params_grid", 2)]
+    ("function", "argument", "form"),
+    [("cerebro.search", "space", 1), ("madlib.generate_model_configs", "compile_params_grid", 2)],
 )
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
 def test_a_call_that_computes_for_long_is_ended(
     root: Town, user: User, function: str, argument: str, form: int, how: str
 ) -> None:
-    (one,) = [one for one in functions(user) if one.name == f"cerebro.{function}"]
+    (one,) = [one for one in functions(user) if one.name == function and argument in dict(one.arguments)]
     kind = dict(one.arguments)[argument]
     with contextlib.closing(Trial(root, user)) as trial:
         took, said = trial.took(one.call(argument, FURTHEST[argument][form] + cast(kind)), how)

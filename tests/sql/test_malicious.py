@@ -1,6 +1,6 @@
 """Malicious architectures and parameters through SQL: every entry point refuses them quickly and without an effect.
 
-tests/core/test_allowlist.py tests the allow-list itself.  Here are its three callers: load_keras_model(); a fit, after
+tests/core/test_allowlist.py tests the allow-list itself.  Here are its three callers: add_architecture(); a fit, after
 a user has written into an architecture table with SQL; and the trainer, when a user calls _work() directly.
 """
 
@@ -204,17 +204,17 @@ def is_clear(error: psycopg2.Error) -> None:
 
 
 @pytest.mark.parametrize("case", ARCHITECTURES)
-def test_load_keras_model_refuses(eve: User, case: str) -> None:
+def test_add_architecture_refuses(eve: User, case: str) -> None:
     text = json.dumps(ARCHITECTURES[case])
-    (before,) = eve("SELECT count(*) FROM arch")
+    (before,) = eve("SELECT count(*) FROM cerebro.architectures")
     started = time.monotonic()
     if case in HARMLESS | LATE:
-        eve("SELECT madlib.load_keras_model('arch', %s::json)", text)
+        eve("SELECT cerebro.add_architecture('evil', %s), cerebro.drop_architecture('evil')", text)
         return
-    error = eve.refused("SELECT madlib.load_keras_model('arch', %s::json)", text, why=psycopg2.Error)
+    error = eve.refused("SELECT cerebro.add_architecture('evil', %s)", text, why=psycopg2.Error)
     assert time.monotonic() - started < 5  # It takes one second on an idle machine.
     is_clear(error)
-    assert eve("SELECT count(*) FROM arch") == [before]
+    assert eve("SELECT count(*) FROM cerebro.architectures") == [before]
 
 
 def test_a_fit_refuses_architectures_that_were_written_into_the_table_with_sql(eve: User) -> None:

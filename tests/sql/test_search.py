@@ -8,7 +8,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.sql.lab import CROSS, Lab, eventually, layer, sequential, verb
+from tests.sql.lab import Lab, eventually, layer, sequential, verb
 
 TEMPLATE = sequential(
     [4],

@@ -38,7 +38,6 @@ def generate(
     existing: Collection[Row] = (),
     known: Known = custom.NONE,
     listen: Listen = lambda: None,
-    tensorboard: bool = False,
 ) -> list[Row]:
     """The rows of ``generate_model_configs``: those of the search that are not among the ``existing`` rows.
 
@@ -57,7 +56,7 @@ def generate(
         if num_configs is not None or random_state is not None:
             raise InvalidArgument("DL: 'num_configs' and 'random_state' must be NULL for grid search")
         rows = _grid_rows(ids, spaces, fits, set(existing))
-    return _checked_rows(rows, known, listen, tensorboard)
+    return _checked_rows(rows, known, listen)
 
 
 def cross_product(
@@ -66,7 +65,6 @@ def cross_product(
     fit_list: list[str] | None,
     known: Known = custom.NONE,
     listen: Listen = lambda: None,
-    tensorboard: bool = False,
 ) -> list[Row]:
     """The rows of ``load_model_selection_table``: each model with each element of both lists, as they are written."""
     if not fit_list:
@@ -76,7 +74,7 @@ def cross_product(
     ids = _distinct_ids(model_ids)
     compiles, fits = _distinct_texts(compile_list, "compile_params"), _distinct_texts(fit_list, "fit_params")
     rows = list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1))
-    return _checked_rows(rows, known, listen, tensorboard)
+    return _checked_rows(rows, known, listen)
 
 
 # ---- arguments ------------------------------------------------------------------------------------
@@ -242,13 +240,13 @@ def _random_rows(
 # ---- checking rows --------------------------------------------------------------------------------
 
 
-def _checked_rows(rows: list[Row], known: Known, listen: Listen, tensorboard: bool) -> list[Row]:
+def _checked_rows(rows: list[Row], known: Known, listen: Listen) -> list[Row]:
     """The rows, after their parameters have been read once."""
     if len(rows) > MOST_ROWS:
         raise InvalidArgument(f"there are more than {MOST_ROWS} configurations, which is the limit in one call")
     checks = (
         (1, "Compile", lambda text: compile_params(text, known)),
-        (2, "Fit", lambda text: fit_params(text, tensorboard)),
+        (2, "Fit", lambda text: fit_params(text, tensorboard=True)),
     )
     for column, title, check in checks:
         for number, text in enumerate(dict.fromkeys(str(row[column]) for row in rows)):

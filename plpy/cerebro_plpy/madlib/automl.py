@@ -167,9 +167,7 @@ def configurations(
 
     def drawn(kind: str, count: int | None, state: int | None) -> list[grids.Row]:
         listen = listener(db.plpy)
-        return grids.generate(
-            ids, compile_grid, fit_grid, kind, count, state, known=known, listen=listen, tensorboard=True
-        )
+        return grids.generate(ids, compile_grid, fit_grid, kind, count, state, known=known, listen=listen)
 
     points = grids.points(compile_grid, fit_grid, len(ids))
     if points is not None and points < method.configurations:

@@ -40,7 +40,6 @@ def madlib_load_model_selection_table(
         _texts(fit_params_list),
         custom_functions.known_as_madlib(db, objects),
         listener(db.plpy),
-        tensorboard=True,
     )
     _create(db, name)
     _insert(db, name.sql, rows)
@@ -82,7 +81,6 @@ def madlib_generate_model_configs(
         existing=known,
         known=custom_functions.known_as_madlib(db, objects),
         listen=listener(db.plpy),
-        tensorboard=True,
     )
     name = table.name if table else relations.new(db, model_selection_table, ("_summary",))
     if table is None:

@@ -109,7 +109,7 @@ def selection_of(db: Database, selection_table: str) -> Relation:
         db,
         selection_table,
         f"Please ensure that the model selection table ({selection_table}) has been created by"
-        " madlib.load_model_selection_table() or madlib.generate_model_configs().",
+        " load_model_selection_table() or generate_model_configs().",
         argument="model_selection_table",
     )
 
