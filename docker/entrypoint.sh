@@ -40,6 +40,7 @@ CREATE DATABASE cerebro;
 ALTER DATABASE cerebro SET search_path = "$user", public, cerebro;
 \connect cerebro
 CREATE EXTENSION cerebro_db CASCADE;
+CREATE EXTENSION cerebro_db_madlib;
 \i /usr/local/share/cerebro_db/iris.sql
 SQL
     { as_postgres "$bin/pg_ctl" -D "$data" -s -m immediate stop; rm -rf "${data:?}"/*; exit 1; }

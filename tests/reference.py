@@ -47,9 +47,6 @@ FUNCTIONS = {
         "prepared_columns",
         "pack_plain",
         "pack_like",
-        "convert_array_to_bytea",
-        "convert_bytea_to_real_array",
-        "convert_bytea_to_smallint_array",
         "convert_madlib_table",
     ],
     "Architectures and configurations": [
@@ -57,10 +54,6 @@ FUNCTIONS = {
         "default_compile_params",
         "add_architecture",
         "drop_architecture",
-        "load_keras_model",
-        "delete_keras_model",
-        "generate_model_configs",
-        "load_model_selection_table",
     ],
     "Runs": [
         "fit",
@@ -80,8 +73,6 @@ FUNCTIONS = {
         "create_predictor",
         "ensemble",
         "drop_model",
-        "madlib_keras_evaluate",
-        "madlib_keras_predict",
     ],
     "Judging a model": [
         "evaluate",
@@ -324,9 +315,9 @@ def argument(found: str) -> str:
 def functions_page(found: dict[str, list[tuple[str, str | None]]]) -> str:
     lines = [
         *head("Functions", "the COMMENTs in sql/api"),
-        "Write functions with their schema: `cerebro.fit(…)`. Only the names that come from MADlib (`madlib_…`,",
-        "`load_…`, `…_preprocessor_dl` and others) are meant to be found by `search_path`. Pass optional arguments by",
-        "name: `validation_table => 'packed_validation'`.",
+        "Write functions with their schema: `cerebro.fit(…)`. Pass optional arguments by name: `validation_table =>",
+        "'packed_validation'`. MADlib's functions are in the schema `madlib` ([madlib.md](madlib.md));",
+        "`madlib_fit_multiple_model` is in both.",
     ]
     for topic, names in FUNCTIONS.items():
         lines += ["", f"## {topic}"]

@@ -34,8 +34,8 @@ MARK = "Made by the demo of cerebro_db"  # how the comment of the demo's schema 
 COMMENT = f"{MARK}. The demo drops the tables digits_… in it and makes them again."
 TABLES = (
     "digits_train", "digits_val", "digits_packed", "digits_packed_summary", "digits_val_packed",
-    "digits_val_packed_summary", "digits_arch", "digits_configs", "digits_configs_summary", "digits_models",
-    "digits_models_info", "digits_models_summary", "digits_models_weights", "digits_predicted",
+    "digits_val_packed_summary", "digits_models", "digits_models_info", "digits_models_summary",
+    "digits_models_weights", "digits_predicted",
 )  # fmt: skip
 EPOCHS = 7
 
@@ -168,13 +168,6 @@ def _copy(session: Session, table: str, rows: Sequence[tuple[int, list[list[int]
         cursor.copy_expert(f"COPY {table} FROM STDIN", io.StringIO("".join(lines())))
 
 
-def load_architectures(session: Session) -> None:
-    for name, architecture in (("mlp", statements.MLP), ("cnn", statements.CNN)):
-        statement = "SELECT cerebro.load_keras_model('digits_arch',\n    $${}$$, name => '{}');"
-        short = f"{{… model.to_json() of Keras, {len(architecture):,} characters …}}"
-        session.run(statement.format(architecture, name), shown=statement.format(short, name))
-
-
 def train(session: Session, epochs: int) -> tuple[Cerebro, int]:
     """Trains, and shows the run's progress through other connections. Ctrl-C cancels the run."""
     statement = statements.FIT.format(epochs=epochs)
@@ -257,16 +250,13 @@ def demo(dsn: str | None, epochs: int, console: Terminal) -> int:
     step("2. Pack the rows into buffers on two segments")
     session.run(statements.PACK)
     session.run(statements.PACK_VALIDATION)
-    step("3. Two architectures, sixteen configurations")
-    load_architectures(session)
-    session.run(statements.CONFIGURE)
-    step("4. Train all sixteen inside PostgreSQL: models move between segments, rows stay")
+    step("3. Train sixteen configurations inside PostgreSQL: models move between segments, rows stay")
     cerebro, run = train(session, epochs)
-    step("5. Which is best?")
+    step("4. Which is best?")
     best = leaderboard(session, cerebro, run)
-    step("6. Predict the validation images with the best configuration")
+    step("5. Predict the validation images with the best configuration")
     predict(session, best)
-    step("7. Where did the time go?")
+    step("6. Where did the time go?")
     session.show(statements.TIME.format(run=run))
     console.print(boards.where_time_went(cerebro.run_time(run), console.width))
     console.print("With so few rows, much of it goes into starting two trainers, building models and moving states.")

@@ -8,6 +8,7 @@ them. One Text is one line: a line break in a name cannot begin a line that look
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -21,6 +22,7 @@ from cerebro_db.core.texts import harmless
 
 NAME, LINE = 100, 2000  # characters that are shown of a name, and of any line
 INDENT = "  "
+FUNCTION = re.compile(r"^cerebro(\.\w+)?: ")  # how messages of the server begin
 
 
 class Terminal(Console):
@@ -67,8 +69,8 @@ def lines(text: str, style: str = "") -> RenderableType:
 def fail(message: str, hint: str | None = None) -> NoReturn:
     """Ends the program with an error message."""
     errors = Terminal(stderr=True, soft_wrap=True)
-    # Errors of the server that name no function begin with the same word.
-    errors.print(lines(f"cerebro: {message.removeprefix('cerebro: ')}"))
+    # The user of a command has not called the function.
+    errors.print(lines(f"cerebro: {FUNCTION.sub('', message)}"))
     if hint:
         errors.print(lines(f"HINT: {hint}"))
     raise SystemExit(1)

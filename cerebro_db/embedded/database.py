@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from psycopg2 import sql
+from psycopg2 import errors, sql
 
 from .extension import EXTENSIONS, MAIN
 from .files import DATABASE
@@ -22,24 +22,35 @@ def create_database(connection: Any) -> None:
 
 
 def equip(connection: Any, version: str, recreate: bool = False) -> str:
-    """Brings the extension in the database of a superuser's connection to ``version``.
+    """Brings the extension in the database of a superuser's connection, which commits each statement, to ``version``.
 
-    The extension with MADlib's names, which users create themselves, is brought along if the database has it.
+    The extension with MADlib's names comes with it, unless the schema ``madlib`` has objects of others.
     Returns what was done: created, updated, recreated or unchanged.
     """
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT extname, extversion FROM pg_extension WHERE extname = ANY (%s)", ([e.name for e in EXTENSIONS],)
-        )
+        names = [one.name for one in EXTENSIONS]
+        cursor.execute("SELECT extname, extversion FROM pg_extension WHERE extname = ANY (%s)", (names,))
         found = dict(cursor.fetchall())
-        if MAIN.name in found and not recreate:
-            for name in [one.name for one in EXTENSIONS if found.get(one.name, version) != version]:
+        cursor.execute("SELECT name FROM pg_available_extensions")
+        installed = {name for (name,) in cursor.fetchall()}
+        if MAIN.name in found and recreate:
+            cursor.execute(sql.SQL("DROP EXTENSION {} CASCADE").format(sql.Identifier(MAIN.name)))
+        done = "created" if MAIN.name not in found else "recreated" if recreate else "unchanged"
+        kept = {} if recreate else found
+        for name in names:
+            if name not in kept and (name == MAIN.name or name in installed):
+                _create(cursor, name)
+            elif kept.get(name, version) != version:
                 cursor.execute(
                     sql.SQL("ALTER EXTENSION {} UPDATE TO {}").format(sql.Identifier(name), sql.Literal(version))
                 )
-            return "unchanged" if set(found.values()) == {version} else "updated"
-        if found:
-            cursor.execute(sql.SQL("DROP EXTENSION {} CASCADE").format(sql.Identifier(MAIN.name)))
-        for name in [one.name for one in EXTENSIONS if one is MAIN or one.name in found]:
-            cursor.execute(sql.SQL("CREATE EXTENSION {} CASCADE").format(sql.Identifier(name)))
-        return "recreated" if found else "created"
+                done = "updated"
+        return done
+
+
+def _create(cursor: Any, name: str) -> None:
+    try:
+        cursor.execute(sql.SQL("CREATE EXTENSION {} CASCADE").format(sql.Identifier(name)))
+    except errors.DuplicateSchema:
+        if name == MAIN.name:
+            raise  # else the database has MADlib itself, or a schema with its name

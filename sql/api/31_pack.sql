@@ -77,7 +77,7 @@ return api.architecture(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.architecture(text, text, jsonb) IS
 'Returns an architecture that fits the inputs and the target of a packed table: JSON of Keras, for
-cerebro.load_keras_model. docs/tables.md says what is in it.
+cerebro.add_architecture. docs/tables.md says what is in it.
 
 - kind: mlp, resnet or transformer for every table; lstm and conv1d for windows, texts and arrays of one or two dimensions;
   cnn for images.

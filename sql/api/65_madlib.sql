@@ -188,6 +188,82 @@ COMMENT ON FUNCTION cerebro._madlib_fit_multiple_model(
     text, text, text, integer, boolean, text, integer, boolean, text, text, boolean) IS
 'madlib_fit_multiple_model as MADlib has it: the tables have the names of tables, losses and metrics as they were written.';
 
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_evaluate(
+    model_table  text,
+    test_table   text,
+    output_table text,
+    use_gpus     boolean DEFAULT false,
+    mst_key      integer DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.madlib_keras_evaluate(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_evaluate(text, text, text, boolean, integer) IS
+'Computes the loss and the metric of a trained model on a packed table, on all of its segments at the same time.
+output_table receives one row.
+
+- mst_key: the model to evaluate, where model_table contains several.';
+
+-- Ids are on their way as texts, which have to be the very same values when they are read.
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
+    model_table         text,
+    test_table          text,
+    id_col              text,
+    independent_varname text,
+    output_table        text,
+    pred_type           text    DEFAULT 'prob',
+    use_gpus            boolean DEFAULT false,
+    mst_key             integer DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+@cerebro@
+return api.madlib_keras_predict(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_predict(text, text, text, text, text, text, boolean, integer) IS
+'Predicts with a trained model for the rows of a table or view, which need not be packed. output_table receives the
+predictions with the values of id_col. A regression model writes one column estimated_<name> per dependent variable.
+
+- independent_varname: the input columns, separated by commas. NULL, for a model trained on what cerebro.pack packed:
+  the columns that have the names of the training columns. They are prepared as in training.
+- pred_type: prob writes all classes of each row, with probability and rank. response writes the most probable class
+  only.
+- mst_key: the model to predict with, where model_table contains several.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
+    model_table         text,
+    test_table          text,
+    id_col              text,
+    independent_varname text,
+    output_table        text,
+    pred_type           integer,
+    use_gpus            boolean DEFAULT false,
+    mst_key             integer DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+@cerebro@
+return api.madlib_keras_predict(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_predict(text, text, text, text, text, integer, boolean, integer) IS
+'As madlib_keras_predict with pred_type prob, but for each row only the pred_type most probable classes.';
+
+CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
+    model_table         text,
+    test_table          text,
+    id_col              text,
+    independent_varname text,
+    output_table        text,
+    pred_type           double precision,
+    use_gpus            boolean DEFAULT false,
+    mst_key             integer DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+@cerebro@
+return api.madlib_keras_predict(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._madlib_keras_predict(text, text, text, text, text, double precision, boolean, integer) IS
+'As madlib_keras_predict with pred_type prob, but only the classes whose probability is above pred_type (0.0 to 1.0).';
+
 CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
     model_arch_table    text,
     model_id            integer,
@@ -203,7 +279,7 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
 ) RETURNS void
 LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
 @cerebro@
-return api.keras_predict_byom(plpy, *args)
+return api.madlib_keras_predict_byom(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(
     text, integer, text, text, text, text, text, boolean, text[], double precision, integer) IS
@@ -224,7 +300,7 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
 ) RETURNS void
 LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
 @cerebro@
-return api.keras_predict_byom(plpy, *args)
+return api.madlib_keras_predict_byom(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(
     text, integer, text, text, text, text, integer, boolean, text[], double precision, integer) IS
@@ -245,7 +321,7 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
 ) RETURNS void
 LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
 @cerebro@
-return api.keras_predict_byom(plpy, *args)
+return api.madlib_keras_predict_byom(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(
     text, integer, text, text, text, text, double precision, boolean, text[], double precision, integer) IS
@@ -356,3 +432,83 @@ columns; the weights stay as they are. Tables of architectures and model selecti
 
 SELECT cerebro.convert_madlib_table('iris_train_packed');
 SELECT cerebro.convert_madlib_table('iris_model');$doc$;
+
+-- MADlib's functions for the bytes of packed tables. They copy bytes, because PL/Python would make an object of each number
+-- and hear no cancel meanwhile.
+CREATE OR REPLACE FUNCTION cerebro._convert_array_to_bytea(var real[]) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN cerebro._element_bytes(var, 'convert_array_to_bytea');
+END
+$$;
+COMMENT ON FUNCTION cerebro._convert_array_to_bytea(real[]) IS
+'Converts an array to bytes: little-endian float32 values in C order.';
+
+CREATE OR REPLACE FUNCTION cerebro._convert_array_to_bytea(var smallint[]) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN cerebro._element_bytes(var, 'convert_array_to_bytea');
+END
+$$;
+COMMENT ON FUNCTION cerebro._convert_array_to_bytea(smallint[]) IS
+'Converts an array to bytes: little-endian int16 values in C order.';
+
+-- Where the elements begin is in the second word of the array, which counts four bytes more; it is 0 for an array without
+-- a map of NULLs, whose header is three words, then the size and the lower bound of each dimension.
+CREATE OR REPLACE FUNCTION cerebro._element_bytes(elements anyarray, function text) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    bytes bytea := cerebro._array_bytes(elements);
+    start integer := 0;
+BEGIN
+    FOR place IN REVERSE 7..4 LOOP
+        start := 256 * start + pg_catalog.get_byte(bytes, place);
+    END LOOP;
+    IF start = 0 THEN
+        RETURN pg_catalog.substring(bytes, 13 + 8 * COALESCE(pg_catalog.array_ndims(elements), 0));
+    END IF;
+    IF EXISTS (SELECT FROM pg_catalog.unnest(elements) AS u (e) WHERE e IS NULL) THEN
+        RAISE EXCEPTION '%: an element is NULL.', function
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'coalesce() or array_remove() can help.';
+    END IF;
+    RETURN pg_catalog.substring(bytes, start - 3);
+END
+$$;
+COMMENT ON FUNCTION cerebro._element_bytes(anyarray, text) IS
+'The bytes of an array''s elements, in the byte order of the machine. function: what an error names.';
+
+CREATE OR REPLACE FUNCTION cerebro._convert_bytea_to_real_array(var bytea) RETURNS real[]
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    PERFORM cerebro._require_whole(var, 4);
+    RETURN cerebro._reals(var);
+END
+$$;
+COMMENT ON FUNCTION cerebro._convert_bytea_to_real_array(bytea) IS
+'Converts little-endian float32 values to an array with one dimension.';
+
+CREATE OR REPLACE FUNCTION cerebro._convert_bytea_to_smallint_array(var bytea) RETURNS smallint[]
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    PERFORM cerebro._require_whole(var, 2);
+    RETURN cerebro._smallints(var);
+END
+$$;
+COMMENT ON FUNCTION cerebro._convert_bytea_to_smallint_array(bytea) IS
+'Converts little-endian int16 values to an array with one dimension.';
+
+CREATE OR REPLACE FUNCTION cerebro._require_whole(bytes bytea, size integer) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF COALESCE(size < 1, true) THEN
+        RAISE EXCEPTION 'size must be at least 1, not %', size USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF pg_catalog.octet_length(bytes) % size <> 0 THEN
+        RAISE EXCEPTION 'convert_bytea: % bytes are not a whole number of values of % bytes.',
+                        pg_catalog.octet_length(bytes), size
+            USING ERRCODE = 'data_exception', HINT = 'Convert the bytes of one variable of one buffer.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION cerebro._require_whole(bytea, integer) IS
+'Raises an error unless the bytes are a whole number of values of this size.';

@@ -39,22 +39,22 @@ $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.convert_array_to_bytea(var real[]) RETURNS bytea
 LANGUAGE sql IMMUTABLE AS $$
-SELECT cerebro.convert_array_to_bytea($1)
+SELECT cerebro._convert_array_to_bytea($1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.convert_array_to_bytea(var smallint[]) RETURNS bytea
 LANGUAGE sql IMMUTABLE AS $$
-SELECT cerebro.convert_array_to_bytea($1)
+SELECT cerebro._convert_array_to_bytea($1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.convert_bytea_to_real_array(var bytea) RETURNS real[]
 LANGUAGE sql IMMUTABLE AS $$
-SELECT cerebro.convert_bytea_to_real_array($1)
+SELECT cerebro._convert_bytea_to_real_array($1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.convert_bytea_to_smallint_array(var bytea) RETURNS smallint[]
 LANGUAGE sql IMMUTABLE AS $$
-SELECT cerebro.convert_bytea_to_smallint_array($1)
+SELECT cerebro._convert_bytea_to_smallint_array($1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.array_to_bytea(anyarray) RETURNS bytea

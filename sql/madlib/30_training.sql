@@ -96,21 +96,21 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_evaluate(
     model_table varchar, test_table varchar, output_table varchar
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro.madlib_keras_evaluate($1, $2, $3)
+SELECT cerebro._madlib_keras_evaluate($1, $2, $3)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_evaluate(
     model_table varchar, test_table varchar, output_table varchar, use_gpus boolean
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro.madlib_keras_evaluate($1, $2, $3, $4)
+SELECT cerebro._madlib_keras_evaluate($1, $2, $3, $4)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_evaluate(
     model_table varchar, test_table varchar, output_table varchar, use_gpus boolean, mst_key integer
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro.madlib_keras_evaluate($1, $2, $3, $4, $5)
+SELECT cerebro._madlib_keras_evaluate($1, $2, $3, $4, $5)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_evaluate(message varchar) RETURNS varchar
@@ -134,7 +134,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
     mst_key             integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro.madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT cerebro._madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
@@ -148,7 +148,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
     mst_key             integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro.madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT cerebro._madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
@@ -162,7 +162,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
     mst_key             integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro.madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT cerebro._madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(message varchar) RETURNS varchar

@@ -20,7 +20,7 @@ def iris(server: str) -> Iterator[Any]:
         connection.autocommit = True
         with connection.cursor() as cursor:
             cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}")
-            cursor.execute(f"SET search_path = {SCHEMA}, public, cerebro")
+            cursor.execute(f"SET search_path = {SCHEMA}, public, cerebro, madlib")
             _load(cursor)
         try:
             yield connection

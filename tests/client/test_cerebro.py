@@ -241,7 +241,7 @@ def test_a_submitted_run_survives_the_process_that_submitted_it(
         "print(handle.run, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    dsn = psycopg2.extensions.make_dsn(trained.dsn, options=f"-csearch_path={SCHEMA},public,cerebro")
+    dsn = psycopg2.extensions.make_dsn(trained.dsn, options=f"-csearch_path={SCHEMA},public,cerebro,madlib")
     command = [sys.executable, "-c", program, dsn, output]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **IMPORTS})
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -255,7 +255,7 @@ def test_a_cancelled_run_is_resumed_extended_materialized_and_forgotten(
     trained: Trained, fresh_output: Callable[[], str]
 ) -> None:
     cerebro, output, elsewhere = trained.cerebro, fresh_output(), fresh_output()
-    handle = cerebro.submit("packed", output, "mst", epochs=20)
+    handle = cerebro.submit("packed", output, "mst", epochs=200)
     assert handle.cancel()
     with pytest.raises(client.RunFailed):
         handle.wait(60)
@@ -268,9 +268,9 @@ def test_a_cancelled_run_is_resumed_extended_materialized_and_forgotten(
     cerebro.materialize(handle, elsewhere)
     assert resumed.wait() == handle.run
     assert cerebro.rows(f"SELECT count(*) FROM {elsewhere}_info") == [(3,)]
-    assert cerebro.resume(handle, epochs=21).wait(120) == handle.run
-    assert [entry.epochs_done for entry in handle.leaderboard()] == [21, 21, 21]
-    assert cerebro.rows(f"SELECT epochs FROM {output}_summary") == [(21,)]
+    assert cerebro.resume(handle, epochs=201).wait(120) == handle.run
+    assert [entry.epochs_done for entry in handle.leaderboard()] == [201, 201, 201]
+    assert cerebro.rows(f"SELECT epochs FROM {output}_summary") == [(201,)]
     cerebro.forget(handle)
     with pytest.raises(client.NoSuchRun):
         cerebro.handle(handle.run)
@@ -335,7 +335,7 @@ def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -
         assert all(entry.validation_loss for entry in cerebro.leaderboard(run))
         assert cerebro.fit(odd, output, "mst", epochs=1, validation_table=order, warm_start=True) > run
         for name in (order, odd):
-            judged = "SELECT cerebro.madlib_keras_evaluate(%s, %s, %s, false, 1)"
+            judged = "SELECT madlib.madlib_keras_evaluate(%s, %s, %s, false, 1)"
             cerebro.rows(judged, (output, name, told := fresh_output()))
             assert cerebro.rows(f"SELECT loss > 0 FROM {told}") == [(True,)]
     finally:
@@ -412,8 +412,8 @@ def test_an_architecture_that_could_run_code_does_not_reach_keras(
 ) -> None:
     cerebro, output = trained.cerebro, fresh_output()
     cerebro.rows(f"CREATE TABLE {output}_summary AS SELECT * FROM models_summary")
-    cerebro.rows(f"CREATE TABLE {output} AS SELECT configuration, weights,"
-                 " replace(architecture::text, '\"Dense\"', '\"Lambda\"')::json AS architecture FROM models")  # fmt: skip
+    changed = "replace(architecture::text, '\"Dense\"', '\"Lambda\"')::json AS architecture"
+    cerebro.rows(f"CREATE TABLE {output} AS SELECT configuration, weights, {changed} FROM models")
     monkeypatch.setattr(keras_models, "_keras", lambda: pytest.fail("Keras was asked for"))
     with pytest.raises(client.ClientError, match="The model's architecture is refused.*Lambda"):
         cerebro.model(output, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import re
 import subprocess
 import sys
@@ -18,9 +17,6 @@ from cerebro_db.client import demo
 from cerebro_db.client import demo_statements as statements
 from cerebro_db.client.errors import ClientError
 from cerebro_db.client.terminal import Terminal
-from cerebro_db.core.architecture import reading
-
-ARCHITECTURES = [statements.MLP, statements.CNN]
 
 
 @pytest.fixture
@@ -51,7 +47,7 @@ def test_from_beginning_to_end(server: str, clean: Any) -> None:
     clean.execute("SELECT run, status, configurations, segments, epochs FROM cerebro.runs ORDER BY run DESC LIMIT 1")
     run, *facts = clean.fetchone()
     assert facts == ["finished", 16, 2, 2]
-    for statement in ("pack_plain(", "generate_model_configs(", "cerebro.fit(",
+    for statement in ("pack_plain(", "cerebro.fit(",
                       "cerebro.predict_into(", f"cerebro.run_time WHERE run = {run}"):  # fmt: skip
         assert statement in done.stdout
     clean.execute(
@@ -77,14 +73,10 @@ def test_a_second_time_and_with_other_tables_beside(server: str, clean: Any) -> 
         demo.load_digits(again)
         again.run(statements.PACK)
         again.run(statements.PACK_VALIDATION)
-        demo.load_architectures(again)
-        again.run(statements.CONFIGURE)
         again.connection.close()
         clean.execute("CREATE TABLE IF NOT EXISTS cerebro_demo.mine AS SELECT 1 AS kept")
     clean.execute("SELECT kept FROM cerebro_demo.mine")
     assert clean.fetchone() == (1,)
-    clean.execute("SELECT count(*), count(DISTINCT model_id) FROM cerebro_demo.digits_configs")
-    assert clean.fetchone() == (16, 2)
 
 
 def test_a_schema_that_is_not_its_own_is_left_alone(server: str, clean: Any) -> None:
@@ -104,15 +96,10 @@ def test_nobody_answers() -> None:
     assert done.stderr.startswith("cerebro: ") and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=["mlp", "cnn"])
-def test_the_architectures_are_keras_3_as_they_are(architecture: str) -> None:
-    assert reading.architecture(architecture) == json.loads(architecture)
-
-
 def test_statements_are_no_wider_than_a_terminal() -> None:
     room = 80 - len("cerebro=# ")
-    texts = [text for name, text in vars(statements).items() if name.isupper() and text not in ARCHITECTURES]
-    assert len(texts) == 9
+    texts = [text for name, text in vars(statements).items() if name.isupper()]
+    assert len(texts) == 8
     for statement in texts:
         first, *others = statement.replace("{{", "{").replace("}}", "}").splitlines()
         assert len(first) <= room, first

@@ -99,7 +99,7 @@ class Lab:
         connection = connect(self.dsn, **more)
         with connection.cursor() as cursor:
             name = compose.Identifier(self.schema)
-            cursor.execute(compose.SQL("SET search_path = {}, public, cerebro").format(name))
+            cursor.execute(compose.SQL("SET search_path = {}, public, cerebro, madlib").format(name))
         connection.notices = []
         return connection
 

@@ -125,7 +125,7 @@ def test_the_model_table_has_the_weights_of_the_best_epochs(noise: Lab, fitted: 
         info = noise("SELECT which, epoch, validation_loss_final FROM kept_info WHERE mst_key = %s", key)
         assert info == [("best", epoch, losses[key][epoch])]
         noise("DROP TABLE IF EXISTS measured")
-        noise("SELECT madlib_keras_evaluate('kept', 'val', 'measured', mst_key => %s)", key)
+        noise("SELECT madlib_keras_evaluate('kept', 'val', 'measured', NULL, %s)", key)
         assert noise.value("SELECT loss FROM measured") == pytest.approx(losses[key][epoch], rel=1e-6)
     assert noise("SELECT objective, direction, which, metrics_compute_frequency FROM kept_summary") == [
         ("val_area", "max", "best", 1)

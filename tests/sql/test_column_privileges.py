@@ -5,6 +5,7 @@ Each function is tried with the columns that it needs, with all but one of them,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,7 +40,7 @@ CASES = {
                                "many", ("id", "x")),
     "predict, byom": Case("_madlib_keras_predict_byom('bring', 1, {t}, 'id', 'x', {o}, 'prob', false, NULL, 1, 1)",
                           "points", ("id", "x")),
-    "evaluate": Case("madlib_keras_evaluate('mine', {t}, {o}, mst_key => 1)", "packed", PACKED, ("packed_summary",)),
+    "evaluate": Case("madlib_keras_evaluate('mine', {t}, {o}, NULL, 1)", "packed", PACKED, ("packed_summary",)),
     "pack_plain": Case("pack_plain({t}, {o}, 'y', 'x')", "points", ("x", "y")),
     "pack_like": Case("pack_like({t}, {o}, 'y', 'x', 'own_packed')",
                                        "points", ("x", "y")),
@@ -99,7 +100,8 @@ class Two:
         self.calls += 1
         named = case.table.removesuffix("_info").removesuffix("_summary") if "model" in case.table else case.table
         call = case.call.format(t=f"'{self.owner.name}.{named}'", o=f"'made_{self.calls}'")
-        return f"SELECT cerebro.{call}"
+        schema = "madlib" if re.match("madlib_keras|load_|generate_", call) else "cerebro"
+        return f"SELECT {schema}.{call}"
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +124,9 @@ def points(user: User, name: str, rows: int, key: str = "PRIMARY KEY") -> None:
 
 
 def trained(user: User, packed: str, models: str) -> None:
-    user(f"SELECT cerebro.load_keras_model('arch', '{NETWORK}'::json)")
+    user(f"SELECT madlib.load_keras_model('arch', '{NETWORK}'::json)")
     user(
-        "SELECT cerebro.load_model_selection_table('arch', 'mst', ARRAY[1],"
+        "SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1],"
         " ARRAY[$$loss='categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accuracy']$$],"
         " ARRAY[$$batch_size=8,epochs=1$$])"
     )
@@ -190,13 +192,13 @@ def test_policies_and_views_hold_as_before(two: Two) -> None:
     two.owner("ALTER TABLE guarded ENABLE ROW LEVEL SECURITY")
     two.owner(f"CREATE POLICY few ON guarded FOR SELECT TO {two.user.name} USING (b = 1)")
     two.grant("guarded", ("id", "x"))
-    two.user(f"SELECT cerebro.madlib_keras_predict('mine', '{two.owner.name}.guarded', 'id', 'x', 'few', 'prob',"
+    two.user(f"SELECT madlib.madlib_keras_predict('mine', '{two.owner.name}.guarded', 'id', 'x', 'few', 'prob',"
              " mst_key => 1)")  # fmt: skip
     assert two.user("SELECT count(DISTINCT id) FROM few") == [ROWS // 5]
     two.owner("CREATE VIEW seen AS SELECT id, x, secret FROM points")
     two.grant("points", ())
     two.grant("seen", ("id", "x"))
-    two.user(f"SELECT cerebro.madlib_keras_predict('mine', '{two.owner.name}.seen', 'id', 'x', 'viewed', 'prob',"
+    two.user(f"SELECT madlib.madlib_keras_predict('mine', '{two.owner.name}.seen', 'id', 'x', 'viewed', 'prob',"
              " mst_key => 1)")  # fmt: skip
     assert two.user("SELECT count(DISTINCT id) FROM viewed") == [ROWS]
 

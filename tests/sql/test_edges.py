@@ -40,7 +40,7 @@ def going(flowers: Lab) -> Iterator[int]:
 
 
 def test_a_transaction_sees_who_is_there_now(flowers: Lab, server: str) -> None:
-    session = connect(server, options=f"-csearch_path={flowers.schema},public,cerebro")
+    session = connect(server, options=f"-csearch_path={flowers.schema},public,cerebro,madlib")
     session.autocommit = False
     run(session, "SELECT count(*) FROM pg_stat_activity")  # the server keeps what this shows until the end
     number = flowers.submit("train", "seen", "mst", LONG)

@@ -363,13 +363,9 @@ def values(function: Function, name: str, kind: str) -> list[str]:
 @pytest.fixture(scope="module")
 def place(server: str) -> Iterator[tuple[Town, User]]:
     with town(server) as root:
-        root("CREATE EXTENSION cerebro_db_madlib")
         user = root.user("eve", "cerebro_user")
-        try:
-            equip(root, user)
-            yield root, user
-        finally:
-            root("DROP EXTENSION cerebro_db_madlib CASCADE")
+        equip(root, user)
+        yield root, user
 
 
 def equip(root: Town, user: User) -> None:
@@ -412,7 +408,7 @@ class Trial:
         if self.session is None or self.session.closed:
             self.session = psycopg2.connect(self.user.dsn)
             with self.session.cursor() as cursor:
-                cursor.execute(f"SET search_path = {self.user.name}, cerebro; SET statement_timeout = '60s'")
+                cursor.execute(f"SET search_path = {self.user.name}, cerebro, madlib; SET statement_timeout = '60s'")
             self.session.commit()
         return self.session
 
@@ -499,13 +495,14 @@ def test_no_argument_makes_a_call_that_cannot_be_ended(root: Town, user: User) -
 
 
 @pytest.mark.parametrize(
-    ("function", "argument", "form"), [("search", "space", 1), ("generate_model_configs", "compile_params_grid", 2)]
+    ("function", "argument", "form"),
+    [("cerebro.search", "space", 1), ("madlib.generate_model_configs", "compile_params_grid", 2)],
 )
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
 def test_a_call_that_computes_for_long_is_ended(
     root: Town, user: User, function: str, argument: str, form: int, how: str
 ) -> None:
-    (one,) = [one for one in functions(user) if one.name == f"cerebro.{function}"]
+    (one,) = [one for one in functions(user) if one.name == function and argument in dict(one.arguments)]
     kind = dict(one.arguments)[argument]
     with contextlib.closing(Trial(root, user)) as trial:
         took, said = trial.took(one.call(argument, FURTHEST[argument][form] + cast(kind)), how)

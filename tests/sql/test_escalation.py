@@ -693,7 +693,7 @@ def test_hostile_names_are_only_names(alice: User, name: str) -> None:
 
 def test_a_temporary_table_does_not_stand_in_for_a_real_one(alice: User) -> None:
     with contextlib.closing(connect(alice.dsn)) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SET search_path = {alice.name}, cerebro")
+        cursor.execute(f"SET search_path = {alice.name}, cerebro, madlib")
         cursor.execute(
             "CREATE TEMP TABLE packed AS SELECT * FROM packed;"
             " CREATE TEMP TABLE packed_summary AS SELECT * FROM packed_summary"

@@ -558,7 +558,7 @@ def test_metrics_with_a_value_per_class(flowers: Lab, one_segment: int) -> None:
     shown = "SELECT training_metric, validation_metric FROM leaderboard WHERE run = %s AND configuration = 1"
     ((training, validation),) = flowers(shown, run_id)
     assert 0 < training <= 1 and 0 < validation <= 1
-    flowers("SELECT madlib_keras_evaluate('per_class_models', 'whole', 'per_class_seen', mst_key => 1)")
+    flowers("SELECT madlib_keras_evaluate('per_class_models', 'whole', 'per_class_seen', NULL, 1)")
     assert 0 < flowers.value("SELECT metric FROM per_class_seen") <= 1
 
 

@@ -41,7 +41,7 @@ def signed_in(lab: Lab, group: str) -> Iterator[Any]:
     lab(f"GRANT ALL ON SCHEMA {lab.schema} TO {name}")
     try:
         with contextlib.closing(connect(make_dsn(**{**parse_dsn(lab.dsn), "user": name, "password": password}))) as own:
-            run(own, f"SET search_path = {lab.schema}, public, cerebro")
+            run(own, f"SET search_path = {lab.schema}, public, cerebro, madlib")
             own.notices = []
             yield own
     finally:
@@ -97,7 +97,7 @@ def test_they_keep_their_version(lab: Lab, fitted: int) -> None:
         with pytest.raises(errors.InvalidParameterValue, match="unknown loss 'focal'"):
             lab.fit("train", "nope", "mst", 1)
         lab("SELECT resume(%s, epochs => 3)", again)
-        lab("SELECT madlib_keras_evaluate('flowery', 'val', 'judged', mst_key => 1)")
+        lab("SELECT madlib_keras_evaluate('flowery', 'val', 'judged', NULL, 1)")
         assert lab.value("SELECT loss FROM judged") == pytest.approx(
             lab.value("SELECT validation_loss FROM leaderboard WHERE run = %s", fitted), abs=1e-6
         )
@@ -177,7 +177,7 @@ def test_source_in_a_users_json_is_never_executed(lab: Lab, user: Any, fitted: i
     run(user, f"CREATE DOMAIN {lab.schema}.text AS pg_catalog.text DEFAULT 'focal'")
     run(user, f"SET search_path = {lab.schema}, pg_catalog")
     assert describe("focal@7")["error"]["kind"] == "UndefinedObject"
-    run(user, f"SET search_path = {lab.schema}, public, cerebro")
+    run(user, f"SET search_path = {lab.schema}, public, cerebro, madlib")
     run(user, "SELECT cerebro._worker_close()")
     assert not canary.exists()
 

@@ -71,7 +71,7 @@ def test_a_cancel_while_the_interpreter_is_made_ready(sql: Any, packed: None, se
     for moment in range(10, 130, 10):
         with contextlib.closing(psycopg2.connect(server)) as connection, connection.cursor() as cursor:
             connection.autocommit = True
-            cursor.execute(f"SET search_path = {schema}, public, cerebro; SET statement_timeout = {moment}")
+            cursor.execute(f"SET search_path = {schema}, public, cerebro, madlib; SET statement_timeout = {moment}")
             with contextlib.suppress(psycopg2.Error):
                 cursor.execute(f"SELECT pack_plain('rows', 'early_{moment}', 'y', 'x')")
             cursor.execute("RESET statement_timeout")
@@ -266,7 +266,7 @@ def test_the_error_after_a_lost_segment_says_that_the_run_finished(sql: Any, pac
     with contextlib.closing(psycopg2.connect(server)) as connection, ThreadPoolExecutor(1) as thread:
         connection.autocommit = True
         cursor = connection.cursor()
-        cursor.execute(f"SET search_path = {schema}, public, cerebro")
+        cursor.execute(f"SET search_path = {schema}, public, cerebro, madlib")
         ended = thread.submit(cursor.execute, "SELECT madlib_fit_multiple_model('packed', 'out', 'slow', 3)")
         under_way = "SELECT a.worker_pid FROM attempt a JOIN run r USING (run) WHERE a.hop > 1 AND r.model_table = %s"
         (victim, *_), *_ = eventually(lambda: sql(under_way, f"{schema}.out"), 120, "a hop is under way")
@@ -399,7 +399,7 @@ def resumed(dsn: str, calm: int, run: int) -> None:
         assert cursor.fetchone() == (True,)
         cursor.execute("SELECT cerebro.resume(%s, epochs => 21)", (calm,))
         predict = (
-            "SELECT cerebro.madlib_keras_predict('public.later', 'public.kept', 'id', 'x', 'public.said', 'response',"
+            "SELECT madlib.madlib_keras_predict('public.later', 'public.kept', 'id', 'x', 'public.said', 'response',"
             " false, 1)"
         )
         cursor.execute(predict)
@@ -425,7 +425,7 @@ def test_a_dump_is_restored_to_another_number_of_segments(interrupted: Any, serv
     with moved(database, other, tmp_path) as there:
         resumed(there, calm, run)
         with contextlib.closing(connect(there)) as connection, connection.cursor() as cursor:
-            cursor.execute("SET search_path = public, cerebro")
+            cursor.execute("SET search_path = public, cerebro, madlib")
             cursor.execute("SELECT pack_plain('kept', 'anew', 'y', 'x', seed => 1)")
             cursor.execute(
                 "SELECT count(DISTINCT gp_segment_id), (SELECT count(*) FROM gp_dist_random('gp_id')) FROM anew"
@@ -456,7 +456,7 @@ class Queued:
         connection = connect(self.server)
         self.connections.append(connection)
         with connection.cursor() as cursor:
-            cursor.execute(f"SET search_path = {self.schema}, cerebro; SET SESSION AUTHORIZATION {self.user}")
+            cursor.execute(f"SET search_path = {self.schema}, cerebro, madlib; SET SESSION AUTHORIZATION {self.user}")
         return connection
 
     def __call__(self, statement: str, *values: Any) -> list[tuple]:
@@ -528,7 +528,7 @@ def test_other_calls_with_fewer_statements_than_segments(sql: Any, queued: Calla
     ((run,),) = user(SUBMIT, DETERMINISTIC)
     assert user("SELECT cerebro.wait(%s)", run) == [("finished",)]
     assert sql(HASHES, run) == sql(HASHES, calm)
-    user("SELECT cerebro.madlib_keras_predict('queued', 'rows', 'id', 'x', 'said', 'response', false, 1)")
+    user("SELECT madlib.madlib_keras_predict('queued', 'rows', 'id', 'x', 'said', 'response', false, 1)")
     assert user("SELECT count(*) FROM said") == [(900,)]
     ((status, found, advice),) = user(
         "SELECT status, found, advice FROM cerebro.doctor() WHERE check_name = 'statements'"

@@ -32,8 +32,8 @@ class Stage:
         self.schema = mallory.name
         # Also where the victims find functions and types by their names only.
         self.victims: list[Any] = [bob, root]
-        bob(f"SET search_path = {bob.name}, {self.schema}, cerebro")
-        root(f"SET search_path = {self.schema}, cerebro; SET client_min_messages = warning")
+        bob(f"SET search_path = {bob.name}, {self.schema}, cerebro, madlib")
+        root(f"SET search_path = {self.schema}, cerebro, madlib; SET client_min_messages = warning")
 
     def calls(self) -> int:
         (found,) = self.root(f"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {self.schema}.rang")
@@ -73,9 +73,9 @@ def stage(server: str) -> Iterator[Stage]:
         mallory("CREATE TABLE people AS SELECT i AS id, (i % 7)::double precision AS a, 'c' || i % 3 AS b,"
                 " CASE WHEN i % 2 = 0 THEN 'yes' ELSE 'no' END AS y FROM generate_series(1, 60) i")  # fmt: skip
         mallory("SELECT cerebro.pack('people', 'mixed', 'y', 'a, b', segments => 1, seed => 1)")
-        mallory("SELECT cerebro.load_keras_model('arch', cerebro.architecture('mlp', 'mixed'))")
+        mallory("SELECT madlib.load_keras_model('arch', cerebro.architecture('mlp', 'mixed'))")
         mallory(
-            "SELECT cerebro.load_model_selection_table('arch', 'chosen', ARRAY[2],"
+            "SELECT madlib.load_model_selection_table('arch', 'chosen', ARRAY[2],"
             " ARRAY[cerebro.default_compile_params('mixed')], ARRAY[$$batch_size=8,epochs=1$$])"
         )
         mallory("SELECT cerebro.fit('mixed', 'guesses', 'chosen', epochs => 1)")
@@ -119,7 +119,7 @@ def statements(stage: Stage) -> dict[str, str]:
     own, bobs = stage.schema, stage.bob.name
     return {
         "predict": f"SELECT * FROM cerebro.predict('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
-        "keras predict": f"SELECT cerebro.madlib_keras_predict('{own}.models', '{bobs}.points', 'id', 'x',"
+        "keras predict": f"SELECT madlib.madlib_keras_predict('{own}.models', '{bobs}.points', 'id', 'x',"
         f" '{bobs}.out', 'prob', false, 1)",
         "predictor": f"SELECT cerebro.create_predictor('{own}.guesses', '{bobs}.guess')",
         "judge": f"SELECT * FROM cerebro.confusion_matrix('{own}.guesses', 'SELECT * FROM {bobs}.folk')",

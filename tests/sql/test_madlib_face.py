@@ -79,7 +79,10 @@ def test_everybody_may_call_them_and_nobody_adds_to_them(madlib: Lab) -> None:
 
 def test_it_does_not_install_over_madlib(fresh_database: str) -> None:
     with contextlib.closing(connect(fresh_database)) as db:
-        run(db, "CREATE SCHEMA madlib; CREATE TABLE madlib.migrationhistory (id serial, version text)")
+        run(
+            db,
+            "DROP EXTENSION cerebro_db_madlib; CREATE TABLE madlib.migrationhistory (id serial, version text)",
+        )
         with pytest.raises(errors.DuplicateSchema, match="contains an installation of Apache MADlib") as caught:
             run(db, "CREATE EXTENSION cerebro_db_madlib")
         assert "MADLIB_SCHEMA=madlib_dl" in caught.value.diag.message_hint
@@ -106,12 +109,27 @@ def test_it_comes_along_when_the_extension_is_recreated(fresh_database: str) -> 
     there = "SELECT extname FROM pg_extension WHERE extname LIKE 'cerebro%' ORDER BY 1"
     with contextlib.closing(connect(fresh_database)) as db:
         assert equip(db, version, recreate=True) == "recreated"
-        assert run(db, there) == [("cerebro_db",)]
-        run(db, "CREATE EXTENSION cerebro_db_madlib; SELECT madlib.load_top_k_accuracy_function('kept', 3)")
+        assert run(db, there) == [("cerebro_db",), ("cerebro_db_madlib",)]
+        run(db, "SELECT madlib.load_top_k_accuracy_function('kept', 3)")
         assert equip(db, version) == "unchanged"
         assert equip(db, version, recreate=True) == "recreated"
         assert run(db, there) == [("cerebro_db",), ("cerebro_db_madlib",)]
         assert run(db, "SELECT name FROM madlib.kept") == [("top_3_accuracy",)]
+
+
+def test_it_stays_away_from_a_schema_of_its_name(fresh_database: str) -> None:
+    version = Sources.find().version
+    with contextlib.closing(connect(fresh_database)) as db:
+        run(
+            db,
+            "DROP EXTENSION cerebro_db CASCADE; CREATE FUNCTION madlib.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        )
+        assert equip(db, version) == "created"
+        assert run(db, "SELECT extname FROM pg_extension WHERE extname LIKE 'cerebro%'") == [("cerebro_db",)]
+        assert equip(db, version) == "unchanged"
+        run(db, "DROP FUNCTION madlib.mine()")
+        assert equip(db, version) == "unchanged"
+        assert run(db, "SELECT madlib.version() IS NOT NULL") == [(True,)]
 
 
 # -- a script ----------------------------------------------------------------------------------------------------

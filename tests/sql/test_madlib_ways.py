@@ -120,8 +120,6 @@ def test_a_lost_summary_is_made_again(madlib: Lab) -> None:
     generate = f"generate_model_configs('arch_s', 'mst_s', ARRAY[1], {GRID}, $${{'batch_size': [%s]}}$$)"
     madlib(f"SELECT madlib.{generate}", 8)
     madlib("DROP TABLE mst_s_summary")
-    with pytest.raises(errors.UndefinedTable, match="mst_s_summary"):
-        madlib(f"SELECT cerebro.{generate}", 16)
     madlib(f"SELECT madlib.{generate}", 16)
     assert madlib("SELECT mst_key FROM mst_s ORDER BY 1") == [(1,), (2,), (3,), (4,)]
     assert madlib("SELECT * FROM mst_s_summary") == [("arch_s", None)]
@@ -258,11 +256,9 @@ def test_a_callback_is_accepted_with_a_notice(things: Lab) -> None:
     model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
     things("SELECT madlib.load_keras_model('arch_b', %s)", json.dumps(model))
     things("SELECT madlib.training_preprocessor_dl('known', 'board', 'label', 'x')")
-    load = "SELECT {}.load_model_selection_table('arch_b', 'mst_b', ARRAY[1], ARRAY[%s], ARRAY[%s])"
+    load = "SELECT madlib.load_model_selection_table('arch_b', 'mst_b', ARRAY[1], ARRAY[%s], ARRAY[%s])"
     params = "optimizer='Adam()', loss='categorical_crossentropy'"
-    with pytest.raises(errors.FeatureNotSupported, match="callbacks"):
-        things(load.format("cerebro"), params, BOARD)
-    things(load.format("madlib"), params, BOARD)
+    things(load, params, BOARD)
     with pytest.raises(errors.FeatureNotSupported, match="callbacks"):
         things("SELECT cerebro.fit('board', 'never_b', 'mst_b', epochs => 1)")
     things.told()
@@ -286,17 +282,15 @@ def test_callbacks_in_a_grid(things: Lab) -> None:
     model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
     things("SELECT madlib.load_keras_model('arch_g', %s)", json.dumps(model))
     grid = """$${'batch_size': [4, 8], 'callbacks': ['[TensorBoard(log_dir="/tmp/logs")]']}$$"""
-    generate = "SELECT {}.generate_model_configs('arch_g', '{}', ARRAY[1], %s, {})"
+    generate = "SELECT madlib.generate_model_configs('arch_g', '{}', ARRAY[1], %s, {})"
     compiled = "{'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'optimizer': ['Adam']}]}"
-    things(generate.format("madlib", "mst_g", grid), compiled)
+    things(generate.format("mst_g", grid), compiled)
     assert things("SELECT fit_params FROM mst_g ORDER BY mst_key") == [
         ('batch_size=4,callbacks=[TensorBoard(log_dir="/tmp/logs")]',),
         ('batch_size=8,callbacks=[TensorBoard(log_dir="/tmp/logs")]',),
     ]
-    with pytest.raises(errors.FeatureNotSupported, match="callbacks are not accepted"):
-        things(generate.format("cerebro", "x", grid), compiled)
     with pytest.raises(errors.FeatureNotSupported, match="only TensorBoard callbacks are accepted"):
-        things(generate.format("madlib", "x", grid.replace("TensorBoard", "EarlyStopping")), compiled)
+        things(generate.format("x", grid.replace("TensorBoard", "EarlyStopping")), compiled)
 
 
 def test_vectors_have_a_number_of_classes(things: Lab) -> None:

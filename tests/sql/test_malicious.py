@@ -1,6 +1,6 @@
 """Malicious architectures and parameters through SQL: every entry point refuses them quickly and without an effect.
 
-tests/core/test_allowlist.py tests the allow-list itself.  Here are its three callers: load_keras_model(); a fit, after
+tests/core/test_allowlist.py tests the allow-list itself.  Here are its three callers: add_architecture(); a fit, after
 a user has written into an architecture table with SQL; and the trainer, when a user calls _work() directly.
 """
 
@@ -204,17 +204,17 @@ def is_clear(error: psycopg2.Error) -> None:
 
 
 @pytest.mark.parametrize("case", ARCHITECTURES)
-def test_load_keras_model_refuses(eve: User, case: str) -> None:
+def test_add_architecture_refuses(eve: User, case: str) -> None:
     text = json.dumps(ARCHITECTURES[case])
-    (before,) = eve("SELECT count(*) FROM arch")
+    (before,) = eve("SELECT count(*) FROM cerebro.architectures")
     started = time.monotonic()
     if case in HARMLESS | LATE:
-        eve("SELECT cerebro.load_keras_model('arch', %s::json)", text)
+        eve("SELECT cerebro.add_architecture('evil', %s), cerebro.drop_architecture('evil')", text)
         return
-    error = eve.refused("SELECT cerebro.load_keras_model('arch', %s::json)", text, why=psycopg2.Error)
+    error = eve.refused("SELECT cerebro.add_architecture('evil', %s)", text, why=psycopg2.Error)
     assert time.monotonic() - started < 5  # It takes one second on an idle machine.
     is_clear(error)
-    assert eve("SELECT count(*) FROM arch") == [before]
+    assert eve("SELECT count(*) FROM cerebro.architectures") == [before]
 
 
 def test_a_fit_refuses_architectures_that_were_written_into_the_table_with_sql(eve: User) -> None:
@@ -277,8 +277,8 @@ def test_the_trainer_refuses_direct_orders(eve: User) -> None:
 @pytest.mark.parametrize("case", PARAMETERS)
 def test_parameters_are_parsed_and_never_evaluated(eve: User, case: str) -> None:
     for statement in (
-        "SELECT cerebro.load_model_selection_table('harmless', 'evil', ARRAY[1], ARRAY[%s], ARRAY['batch_size=1'])",
-        "SELECT cerebro.generate_model_configs('harmless', 'evil', ARRAY[1], %s, $${'batch_size': [1]}$$)",
+        "SELECT madlib.load_model_selection_table('harmless', 'evil', ARRAY[1], ARRAY[%s], ARRAY['batch_size=1'])",
+        "SELECT madlib.generate_model_configs('harmless', 'evil', ARRAY[1], %s, $${'batch_size': [1]}$$)",
     ):
         started = time.monotonic()
         error = eve.refused(statement, PARAMETERS[case], why=psycopg2.Error)
@@ -295,9 +295,9 @@ def test_weights_of_a_wrong_size_are_refused(eve: User, weights: bytes) -> None:
     """A pickle or a zip file is only a wrong number of bytes."""
     eve("DROP TABLE IF EXISTS weighted, weighted_mst, weighted_mst_summary")
     try:
-        eve("SELECT cerebro.load_keras_model('weighted', %s::json, %s)", ARCHITECTURE, psycopg2.Binary(weights))
+        eve("SELECT madlib.load_keras_model('weighted', %s::json, %s)", ARCHITECTURE, psycopg2.Binary(weights))
         eve(
-            "SELECT cerebro.load_model_selection_table('weighted', 'weighted_mst', ARRAY[1],"
+            "SELECT madlib.load_model_selection_table('weighted', 'weighted_mst', ARRAY[1],"
             " ARRAY[$$loss='categorical_crossentropy',optimizer='SGD()'$$], ARRAY['batch_size=8,epochs=1'])"
         )
         eve("SELECT cerebro.madlib_fit_multiple_model('packed', 'weighted_models', 'weighted_mst', 1)")

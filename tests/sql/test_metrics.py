@@ -88,7 +88,7 @@ def test_the_views_and_tables_show_the_metrics_of_the_whole(rare: Lab, fitted: i
             f"SELECT training_metrics, validation_metrics, metrics_type FROM models_info WHERE mst_key = {key}"
         ) == [([close(first)] * 2, [close(first)] * 2, ["Recall(class_id=1)", "auc", "f1_score", "accuracy"])]
         rare("DROP TABLE IF EXISTS measured")
-        rare("SELECT madlib_keras_evaluate('models', 'checked', 'measured', mst_key => %s)", key)
+        rare("SELECT madlib_keras_evaluate('models', 'checked', 'measured', NULL, %s)", key)
         assert rare("SELECT metric, metrics_type FROM measured") == [
             (close(first), ["Recall(class_id=1)", "auc", "f1_score", "accuracy"])
         ]
@@ -200,7 +200,7 @@ def test_several_outputs(rare: Lab) -> None:
         for name in ("price_loss", "mood_loss", "loss")
     )
     assert of_price + of_mood == pytest.approx(whole, rel=1e-5)
-    rare("SELECT madlib_keras_evaluate('pairs_models', 'pairs_packed', 'pairs_measured', mst_key => 1)")
+    rare("SELECT madlib_keras_evaluate('pairs_models', 'pairs_packed', 'pairs_measured', NULL, 1)")
     (measured,) = rare("SELECT metric, metrics_type, loss_type FROM pairs_measured")
     r2 = rare.value("SELECT value FROM metric WHERE run = %s AND metric = 'price_r2_score'", run)
     assert measured == (

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.sql.lab import CROSS, Lab, flower_model, natural_fit, verb
+from tests.sql.lab import CROSS, Lab, natural_fit, verb
 
 FIT = "batch_size=16, epochs=1"
 PARAMS = f"$$optimizer='Adam(lr=0.05)', {CROSS}$$"
@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 def place(lab: Lab) -> Lab:
     lab("CREATE EXTENSION IF NOT EXISTS cerebro_db_madlib")
     lab.iris(2)
-    model = lab.architecture(flower_model())
+    model = lab.architecture(lab.value("SELECT architecture('mlp', 'train', units => 8, layers => 1)"))
     compiled = [f"optimizer='Adam(lr={rate})', {CROSS}" for rate in (0.05, 0.001)]
     lab.selection("mst", [(model, one, FIT) for one in compiled])
     return lab

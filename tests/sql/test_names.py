@@ -171,10 +171,10 @@ def test_the_worst_through_everything(place: Lab) -> None:
         schema = f"{names[0][:20]}§ {first}"
         place(f"CREATE SCHEMA {quoted(schema)}")
         try:
-            place(f"SET search_path = {quoted(schema)}, cerebro")
+            place(f"SET search_path = {quoted(schema)}, cerebro, madlib")
             weights.add(through_everything(place, schema, names))
         finally:
-            place(f"SET search_path = {place.schema}, public, cerebro")
+            place(f"SET search_path = {place.schema}, public, cerebro, madlib")
             for (run_id,) in place("SELECT run FROM cerebro.run WHERE name = %s", names[0]):
                 place("SELECT cerebro.forget(%s)", run_id)
             place(f"DROP SCHEMA {quoted(schema)} CASCADE")
@@ -204,7 +204,7 @@ def through_everything(place: Lab, schema: str, names: list[str]) -> bytes:
         full, quoted(models), quoted(f"{short} mst"), full, name, name, json.dumps({"deterministic": True, "seed": 1}),
     )  # fmt: skip
     assert place("SELECT run_name, status FROM leaderboard WHERE run = %s", found) == [(name, "finished")]
-    place("SELECT madlib_keras_evaluate(%s, %s, %s, mst_key => 1)", quoted(models), full, quoted(f"{short} judged"))
+    place("SELECT madlib_keras_evaluate(%s, %s, %s, NULL, 1)", quoted(models), full, quoted(f"{short} judged"))
     place("SELECT madlib_keras_predict(%s, %s, 'id', %s, %s, 'prob', mst_key => 1)",
           quoted(models), quoted(source), quoted(x), quoted(f"{short} said"))  # fmt: skip
     escaped = quoted(f"{short} said").replace("%", "%%")

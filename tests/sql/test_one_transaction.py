@@ -21,12 +21,12 @@ def schema(madlib: Lab) -> Iterator[str]:
     """A schema with the table that the scripts begin with."""
     name = "t_" + secrets.token_hex(5)
     madlib(f"CREATE SCHEMA {name}")
-    madlib(f"SET search_path = {name}, public, cerebro")
+    madlib(f"SET search_path = {name}, public, cerebro, madlib")
     iris_data(madlib)
     try:
         yield name
     finally:
-        madlib(f"SET search_path = {madlib.schema}, public, cerebro")
+        madlib(f"SET search_path = {madlib.schema}, public, cerebro, madlib")
         madlib(f"SET client_min_messages = warning; DROP SCHEMA {name} CASCADE; RESET client_min_messages")
 
 

@@ -68,7 +68,7 @@ def test_labels_are_known_wherever_the_search_path_leads(place: Lab) -> None:
     place("CREATE TYPE colour AS ENUM ('red', 'blue')")
     place("CREATE TABLE paint AS SELECT x, (ARRAY['blue', 'red'])[1 + id % 2]::colour AS colour FROM rows")
     place.pack("paint", "paint_packed", "colour", "x", segments=1)
-    place("SET search_path = cerebro")
+    place("SET search_path = cerebro, madlib")
     try:
         for name, change in (("paint_val", "SELECT 1"), ("paint_later", "ALTER TYPE {0}.colour RENAME TO color")):
             place(change.format(place.schema))
@@ -77,7 +77,7 @@ def test_labels_are_known_wherever_the_search_path_leads(place: Lab) -> None:
                 *(f"{place.schema}.{table}" for table in ("paint", name, "paint_packed")),
             )
     finally:
-        place(f"SET search_path = {place.schema}, public, cerebro")
+        place(f"SET search_path = {place.schema}, public, cerebro, madlib")
     labels = [
         place.value(f"SELECT colour_class_values::text FROM {name}_summary") for name in ("paint_packed", "paint_later")
     ]
@@ -91,7 +91,7 @@ def test_a_document_that_was_changed_by_hand_is_refused(place: Lab) -> None:
     place("UPDATE odd_packed_summary SET layout = jsonb_set(layout, '{inputs,0,preparation,kind}', '\"guessed\"')")
     for statement in (
         "SELECT madlib_fit_multiple_model('odd_packed', 'odd', 'mst', 1)",
-        "SELECT madlib_keras_evaluate('whole', 'odd_packed', 'odd', mst_key => 1)",
+        "SELECT madlib_keras_evaluate('whole', 'odd_packed', 'odd', NULL, 1)",
         "SELECT pack_like('rows', 'odd', 'y', 'a, b, c', 'odd_packed')",
     ):
         with pytest.raises(psycopg2.Error, match="'kind' must be one of as_is") as error:
@@ -112,7 +112,7 @@ def test_prediction_gives_the_values_that_evaluation_gives(place: Lab, model: st
     renamed = ", ".join(f"n_{name}" for name in names)
     try:
         place.pack("renamed", "renamed_val", "y", renamed, packed_table=f"{model}_packed")
-        place(f"SELECT madlib_keras_evaluate('{model}', 'renamed_val', 'judged', mst_key => 1)")
+        place(f"SELECT madlib_keras_evaluate('{model}', 'renamed_val', 'judged', NULL, 1)")
         said = np.array(predicted(place, renamed, model, "renamed"), "f4")
         y = np.array([value for (value,) in place("SELECT y FROM rows ORDER BY id")], "f4")
         assert place.value("SELECT loss FROM judged") == pytest.approx(float(np.mean((said - y) ** 2)), rel=1e-6)

@@ -68,7 +68,7 @@ def test_the_page_about_features(
             irises(statement)
     assert statuses(irises, "iris_deeper") == statuses(irises, "iris_rates") == {"finished"}
     (code,) = blocks("docs/features.md", "python")
-    monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={irises.schema},public,cerebro"))
+    monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={irises.schema},public,cerebro,madlib"))
     names: dict[str, Any] = {}
     exec(code, names)
     told = capsys.readouterr().out.splitlines()

@@ -8,22 +8,19 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.sql.lab import CROSS, Lab, eventually, layer, sequential, verb
+from tests.sql.lab import Lab, eventually, layer, sequential, verb
 
 TEMPLATE = sequential(
     [4],
     {"repeat": "$depth", "layers": [layer("Dense", "hidden", units="$width", activation="relu")]},
     layer("Dense", "out", units=3, activation="softmax"),
 )
-GRID = "{'width': [4, 8], 'depth': [0, 2]}"
 
 
 @pytest.fixture(scope="module")
 def flowers(lab: Lab) -> Lab:
-    """With an architecture with parameters (model_id 1 of towers), and three that were made of it."""
+    """With an architecture with parameters."""
     lab.iris(segments=2)
-    lab("SELECT load_keras_model('towers', %s, NULL, 'tower')", json.dumps(TEMPLATE))
-    generate(lab, "filled", "towers", [1], arch_params_grid=GRID)
     lab("SELECT add_architecture('tower', %s)", json.dumps(TEMPLATE))
     return lab
 
@@ -40,55 +37,9 @@ def refused(lab: Lab, statement: str, *values: Any) -> psycopg2.Error:
 # -- architectures with parameters -----------------------------------------------------------------------
 
 
-def generate(lab: Lab, table: str, arch: str, ids: list[int], **more: Any) -> None:
-    arguments = {
-        "compile_params_grid": "{'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'lr': [0.1, 0.01]}]}",
-        "fit_params_grid": "{'batch_size': [16]}",
-        **more,
-    }
-    named = "".join(f", {name} => %s" for name in arguments)
-    lab(f"SELECT generate_model_configs('{arch}', '{table}', %s{named})", ids, *arguments.values())
-
-
-def test_a_grid_fills_the_parameters_of_an_architecture(flowers: Lab) -> None:
-    found = flowers("SELECT model_id, name, json_array_length(model_arch #> '{config,layers}') FROM towers ORDER BY 1")
-    assert found[0] == (1, "tower", 3)
-    assert [(row[1], row[2]) for row in found[1:]] == [
-        ("tower (depth = 0, width = 4)", 2),  # without a hidden layer, the other width makes the same architecture
-        ("tower (depth = 2, width = 4)", 4),
-        ("tower (depth = 2, width = 8)", 4),
-    ]
-    assert flowers("SELECT model_id, count(*) FROM filled GROUP BY 1 ORDER BY 1") == [(2, 2), (3, 2), (4, 2)]
-    generate(flowers, "filled", "towers", [1], arch_params_grid=GRID)
-    assert flowers("SELECT count(*) FROM towers") == [(4,)], "the same architecture is not added again"
-    assert flowers("SELECT count(*) FROM filled") == [(6,)]
-
-
-@pytest.mark.parametrize(
-    ("grid", "said"),
-    [
-        (None, "the architecture 1 has the parameter depth"),
-        ("{'width': [4], 'depth': [1], 'hight': [1]}", "has the parameter hight"),
-        ("{'width': [0], 'depth': [1]}", "with depth = 1, width = 0: config.layers"),
-        ("{'width': [{'class_name': 'Lambda'}], 'depth': [1]}", "not allowed here"),
-        ("{'width': [4], 'depth': [-1]}", "repeat must be a whole number"),
-    ],
-)
-def test_a_wrong_grid_changes_nothing(flowers: Lab, grid: str | None, said: str) -> None:
-    before = flowers("SELECT count(*) FROM towers")
-    with pytest.raises(psycopg2.Error) as raised:
-        generate(flowers, "never", "towers", [1], arch_params_grid=grid)
-    assert said in str(raised.value)
-    assert flowers("SELECT count(*) FROM towers") == before and flowers("SELECT to_regclass('never')") == [(None,)]
-
-
-def test_an_architecture_with_parameters_cannot_have_weights_nor_be_trained_as_it_is(flowers: Lab) -> None:
-    error = refused(flowers, "SELECT load_keras_model('towers', %s, '\\x00000000')", json.dumps(TEMPLATE))
-    assert "with parameters (depth, width) cannot have model_weights" in str(error)
-    flowers.selection("unfilled", [(1, f"optimizer='sgd', {CROSS}", "batch_size=16")], arch="towers")
-    error = refused(flowers, "SELECT fit('train', 'm', 'unfilled', epochs => 1)")
-    assert "has parameters depth, width without a value" in str(error)
-    assert "arch_params_grid" in str(error)
+def test_an_architecture_with_parameters_is_not_trained_without_their_values(flowers: Lab) -> None:
+    error = refused(flowers, "SELECT fit('train', 'm', '[{\"architecture\": \"tower\"}]', epochs => 1)")
+    assert 'the architecture "tower" has the parameter depth, which has no value here' in str(error)
 
 
 # -- runs that propose their configurations ----------------------------------------------------------------
@@ -156,10 +107,10 @@ def test_a_search_is_replayed(flowers: Lab, halved: int) -> None:
 
 
 def test_the_option_search_stops_models_of_a_fit(flowers: Lab) -> None:
-    generate(flowers, "many", "towers", [1], arch_params_grid="{'width': [4], 'depth': [1]}",
-             compile_params_grid="{'loss': ['categorical_crossentropy'], 'optimizer_params_list': "
-             "[{'optimizer': ['sgd'], 'lr': [0.5, 0.1, 0.01, 0.001, 0.0001, 0.00001]}]}")  # fmt: skip
-    run = flowers.fit("train", "kept", "many", 4, options={"search": {"name": "halving", "reduction": 2}, "seed": 1})
+    tried = [{"architecture": "tower", "width": 4, "depth": 1, "optimizer": "SGD", "learning_rate": 0.5 * 10**-n}
+             for n in range(6)]  # fmt: skip
+    options = {"search": {"name": "halving", "reduction": 2}, "seed": 1}
+    run = flowers.value(*verb("fit", "train", "kept", tried, epochs=4, options=options))
     found = dict(flowers("SELECT epochs_done, count(*) FROM leaderboard WHERE run = %s GROUP BY 1", run))
     assert found == {1: 3, 2: 2, 4: 1}
 
@@ -267,8 +218,8 @@ def test_a_search_is_cancelled_resumed_and_replayed_by_any_method(flowers: Lab, 
 def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:
     """What is proposed after the resume is what would have been proposed without the cancel."""
     given = {"method": "random", "max_configurations": 6, "at_once": 2, "options": {"deterministic": True, "seed": 9}}
-    whole = search(flowers, "whole", epochs=16, **given)
-    run = search(flowers, "parts", epochs=16, wait=False, **given)
+    whole = search(flowers, "whole", epochs=48, **given)
+    run = search(flowers, "parts", epochs=48, wait=False, **given)
     eventually(lambda: flowers.value("SELECT count(*) FROM hop WHERE run = %s", run) > 5, 60)
     flowers("SELECT cancel(%s)", run)
     eventually(lambda: flowers.status(run) == "cancelled", 30)
@@ -362,12 +313,12 @@ def test_bad_input_is_refused_before_anything_is_on_record(flowers: Lab, more: d
     [
         ("tpe", {}, "proposes configurations, which cerebro.search() does"),
         ({"name": "threshold"}, {}, "needs 'value'"),
-        ("asha", {"validation_table": "val", "metrics_compute_frequency": 2}, "compares models from epoch 1 on"),
+        ("asha", {"validation_table": "val", "evaluate_every": 2}, "compares models from epoch 1 on"),
     ],
 )
 def test_a_fit_refuses_what_only_a_search_can_do(flowers: Lab, option: Any, more: dict[str, Any], said: str) -> None:
     with pytest.raises(psycopg2.Error) as raised:
-        flowers.fit("train", "refused", "filled", 2, options={"search": option}, **more)
+        flowers(*verb("fit", "train", "refused", [{}], epochs=2, options={"search": option}, **more))
     assert said in str(raised.value)
 
 

@@ -34,8 +34,8 @@ def test_one_grant_shares_a_model_and_one_a_packed_table(town: Town) -> None:
     ann(f"GRANT SELECT ON points TO {bob.name}")
     models, packed, points = (f"{ann.name}.{table}" for table in ("models", "packed", "points"))
     granted(
-        bob, ann, f"SELECT cerebro.madlib_keras_predict('{models}', '{points}', 'id', 'x', 'said', 'prob', false, 1)"
+        bob, ann, f"SELECT madlib.madlib_keras_predict('{models}', '{points}', 'id', 'x', 'said', 'prob', false, 1)"
     )
     assert bob("SELECT has_table_privilege(%s, 'SELECT')", f"{models}_weights") == [True]
-    granted(bob, ann, f"SELECT cerebro.madlib_keras_evaluate('{models}', '{packed}', 'seen', false, 1)")
+    granted(bob, ann, f"SELECT madlib.madlib_keras_evaluate('{models}', '{packed}', 'seen', false, 1)")
     assert bob("SELECT count(*) FROM said WHERE prob IS NOT NULL") == [80]

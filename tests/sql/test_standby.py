@@ -60,7 +60,7 @@ def standby(place: Lab, cluster: Cluster) -> Iterator[Any]:
         try:
             dsn = f"postgresql://{SUPERUSER}@/{DATABASE}?host={socket}&port={place_of.port}"
             with contextlib.closing(connect(dsn)) as session:
-                run(session, f"SET search_path = {place.schema}, public, cerebro")
+                run(session, f"SET search_path = {place.schema}, public, cerebro, madlib")
                 (at,) = place("SELECT pg_current_wal_lsn()::text")[0]
                 eventually(lambda: run(session, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", at)[0][0], 60)
                 yield session

@@ -325,7 +325,7 @@ def test_prediction_prepares_the_very_values_of_packing(mirror: Lab) -> None:
         assert said_rows(mirror) == expected
     finally:
         mirror("RESET ALL")
-        mirror(f"SET search_path = {mirror.schema}, public, cerebro")
+        mirror(f"SET search_path = {mirror.schema}, public, cerebro, madlib")
 
 
 LETTERS = "abc XYZ 09.,-_'\"\\\n\t$%üßΩ漢𝄞"
@@ -404,7 +404,7 @@ def test_rows_are_prepared_in_the_same_way_from_a_view_with_other_types(mirror: 
     assert said_rows(mirror, "others") == expected
     mirror("SELECT pack_like('others', 'again', 'y', NULL, 'mirror_packed')")
     assert prepared_rows(mirror, "again") == expected
-    mirror("SELECT madlib_keras_evaluate('mirror', 'again', 'judged', mst_key => 1)")
+    mirror("SELECT madlib_keras_evaluate('mirror', 'again', 'judged', NULL, 1)")
     wanted = float(np.mean(np.square(np.array(expected, "f4"))))
     assert mirror.value("SELECT loss FROM judged") == pytest.approx(wanted, rel=1e-4)
 

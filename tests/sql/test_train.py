@@ -115,7 +115,7 @@ def test_an_ensemble_predicts_the_mean_of_its_members(flats: Lab, rent: int) -> 
     both = dict(flats(rows, "both", None))
     assert both == pytest.approx({key: (one[key] + other[key]) / 2 for key in one}, rel=1e-5)
     assert flats.value("SELECT reason FROM both_info").startswith("the mean of configurations ")
-    flats("SELECT cerebro.madlib_keras_evaluate('both', 'rent_packed_validation', 'both_judged', mst_key => 1)")
+    flats("SELECT madlib.madlib_keras_evaluate('both', 'rent_packed_validation', 'both_judged', NULL, 1)")
     assert flats.value("SELECT loss FROM both_judged") > 0
     before = flats.tables()
     for call, says in (("'rent', 'x', 1", "members cannot be 1"), ("'flats', 'x'", "not the model table of a run"),

@@ -20,12 +20,7 @@ from cerebro_db.client.cli import app
 from tests import reference
 from tests.conftest import connect
 
-OF_MADLIB = {
-    "convert_array_to_bytea", "convert_bytea_to_real_array", "convert_bytea_to_smallint_array", "convert_madlib_table",
-    "delete_keras_model", "generate_model_configs",
-    "load_keras_model", "load_model_selection_table", "madlib_fit_multiple_model",
-    "madlib_keras_evaluate", "madlib_keras_predict",
-}  # fmt: skip
+OF_MADLIB = {"convert_madlib_table", "madlib_fit_multiple_model"}
 # Words that were given up, or that are MADlib's, with the word that is meant.
 GIVEN_UP = {
     "mst_key": "configuration", "best_mst_key": "best_configuration", "num_iterations": "epochs",

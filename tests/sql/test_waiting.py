@@ -139,10 +139,10 @@ def test_another_role_has_workers_of_its_own(place: Lab, town: Town, ann: User) 
     bob = town.user("bob", "cerebro_user")
     users.equip(bob, segments=SEGMENTS)
     both = town.user("both", ann.name, bob.name)
-    both(f"SET ROLE {ann.name}; SET search_path = {ann.name}, cerebro")
+    both(f"SET ROLE {ann.name}; SET search_path = {ann.name}, cerebro, madlib")
     anns = served(place, users.fit(both))
     assert owners(town) == {ann.name}
-    both(f"SET ROLE {bob.name}; SET search_path = {bob.name}, cerebro")
+    both(f"SET ROLE {bob.name}; SET search_path = {bob.name}, cerebro, madlib")
     bobs = served(place, users.fit(both))
     assert not anns & bobs and owners(town) == {bob.name}
 

@@ -232,7 +232,7 @@ def test_a_query_of_rows_is_predicted_window_by_window(trained: Lab) -> None:
     assert trained("SELECT * FROM predict('posture_models', %s)", few) == []
     trained("CREATE VIEW later AS SELECT * FROM moves WHERE who > 20")
     trained("SELECT pack_like('later', 'later_packed', 'posture', NULL, 'posture_packed')")
-    trained("SELECT madlib_keras_evaluate('posture_models', 'later_packed', 'judged', mst_key => 1)")
+    trained("SELECT madlib_keras_evaluate('posture_models', 'later_packed', 'judged', NULL, 1)")
     right = trained.value("SELECT avg((posture = class_value)::int) FROM postures JOIN later USING (id)")
     assert trained.value("SELECT metric FROM judged") == pytest.approx(float(right), abs=1e-6)
 

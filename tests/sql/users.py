@@ -34,7 +34,9 @@ class User:
         if self.connection is not None:
             self.connection.close()
         self.connection = connect(self.dsn)
-        self.connection.cursor().execute(sql.SQL("SET search_path = {}, cerebro").format(sql.Identifier(self.name)))
+        self.connection.cursor().execute(
+            sql.SQL("SET search_path = {}, cerebro, madlib").format(sql.Identifier(self.name))
+        )
 
     def another(self) -> User:
         """The same user with another session."""
@@ -135,9 +137,9 @@ def equip(user: User, rows: int = 40, segments: int = 1) -> None:
         rows,
     )
     user("SELECT cerebro.pack_plain('points', 'packed', 'y', 'x', segments => %s, seed => 1)", segments)
-    user("SELECT cerebro.load_keras_model('arch', %s::json)", ARCHITECTURE)
+    user("SELECT madlib.load_keras_model('arch', %s::json)", ARCHITECTURE)
     user(
-        "SELECT cerebro.load_model_selection_table('arch', 'mst', ARRAY[1],"
+        "SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1],"
         " ARRAY[$$loss='categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accuracy']$$],"
         " ARRAY[$$batch_size=8,epochs=1$$])"
     )

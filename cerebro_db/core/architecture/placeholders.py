@@ -50,7 +50,7 @@ def filled(template: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any
     if missing:
         raise InvalidArgument(
             f"the architecture has {_parameters(missing)} without a value",
-            hint="Give values with arch_params_grid of generate_model_configs(), or in a search space as arch_params.",
+            hint="A search space, or a configuration, gives values to the parameters of its architecture.",
         )
     if unused:
         raise InvalidArgument(

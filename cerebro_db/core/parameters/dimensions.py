@@ -106,11 +106,6 @@ def fit_space(grid: str | None, argument: str) -> list[Dimension]:
     return [_dimension(key, value, "fit") for key, value in _literal(grid, argument).items()]
 
 
-def arch_space(grid: str | None, argument: str) -> list[Dimension]:
-    """The dimensions of the parameters of architectures.  Between two whole numbers there are only whole numbers."""
-    return [_dimension(key, value, "arch") for key, value in _literal(grid, argument).items()]
-
-
 def _literal(text: str | None, argument: str) -> dict[str, Any]:
     """The dictionary that a grid's text consists of."""
     if text is None or not text.strip():

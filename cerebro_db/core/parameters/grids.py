@@ -8,29 +8,18 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Callable
 
 from ..errors import CerebroError, InvalidArgument
-from ..records import dataclass
 from . import custom, grammar
 from .custom import Known
-from .dimensions import OPTIMIZER_LIST, Dimension, arch_space, compile_spaces, fit_space, random_stream
+from .dimensions import OPTIMIZER_LIST, Dimension, compile_spaces, fit_space, random_stream
 from .params import compile_params, fit_params
 from .writing import compile_text, fit_text
 
-Row = tuple[Any, str, str]  # the first is a model_id, or what ``Templates.named`` returns
+Row = tuple[int, str, str]
 
-
-@dataclass(frozen=True)
-class Templates:
-    """Architectures with parameters: their names by model_id, and what stands for one with values."""
-
-    parameters: Mapping[int, Collection[str]]
-    named: Callable[[int, dict[str, Any]], Any]  # hashable; equal for equal architectures
-
-
-NO_TEMPLATES = Templates({}, lambda model_id, values: model_id)
 
 Listen = Callable[[], None]
 
@@ -49,9 +38,6 @@ def generate(
     existing: Collection[Row] = (),
     known: Known = custom.NONE,
     listen: Listen = lambda: None,
-    arch_grid: str | None = None,
-    templates: Templates = NO_TEMPLATES,
-    tensorboard: bool = False,
 ) -> list[Row]:
     """The rows of ``generate_model_configs``: those of the search that are not among the ``existing`` rows.
 
@@ -62,16 +48,15 @@ def generate(
         raise InvalidArgument("Compile parameters cannot be empty or NULL.")
     spaces = compile_spaces(compile_grid, "compile_params_dict")
     fits = fit_space(fit_grid, "fit_params_dict")
-    archs = _arch_dimensions(ids, arch_space(arch_grid, "arch_params_grid"), templates)
     if _is_random(search_type):
         if num_configs is None or num_configs < 1:
             raise InvalidArgument("DL: 'num_configs' cannot be NULL and needs to be a natural number for random search")
-        rows = _random_rows(ids, spaces, fits, archs, templates, num_configs, random_state, set(existing), listen)
+        rows = _random_rows(ids, spaces, fits, num_configs, random_state, set(existing), listen)
     else:
         if num_configs is not None or random_state is not None:
             raise InvalidArgument("DL: 'num_configs' and 'random_state' must be NULL for grid search")
-        rows = _grid_rows(ids, spaces, fits, archs, templates, set(existing))
-    return _checked_rows(rows, known, listen, tensorboard)
+        rows = _grid_rows(ids, spaces, fits, set(existing))
+    return _checked_rows(rows, known, listen)
 
 
 def cross_product(
@@ -80,7 +65,6 @@ def cross_product(
     fit_list: list[str] | None,
     known: Known = custom.NONE,
     listen: Listen = lambda: None,
-    tensorboard: bool = False,
 ) -> list[Row]:
     """The rows of ``load_model_selection_table``: each model with each element of both lists, as they are written."""
     if not fit_list:
@@ -90,7 +74,7 @@ def cross_product(
     ids = _distinct_ids(model_ids)
     compiles, fits = _distinct_texts(compile_list, "compile_params"), _distinct_texts(fit_list, "fit_params")
     rows = list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1))
-    return _checked_rows(rows, known, listen, tensorboard)
+    return _checked_rows(rows, known, listen)
 
 
 # ---- arguments ------------------------------------------------------------------------------------
@@ -132,49 +116,23 @@ def _normalized(text: str | None, argument: str) -> str:
 # ---- grid search and random search ----------------------------------------------------------------
 
 
-Archs = dict[int, list[Dimension]]  # model_id -> the dimensions of its architecture
-
-
-def _arch_dimensions(ids: list[int], dimensions: list[Dimension], templates: Templates) -> Archs:
-    """Each architecture's own dimensions; an error if one is missing, or nobody has it."""
-    by_name = {one.name: one for one in dimensions}
-    for model_id in ids:
-        missing = sorted(set(templates.parameters.get(model_id, ())).difference(by_name))
-        if missing:
-            raise InvalidArgument(
-                f"the architecture {model_id} has the parameter {missing[0]}, and arch_params_grid has no values of it",
-                hint=f"Give some: arch_params_grid => $${{'{missing[0]}': [value, …]}}$$.",
-            )
-    used = set().union(*(templates.parameters.get(model_id, ()) for model_id in ids))
-    for name in by_name:
-        if name not in used:
-            raise InvalidArgument(
-                f"arch_params_grid: no architecture of model_id_list has the parameter {name}",
-                hint=f"Their parameters are: {', '.join(sorted(used)) or 'none'}.",
-            )
-    return {model_id: [by_name[name] for name in sorted(templates.parameters.get(model_id, ()))] for model_id in ids}
-
-
 def _grid_rows(
     ids: list[int],
     spaces: list[list[Dimension]],
     fits: list[Dimension],
-    archs: Archs,
-    templates: Templates,
     existing: set[Row],
 ) -> list[Row]:
-    for dimension in itertools.chain(fits, *spaces, *archs.values()):
+    for dimension in itertools.chain(fits, *spaces):
         if dimension.distribution is not None:
             raise InvalidArgument("DL: Cannot search from a distribution with grid search")
 
-    size = _points(archs, spaces, fits)
+    size = _points(len(ids), spaces, fits)
     if size > MOST_ROWS:
         raise InvalidArgument(f"the grid has {size} configurations; the limit is {MOST_ROWS} in one call")
-    named = [templates.named(model_id, point) for model_id in ids for point in _of_space(archs[model_id])]
     compiles = _bounded(compile_text(point) for space in spaces for point in _of_space(space))
     fit_texts = _bounded(fit_text(point) for point in _of_space(fits))
     # In MADlib's order, so that an mst_key means the same configuration: the architecture varies fastest.
-    rows = ((model_id, compiled, fit) for compiled, fit, model_id in itertools.product(compiles, fit_texts, named))
+    rows = ((model_id, compiled, fit) for compiled, fit, model_id in itertools.product(compiles, fit_texts, ids))
     return [row for row in dict.fromkeys(rows) if row not in existing]
 
 
@@ -186,7 +144,7 @@ def points(compile_grid: str | None, fit_grid: str | None, architectures: int) -
     spaces, fits = compile_spaces(compile_grid, "compile_params_dict"), fit_space(fit_grid, "fit_params_dict")
     if any(one.distribution is not None for one in itertools.chain(fits, *spaces)):
         return None
-    most = _points(dict.fromkeys(range(architectures), []), spaces, fits)
+    most = _points(architectures, spaces, fits)
     if most > MOST_ROWS:
         return most
     compiles = set(_bounded(compile_text(point) for space in spaces for point in _of_space(space)))
@@ -217,9 +175,8 @@ def _of_space(space: list[Dimension]) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, values))
 
 
-def _points(archs: Archs, spaces: list[list[Dimension]], fits: list[Dimension]) -> int:
+def _points(architectures: int, spaces: list[list[Dimension]], fits: list[Dimension]) -> int:
     """How many points a grid has."""
-    architectures = sum(math.prod(len(one.values) for one in mine) for mine in archs.values())
     return architectures * sum(math.prod(len(d.values) for d in [*space, *fits]) for space in spaces)
 
 
@@ -227,8 +184,6 @@ def _random_rows(
     ids: list[int],
     spaces: list[list[Dimension]],
     fits: list[Dimension],
-    archs: Archs,
-    templates: Templates,
     count: int,
     random_state: int | None,
     existing: set[Row],
@@ -240,8 +195,8 @@ def _random_rows(
     """
     if count > MOST_ROWS:
         raise InvalidArgument(f"num_configs is {count}; the limit is {MOST_ROWS} in one call")
-    finite = all(one.distribution is None for one in itertools.chain(fits, *spaces, *archs.values()))
-    points = _points(archs, spaces, fits) if finite else MOST_ROWS
+    finite = all(one.distribution is None for one in itertools.chain(fits, *spaces))
+    points = _points(len(ids), spaces, fits) if finite else MOST_ROWS
     if points < count:
         raise InvalidArgument(
             f"there are only {points} different configurations, but num_configs is {count}",
@@ -250,9 +205,7 @@ def _random_rows(
     seed = random.SystemRandom().getrandbits(64) if random_state is None else random_state
     which_model = Dimension("model_id", tuple(ids), stream="model_id")
     which_space = Dimension(OPTIMIZER_LIST, tuple(range(len(spaces))), stream=OPTIMIZER_LIST)
-    dimensions = {
-        one.stream: one for one in itertools.chain([which_model, which_space], *spaces, fits, *archs.values())
-    }
+    dimensions = {one.stream: one for one in itertools.chain([which_model, which_space], *spaces, fits)}
     streams = {name: random_stream(seed, name) for name in dimensions}
     seen, rows, in_vain, characters = set(existing), [], 0, 0
     most_in_vain = 1000 + 30 * len(spaces) * points  # enough to find the last configuration
@@ -265,9 +218,7 @@ def _random_rows(
         space = spaces[drawn[which_space.stream]]
         compiled = compile_text({one.name: drawn[one.stream] for one in space})
         fit = fit_text({one.name: drawn[one.stream] for one in fits})
-        model_id = drawn[which_model.stream]
-        values = {one.name: drawn[one.stream] for one in archs[model_id]}
-        row: Row = (templates.named(model_id, values), compiled, fit)
+        row: Row = (drawn[which_model.stream], compiled, fit)
         in_vain += 1
         if row not in seen:
             in_vain = 0
@@ -289,13 +240,13 @@ def _random_rows(
 # ---- checking rows --------------------------------------------------------------------------------
 
 
-def _checked_rows(rows: list[Row], known: Known, listen: Listen, tensorboard: bool) -> list[Row]:
+def _checked_rows(rows: list[Row], known: Known, listen: Listen) -> list[Row]:
     """The rows, after their parameters have been read once."""
     if len(rows) > MOST_ROWS:
         raise InvalidArgument(f"there are more than {MOST_ROWS} configurations, which is the limit in one call")
     checks = (
         (1, "Compile", lambda text: compile_params(text, known)),
-        (2, "Fit", lambda text: fit_params(text, tensorboard)),
+        (2, "Fit", lambda text: fit_params(text, tensorboard=True)),
     )
     for column, title, check in checks:
         for number, text in enumerate(dict.fromkeys(str(row[column]) for row in rows)):

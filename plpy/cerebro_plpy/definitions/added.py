@@ -7,17 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from cerebro_db.core import documents
-from cerebro_db.core.architecture import building, reading
+from cerebro_db.core.architecture import building, keras2, reading
 from cerebro_db.core.architecture.limits import MOST_BYTES
 from cerebro_db.core.architecture.sources import Kind, Source
-from cerebro_db.core.errors import CerebroError, InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import sql
 
 from ..database.access import Database
 from ..database.entry import entry
-from .architectures import checked
 
 LONGEST = 200  # bytes of a name
 HINT = (
@@ -39,7 +38,7 @@ def add_architecture(
     if name in building.PARAMETERS:
         raise InvalidArgument(f"'{name}' is a kind of architecture.", hint="Choose another name.")
     try:
-        parameters = checked(db, architecture, weights, ("architecture", "initial_weights")) or []
+        parameters = _parameters(db, architecture, weights)
     except CerebroError as error:
         error.hint = error.hint or "model.to_json() of Keras gives the architecture."
         raise
@@ -55,6 +54,28 @@ def add_architecture(
         ("text", "text", "text[]", "bytea", "text"),
         name, architecture, parameters, weights, description,
     )  # fmt: skip
+
+
+def _parameters(db: Database, architecture: str | None, weights: bytes | None) -> list[str]:
+    """The parameters of an architecture; an error if it cannot be trained."""
+    if architecture is None:
+        raise InvalidArgument("architecture must not be NULL.", hint="model.to_json() of Keras gives it.")
+    parameters = reading.parameters(architecture)
+    if parameters is None:
+        reading.architecture(architecture)  # refuses now, not in a run, what is no architecture and code that would run
+        for warning in keras2.warnings(reading.decoded(architecture)):
+            db.warning(warning)
+    elif weights is not None:
+        raise InvalidArgument(
+            f"an architecture with parameters ({', '.join(parameters)}) cannot have initial_weights.",
+            hint="The sizes of the weights depend on the values of the parameters.",
+        )
+    if weights is not None and len(weights) % 4:
+        raise BadData(
+            f"initial_weights has {len(weights)} bytes, which is not a multiple of 4.",
+            hint="Weights are float32: np.concatenate([w.flatten() for w in model.get_weights()]).tobytes().",
+        )
+    return parameters or []
 
 
 def _row(db: Database, name: str) -> dict[str, Any] | None:

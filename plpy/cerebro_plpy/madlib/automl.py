@@ -30,13 +30,13 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..database.entry import entry
 from ..database.relations import Relation
-from ..definitions import custom_functions, selection, templates
+from ..definitions import custom_functions
 from ..runs import search
 from ..runs.fit import run_request
 from ..runs.record.run import EVALUATE_TRAINING
 from ..runs.request.options import choose_options
 from ..runs.request.request import Architecture, Request, read_architecture, read_rows, require_room, say_tensorboard
-from . import model_tables
+from . import model_tables, selection
 from .automl_tables import AutoML
 from .fit_multiple import table_or_none
 
@@ -161,17 +161,10 @@ def configurations(
     """All configurations of the run; None: they are proposed while it goes on."""
     if not (compile_grid or "").strip():
         raise InvalidArgument("Compile parameters cannot be empty or NULL.")
-    for model_id, names in templates.of_table(db, arch, ids).parameters.items():
-        raise InvalidArgument(
-            f"architecture {model_id} has the parameter {min(names)}, of which AutoML has no values.",
-            hint="cerebro.search() and cerebro.generate_model_configs() take architectures with parameters.",
-        )
 
     def drawn(kind: str, count: int | None, state: int | None) -> list[grids.Row]:
         listen = listener(db.plpy)
-        return grids.generate(
-            ids, compile_grid, fit_grid, kind, count, state, known=known, listen=listen, tensorboard=True
-        )
+        return grids.generate(ids, compile_grid, fit_grid, kind, count, state, known=known, listen=listen)
 
     points = grids.points(compile_grid, fit_grid, len(ids))
     if points is not None and points < method.configurations:

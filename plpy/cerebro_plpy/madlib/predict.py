@@ -13,7 +13,7 @@ from ..serving import execution
 
 
 @entry(called="madlib_keras_predict error")
-def keras_predict(
+def madlib_keras_predict(
     db: Database,
     model_table: str,
     test_table: str,
@@ -40,7 +40,7 @@ def keras_predict(
 
 
 @entry(called="madlib_keras_predict_byom error")
-def keras_predict_byom(
+def madlib_keras_predict_byom(
     db: Database,
     model_arch_table: str,
     model_id: int | None,

@@ -1,49 +1,16 @@
-"""``madlib_keras_evaluate``: a trained model's loss and metric on a packed table."""
+"""A team that evaluates a trained model on a packed table, all of its segments at the same time."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
-from cerebro_db.core.metrics import first
-from cerebro_db.core.sql import sql
-
-from .. import platform
-from ..data import packed, visibility
+from ..data import visibility
 from ..data.packed import Packed
-from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
 from ..sessions import recorder
 from ..sessions.team import Team
 from . import teams, trainers
-from .trained import read_model
-
-
-@entry(called="madlib_keras_evaluate error")
-def keras_evaluate(
-    db: Database, model_table: str, test_table: str, output_table: str, use_gpus: bool | None, mst_key: int | None
-) -> None:
-    model = read_model(db, model_table, mst_key)
-    output = relations.new(db, output_table)
-    test = packed.read(db, test_table, argument="test_table")
-    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
-    with evaluating(db, test, use_gpus) as (team, parts):
-        loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, test.dataset, parts))
-    _, metric = first(metrics)
-    db.execute(
-        sql(
-            "CREATE TABLE {output} AS SELECT $1::double precision AS loss, $2::double precision AS metric,"
-            " $3::text[] AS metrics_type, $4::text AS loss_type {distributed_by}",
-            output=output.sql,
-            distributed_by=platform.of(db).distributed_by("loss"),
-        ),
-        ("double precision", "double precision", "text[]", "text"),
-        loss,
-        metric,
-        model.metric_names,
-        model.loss_name,
-    )
 
 
 @contextlib.contextmanager

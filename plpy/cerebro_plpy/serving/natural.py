@@ -65,7 +65,7 @@ def best_classes(outputs: tuple[Variable, ...], ranks: int) -> BestClasses | Non
     if any(is_number(variable) and variable.elements > 1 for variable in outputs):
         raise Unsupported(
             "the model predicts arrays.",
-            hint="cerebro.madlib_keras_predict() writes a table of such predictions.",
+            hint="madlib.madlib_keras_predict() writes a table of such predictions (docs/madlib.md).",
         )
     if all(map(is_number, outputs)):
         return None

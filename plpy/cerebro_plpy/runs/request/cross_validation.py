@@ -29,8 +29,7 @@ def require_no_validation(table: str, validation_table: str | None) -> None:
         raise InvalidArgument(
             f"validation_table cannot be given: '{table}' is packed with folds, and each model is"
             " evaluated on the rows of its fold.",
-            hint="Leave validation_table out. cerebro.madlib_keras_evaluate() evaluates the trained models on another"
-            " table.",
+            hint="Leave validation_table out. cerebro.evaluate() evaluates a trained model on the rows of a query.",
         )
 
 

@@ -334,7 +334,7 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
         there = f" Input table '{name}' does not exist." if summary is None else ""
         raise UndefinedObject(
             f"'{name}' does not say which table holds the architectures.{there}",
-            hint="generate_model_configs() and load_model_selection_table() make it.",
+            hint="madlib.generate_model_configs() and madlib.load_model_selection_table() make it.",
         )
     table = relations.existing(db, named, "It should hold the architectures.")
     architectures = {
@@ -367,7 +367,7 @@ def read_architecture(db: Database, table: Relation, model_id: int | None) -> Ar
     if row is None or row["arch"] is None:
         raise UndefinedObject(
             f"no model arch found in table {table.text} with id {model_id}",
-            hint="load_keras_model() adds one.",
+            hint="madlib.load_keras_model() adds one.",
         )
     try:
         return Architecture(row["name"], row["arch"], reading.architecture(row["arch"]), row["weights"])

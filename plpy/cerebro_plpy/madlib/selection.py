@@ -1,10 +1,8 @@
-"""Model selection tables: one row per configuration that a run will train."""
+"""MADlib's model selection tables: a row for each configuration that a run will train."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from cerebro_db.core.errors import InvalidArgument, UndefinedObject, UndefinedTable
+from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import grids
 from cerebro_db.core.parameters.grids import Row
@@ -17,32 +15,20 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..database.entry import entry
 from ..database.relations import Relation
-from . import custom_functions, templates
+from ..definitions import custom_functions
 
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 
 
 @entry(called="load_model_selection_table error")
-def load_model_selection_table(db: Database, *arguments: Any) -> None:
-    _load(db, *arguments)
-
-
-@entry(called="load_model_selection_table error")
-def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
-    """As MADlib: fit parameters may have a callback TensorBoard."""
-    _load(db, *arguments, madlib=True)
-
-
-def _load(
+def madlib_load_model_selection_table(
     db: Database,
     model_arch_table: str | None,
     model_selection_table: str | None,
     model_id_list: list[int | None] | None,
     compile_params_list: list[str | None] | None,
     fit_params_list: list[str | None] | None,
-    object_table: str | None = None,
-    *,
-    madlib: bool = False,
+    object_table: str | None,
 ) -> None:
     arch = relations.filled(db, model_arch_table, argument="model_arch_table")
     objects = custom_functions.require_table(db, object_table)
@@ -52,9 +38,8 @@ def _load(
         ids,
         _texts(compile_params_list),
         _texts(fit_params_list),
-        custom_functions.known_as_madlib(db, objects) if madlib else custom_functions.known(db),
+        custom_functions.known_as_madlib(db, objects),
         listener(db.plpy),
-        tensorboard=madlib,
     )
     _create(db, name)
     _insert(db, name.sql, rows)
@@ -63,35 +48,23 @@ def _load(
 
 
 @entry(called="generate_model_configs error")
-def generate_model_configs(db: Database, *arguments: Any) -> None:
-    _generate(db, *arguments)
-
-
-@entry(called="generate_model_configs error")
-def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
-    """As MADlib: a table whose summary is gone gets a new one, and fit parameters may have a callback TensorBoard."""
-    _generate(db, *arguments, madlib=True)
-
-
-def _generate(
+def madlib_generate_model_configs(
     db: Database,
     model_arch_table: str | None,
     model_selection_table: str | None,
     model_id_list: list[int | None] | None,
     compile_params_grid: str | None,
     fit_params_grid: str | None,
-    search_type: str | None = "grid",
-    num_configs: int | None = None,
-    random_state: int | None = None,
-    object_table: str | None = None,
-    arch_params_grid: str | None = None,
-    *,
-    madlib: bool = False,
+    search_type: str | None,
+    num_configs: int | None,
+    random_state: int | None,
+    object_table: str | None,
 ) -> None:
+    """A table whose summary is gone gets a new one."""
     arch = relations.filled(db, model_arch_table, argument="model_arch_table")
     objects = custom_functions.require_table(db, object_table)
     ids = model_ids(db, arch, model_id_list)
-    table = _existing(db, model_selection_table, arch, needs_summary=not madlib)
+    table = _existing(db, model_selection_table, arch)
     known: list[Row] = []
     if table is not None:
         # Until this transaction ends, no other session can add the configurations that we find missing.
@@ -106,14 +79,8 @@ def _generate(
         num_configs,
         random_state,
         existing=known,
-        known=custom_functions.known_as_madlib(db, objects) if madlib else custom_functions.known(db),
+        known=custom_functions.known_as_madlib(db, objects),
         listen=listener(db.plpy),
-        arch_grid=arch_params_grid,
-        templates=templates.of_table(db, arch, ids),
-        tensorboard=madlib,
-    )
-    rows = templates.with_rows(
-        db, arch, rows, lambda new: db.notice(f"{counted(new, 'architecture')} added to {arch.text}")
     )
     name = table.name if table else relations.new(db, model_selection_table, ("_summary",))
     if table is None:
@@ -194,7 +161,7 @@ def _summarise(db: Database, name: Name, arch: Relation, objects: str | None) ->
         db.execute(sql("INSERT INTO {summary} VALUES ($1, $2)", summary=summary), ("text", "text"), arch.text, objects)
 
 
-def _existing(db: Database, text: str | None, arch: Relation, needs_summary: bool) -> Relation | None:
+def _existing(db: Database, text: str | None, arch: Relation) -> Relation | None:
     """The table to add to, if it exists; an error if it was made for another architecture table."""
     parsed = Name.parse(text, "model_selection_table")
     table = relations.find(db, parsed, (text or "").strip())
@@ -203,13 +170,8 @@ def _existing(db: Database, text: str | None, arch: Relation, needs_summary: boo
     relations.require_columns(db, table, list(COLUMNS))
     name = table.name.suffixed("_summary")
     summary = relations.find(db, name)
-    if summary is None and not needs_summary:
-        return table
     if summary is None:
-        raise UndefinedTable(
-            f"table '{table.text}' exists, but '{table.text}_summary' does not.",
-            hint=f"CREATE TABLE {name} (model_arch_table varchar, object_table varchar); and insert a row.",
-        )
+        return table
     relations.require_columns(db, summary, ["model_arch_table"])
     for row in db.rows(sql("SELECT DISTINCT model_arch_table FROM {summary}", summary=summary.sql)):
         known = row["model_arch_table"]
