@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 def place(lab: Lab) -> Lab:
     lab("CREATE EXTENSION IF NOT EXISTS cerebro_db_madlib")
     lab.iris(2)
-    model = lab.architecture(lab.value("SELECT architecture('mlp', 'train', units => 8, layers => 1)"))
+    model = lab.architecture(lab.value("""SELECT architecture('mlp', 'train', '{"units": 8, "layers": 1}')"""))
     compiled = [f"optimizer='Adam(lr={rate})', {CROSS}" for rate in (0.05, 0.001)]
     lab.selection("mst", [(model, one, FIT) for one in compiled])
     return lab
