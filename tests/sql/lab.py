@@ -213,7 +213,8 @@ class Lab:
         """Architecture and weights of the configurations in a model table, be it a plain table or one of MADlib's."""
         named = model_columns.of([name for name, _ in self.columns(table)])
         assert named is not None, f"{table} is no model table"
-        rows = self(f"SELECT {named.configuration}, {named.architecture}::text, {named.weights} FROM {table}")
+        number = named.configuration if named.has_key else 1
+        rows = self(f"SELECT {number}, {named.architecture}::text, {named.weights} FROM {table}")
         return {key: (architecture, bytes(payload)) for key, architecture, payload in rows}
 
     def losses(self, table: str) -> dict[int, float]:

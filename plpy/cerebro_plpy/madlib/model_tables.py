@@ -9,18 +9,16 @@ from typing import Any
 
 from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
-from cerebro_db.core.events import DataSetName
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import writing
 from cerebro_db.core.recorded_options import AUTOML, MADLIB, SINGLE
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.search import objective
-from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..database import relations
 from ..database.access import Database
-from ..runs.record.log import RunLog
-from ..runs.record.log.base import ME
+from ..runs.record.log import EVALUATED, RunLog
 from ..runs.request.request import Request
 from ..runs.tables.model_tables import Made, Values, class_values, create_info, create_row, set_key
 from . import automl_tables, single_table
@@ -156,12 +154,7 @@ def info_rows(plain: Name) -> Sql:
     return sql(
         """
 WITH evaluated AS MATERIALIZED (
-    -- Of MADlib's functions: on the training table after an epoch, once all of its parts are evaluated.
-    SELECT e.model, e.epoch, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0) AS loss, max(e.metric) AS metric
-      FROM cerebro.evaluation e
-     WHERE e.run = $1 AND e.owner = {me} AND e.dataset = {training}
-     GROUP BY e.model, e.epoch
-    HAVING sum(e.rows) >= (SELECT r.rows_per_epoch FROM cerebro.run r WHERE r.run = $1 AND r.owner = {me})
+    {evaluated}
 ), named AS (
     SELECT n.configuration::integer AS configuration, n.told ->> 'loss' AS loss, n.told -> 'epochs' AS epochs,
            (n.told ->> 's')::integer AS s, (n.told ->> 'i')::integer AS i,
@@ -212,8 +205,7 @@ SELECT p.configuration AS mst_key, p.model_id, p.compile_params, p.fit_params, '
   LEFT JOIN listed l ON l.model = p.model
   LEFT JOIN named n ON n.configuration = p.configuration
 """,
-        me=ME,
-        training=literal(DataSetName.TRAINING.value),
+        evaluated=EVALUATED,
         plain=plain.sql,
     )
 

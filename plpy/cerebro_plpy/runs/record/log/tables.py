@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.sql import sql
+from cerebro_db.core.events import DataSetName
+from cerebro_db.core.sql import literal, sql
 
 from .base import ME
 
@@ -54,6 +55,19 @@ SELECT c.configuration, b.model, b.status, b.reason, n.which, n.epoch,
  WHERE c.run = $1 AND c.owner = {me}
 """,
     me=ME,
+)
+# The loss and the metric on the training table after each epoch, once all parts are evaluated ($1: run).  Runs of
+# MADlib's functions have them.
+EVALUATED = sql(
+    """
+SELECT e.model, e.epoch, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0) AS loss, max(e.metric) AS metric
+  FROM cerebro.evaluation e
+ WHERE e.run = $1 AND e.owner = {me} AND e.dataset = {training}
+ GROUP BY e.model, e.epoch
+HAVING sum(e.rows) >= (SELECT r.rows_per_epoch FROM cerebro.run r WHERE r.run = $1 AND r.owner = {me})
+""",
+    me=ME,
+    training=literal(DataSetName.TRAINING.value),
 )
 ARCHITECTURE = sql(
     "SELECT architecture FROM cerebro.architecture JOIN cerebro.configuration USING (run, owner, model_id)"
