@@ -94,7 +94,6 @@ def predicting(name: str, function: str) -> Contender:
 
 PREDICT: dict[str, Contender] = {
     "ours": predicting("ours", "madlib.madlib_keras_predict"),
-    "ours-madlib": predicting("ours, MADlib's function", "madlib.madlib_keras_predict"),
     "keras-predict": script("Keras predict", "keras_predict", f"--times={TIMES}"),
     "keras-predict-1024": script("Keras predict, batches of 1024", "keras_predict", f"--times={TIMES}", "--batch=1024"),
 }
