@@ -118,7 +118,7 @@ def singles(stage: Stage) -> Iterator[Measured]:
                 run(session, "BEGIN")
                 run(session, f"CREATE TEMP TABLE one AS SELECT id, x FROM singles WHERE id = {row}")
                 columns = "'one', 'id', 'x', 'answer', 'response'"
-                run(session, f"SELECT madlib_keras_predict('singles_model', {columns}, mst_key => 1)")
+                run(session, f"SELECT madlib.madlib_keras_predict('singles_model', {columns}, mst_key => 1)")
                 ((found, _),) = run(session, "SELECT id, prob FROM answer")
                 assert found == row
             seconds.append(time.monotonic() - began)
