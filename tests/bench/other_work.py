@@ -75,7 +75,6 @@ def predicting(name: str, function: str) -> Contender:
             )
             lab("ANALYZE predict_rows")
             stage.database.fit(stage.work, lab.db, "predict_model", {"seed": 1})
-            stage.database.with_madlib()
         with contextlib.closing(lab.connect()) as session:
             for call in (name, f"{name}, second call"):
                 with stage.meter() as meter:
