@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import fields
 
 import psycopg2
 
@@ -24,6 +24,7 @@ from cerebro_db.core.windows import wanted as wanted_windows
 from ... import platform
 from ...data import pack, packed
 from ...data.asked import has_few_labels
+from ...data.pack_arguments import PackArguments
 from ...data.summary import parsed, read_layout
 from ...database import relations
 from ...database.access import Database
@@ -128,18 +129,11 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
 
 def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
     arguments = _pack_arguments(db, source, _free_names(db, output, given), given)
-    job, others = pack.planned(db, *(arguments[name] for name in PACK_ARGUMENTS))
+    job, others = pack.planned(db, pack.checked(db, arguments))
     return Rows(job.layout, len(job.keys), validated=others is not None or job.fold is not None)
 
 
-PACK_ARGUMENTS = (
-    "source", "output", "target", "inputs", "prepare", "validation", "validation_table", "split_by", "split_at",
-    "stratify", "buffer_size", "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight",
-    "folds",
-)  # fmt: skip
-
-
-def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) -> dict[str, Any]:
+def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) -> PackArguments:
     """The arguments of ``cerebro.pack``; those that are left open are decided by the number of rows."""
     windows = None
     if given.sequence is not None:
@@ -165,26 +159,24 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
                 f"about {100 * validation:.3g} % of the {counted(rows, 'row')} are for"
                 f" validation{classes}; the others are for training"
             )
-    return {
-        "source": source.name.quoted,
-        "output": output.quoted,
-        "target": given.target,
-        "inputs": given.inputs,
-        "prepare": given.prepare,
-        "validation": validation if given.folds is not None else validation or 0.0,
-        "validation_table": others,
-        "split_by": given.split_by,
-        "split_at": given.split_at,
-        "stratify": bool(stratify),
-        "buffer_size": None,
-        "segments": platform.segments_wanted(db, given.segments),
-        "distribution_rules": None,
-        "seed": documents.argument(given.options, "options", default={}).get("seed"),
-        "sequence": given.sequence,
-        "weights": given.weights,
-        "class_weight": given.class_weight,
-        "folds": given.folds,
-    }
+    return PackArguments(
+        source_table=source.name.quoted,
+        output_table=output.quoted,
+        target=given.target,
+        inputs=given.inputs,
+        prepare=given.prepare,
+        validation=validation if given.folds is not None else validation or 0.0,
+        validation_table=others,
+        split_by=given.split_by,
+        split_at=given.split_at,
+        stratify=bool(stratify),
+        segments=platform.segments_wanted(db, given.segments),
+        seed=documents.argument(given.options, "options", default={}).get("seed"),
+        sequence=given.sequence,
+        weights=given.weights,
+        class_weight=given.class_weight,
+        folds=given.folds,
+    )
 
 
 def validation_share(rows: int, windows: Windows | None) -> float:
@@ -198,8 +190,9 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
     with other_session(db) as session:
         _require_seen(session, source, given.verb)
         try:
-            call = joined(", ", (sql("{name} => {}", name=identifier(name)) for name in PACK_ARGUMENTS))
-            session.run(sql("SELECT cerebro.pack({call})", call=call), [arguments[name] for name in PACK_ARGUMENTS])
+            names = [one.name for one in fields(PackArguments)]
+            call = joined(", ", (sql("{name} => {}", name=identifier(name)) for name in names))
+            session.run(sql("SELECT cerebro.pack({call})", call=call), [getattr(arguments, name) for name in names])
         finally:
             # A cancel may come after the commit: what there is, and not what was answered, says what was made.
             made.tables += _existing(session, table)
