@@ -55,6 +55,40 @@ shows. Predictions prepare rows in the same way.
   model of each configuration for each fold, on the rows of all other folds, and one model on all rows. split_by keeps
   all rows with the same value in one fold; stratify gives each fold the same share of each class.';
 
+-- The settings are those of cerebro.pack.
+CREATE OR REPLACE FUNCTION cerebro._packed_rows(
+    same_name boolean,
+    source_table text,
+    output_table text,
+    target text,
+    inputs text,
+    prepare json,
+    validation double precision,
+    validation_table text,
+    split_by text,
+    split_at text,
+    stratify boolean,
+    buffer_size integer,
+    segments integer,
+    distribution_rules text,
+    seed bigint,
+    sequence json,
+    weights text,
+    class_weight text,
+    folds integer
+) RETURNS text
+LANGUAGE plpython3u
+SET synchronize_seqscans = off SET jit = off SET extra_float_digits = 1
+SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
+@cerebro@
+return api.packed_rows(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._packed_rows(
+    boolean, text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint,
+    json, text, text, integer) IS
+'As cerebro.pack, for cerebro.train, search and fit: returns the name of a packed table of the same rows if the user has
+one in the schema of output_table, and packs otherwise. same_name: the table can only be output_table.';
+
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
 RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, place integer,
                width integer, parameters jsonb)
