@@ -14,6 +14,7 @@ from typing import Any
 
 from cerebro_db import __version__
 from cerebro_db.core import documents
+from cerebro_db.core.errors import DuplicateTable
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
@@ -41,6 +42,11 @@ def packed_rows(db: Database, same_name: bool, *arguments: Any) -> str:
     output = relations.qualified(db, Name.parse(given.output_table, "output_table"))
     fingerprint = fingerprint_of(db, wanted)
     kept = _kept(db, output, fingerprint, wanted.is_validated, same_name)
+    if same_name and kept is None and relations.find(db, output) is not None:
+        raise DuplicateTable(
+            f"the packed table '{output}' exists, and was packed from other rows or with other arguments.",
+            hint=f"Choose another name, or DROP TABLE {output}, {output.suffixed('_summary')};",
+        )
     return (kept or pack.write(db, wanted, fingerprint)).quoted
 
 
@@ -58,7 +64,7 @@ def fingerprint_of(db: Database, wanted: Wanted) -> str:
             for name, value in given.items()
             if name not in OTHERWISE
         },
-        "segments": wanted.segments or platform.of(db).segments(db, wanted.rule),
+        "segments": wanted.segments or {"at most": platform.of(db).segments(db, wanted.rule)},
         "rule": wanted.rule.contents,
         "target": [column.name for column in wanted.asked.targets],
         "inputs": [column.name for column in wanted.asked.inputs],

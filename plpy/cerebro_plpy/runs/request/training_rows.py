@@ -128,7 +128,8 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
 
 
 def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
-    arguments = _pack_arguments(db, source, _wished_name(db, output, given), given)
+    _wished_name(db, output, given)  # only for its errors: a dry run makes no table
+    arguments = _pack_arguments(db, source, _free_name(db, output), given)
     job, others = pack.planned(db, pack.checked(db, arguments))
     return Rows(job.layout, len(job.keys), validated=others is not None or job.fold is not None)
 
@@ -223,9 +224,17 @@ def _packed_or_kept(session: Session, given: PackArguments, *, same_name: bool) 
 
 
 def _wished_name(db: Database, output: Name, given: Given) -> Name:
-    """The name of the packed table: the user's, or one that no table has."""
-    if given.packed_table is not None:
-        return relations.qualified(db, Name.parse(given.packed_table, "packed_table"))
+    """The name of the packed table: the user's, which may be that of a packed table; or one that no table has."""
+    if given.packed_table is None:
+        return _free_name(db, output)
+    name = relations.qualified(db, Name.parse(given.packed_table, "packed_table"))
+    there = relations.find(db, name)
+    if there is None or not is_packed(db, there):
+        relations.new(db, given.packed_table, PACKED_ENDINGS[1:], argument="packed_table")
+    return name
+
+
+def _free_name(db: Database, output: Name) -> Name:
     for name in _candidates(output):
         if all(relations.find(db, name.suffixed(ending)) is None for ending in PACKED_ENDINGS):
             return name
