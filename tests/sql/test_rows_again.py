@@ -158,7 +158,8 @@ def test_only_columns_that_matter_count(houses: Lab) -> None:
 ARGUMENTS: list[dict[str, Any]] = [
     {"target": "person"}, {"inputs": "size, cost"}, {"inputs": "size, city, cost"}, {"prepare": {"city": "ignore"}},
     {"validation": 0.3}, {"validation": 0.0}, {"split_by": "person"}, {"split_at": "sold"}, {"stratify": True},
-    {"buffer_size": 7}, {"segments": 1}, {"segments": 2}, {"segments": 3}, {"seed": 3}, {"weights": "cost"}, {"class_weight": "balanced"},
+    {"buffer_size": 7}, {"segments": 1}, {"segments": 2}, {"segments": 3}, {"seed": 3},
+    {"weights": "cost"}, {"class_weight": "balanced"},
     {"folds": 3, "validation": None}, {"sequence": {"by": "person", "order": "sold", "length": 3}},
     {"validation_table": "others", "validation": None},
 ]  # fmt: skip
