@@ -352,8 +352,8 @@ class Chaos:
         # The session that finishes the run creates its tables. If it was killed before that, we create them.
         if not self.ask("SELECT to_regclass(%s) IS NOT NULL", name)[0][0]:
             self.ask("SELECT materialize(%s, %s)", self.run, name)
-        wrong = self.ask(f'SELECT mst_key FROM "{name}" w JOIN calm_{self.kept} c USING (mst_key)'
-                         " WHERE w.model_weights <> c.model_weights")  # fmt: skip
+        wrong = self.ask(f'SELECT configuration FROM "{name}" w JOIN calm_{self.kept} c ON mst_key = configuration'
+                         " WHERE weights <> model_weights")  # fmt: skip
         tally.wrong_weights += len(wrong)
         if left := after_a_moment(self.left_behind):
             tally.orphans += len(left)

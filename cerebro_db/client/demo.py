@@ -226,7 +226,7 @@ def where_next(console: Terminal, run: int, dsn: str | None) -> None:
     for what, why in (
         ('psql "$CEREBRO_DSN"' if dsn else f"{cerebro} psql", "a prompt, for example for:"),
         ("  SELECT * FROM cerebro.leaderboard;", "the configurations of all runs"),
-        (f"  SELECT * FROM {SCHEMA}.digits_models_info;", "the model tables, as in MADlib"),
+        (f"  SELECT * FROM {SCHEMA}.digits_models_info;", "what each model has reached"),
         *([] if dsn else [("  SELECT * FROM iris;", "a small table, for the examples of README.md")]),
         ("  \\df+ cerebro.*", "the functions and their comments"),
         (f"{cerebro} show {run}", "learning curves and a time line of the segments"),

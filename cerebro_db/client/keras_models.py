@@ -1,4 +1,4 @@
-"""Reads a trained model from MADlib-shaped tables: architecture and float32 weights become a Keras model."""
+"""Reads a trained model from a model table: architecture and float32 weights become a Keras model."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name
 
 from .database import Database
 from .errors import ClientError, MissingPackage, NoSuchModel
+
+COLUMNS = (
+    "SELECT attname::text FROM pg_catalog.pg_attribute"
+    " WHERE attrelid = %s::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped"
+)
 
 
 def load(database: Database, model_table: str, configuration: int) -> Any:
@@ -28,18 +34,22 @@ def load(database: Database, model_table: str, configuration: int) -> Any:
             f"There is no table {table}.",
             "Give its schema too, or a run's number. SELECT cerebro.materialize(run, table) makes a run's table again.",
         )
+    present = {name for (name,) in database.rows(COLUMNS, (table.quoted,))}
+    named = model_columns.of(present) or model_columns.PLAIN
+    number = named.configuration
     found = database.rows(
-        f"SELECT model_arch::text, model_weights FROM {_escaped(table)} WHERE mst_key = %s", (configuration,)
+        f"SELECT {named.architecture}::text, {named.weights} FROM {_escaped(table)} WHERE {number} = %s",
+        (configuration,),
     )
     if not found:
         raise NoSuchModel(
             f"The table {table} has no model of configuration {configuration}.",
-            f"SELECT mst_key, status, reason FROM {table.suffixed('_info')}; a configuration may have failed.",
+            f"SELECT {number}, status, reason FROM {table.suffixed('_info')}; a configuration may have failed.",
         )
     architecture, weights = found[0]
     pieces = [weights]
     if weights is None:  # too large for one value: the weights are in chunks in a table of their own
-        chunks = f"SELECT payload FROM {_escaped(weights_table)} WHERE mst_key = %s ORDER BY start"
+        chunks = f"SELECT payload FROM {_escaped(weights_table)} WHERE {number} = %s ORDER BY start"
         pieces = [payload for (payload,) in database.rows(chunks, (configuration,))]
     layout = database.rows(f"SELECT layout FROM {summary_table.quoted}")
     shapes = [entry["shape"] for entry in layout[0][0]["inputs"]] if layout and layout[0][0] else None

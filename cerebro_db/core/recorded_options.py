@@ -21,7 +21,8 @@ from .search.tpe import COMPLETE, PRUNED, RUNNING
 IN_SESSION = "in_session"  # whether the run began in its caller's own session
 EVALUATE_TRAINING = "evaluate_training"  # models are evaluated on the training table, too
 AVERAGING = "averaging"  # in every epoch a replica of a model trains on each segment; their states are averaged
-AUTOML = "automl"
+MADLIB = "madlib"  # of a run that one of these functions began: what its model tables must have
+SINGLE, MULTIPLE, AUTOML = "madlib_keras_fit", "madlib_fit_multiple_model", "madlib_keras_automl"
 MOST_GPUS = MOST_PROCESSORS = 1 << 20
 MOST_PAST = 100_000
 # Those that choose_options leaves out have no value in a run without them.
@@ -76,8 +77,8 @@ def read(document: Any, where: str) -> dict[str, Any]:
         found["search"] = _search(fields, "space" in found)
     elif "space" in found:
         raise fields.wrong("is missing", "search")
-    if fields.value(AUTOML, None) is not None:
-        found[AUTOML] = _automl(fields.object(AUTOML))
+    if fields.value(MADLIB, None) is not None:
+        found[MADLIB] = _madlib(fields.object(MADLIB))
     assert found["nan"] in (STOP, KEEP)
     return found
 
@@ -132,12 +133,22 @@ def _space(fields: Fields) -> dict[str, Any]:
     }
 
 
-def _automl(fields: Fields) -> dict[str, Any]:
-    """The fields of AutoML in cerebro_plpy/runs/tables/automl_tables.py."""
+def _madlib(fields: Fields) -> dict[str, Any]:
+    """The fields of Asked in cerebro_plpy/madlib/model_tables.py."""
     written = fields.object("written").document
     for name, text in written.items():
         if text is not None:
             Fields(written, f"{fields.where}: written").text(name)
+    function = fields.choice("function", (SINGLE, MULTIPLE, AUTOML))
+    automl = _automl(fields.object("automl")) if function == AUTOML else None
+    if automl is None and fields.value("automl", None) is not None:
+        raise fields.wrong(f"belongs to {AUTOML} only", "automl")
+    fields.done()
+    return {"function": function, "written": written, "automl": automl}
+
+
+def _automl(fields: Fields) -> dict[str, Any]:
+    """The fields of AutoML in cerebro_plpy/madlib/automl_tables.py."""
     found = {
         "method": fields.text("method"),
         "params": fields.text("params"),
@@ -147,7 +158,6 @@ def _automl(fields: Fields) -> dict[str, Any]:
         else fields.whole("random_state", -(2**63), 2**63 - 1),
         "use_gpus": fields.flag("use_gpus"),
         "selection": fields.text("selection"),
-        "written": written,
     }
     fields.done()
     return found

@@ -24,7 +24,7 @@ def create_database(connection: Any) -> None:
 def equip(connection: Any, version: str, recreate: bool = False) -> str:
     """Brings the extension in the database of a superuser's connection, which commits each statement, to ``version``.
 
-    The extension with MADlib's names comes with it, unless the schema ``madlib`` has objects of others.
+    A new one comes with the extension that has MADlib's names, unless the schema ``madlib`` has objects of others.
     Returns what was done: created, updated, recreated or unchanged.
     """
     with connection.cursor() as cursor:
@@ -38,7 +38,7 @@ def equip(connection: Any, version: str, recreate: bool = False) -> str:
         done = "created" if MAIN.name not in found else "recreated" if recreate else "unchanged"
         kept = {} if recreate else found
         for name in names:
-            if name not in kept and (name == MAIN.name or name in installed):
+            if done in ("created", "recreated") and (name == MAIN.name or name in installed):
                 _create(cursor, name)
             elif kept.get(name, version) != version:
                 cursor.execute(

@@ -10,6 +10,8 @@ import gc
 from importlib import import_module
 from typing import Any
 
+from .runs.tables import faces
+
 FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
     "data.kept_rows": ("packed_rows",),
@@ -25,7 +27,7 @@ FUNCTIONS = {
     "madlib.converting": ("convert_madlib_table",),
     "madlib.evaluate": ("madlib_keras_evaluate",),
     "madlib.fit": ("madlib_keras_fit",),
-    "madlib.fit_multiple": ("madlib_fit_multiple_model",),
+    "madlib.fit_multiple": ("fit_multiple_model", "madlib_fit_multiple_model"),
     "madlib.object_tables": (
         "madlib_delete_custom_function",
         "madlib_load_custom_function",
@@ -38,7 +40,7 @@ FUNCTIONS = {
     "madlib.splitting": ("train_test_split",),
     "madlib.texts": ("gpu_configuration", "gpu_texts", "hyperband_schedule", "madlib_usage"),
     "platform.machine": ("gpus_here",),
-    "runs.fit": ("drive", "fit_multiple_model", "resume"),
+    "runs.fit": ("drive", "resume"),
     "runs.lifecycle": ("cancel", "to_forget", "wait"),
     "runs.steering": ("add_configuration", "clone_model", "extend", "go_on", "set_budget", "stop_model"),
     "runs.tables.model_tables": ("materialize_run",),
@@ -76,4 +78,5 @@ def imported(module: str) -> Any:
             gc.enable()
 
 
+faces.IMPORTS["madlib"] = lambda: imported("madlib.model_tables").dress
 imported("segment.scratch").remove_leftovers()  # once in each session: its first call of a function imports this

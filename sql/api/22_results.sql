@@ -59,7 +59,7 @@ COMMENT ON VIEW cerebro.learning_curve IS
 'Loss and metric of each model after each epoch.';
 COMMENT ON COLUMN cerebro.learning_curve.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.learning_curve.owner IS 'The user who owns the run.';
-COMMENT ON COLUMN cerebro.learning_curve.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
+COMMENT ON COLUMN cerebro.learning_curve.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.learning_curve.epoch IS 'Number of the epoch, from 1.';
 COMMENT ON COLUMN cerebro.learning_curve.training_loss IS
 'Mean loss over the epoch''s rows, measured while training, as Keras prints it.';
@@ -275,7 +275,7 @@ COMMENT ON COLUMN cerebro.leaderboard.rank IS
 'Rank within the run by objective_value, the best first. In runs without the option objective by the latest loss: the '
 'validation loss if there is one, else the training loss. Failed models come last. In runs with folds, the models on all '
 'rows come first, by the mean over the folds of their configuration; then come the models of single folds.';
-COMMENT ON COLUMN cerebro.leaderboard.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
+COMMENT ON COLUMN cerebro.leaderboard.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture: key of its row in the table of architectures.';
 COMMENT ON COLUMN cerebro.leaderboard.model_name IS 'Name of the architecture.';
 COMMENT ON COLUMN cerebro.leaderboard.compile_params IS
@@ -355,7 +355,7 @@ COMMENT ON VIEW cerebro.cross_validation IS
 COMMENT ON COLUMN cerebro.cross_validation.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.cross_validation.rank IS
 'Rank within the run by mean. Configurations without a mean come last.';
-COMMENT ON COLUMN cerebro.cross_validation.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
+COMMENT ON COLUMN cerebro.cross_validation.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.cross_validation.model_id IS 'Architecture: key of its row in the table of architectures.';
 COMMENT ON COLUMN cerebro.cross_validation.model_name IS 'Name of the architecture.';
 COMMENT ON COLUMN cerebro.cross_validation.compile_params IS
@@ -458,7 +458,7 @@ COMMENT ON VIEW cerebro.metric IS
 'The loss and all metrics of each model after each epoch, one row each.';
 COMMENT ON COLUMN cerebro.metric.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.metric.model IS 'Number of the model within the run, from 1.';
-COMMENT ON COLUMN cerebro.metric.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
+COMMENT ON COLUMN cerebro.metric.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.metric.epoch IS 'Number of the epoch, from 1.';
 COMMENT ON COLUMN cerebro.metric.dataset IS
 'training (measured over the epoch''s rows while training), validation (measured after the epoch, on all parts of the '

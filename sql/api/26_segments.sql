@@ -57,7 +57,7 @@ COMMENT ON COLUMN cerebro.hop_timeline.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.hop_timeline.segment IS 'Segment of the run, from 0.';
 COMMENT ON COLUMN cerebro.hop_timeline.activity IS
 'train (a visit), evaluate, or average (of the states of a model''s replicas, in runs of madlib_keras_fit).';
-COMMENT ON COLUMN cerebro.hop_timeline.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
+COMMENT ON COLUMN cerebro.hop_timeline.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.hop_timeline.epoch IS 'Epoch of the model, from 1.';
 COMMENT ON COLUMN cerebro.hop_timeline.hop IS
 'Number of the visit, or of the average, within the model, from 1; NULL for evaluations.';
@@ -125,7 +125,7 @@ COMMENT ON VIEW cerebro.segments_now IS
 'after the other, the first of them stands for all.';
 COMMENT ON COLUMN cerebro.segments_now.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.segments_now.segment IS 'Segment of the run, from 0.';
-COMMENT ON COLUMN cerebro.segments_now.configuration IS 'Number of the configuration in its run; mst_key in model tables and selection tables.';
+COMMENT ON COLUMN cerebro.segments_now.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.segments_now.epoch IS 'Epoch of the model, from 1.';
 COMMENT ON COLUMN cerebro.segments_now.hop IS 'Number of the visit within the model, from 1.';
 COMMENT ON COLUMN cerebro.segments_now.seconds IS

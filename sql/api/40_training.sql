@@ -116,7 +116,7 @@ $py$;
 COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(
     text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb
 ) IS
-'cerebro.fit with the name and the arguments of MADlib, for a packed table: model_output_table is model_table,
+'cerebro.fit with the name, the arguments and the tables of MADlib, for a packed table: model_output_table is model_table,
 model_selection_table lists the configurations, num_iterations is epochs and metrics_compute_frequency is evaluate_every.
 use_caching has no effect, because trainers always cache their rows.';
 

@@ -89,7 +89,7 @@ query with the names of the training columns; they are prepared as in training.
 - query: a query that returns the rows, for instance SELECT * FROM new_rows.
 - key: the column that key_value returns, as text. NULL: the first column that the model does not use; if there is
   none, the number of the row.
-- configuration: the number (mst_key) of the configuration whose model predicts. NULL: the best one by the objective of
+- configuration: the number of the configuration whose model predicts. NULL: the best one by the objective of
   the run; without an objective, the one with the lowest loss, on the validation table if there was one.
 - top: how many classes of each row, the most probable first.
 
@@ -133,7 +133,7 @@ number or the class. Returns how to call it. Each call predicts on its own; for 
 
 - model_table: the table of trained models.
 - function_name: of the new function, with or without a schema.
-- configuration: the number (mst_key) of the configuration whose model predicts. NULL: the best one by the objective of
+- configuration: the number of the configuration whose model predicts. NULL: the best one by the objective of
   the run; without an objective, the one with the lowest loss, on the validation table if there was one.';
 
 CREATE OR REPLACE FUNCTION cerebro.ensemble(model_table text, output_table text, members integer DEFAULT 5) RETURNS void

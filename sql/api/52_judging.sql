@@ -268,7 +268,7 @@ values of the column are shuffled among the rows.
   cerebro.pack_plain or cerebro.pack_like has made. The rows of a query are predicted in this session, once
   for each column and shuffle; the loss is the mean squared error of a number, and the mean cross-entropy of a class. The
   rows of a packed table are evaluated on their segments, and values are shuffled among the rows of a segment. The loss
-  is that of madlib_keras_evaluate. All numbers that a column became are shuffled together, an array as a whole, and of
+  is that of madlib.madlib_keras_evaluate. All numbers that a column became are shuffled together, an array as a whole, and of
   a window the values of all its rows. The shuffles are the same in each call.
 - target: as in cerebro.confusion_matrix. With a packed table, NULL takes the loss of all targets.
 - repeats: over how many random shuffles of each column the loss is averaged, from 1 to 1000.

@@ -18,25 +18,35 @@ DECLARE
     bytes     bigint;
 BEGIN
     FOR found IN
-        WITH model AS (
-            SELECT m.oid, m.relnamespace, m.relname, m.relowner, format('%I.%I', n.nspname, m.relname) AS named
-              FROM pg_class m JOIN pg_namespace n ON n.oid = m.relnamespace
+        -- What the columns are called: in plain tables, and in those of MADlib, where a table of one model has no number.
+        WITH form (required, number, validation_loss, training_loss, run_name, target, target_type, target_text, began,
+                   began_type) AS (
+            VALUES ('{configuration,weights,architecture}'::text[], 'configuration', 'validation_loss', 'training_loss',
+                    'run_name', 'target', 'text', 's.target', 'started_at', 'timestamptz'),
+                   ('{model_weights,model_arch}', 'mst_key', 'validation_loss_final', 'training_loss_final', 'name',
+                    'dependent_varname', 'text[]', 'array_to_string(s.dependent_varname, '', '')', 'start_training_time',
+                    'timestamp')
+        ), model AS (
+            SELECT DISTINCT ON (m.oid) m.oid, m.relnamespace, m.relname, m.relowner,
+                   format('%I.%I', n.nspname, m.relname) AS named, f.*
+              FROM form f JOIN pg_class m
+                ON f.required <@ (SELECT array_agg(a.attname::text) FROM pg_attribute a
+                                   WHERE a.attrelid = m.oid AND a.attname = ANY (f.required) AND NOT a.attisdropped)
+              JOIN pg_namespace n ON n.oid = m.relnamespace
              WHERE m.relkind = 'r' AND (m.relpersistence <> 't' OR n.oid = pg_my_temp_schema())
-               AND EXISTS (SELECT FROM pg_attribute a
-                            WHERE a.attrelid = m.oid AND a.attname = 'model_weights' AND NOT a.attisdropped)
-               AND EXISTS (SELECT FROM pg_attribute a
-                            WHERE a.attrelid = m.oid AND a.attname = 'model_arch' AND NOT a.attisdropped)
                AND has_table_privilege(m.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')
+             ORDER BY m.oid, f.number
         ), beside AS (
             SELECT m.oid AS model, c.oid, e.ending
               FROM model m CROSS JOIN (VALUES ('_summary'), ('_info'), ('_weights')) AS e (ending)
               JOIN pg_class c ON c.relname = (m.relname || e.ending)::name AND c.relnamespace = m.relnamespace
              WHERE c.relkind = 'r' AND octet_length(m.relname || e.ending) < 64
         ), several AS (
-            SELECT m.oid, m.named, m.relowner AS owner, max(b.oid) FILTER (WHERE b.ending = '_summary') AS summary,
-                   max(b.oid) FILTER (WHERE b.ending = '_info') AS info, array_agg(b.oid) || m.oid AS tables
-              FROM model m JOIN beside b ON b.model = m.oid
-             GROUP BY m.oid, m.named, m.relowner
+            SELECT m.*, m.relowner AS owner, b.summary, b.info, b.tables || m.oid AS tables
+              FROM model m
+              JOIN (SELECT model, max(oid) FILTER (WHERE ending = '_summary') AS summary,
+                           max(oid) FILTER (WHERE ending = '_info') AS info, array_agg(oid) AS tables
+                      FROM beside GROUP BY model) b ON b.model = m.oid
         )
         SELECT s.oid::bigint AS oid, s.named, s.owner::bigint AS owner, s.tables,
                s.oid::regclass AS model, s.summary::regclass AS summary, s.info::regclass AS info,
@@ -49,29 +59,32 @@ BEGIN
                                 AND NOT EXISTS (SELECT FROM pg_statistic_ext e WHERE e.stxrelid = c.oid))
                   FROM pg_class c WHERE c.oid = ANY (s.tables)) AS is_plain,
                (SELECT string_agg(v.value || ' AS ' || v.name, ', ')
-                  FROM (VALUES ('run', 'bigint', 's.run'), ('name', 'text', 'left(s.name, 1000)'),
-                               ('objective', 'text', 'left(s.objective, 1000)'),
-                               ('direction', 'text', 'left(s.direction, 10)'),
-                               ('start_training_time', 'timestamp', 'CASE WHEN s.start_training_time BETWEEN ''2000-01-01'' '
-                                'AND ''3000-01-01'' THEN s.start_training_time END'),
-                               ('validation_loss_final', 'double precision', 's.validation_loss_final'),
-                               ('training_loss_final', 'double precision', 's.training_loss_final'),
-                               ('dependent_varname', 'text[]', 'CASE WHEN pg_column_size(s.dependent_varname) <= 10000 '
-                                'THEN left(array_to_string(s.dependent_varname, '', ''), 1000) END'),
-                               ('layout', 'jsonb', 'CASE WHEN pg_column_size(s.layout) <= 1000000 '
+                  FROM (VALUES ('run', 'run', 'bigint', 's.run'),
+                               ('name', s.run_name, 'text', format('left(s.%I, 1000)', s.run_name)),
+                               ('objective', 'objective', 'text', 'left(s.objective, 1000)'),
+                               ('direction', 'direction', 'text', 'left(s.direction, 10)'),
+                               ('began', s.began, s.began_type, format('CASE WHEN s.%1$I BETWEEN ''2000-01-01'' '
+                                'AND ''3000-01-01'' THEN s.%1$I END', s.began)),
+                               ('validation_loss', s.validation_loss, 'double precision', format('s.%I', s.validation_loss)),
+                               ('training_loss', s.training_loss, 'double precision', format('s.%I', s.training_loss)),
+                               ('target', s.target, s.target_type, format('CASE WHEN pg_column_size(s.%I) <= 10000 '
+                                'THEN left(%s, 1000) END', s.target, s.target_text)),
+                               ('rows', 'layout', 'jsonb', 'CASE WHEN pg_column_size(s.layout) <= 1000000 '
                                 'THEN CASE jsonb_typeof(s.layout -> ''rows'') WHEN ''number'' '
                                 'THEN LEAST(GREATEST((s.layout ->> ''rows'')::numeric, 0), 1e15)::bigint END END'))
-                       AS v (name, type, value)
-                  JOIN pg_attribute a ON a.attname = v.name AND a.atttypid = v.type::regtype
+                       AS v (name, "column", type, value)
+                  JOIN pg_attribute a ON a.attname = v."column" AND a.atttypid = v.type::regtype
                  WHERE a.attrelid = s.summary AND NOT a.attisdropped) AS says,
-               (SELECT array_agg(v.name)
-                  FROM (VALUES ('mst_key', 'integer'), ('objective_value', 'double precision'),
-                               ('validation_loss_final', 'double precision'),
-                               ('training_loss_final', 'double precision')) AS v (name, type)
-                  JOIN pg_attribute a ON a.attname = v.name AND a.atttypid = v.type::regtype
-                 WHERE a.attrelid = s.info AND NOT a.attisdropped) AS knows,
-               EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = s.oid AND a.attname = 'mst_key'
-                                                    AND a.atttypid = 'integer'::regtype AND NOT a.attisdropped) AS is_keyed
+               (SELECT string_agg(CASE WHEN a.attname IS NULL THEN 'NULL::double precision' ELSE 'i.' || v."column" END
+                                  || ' AS ' || v.name, ', ')
+                  FROM (VALUES ('objective_value', 'objective_value'), ('validation_loss', s.validation_loss),
+                               ('training_loss', s.training_loss)) AS v (name, "column")
+                  LEFT JOIN pg_attribute a ON a.attname = v."column" AND a.atttypid = 'double precision'::regtype
+                                          AND a.attrelid = s.info AND NOT a.attisdropped) AS figures,
+               (SELECT count(*) = 2 FROM pg_attribute a
+                 WHERE a.attrelid IN (s.oid, s.info) AND a.attname = s.number AND a.atttypid = 'integer'::regtype
+                   AND NOT a.attisdropped) AS is_keyed,
+               s.number
           FROM several s JOIN pg_roles me ON me.rolname = current_user
          WHERE s.summary IS NOT NULL
     LOOP
@@ -84,20 +97,17 @@ BEGIN
                                (SELECT string_agg('ONLY ' || t::regclass, ', ') FROM unnest(found.tables) AS t));
                 EXECUTE format('SELECT to_jsonb(t) FROM (SELECT %s FROM ONLY %s s LIMIT 1) t', found.says, found.summary)
                    INTO said;
-                IF found.is_keyed AND 'mst_key' = ANY (found.knows) THEN
+                IF found.is_keyed THEN
                     EXECUTE format(
                         'SELECT to_jsonb(t) FROM (SELECT count(*) AS configurations, COALESCE(%s(r.objective_value),'
-                        ' min(r.validation_loss_final), min(r.training_loss_final)) AS value FROM (SELECT %s'
-                        ' FROM ONLY %s m JOIN ONLY %s i USING (mst_key) LIMIT 100000) r) t',
-                        CASE WHEN said ->> 'direction' = 'max' THEN 'max' ELSE 'min' END,
-                        (SELECT string_agg(CASE WHEN v = ANY (found.knows) THEN 'i.' || v
-                                                ELSE 'NULL::double precision AS ' || v END, ', ')
-                           FROM unnest(ARRAY['objective_value', 'validation_loss_final', 'training_loss_final']) AS v),
-                        found.model, found.info)
+                        ' min(r.validation_loss), min(r.training_loss)) AS value FROM (SELECT %s'
+                        ' FROM ONLY %s m JOIN ONLY %s i USING (%I) LIMIT 100000) r) t',
+                        CASE WHEN said ->> 'direction' = 'max' THEN 'max' ELSE 'min' END, found.figures, found.model,
+                        found.info, found.number)
                        INTO best;
                 ELSE
                     best := jsonb_build_object('configurations', 1, 'value', COALESCE(
-                        NULLIF(said -> 'validation_loss_final', 'null'), said -> 'training_loss_final'));
+                        NULLIF(said -> 'validation_loss', 'null'), said -> 'training_loss'));
                 END IF;
                 bytes := (SELECT sum(pg_total_relation_size(t)) FROM unnest(found.tables) AS t);
             END IF;
@@ -107,8 +117,8 @@ BEGIN
         END;
         RETURN NEXT jsonb_build_object(
             'model_table', found.named, 'owner', found.owner, 'run', said -> 'run', 'run_name', said -> 'name',
-            'target', said -> 'dependent_varname', 'objective', said -> 'objective', 'best_value', best -> 'value',
-            'rows', said -> 'layout', 'configurations', best -> 'configurations', 'began', said -> 'start_training_time',
+            'target', said -> 'target', 'objective', said -> 'objective', 'best_value', best -> 'value',
+            'rows', said -> 'rows', 'configurations', best -> 'configurations', 'began', said -> 'began',
             'bytes', bytes)::text;
     END LOOP;
 END

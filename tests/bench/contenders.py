@@ -40,8 +40,6 @@ def ours(name: str, madlib: bool = False, gpus: bool = False, **options: Any) ->
         sessions: list[tuple[str, ...]] = [(name, f"{name}, second call")]
         if options.get("engine"):
             sessions.insert(0, (f"{name}, nothing kept",))
-        if madlib:
-            database.with_madlib()
         database.forget_what_is_kept()
         for calls in sessions:
             stage.settle()

@@ -110,10 +110,6 @@ class Database:
         )
         return sum(self.lab.value(sizes, table, table) for table in tables)
 
-    def with_madlib(self) -> None:
-        """Create the schema madlib, with MADlib's functions."""
-        self.lab("SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS cerebro_db_madlib")
-
     # -- fitting --------------------------------------------------------------------------------------
 
     def fit(self, work: Work, session: Any, output: str, options: Json, **more: Any) -> int:

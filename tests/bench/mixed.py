@@ -79,7 +79,10 @@ def ours(stage: Stage) -> Iterator[Measured]:
     yield Measured("ours: cerebro.predict", meter.taken, answered["first"], more={"answered": answered})
     with contextlib.closing(stage.database.lab.connect()) as session, stage.meter() as meter:
         began = time.monotonic()
-        run(session, f"SELECT madlib_keras_predict('{MODEL}', 'pack_mixed', 'id', NULL, 'predicted', mst_key => 1)")
+        run(
+            session,
+            f"SELECT madlib.madlib_keras_predict('{MODEL}', 'pack_mixed', 'id', NULL, 'predicted', mst_key => 1)",
+        )
         answered = {"all": time.monotonic() - began}
         assert run(session, "SELECT count(*) FROM predicted") == [(stage.work.rows,)]
         run(session, "DROP TABLE predicted")

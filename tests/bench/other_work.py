@@ -75,7 +75,6 @@ def predicting(name: str, function: str) -> Contender:
             )
             lab("ANALYZE predict_rows")
             stage.database.fit(stage.work, lab.db, "predict_model", {"seed": 1})
-            stage.database.with_madlib()
         with contextlib.closing(lab.connect()) as session:
             for call in (name, f"{name}, second call"):
                 with stage.meter() as meter:
@@ -94,7 +93,6 @@ def predicting(name: str, function: str) -> Contender:
 
 PREDICT: dict[str, Contender] = {
     "ours": predicting("ours", "madlib.madlib_keras_predict"),
-    "ours-madlib": predicting("ours, MADlib's function", "madlib.madlib_keras_predict"),
     "keras-predict": script("Keras predict", "keras_predict", f"--times={TIMES}"),
     "keras-predict-1024": script("Keras predict, batches of 1024", "keras_predict", f"--times={TIMES}", "--batch=1024"),
 }
@@ -119,7 +117,7 @@ def singles(stage: Stage) -> Iterator[Measured]:
                 run(session, "BEGIN")
                 run(session, f"CREATE TEMP TABLE one AS SELECT id, x FROM singles WHERE id = {row}")
                 columns = "'one', 'id', 'x', 'answer', 'response'"
-                run(session, f"SELECT madlib_keras_predict('singles_model', {columns}, mst_key => 1)")
+                run(session, f"SELECT madlib.madlib_keras_predict('singles_model', {columns}, mst_key => 1)")
                 ((found, _),) = run(session, "SELECT id, prob FROM answer")
                 assert found == row
             seconds.append(time.monotonic() - began)

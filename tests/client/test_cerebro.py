@@ -270,7 +270,7 @@ def test_a_cancelled_run_is_resumed_extended_materialized_and_forgotten(
     assert cerebro.rows(f"SELECT count(*) FROM {elsewhere}_info") == [(3,)]
     assert cerebro.resume(handle, epochs=201).wait(120) == handle.run
     assert [entry.epochs_done for entry in handle.leaderboard()] == [201, 201, 201]
-    assert cerebro.rows(f"SELECT num_iterations FROM {output}_summary") == [(201,)]
+    assert cerebro.rows(f"SELECT epochs FROM {output}_summary") == [(201,)]
     cerebro.forget(handle)
     with pytest.raises(client.NoSuchRun):
         cerebro.handle(handle.run)
@@ -381,11 +381,11 @@ def test_the_keras_model_scores_what_the_leaderboard_says(trained: Trained) -> N
 def test_weights_in_the_companion_table(trained: Trained, fresh_output: Callable[[], str]) -> None:
     """A model that is too large for one value has its weights as chunks in a second table, in any order."""
     cerebro, output = trained.cerebro, fresh_output()
-    cerebro.rows(f"CREATE TABLE {output} AS SELECT mst_key, NULL::bytea AS model_weights, model_arch FROM models")
+    cerebro.rows(f"CREATE TABLE {output} AS SELECT configuration, NULL::bytea AS weights, architecture FROM models")
     cerebro.rows(f"CREATE TABLE {output}_summary AS SELECT * FROM models_summary")
     cerebro.rows(
-        f"CREATE TABLE {output}_weights AS SELECT mst_key, start, substr(model_weights, start + 1, 50) AS payload"
-        "  FROM models, generate_series(0, octet_length(model_weights) - 1, 50) AS start ORDER BY start DESC"
+        f"CREATE TABLE {output}_weights AS SELECT configuration, start, substr(weights, start + 1, 50) AS payload"
+        "  FROM models, generate_series(0, octet_length(weights) - 1, 50) AS start ORDER BY start DESC"
     )
     whole, chunked = cerebro.model("models", 2), cerebro.model(output, 2)
     assert all(np.array_equal(a, b) for a, b in zip(whole.get_weights(), chunked.get_weights()))
@@ -403,7 +403,7 @@ def test_models_that_are_not_there(trained: Trained) -> None:
         trained.cerebro.model("mo dels; DROP TABLE iris", 1)
     with pytest.raises(client.NoSuchRun):
         trained.cerebro.model(987654, 1)
-    with pytest.raises(client.ServerError, match="model_arch"):
+    with pytest.raises(client.ServerError, match="architecture"):
         trained.cerebro.model("iris", 1)
 
 
@@ -412,8 +412,8 @@ def test_an_architecture_that_could_run_code_does_not_reach_keras(
 ) -> None:
     cerebro, output = trained.cerebro, fresh_output()
     cerebro.rows(f"CREATE TABLE {output}_summary AS SELECT * FROM models_summary")
-    cerebro.rows(f"CREATE TABLE {output} AS SELECT mst_key, model_weights,"
-                 " replace(model_arch::text, '\"Dense\"', '\"Lambda\"')::json AS model_arch FROM models")  # fmt: skip
+    changed = "replace(architecture::text, '\"Dense\"', '\"Lambda\"')::json AS architecture"
+    cerebro.rows(f"CREATE TABLE {output} AS SELECT configuration, weights, {changed} FROM models")
     monkeypatch.setattr(keras_models, "_keras", lambda: pytest.fail("Keras was asked for"))
     with pytest.raises(client.ClientError, match="The model's architecture is refused.*Lambda"):
         cerebro.model(output, 1)

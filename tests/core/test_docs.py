@@ -230,7 +230,7 @@ def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
     """Those of other calls are named here."""
     others = {
         *(f"runs.{door}" for door in ("background", "lifecycle", "search", "steering")),
-        *("runs.request.past", "runs.tables.automl_tables", "runs.units.averaging"),
+        *("runs.request.past", "runs.units.averaging"),
         *("segment.inspection", "segment.prediction"),
     }
     named = {module for step in steps("The walk of one fit") for module in step} | used_throughout()

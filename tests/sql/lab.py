@@ -15,6 +15,8 @@ from psycopg2 import sql as compose
 from psycopg2.extras import execute_values
 from sklearn.datasets import load_digits, load_iris
 
+from cerebro_db.core import model_columns
+
 Json = dict[str, Any]
 Row = tuple[Any, ...]
 
@@ -205,7 +207,22 @@ class Lab:
         self("SELECT pg_terminate_backend(%s)", self.value("SELECT driver_pid FROM runs WHERE run = %s", run_id))
 
     def weights(self, table: str) -> dict[int, bytes]:
-        return {key: bytes(payload) for key, payload in self(f"SELECT mst_key, model_weights FROM {table}")}
+        return {key: weights for key, (_, weights) in self.models(table).items()}
+
+    def models(self, table: str) -> dict[int, tuple[str, bytes]]:
+        """Architecture and weights of the configurations in a model table, be it a plain table or one of MADlib's."""
+        named = model_columns.of([name for name, _ in self.columns(table)])
+        assert named is not None, f"{table} is no model table"
+        number = named.configuration if named.has_key else 1
+        rows = self(f"SELECT {number}, {named.architecture}::text, {named.weights} FROM {table}")
+        return {key: (architecture, bytes(payload)) for key, architecture, payload in rows}
+
+    def losses(self, table: str) -> dict[int, float]:
+        """The training losses of the models in a model table, be it a plain table or one of MADlib's."""
+        named = model_columns.of([name for name, _ in self.columns(table)])
+        assert named is not None, f"{table} is no model table"
+        found = self(f"SELECT {named.configuration}, {named.training_loss} FROM {table}_info")
+        return {key: loss for key, loss in found if loss is not None}
 
     def states(self, run_id: int) -> dict[int, bytes]:
         """The last whole state of each configuration, read from its state table."""

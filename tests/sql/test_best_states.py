@@ -73,9 +73,9 @@ def best_of(curve: dict[int, float], sign: int) -> tuple[int, float]:
 
 def measured(lab: Lab, table: str, key: int) -> dict[str, float]:
     """What Keras says of the weights in a model table, on the unseen rows."""
-    ((text, weights),) = lab(f"SELECT model_arch::text, model_weights FROM {table} WHERE mst_key = %s", key)
+    text, weights = lab.models(table)[key]
     found = keras.models.model_from_json(text)
-    flat, arrays, start = np.frombuffer(bytes(weights), "float32"), [], 0
+    flat, arrays, start = np.frombuffer(weights, "float32"), [], 0
     for one in found.weights:
         size = int(np.prod(one.shape))
         arrays.append(flat[start : start + size].reshape(one.shape))
@@ -349,7 +349,7 @@ def test_a_search_keeps_the_best_states_of_the_models_that_it_adds(noise: Lab) -
     curves = values(noise, run, "accuracy")
     shown = noise("SELECT configuration, status, best_epoch, best_value, rung FROM leaderboard WHERE run = %s", run)
     assert {status for _, status, *_ in shown} == {"finished", "stopped"}
-    info = dict(noise("SELECT mst_key, (which, epoch)::text FROM searched_info"))
+    info = dict(noise("SELECT configuration, (which, epoch)::text FROM searched_info"))
     for key, status, epoch, value, rung in shown:
         assert (epoch, value) == best_of(curves[key], -1)
         assert info[key] == f"(best,{epoch})" and rung in ((2,) if status == "finished" else (1, 2))

@@ -67,11 +67,9 @@ def state_hash(lab: Lab, run: int) -> dict[int, tuple[bool, str]]:
 
 def table_hash(lab: Lab, table: str) -> list[Any]:
     chunks = f"{table}_weights" in lab.tables()
-    found = lab(f"SELECT mst_key, encode(sha256(model_weights), 'hex'), model_weights IS NULL FROM {table} ORDER BY 1")
+    found = lab(f"SELECT configuration, encode(sha256(weights), 'hex'), weights IS NULL FROM {table} ORDER BY 1")
     if chunks:
-        found += lab(
-            f"SELECT mst_key, start, encode(sha256(payload), 'hex') FROM {table}_weights ORDER BY mst_key, start"
-        )
+        found += lab(f"SELECT configuration, start, encode(sha256(payload), 'hex') FROM {table}_weights ORDER BY 1, 2")
     return found
 
 
@@ -147,7 +145,7 @@ def test_a_large_model(
     (size, weights) = lab("SELECT max(state_bytes), max(weights_bytes) FROM hop WHERE run = %s", run)[0]
     assert size >= state
     large = weights > 500 * MB
-    assert lab("SELECT model_weights IS NULL FROM grown") == [(large,)]
+    assert lab("SELECT weights IS NULL FROM grown") == [(large,)]
     if large:
         assert lab.value("SELECT sum(octet_length(payload)) FROM grown_weights") == weights
     with copy_of(lab, "custom", tmp_path) as copied:

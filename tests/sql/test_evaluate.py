@@ -176,7 +176,7 @@ def test_the_configuration_is_chosen_as_in_predict(flats: Lab) -> None:
         ("'rents', 'flats'", "which is the name of a table and not a query"),
         ("'rents', 'SELECT id, size, city FROM flats'", "the query does not have the target 'rent'"),
         ("'flats', 'TABLE flats'", "is not a table of trained models"),
-        ("'rents', 'TABLE flats', configuration => 9", "configuration 9 does not exist"),
+        ("'rents', 'TABLE flats', configuration => 9", "'rents' has no configuration 9"),
         ("NULL, 'TABLE flats'", "model_table must not be NULL or empty"),
     ],
 )

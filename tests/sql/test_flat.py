@@ -45,7 +45,7 @@ def test_each_form_gives_the_bits_of_madlibs_tables(flowers: Lab, oracle: dict[i
     listed = [{**FLOWER, "learning_rate": rate} for rate in RATES]
     run = fit(flowers, "by_json", listed)
     assert flowers.weights("by_json") == oracle and len(set(oracle.values())) == 2
-    assert flowers("SELECT DISTINCT model_arch_table, model_selection_table FROM by_json_summary") == [("", "")]
+    assert flowers("SELECT arch_table, selection_table FROM run_plan WHERE run = %s", run) == [("", "")]
 
     flowers("SELECT add_architecture('flower', %s)", json.dumps(flower_model()))
     query = ("SELECT 'flower' AS architecture, 'SGD' AS optimizer, 16 AS batch_size, 1 AS passes, rate AS learning_rate"
@@ -97,8 +97,8 @@ def test_a_search_over_architectures_with_different_parameters(flowers: Lab) -> 
         assert set(point) - {"architecture", "learning_rate"} == {"mlp": {"layers"}, "tower": {"width"}}.get(
             name, set()
         )
-    layers = flowers("SELECT chosen, json_array_length(model_arch #> '{config,layers}') FROM mixed"
-                     " JOIN leaderboard ON mst_key = configuration WHERE run = %s", run)  # fmt: skip
+    layers = flowers("SELECT chosen, json_array_length(architecture #> '{config,layers}') FROM mixed"
+                     " JOIN leaderboard USING (configuration) WHERE run = %s", run)  # fmt: skip
     by_depth = {(point["architecture"], point.get("layers")): count for point, count in layers}
     assert by_depth["mlp", 1] > by_depth["mlp", 0] and by_depth["tower", None] == 3
     again = flowers.value(*verb("search", "train", "mixed_again", space, **{**given, "options": {"replay": run}}))

@@ -59,7 +59,7 @@ def run(rows: Lab) -> int:
 
 
 def losses(place: Lab, table: str, chosen: list[int]) -> dict[int, tuple[float, float]]:
-    """mst_key -> the mean squared and the mean absolute error of a model in a table, on these rows."""
+    """Configuration -> the mean squared and the mean absolute error of its model in a table, on these rows."""
     cost = dict(place("SELECT id, cost FROM rows"))
     found = {}
     for key, payload in place.weights(table).items():
@@ -196,7 +196,7 @@ def require_figures(place: Lab, run: int, prefix: str, objective: str = "val_los
                 " WHERE run = %s AND configuration = %s AND fold = %s", run, key, fold
             )  # fmt: skip
             assert board == [pytest.approx((*figures, figures[value]), rel=1e-5)]
-            info = place(f"SELECT validation_loss_final, which FROM {prefix}_{fold}_info WHERE mst_key = %s", key)
+            info = place(f"SELECT validation_loss, which FROM {prefix}_{fold}_info WHERE configuration = %s", key)
             assert info == [(pytest.approx(figures[0], rel=1e-5), "last")]
     means = {key: float(np.mean([figures[value] for figures in of_folds])) for key, of_folds in found.items()}
     for rank, key in enumerate(sorted(means, key=lambda key: means[key]), 1):
@@ -222,9 +222,9 @@ def test_mean_and_spread_are_those_of_the_folds(rows: Lab, run: int) -> None:
     (best,) = rows("SELECT configuration, mean FROM cross_validation WHERE run = %s AND rank = 1", run)
     (progress,) = rows("SELECT best_configuration, best_loss, percent FROM run_progress WHERE run = %s", run)
     assert progress == (best[0], pytest.approx(best[1]), 100.0)
-    info = dict(rows("SELECT mst_key, validation_loss_final FROM models_info"))
+    info = dict(rows("SELECT configuration, validation_loss FROM models_info"))
     assert min(info, key=lambda key: info[key]) == best[0] and info[best[0]] == pytest.approx(best[1])
-    assert rows("SELECT validation_loss, status FROM models_info ORDER BY 1") == [(None, "finished")] * 2
+    assert rows("SELECT status FROM models_info") == [("finished",)] * 2
     told = rows("SELECT value FROM predict('models', 'SELECT id, facts FROM rows WHERE id = 5')")
     weights = np.frombuffer(rows.weights("models")[best[0]], "f4")
     assert told == [(pytest.approx(weights[5] + (weights[ROWS] if len(weights) > ROWS else 0), rel=1e-5),)]
@@ -271,10 +271,8 @@ def test_a_run_is_extended_and_a_configuration_is_added_with_its_folds(rows: Lab
     rows("SELECT resume(%s, epochs => 2)", longer)
     assert [row[-1] for row in states(rows, longer)] == [row[-1] for row in states(rows, run)]
     require_figures(rows, longer, "extended", "val_mae")
-    values_of_info = (
-        "SELECT i.objective_value, c.mean FROM longer_info i JOIN cross_validation c ON mst_key = configuration"
-    )
-    means = rows(f"{values_of_info} WHERE run = %s", longer)
+    values_of_info = "SELECT i.objective_value, c.mean FROM longer_info i JOIN cross_validation c USING (configuration)"
+    means = rows(f"{values_of_info} WHERE c.run = %s", longer)
     assert len(means) == 2 and all(value == pytest.approx(mean) for value, mean in means)
     given = rows.value("SELECT model_arch FROM arch WHERE model_id = 1")
     more = {"architecture": given, "metrics": ["mae"], "optimizer": "SGD", "learning_rate": 0.01, "batch_size": 10}

@@ -40,8 +40,7 @@ def require_same_numbers(lab: Lab, one: str, other: str) -> None:
     for key in mine:
         found, expected = (np.frombuffer(weights[key], "<f4") for weights in (mine, its))
         np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-4, err_msg=str(key))
-    query = "SELECT mst_key, training_loss_final::float FROM {}_info WHERE training_loss_final IS NOT NULL"
-    losses = [dict(lab(query.format(name))) for name in (one, other)]
+    losses = [lab.losses(table) for table in (one, other)]
     assert losses[0] == {key: pytest.approx(loss, rel=1e-3) for key, loss in losses[1].items()}
 
 

@@ -305,7 +305,7 @@ def test_a_cancel_ends_it(facts: Lab, linear: Linear) -> None:
         ("'linear', 'facts_packed', 'a'", "target must be one of the targets of the model", "They are: y"),
         ("'linear', 'facts_packed', repeats => 0", "repeats cannot be 0", "1 to 1000"),
         ("'linear', 'facts_packed', repeats => 1001", "repeats cannot be 1001", "1 to 1000"),
-        ("'linear', 'facts_packed', configuration => 7", "configuration 7 does not exist", ""),
+        ("'linear', 'facts_packed', configuration => 7", "has no configuration 7", ""),
     ],
 )  # fmt: skip
 def test_what_cannot_be_evaluated_is_refused(facts: Lab, linear: Linear, arguments: str, says: str, hint: str) -> None:

@@ -194,7 +194,7 @@ def test_an_architecture_with_parameters_is_refused(iris: Lab) -> None:
     layers = [{"class_name": "Dense", "config": {"units": "$width", "batch_input_shape": [None, 4]}}]
     model = {"class_name": "Sequential", "config": {"name": "open", "layers": layers}}
     iris("SELECT madlib.load_keras_model('open_arch', %s)", json.dumps(model))
-    with pytest.raises(errors.InvalidParameterValue, match="has the parameter width"):
+    with pytest.raises(errors.InvalidParameterValue, match="has parameter width without a value"):
         iris(automl("", arch="'open_arch'"))
 
 

@@ -128,7 +128,7 @@ def test_it_stays_away_from_a_schema_of_its_name(fresh_database: str) -> None:
         assert run(db, "SELECT extname FROM pg_extension WHERE extname LIKE 'cerebro%'") == [("cerebro_db",)]
         assert equip(db, version) == "unchanged"
         run(db, "DROP FUNCTION madlib.mine()")
-        assert equip(db, version) == "unchanged"
+        assert equip(db, version, recreate=True) == "recreated"
         assert run(db, "SELECT madlib.version() IS NOT NULL") == [(True,)]
 
 

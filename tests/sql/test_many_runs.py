@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core.sql import literal, shown
+from cerebro_db.core.names import Name
+from cerebro_db.core.sql import Sql, literal, shown
+from cerebro_plpy.madlib.model_tables import info_rows
 from cerebro_plpy.runs.record.log import MODEL_INFO
 from tests.conftest import connect
 from tests.sql.lab import run
@@ -212,28 +214,47 @@ of_models = pytest.mark.parametrize("log", ["models"], indirect=True)
 TOLD = {
     number: {"metrics": ["accuracy"], "loss": "mse", "which": "best", "epoch": 1} for number in range(1, MODELS + 1)
 }
-GIVEN = ("7", "now()", "1", str(EPOCHS), shown(literal(json.dumps(TOLD))), "NULL::integer")
-INFO = functools.reduce(lambda sql, one: sql.replace(f"${one[0]}", one[1]), enumerate(GIVEN, 1), shown(MODEL_INFO))
+TEXT = shown(literal(json.dumps(TOLD)))
+
+
+def filled_in(query: Sql, *given: str) -> str:
+    return functools.reduce(lambda sql, one: sql.replace(f"${one[0]}", one[1]), enumerate(given, 1), shown(query))
+
+
+INFO = filled_in(MODEL_INFO, "7", TEXT, "NULL::integer")
+OF_MADLIB = filled_in(info_rows(Name(None, "plain_info")), "7", TEXT, "now()", "1", str(EPOCHS))
+
+
+@pytest.fixture
+def plain_info(log: Filled) -> None:
+    """The plain table that MADlib's is made of."""
+    log("many", f"DROP TABLE IF EXISTS plain_info; CREATE TEMPORARY TABLE plain_info AS {INFO}")
 
 
 @of_models
 @pytest.mark.throw_away  # the JSON of Greenplum's EXPLAIN is not complete here
 @pytest.mark.parametrize("analyzed", [False, True])
-def test_the_info_table_of_a_run_reads_its_rows_a_few_times(log: Filled, analyzed: bool) -> None:
+@pytest.mark.parametrize("query", [INFO, OF_MADLIB], ids=["plain", "madlib"])
+@pytest.mark.usefixtures("plain_info")
+def test_the_info_table_of_a_run_reads_its_rows_a_few_times(log: Filled, query: str, analyzed: bool) -> None:
     """A learning curve that is read for each pair of models would be millions of rows."""
     if analyzed:
         log.analyze()
-    plan = plan_of(log, "many", INFO)
+    plan = plan_of(log, "many", query)
     assert plan["Actual Rows"] == MODELS
     assert rows_touched(plan) < 200 * log.stored("many", "run = 7")
 
 
 @of_models
+@pytest.mark.usefixtures("plain_info")
 def test_the_info_table_has_the_figures_of_the_state_that_it_names(log: Filled) -> None:
-    found = log("many", f"SELECT training_loss, training_loss_final, which, epoch FROM ({INFO}) i ORDER BY mst_key")
+    figures = "training_loss_final, which, epoch, training_loss"
+    found = log("many", f"SELECT {figures} FROM ({OF_MADLIB}) i ORDER BY mst_key")
     assert len(found) == MODELS
-    for losses, final, which, epoch in found:
+    for final, which, epoch, losses in found:
         assert len(losses) == EPOCHS and (final, which, epoch) == (losses[0], "best", 1)
+    plain = log("many", f"SELECT training_loss, which, epoch FROM ({INFO}) i ORDER BY configuration")
+    assert plain == [(final, which, epoch) for final, which, epoch, _ in found]
 
 
 @of_models

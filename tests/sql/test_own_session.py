@@ -45,7 +45,7 @@ def transaction(lab: Lab) -> Iterator[Any]:
 
 def weights(connection: Any, table: str) -> list[tuple[int, bytes]]:
     return [
-        (key, bytes(value)) for key, value in run(connection, f"SELECT mst_key, model_weights FROM {table} ORDER BY 1")
+        (key, bytes(value)) for key, value in run(connection, f"SELECT configuration, weights FROM {table} ORDER BY 1")
     ]
 
 
@@ -62,8 +62,8 @@ def test_one_transaction_packs_trains_evaluates_and_predicts(flowers: Lab) -> No
         run(mine, "SELECT madlib_keras_predict('fresh_out', 'garden', 'id', 'sl, sw, pl, pw', 'fresh_said', 'response',"
                   " false, 1)")  # fmt: skip
         ((loss, judged, said),) = run(
-            mine, "SELECT validation_loss_final, (SELECT loss FROM fresh_judged), (SELECT count(*) FROM fresh_said)"
-                  " FROM fresh_out_info WHERE mst_key = 1")  # fmt: skip
+            mine, "SELECT validation_loss, (SELECT loss FROM fresh_judged), (SELECT count(*) FROM fresh_said)"
+                  " FROM fresh_out_info WHERE configuration = 1")  # fmt: skip
         assert loss == pytest.approx(judged, abs=1e-6) and said == 30
         if not flowers.greenplum:  # there a session that reads this log can lose its rows (docs/greenplum.md)
             assert flowers("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [(0,)], "committed too early"
@@ -150,7 +150,10 @@ def test_one_bad_configuration_fails_alone(flowers: Lab) -> None:
     with transaction(flowers) as mine:
         run(mine, PACK, "part", 2)
         run(mine, "SELECT cerebro.fit('part', 'part_out', 'mixed', epochs => 2, options => %s)", json.dumps(SAME))
-        assert run(mine, "SELECT mst_key, status FROM part_out_info ORDER BY 1") == [(1, "failed"), (2, "finished")]
+        assert run(mine, "SELECT configuration, status FROM part_out_info ORDER BY 1") == [
+            (1, "failed"),
+            (2, "finished"),
+        ]
 
 
 def test_a_search_in_one_transaction(flowers: Lab) -> None:

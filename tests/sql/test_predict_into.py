@@ -168,7 +168,7 @@ def test_a_view_runs_as_in_predict(flats: Lab) -> None:
         ("'rents', 'nowhere', 'new'", "source_table: there is no table 'nowhere'"),
         ("'flats', 'flats', 'new'", "is not a table of trained models"),
         ("'rents', 'flats', 'new', 'nobody'", "key must be one column of 'flats'"),
-        ("'rents', 'flats', 'new', configuration => 9", "configuration 9 does not exist"),
+        ("'rents', 'flats', 'new', configuration => 9", "'rents' has no configuration 9"),
         ("'rents', 'flats', 'new', top => 0", "top cannot be 0"),
         ("'rents', 'garden', 'new'", "'garden' does not have the inputs size, city"),
         ("'rents', 'bare', 'new'", "'bare' has no column for the key"),

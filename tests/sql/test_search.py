@@ -86,7 +86,9 @@ def test_a_search_tries_points_and_stops_most_of_them(flowers: Lab, halved: int)
         if status == "stopped":
             assert reason.startswith("waits at rung ") and by == "asha (random)" and epochs in (1, 2), (key, reason)
     assert flowers("SELECT count(*) FROM halved") == [(8,)]
-    architectures = flowers("SELECT json_array_length(model_arch #> '{config,layers}') FROM halved ORDER BY mst_key")
+    architectures = flowers(
+        "SELECT json_array_length(architecture #> '{config,layers}') FROM halved ORDER BY configuration"
+    )
     chosen = dict(flowers("SELECT configuration, chosen FROM leaderboard WHERE run = %s", halved))
     assert [count for (count,) in architectures] == [chosen[key]["depth"] + 2 for key in sorted(chosen)]
 

@@ -820,7 +820,7 @@ def test_keys(trained: Lab) -> None:
         ("houses", "TABLE houses", "", "'houses' is not a table of trained models"),
         ("price_models", "SELECT * FROM nowhere", "", 'relation "nowhere" does not exist'),
         ("price_models", "DELETE FROM houses", "", "syntax error"),
-        ("price_models", "TABLE houses", ", configuration => 9", "configuration 9 does not exist"),
+        ("price_models", "TABLE houses", ", configuration => 9", "has no configuration 9"),
         ("class_models", "TABLE houses", ", top => 0", "top cannot be 0"),
         ("mirror", "TABLE mirrored", "", "the model predicts arrays"),
         ("price_models", "SELECT h.* FROM houses h, predict('price_models', 'TABLE houses') p", "",

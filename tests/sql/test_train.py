@@ -99,7 +99,7 @@ def test_prediction_takes_the_best_model_by_the_objective(flats: Lab) -> None:
     """Not the one with the lowest loss: here the objective likes large losses."""
     more = {**FEW, "max_configurations": 3, "method": "random"}
     train(flats, "worst", objective="val_loss", direction="max", **more)
-    values = dict(flats("SELECT mst_key, objective_value FROM worst_info"))
+    values = dict(flats("SELECT configuration, objective_value FROM worst_info"))
     (best,) = [key for key, value in values.items() if value == max(values.values())]
     own, default = (
         flats(f"SELECT * FROM cerebro.predict('worst', 'SELECT * FROM flats'{key}) ORDER BY 1")

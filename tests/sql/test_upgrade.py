@@ -94,7 +94,9 @@ def sources(top: Path, version: str, pieces: dict[str, str], migrations: dict[st
     for step in (here.root / "migrations").glob("*.sql"):
         files[f"migrations/{step.name}"] = extension.upgrade_script(here, step)
     files.update({f"migrations/{name}": text for name, text in (migrations or {}).items()})
-    files[here.control.name] = here.control.read_text().replace(f"'{here.version}'", f"'{version}'")
+    for one in extension.EXTENSIONS:
+        if one is extension.MAIN or any(name.startswith("madlib/") for name in pieces):
+            files[one.control] = (here.root / one.control).read_text().replace(f"'{here.version}'", f"'{version}'")
     for name, text in files.items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         (top / name).write_text(text)
@@ -109,7 +111,11 @@ def fake(top: Path) -> tuple[Sources, Sources]:
     folder = here.root / "sql"
     now = {piece.relative_to(folder).as_posix(): piece.read_text() for piece in folder.rglob("[0-9]*.sql")}
     new = {"schema/95_remark.sql": ADDED_COLUMN + ADDED_TABLE, "api/85_remark.sql": ADDED_API}
-    migrations = {f"{NAME}--{here.version}--{version}.sql": MIGRATION}
+    step = f"--{here.version}--{version}.sql"
+    migrations = {
+        f"{extension.MAIN.name}{step}": MIGRATION,
+        f"{extension.MADLIB.name}{step}": "-- Nothing is new here.\n",
+    }
     return here, sources(top / "next", version, {**now, **new}, migrations)
 
 
@@ -255,6 +261,8 @@ def test_released_scripts_do_not_change() -> None:
 def test_a_change_would_be_seen(tmp_path: Path) -> None:
     now, after = fake(tmp_path)
     folder, released = tmp_path / "next" / "migrations", tmp_path / "released"
+    (after.root / extension.MADLIB.control).unlink()  # one extension is enough here
+    (folder / f"{extension.MADLIB.name}--{now.version}--{after.version}.sql").unlink()
     released.write_text("# comment\n")
     assert freeze.changed(folder, released, after.version) == []  # being written
     (step,) = freeze.changed(folder, released, after.version + ".1")

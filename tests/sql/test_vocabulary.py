@@ -17,6 +17,7 @@ import typer
 from cerebro_db.client import Cerebro
 from cerebro_db.client.arguments import FitArguments, SearchArguments, TrainArguments
 from cerebro_db.client.cli import app
+from cerebro_plpy.runs.tables.model_tables import INFO_COLUMNS
 from tests import reference
 from tests.conftest import connect
 
@@ -106,6 +107,13 @@ def test_no_word_was_given_up(arguments: dict[str, dict[str, str]], columns: dic
         if word in GIVEN_UP
     }
     assert found == set()
+
+
+def test_the_info_table_has_the_words_of_the_leaderboard(columns: dict[str, dict[str, str]]) -> None:
+    board = columns["leaderboard"]
+    shared = INFO_COLUMNS.keys() & board.keys()
+    assert {name: INFO_COLUMNS[name] for name in shared} == {name: board[name] for name in shared} and len(shared) > 10
+    assert not INFO_COLUMNS.keys() & GIVEN_UP.keys()
 
 
 def test_python_has_the_words_of_sql(arguments: dict[str, dict[str, str]]) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from cerebro_db.core.sql import Sql, sql
+from cerebro_db.core.model_columns import ModelColumns
+from cerebro_db.core.sql import Sql, identifier, sql
 
 from ..database.access import Database
 
 LARGEST_VALUE = 500 << 20  # bytes; pg_dump cannot write a much larger value
-MST_KEY = sql("mst_key")
 PIECE = 4 << 20  # bytes of weights in one statement
-ONLY = sql("1")  # the key, as a SQL expression, of a model table with one row and no key
 ROWS_AT_ONCE = 256  # of a state
 
 
@@ -20,43 +19,49 @@ def cut(weights: bytes) -> Iterator[bytes]:
     return (weights[start : start + PIECE] for start in range(0, len(weights), PIECE))
 
 
-def pieces(db: Database, models: Sql, chunks: Sql | None, key: int, key_column: Sql = MST_KEY) -> Iterator[bytes]:
-    """The weights of one model of a fit's tables; Python never holds more than one piece.
-
-    ``key_column``: the column of ``models`` that has the key, or ONLY.
-    """
+def pieces(db: Database, models: Sql, chunks: Sql | None, key: int, named: ModelColumns) -> Iterator[bytes]:
+    """The weights of one model of a model table; Python never holds more than one piece."""
     if chunks is not None:
         cursor = db.cursor(
-            sql("SELECT payload FROM {chunks} WHERE mst_key = $1 ORDER BY start", chunks=chunks), ("integer",), key
+            sql(
+                "SELECT payload FROM {chunks} WHERE {number} = $1 ORDER BY start",
+                chunks=chunks,
+                number=identifier(named.configuration),
+            ),
+            ("integer",),
+            key,
         )
         while batch := cursor.fetch(16):
             yield b"".join(row["payload"] for row in batch)
         cursor.close()
         return
+    value = identifier(named.weights)
     size = db.value(
         sql(
-            "SELECT octet_length(model_weights) FROM {models} WHERE {key_column} = $1",
+            "SELECT octet_length({value}) FROM {models} WHERE {key_column} = $1",
+            value=value,
             models=models,
-            key_column=key_column,
+            key_column=named.key,
         ),
         ("integer",),
         key,
     )
     for start in range(0, size or 0, PIECE):
         piece = sql(
-            "SELECT substr(model_weights, $1, $2) FROM {models} WHERE {key_column} = $3",
+            "SELECT substr({value}, $1, $2) FROM {models} WHERE {key_column} = $3",
+            value=value,
             models=models,
-            key_column=key_column,
+            key_column=named.key,
         )
         yield db.value(piece, ("integer", "integer", "integer"), start + 1, PIECE, key)
 
 
-def version(db: Database, models: Sql, chunks: Sql | None, key: int, key_column: Sql) -> str | None:
+def version(db: Database, models: Sql, chunks: Sql | None, key: int, named: ModelColumns) -> str | None:
     """Tells the rows of a model's weights from all other rows in this database; None if that cannot be said.
 
     A row that is changed gets another place or another transaction.  Only the heap of PostgreSQL promises that.
     """
-    rows, column = (chunks, MST_KEY) if chunks is not None else (models, key_column)
+    rows, column = (chunks, identifier(named.configuration)) if chunks is not None else (models, named.key)
     found: str | None = db.value(
         sql(
             "SELECT md5(string_agg(concat_ws(' ', m.tableoid, m.ctid, m.xmin), ',' ORDER BY m.tableoid, m.ctid))"
@@ -124,7 +129,7 @@ def chunks_sql(key: int, rows: Sql, first: int, size: int) -> Sql:
     """The weights within a state, as rows of a ``_weights`` table."""
     begin = sql("GREATEST({first} - start, 0)", first=first)
     return sql(
-        "SELECT {key} AS mst_key, GREATEST(start - {first}, 0) AS start,"
+        "SELECT {key} AS configuration, GREATEST(start - {first}, 0) AS start,"
         " substr(payload, {begin}::integer + 1,"
         " (LEAST(octet_length(payload), {end} - start) - {begin})::integer) AS payload,"
         " __dist_key__ {rows} AND start < {end} AND start + octet_length(payload) > {first}",

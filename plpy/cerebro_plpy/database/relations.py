@@ -18,7 +18,7 @@ from cerebro_db.core.errors import (
     UndefinedTable,
     Unsupported,
 )
-from cerebro_db.core.names import Name, is_name
+from cerebro_db.core.names import Name, is_name, token
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql, sql_of_user
 from cerebro_db.core.sql_types import SqlType
@@ -211,6 +211,13 @@ def require_free(db: Database, name: Name, shown: str | None = None) -> None:
             as_madlib if db.madlib else f"'{shown or name}' already exists.",
             hint=f"DROP TABLE {name}; or choose another name.",
         )
+
+
+def set_aside(db: Database, name: Name) -> Name:
+    """Rename a table that is only read to make another one of its name; the caller drops it."""
+    aside = Name(name.schema, f"__cerebro_{token()}__")
+    db.execute(sql("ALTER TABLE {name} RENAME TO {aside}", name=name.sql, aside=identifier(aside.table)))
+    return aside
 
 
 def qualified(db: Database, name: Name) -> Name:

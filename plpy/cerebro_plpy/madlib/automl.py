@@ -8,7 +8,6 @@ has a policy that stops models.  With hyperopt's TPE the configurations are prop
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from cerebro_db.core.architecture import reading
@@ -20,6 +19,7 @@ from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.options import LAST
 from cerebro_db.core.parameters import grids, params
 from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.recorded_options import AUTOML
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
@@ -36,8 +36,8 @@ from ..runs.fit import run_request
 from ..runs.record.run import EVALUATE_TRAINING
 from ..runs.request.options import choose_options
 from ..runs.request.request import Architecture, Request, read_architecture, read_rows, require_room, say_tensorboard
-from ..runs.tables.automl_tables import OPTION, AutoML
-from . import selection
+from . import model_tables, selection
+from .automl_tables import AutoML
 from .fit_multiple import table_or_none
 
 ENDINGS = ("_info", "_summary", "_weights")
@@ -105,16 +105,13 @@ def madlib_keras_automl(
     if isinstance(method, Hyperband):
         chosen["search"] = method.policy()
         chosen["evaluate_after"] = method.measured(metrics_compute_frequency)
-    chosen[OPTION] = asdict(
-        AutoML(
-            method=(automl_method or "").strip() or method.name,
-            params=(automl_params or "").strip() or method.shown,
-            frequency=metrics_compute_frequency,
-            random_state=random_state,
-            use_gpus=bool(use_gpus),
-            selection=str(selected),
-            written={column: text and text.strip() for column, text in named.items()},
-        )
+    searched = AutoML(
+        method=(automl_method or "").strip() or method.name,
+        params=(automl_params or "").strip() or method.shown,
+        frequency=metrics_compute_frequency,
+        random_state=random_state,
+        use_gpus=bool(use_gpus),
+        selection=str(selected),
     )
     hyperopt = isinstance(method, Hyperopt)
     request = Request(
@@ -132,7 +129,7 @@ def madlib_keras_automl(
         description=description,
         options=chosen,
     )
-    run_request(db, request)
+    run_request(db, model_tables.began(request, AUTOML, named, searched))
 
 
 def new_selection(db: Database, text: str | None, output: Name) -> Name:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.model_columns import MADLIB
 from cerebro_db.core.preparation import Encoded, OneHot, Preparation, divided_by
 from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import TEXT
@@ -70,7 +72,9 @@ def read_model(
         tuple(one.documented() for one in inputs), _outputs(architecture, class_values, dependent_count), 0, ()
     )
     assert model_id is not None
-    return Model(arch, model_id, {"architecture": architecture}, layout, None, key_column=sql("model_id"))
+    return Model(
+        arch, model_id, {"architecture": architecture}, layout, None, replace(MADLIB, configuration="model_id")
+    )
 
 
 def _outputs(architecture: dict[str, Any], class_values: list[Any] | None, count: int | None) -> tuple[Variable, ...]:

@@ -36,6 +36,6 @@ def madlib_keras_evaluate(
         ("double precision", "double precision", "text[]", "text"),
         loss,
         metric,
-        model.metrics_type,
-        model.loss_type,
+        model.metric_names,
+        model.loss_name,
     )

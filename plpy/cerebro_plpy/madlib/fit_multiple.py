@@ -1,10 +1,11 @@
-"""``madlib_keras_fit_multiple_model``: a fit whose tables have the contents of MADlib's."""
+"""``madlib_keras_fit_multiple_model``, and ``madlib_fit_multiple_model``: a fit that leaves MADlib's tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from cerebro_db.core.names import Name, with_ending
+from cerebro_db.core.recorded_options import MULTIPLE
 from cerebro_db.core.sql import identifier, sql
 
 from ..database import relations
@@ -12,11 +13,18 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..runs import fit
 from ..runs.request.request import check
+from . import model_tables
 
 
 def table_or_none(text: str | None) -> str | None:
     """As in MADlib, an empty name of a validation table means that there is none."""
     return text if text is not None and text.strip() else None
+
+
+@entry(called="madlib_fit_multiple_model error")
+def fit_multiple_model(db: Database, *arguments: Any) -> int:
+    """Tables, losses and metrics have their full names; folds and options are possible."""
+    return fit.run_request(db, model_tables.began(check(db, *arguments), MULTIPLE, {}))
 
 
 @entry(called="madlib_keras_fit_multiple error")
@@ -31,9 +39,8 @@ def madlib_fit_multiple_model(db: Database, *arguments: Any) -> None:
         "model_selection_table": selection,
         **_named_by(db, selection),
     }
-    written = {column: text and text.strip() for column, text in names.items()}
     request = check(db, source, output, selection, epochs, use_gpus, validation, *more, madlib=True)
-    fit.run_request(db, request, written)
+    fit.run_request(db, model_tables.began(request, MULTIPLE, names))
 
 
 def _named_by(db: Database, selection: str | None) -> dict[str, str | None]:

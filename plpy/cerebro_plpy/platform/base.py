@@ -166,6 +166,10 @@ class Platform(abc.ABC):
     def distributed_by(self, column: str) -> Sql:
         """The clause at the end of CREATE TABLE that distributes rows by a column; may be empty."""
 
+    @abc.abstractmethod
+    def distribute(self, db: Database, name: Name, column: str) -> None:
+        """Distribute the rows of a table anew, by this column."""
+
     def make_packed_table(self, db: Database, name: Name, columns: list[tuple[str, str]], keys: list[int]) -> None:
         """Create the table of buffers, its rows on the segments of ``keys``; columns are (name, type)."""
         body = joined(

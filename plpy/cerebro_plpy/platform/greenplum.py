@@ -116,6 +116,9 @@ class Greenplum(Platform):
     def distributed_by(self, column: str) -> Sql:
         return sql("DISTRIBUTED BY ({column})", column=identifier(column))
 
+    def distribute(self, db: Database, name: Name, column: str) -> None:
+        db.execute(sql("ALTER TABLE {name} SET {by}", name=name.sql, by=self.distributed_by(column)))
+
     def spread_packed_table(self) -> Sql:
         return self.distributed_by(KEY)
 

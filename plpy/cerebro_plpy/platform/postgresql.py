@@ -63,6 +63,9 @@ class PostgreSQL(Platform):
     def distributed_by(self, column: str) -> Sql:
         return sql("")
 
+    def distribute(self, db: Database, name: Name, column: str) -> None:
+        pass
+
     def spread_packed_table(self) -> Sql:
         return sql("PARTITION BY LIST (__dist_key__)")
 

@@ -1,9 +1,9 @@
-"""What starts or resumes a run: ``madlib_fit_multiple_model``, ``resume``, and the end of the three verbs."""
+"""What starts or resumes a run: ``resume``, and the end of the three verbs."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable
+from typing import Callable
 
 import psycopg2
 
@@ -27,24 +27,16 @@ from .record.log import RunLog
 from .record.run import Run
 from .request import output
 from .request.place import IN_SESSION
-from .request.request import Request, check
+from .request.request import Request
 from .tables import model_tables
-from .tables.model_tables import Written
-
-
-@entry(called="madlib_fit_multiple_model error")
-def fit_multiple_model(db: Database, *arguments: Any) -> int:
-    """Train and wait: the model tables are there when it returns."""
-    return run_request(db, check(db, *arguments))
 
 
 def run_request(
     db: Database,
     request: Request,
-    written: Written | None = None,
     on_record: Callable[[int], None] = lambda run_id: None,
 ) -> int:
-    """``written``: the model tables are MADlib's, and their summary has these names of tables.
+    """Train and wait: the model tables are there when it returns.
 
     ``on_record`` is called with the run's number as soon as the run can be resumed.
     """
@@ -53,7 +45,7 @@ def run_request(
         run_id = put_on_record(db, session, request)
         on_record(run_id)
         run = carry_out(db, session, run_id)
-        hand_out(db, session, run, request.output, replace=request.warm_start, written=written)
+        hand_out(db, session, run, request.output, replace=request.warm_start)
     return run_id
 
 
@@ -113,9 +105,7 @@ def _to_its_end(
     hand_out(db, session, run, name, replace=not run.segments_lost and output.in_the_way(db, run, name))
 
 
-def hand_out(
-    db: Database, session: Session, run: Run, name: Name, *, replace: bool, written: Written | None = None
-) -> None:
+def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: bool) -> None:
     """Make the model tables in the caller's transaction; others see them, and the event, when it commits.
 
     If a segment was lost, the caller's transaction cannot commit.  Then another session makes the tables, and the
@@ -137,7 +127,7 @@ def hand_out(
         # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
         locks.take(db, f"cerebro_db table {name}", f"the name {name}")
         output.require_makeable(db, name, replace=replace)
-        model_tables.materialize(db, run.id, name, replace=replace, written=written)
+        model_tables.materialize(db, run.id, name, replace=replace)
         RunLog.of_caller(db, run.id).note(Event.MATERIALIZED)
     except BaseException as error:
         if session.own:  # the error undoes the whole run

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from cerebro_db.core.architecture import reading
-from cerebro_db.core.architecture.ensembles import ensemble as joined
+from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
-from cerebro_db.core.sql import sql
+from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.texts import or_null
 
 from .. import platform
@@ -15,7 +15,7 @@ from ..data.weights import LARGEST_VALUE
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from .trained import COMPANIONS, best_keys
+from .trained import COMPANIONS, best_keys, require_trained
 
 MOST_MEMBERS = 100
 
@@ -29,19 +29,27 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
     info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
     if info is None or summary is None:
         raise UndefinedObject(f"{table.text} is not the model table of a run.", hint="cerebro.fit() makes it.")
+    named = require_trained(table, relations.columns(db, table))
     output = relations.new(db, output_table, COMPANIONS)
-    keys = best_keys(db, table, info, summary, members)
+    keys = best_keys(db, table, info, summary, named, members)
     if len(keys) < 2:
         raise WrongState(
             f"{table.text} has {len(keys)} model, and an ensemble needs at least 2.",
             hint="Train more configurations.",
         )
+    # The tables of the ensemble have the same columns as those of its members.
+    number, weights, architectures = (
+        identifier(name) for name in (named.configuration, named.weights, named.architecture)
+    )
     rows = {
-        row["mst_key"]: row
+        row["number"]: row
         for row in db.rows(
             sql(
-                "SELECT mst_key, model_arch::text AS arch, octet_length(model_weights)::bigint AS size,"
-                " __dist_key__ AS place FROM {table} WHERE mst_key = ANY ($1)",
+                "SELECT {number} AS number, {architectures}::text AS arch, octet_length({weights})::bigint AS size,"
+                " __dist_key__ AS place FROM {table} WHERE {number} = ANY ($1)",
+                number=number,
+                architectures=architectures,
+                weights=weights,
                 table=table.sql,
             ),
             ("integer[]",),
@@ -54,41 +62,48 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
         raise Unsupported(
             f"the weights of {len(keys)} members are too large for one value.", hint="Take fewer members."
         )
-    architecture = json.dumps(joined([reading.architecture(rows[key]["arch"]) for key in keys]))
+    architecture = json.dumps(mean_of([reading.architecture(rows[key]["arch"]) for key in keys]))
     reading.architecture(architecture)
     here = platform.of(db)
     db.execute(
         sql(
-            "CREATE TABLE {output} (mst_key integer, model_weights bytea, model_arch json, __dist_key__ integer)"
+            "CREATE TABLE {output} ({number} integer, {weights} bytea, {architectures} json, __dist_key__ integer)"
             " {distributed_by}",
             output=output.sql,
+            number=number,
+            weights=weights,
+            architectures=architectures,
             distributed_by=here.distributed_by("__dist_key__"),
         )
     )
-    db.execute(sql("ALTER TABLE {output} ALTER COLUMN model_weights SET STORAGE EXTERNAL", output=output.sql))
     db.execute(
-        sql("INSERT INTO {output} SELECT 1, string_agg(model_weights, ''::bytea ORDER BY array_position($1, mst_key)),"
-        " $2::json, $3 FROM {table} WHERE mst_key = ANY ($1)", output=output.sql, table=table.sql),
+        sql("ALTER TABLE {output} ALTER COLUMN {weights} SET STORAGE EXTERNAL", output=output.sql, weights=weights)
+    )
+    db.execute(
+        sql("INSERT INTO {output} SELECT 1, string_agg({weights}, ''::bytea ORDER BY array_position($1, {number})),"
+        " $2::json, $3 FROM {table} WHERE {number} = ANY ($1)",
+        output=output.sql, weights=weights, number=number, table=table.sql),
         ("integer[]", "text", "integer"),
         keys, architecture, rows[keys[0]]["place"],
     )  # fmt: skip
     about = output.suffixed("_info")
-    more = sql(", functions") if "functions" in relations.columns(db, info) else sql("")  # older tables lack it
+    copied = ["compile_params", "fit_params", named.loss_name, named.metric_names, "status"]
+    copied += [name for name in ("model_type", "functions") if name in relations.columns(db, info)]
+    more = joined("", (sql(", {column}", column=identifier(column)) for column in copied))
     db.execute(
         sql(
             "CREATE TABLE {about} (LIKE {info} INCLUDING INDEXES) {distributed_by}",
             about=about.sql,
             info=info.sql,
-            distributed_by=here.distributed_by("mst_key"),
+            distributed_by=here.distributed_by(named.configuration),
         )
     )
     db.execute(
-        sql("INSERT INTO {about} (mst_key, compile_params, fit_params, model_type, model_size, metrics_type,"
-        " loss_type, status, reason{more})"
-        " SELECT 1, compile_params, fit_params, model_type, $2, metrics_type, loss_type, status, $3{more}"
-        " FROM {info} WHERE mst_key = $1", about=about.sql, more=more, info=info.sql),
+        sql("INSERT INTO {about} ({number}, {size}, reason{more}) SELECT 1, $2, $3{more} FROM {info}"
+        " WHERE {number} = $1",
+        about=about.sql, number=number, size=identifier(named.size), more=more, info=info.sql),
         ("integer", "double precision", "text"),
-        keys[0], sum(sizes) / 1024, f"the mean of configurations {listed} of {table.name}",
+        keys[0], sum(sizes) / named.bytes_per_size, f"the mean of configurations {listed} of {table.name}",
     )  # fmt: skip
     told = output.suffixed("_summary")
     db.execute(
@@ -100,6 +115,10 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
         )
     )
     db.execute(
-        sql("UPDATE {told} SET model = $1, model_info = $2", told=told.sql), ("text", "text"), str(output), str(about)
+        sql("UPDATE {told} SET {column} = $1", told=told.sql, column=identifier(named.model_table)),
+        ("text",),
+        str(output),
     )
+    if "model_info" in relations.columns(db, summary):
+        db.execute(sql("UPDATE {told} SET model_info = $1", told=told.sql), ("text",), str(about))
     db.notice(f"{output} is the mean of configurations {listed} of {table.name}")

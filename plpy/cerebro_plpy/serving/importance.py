@@ -61,7 +61,7 @@ def _of_packed_table(
     """The loss of the rows as they are, and for each column the loss with its values exchanged."""
     from . import evaluate, teams  # only now: what they import takes a new session longer than a small query
 
-    model = read_model(db, model_table or "", configuration, best=True)
+    model = read_model(db, model_table or "", configuration)
     chosen = None if target is None else target_of(model.layout, target)
     please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
     test = packed.read(db, table, argument="query", please=please)
@@ -113,7 +113,7 @@ def _of_query(
 ) -> tuple[float, dict[str, float]]:
     """The same.  Each loss is that of a prediction of all rows."""
     source, present, variable = judged_of(db, model_table, query, target, configuration)
-    layout = read_model(db, model_table or "", configuration, best=True).layout
+    layout = read_model(db, model_table or "", configuration).layout
     actual = actual_of(db, source, present[variable.columns[0]], variable)
     if layout.windows is None:  # of a window, only the last row needs the target
         _require_known(db, source, variable, actual)

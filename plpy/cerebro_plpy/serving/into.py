@@ -29,7 +29,7 @@ def predict_into(
         from .trained import read_model
 
         ranks = natural.require_top(top)
-        model = read_model(db, model_table or "", configuration, best=True)
+        model = read_model(db, model_table or "", configuration)
         named, present = f"'{source.text}'", relations.columns(db, source)
         inputs = natural.inputs_of(db, model.layout, present, named)
         columns = natural.key_columns(key, present, model.layout, named)

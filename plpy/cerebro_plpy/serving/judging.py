@@ -69,7 +69,7 @@ def judged_of(
     """The rows of the query, their columns, and the target."""
     if query is None or not query.strip():
         raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
-    layout = read_model(db, model_table or "", configuration, best=True).layout
+    layout = read_model(db, model_table or "", configuration).layout
     if layout.windows is not None and layout.windows.target == "majority":
         raise Unsupported(
             "the model predicts what most rows of a window have, and a query gives the last row's value.",

@@ -35,7 +35,7 @@ def drop_model(db: Database, model_table: str | None) -> None:
 
 def _tables(db: Database, table: Relation) -> list[Relation]:
     """The model table and its companions; an error unless it is one."""
-    require_trained(table, relations.columns(db, table))
+    named = require_trained(table, relations.columns(db, table))
     summary, info, weights = (
         relations.find(db, table.name.suffixed(ending)) for ending in ("_summary", "_info", "_weights")
     )
@@ -45,7 +45,7 @@ def _tables(db: Database, table: Relation) -> list[Relation]:
             hint=f"If you want it gone nevertheless: DROP TABLE {table.name};",
         )
     found = [table, summary]
-    if info is not None and "mst_key" in relations.columns(db, info):
+    if info is not None and named.configuration in relations.columns(db, info):
         found.append(info)
     if weights is not None and set(relations.columns(db, weights)) >= CHUNKS:
         found.append(weights)

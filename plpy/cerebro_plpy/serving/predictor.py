@@ -9,7 +9,6 @@ from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.sql import identifier, in_format, joined, literal, quoting, sql
 from cerebro_db.core.sql_types import SqlType
 
-from ..data import weights
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
@@ -21,7 +20,7 @@ def create_predictor(
     db: Database, model_table: str | None, function_name: str | None, configuration: int | None
 ) -> str:
     """Create the function; return how to call it."""
-    model = read_model(db, model_table or "", configuration, best=True)
+    model = read_model(db, model_table or "", configuration)
     if len(model.layout.outputs) != 1:
         raise Unsupported(
             f"the model has {len(model.layout.outputs)} targets; a function returns one.",
@@ -56,7 +55,7 @@ def create_predictor(
     )
     places = joined(", ", (sql("${place}", place=place) for place in range(1, len(arguments) + 1)))
     # A table of one model has no keys.
-    chosen = sql(", configuration => {key}", key=model.key) if model.key_column == weights.MST_KEY else sql("")
+    chosen = sql(", configuration => {key}", key=model.key) if model.named.has_key else sql("")
     body = sql(
         "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen})",
         returned=returned,

@@ -40,7 +40,7 @@ def predict_rows(
     if query is None or not query.strip():
         raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
     platform.of(db).require_own_session(db)
-    model = read_model(db, model_table or "", configuration, best=True)
+    model = read_model(db, model_table or "", configuration)
     source, present = relations.of_query(db, query)
     inputs = natural.inputs_of(db, model.layout, present, "the query")
     identity = _key(key, present, model.layout)

@@ -1,18 +1,20 @@
-"""A trained model, read from the output tables of a fit."""
+"""A trained model, read from the model table of a run and the tables beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.metrics import MAX
+from cerebro_db.core.model_columns import MADLIB, PLAIN, ModelColumns
 from cerebro_db.core.parameters import params
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
 from ..data import document_columns, weights
@@ -27,16 +29,16 @@ COMPANIONS = ("_info", "_summary", "_weights")
 
 @dataclass
 class Model:
-    """One trained model of a fit's output tables."""
+    """One trained model of a model table."""
 
     table: Relation
     key: int
     definition: dict[str, Any]
     layout: Layout  # of the packed table that it was trained on
     chunked: Relation | None  # the table of the weights if they are too large for one value
-    key_column: Sql = weights.MST_KEY
-    loss_type: str | None = None  # the names of loss and metrics in those tables
-    metrics_type: list[str] | None = None
+    named: ModelColumns  # what the columns of these tables are called
+    loss_name: str | None = None  # as these tables have them
+    metric_names: list[str] | None = None
 
     def weights(self, db: Database) -> Iterator[bytes]:
         """The weights, piece by piece; Python never holds more than one piece."""
@@ -52,155 +54,185 @@ class Model:
             return None
         return weights.version(db, *self._place())
 
-    def _place(self) -> tuple[Sql, Sql | None, int, Sql]:
-        return self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.key_column
+    def _place(self) -> tuple[Sql, Sql | None, int, ModelColumns]:
+        return self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.named
 
 
-OF_TABLE = ("mst_key", "model_arch", "model_weights")
-OF_INFO = ("mst_key", "compile_params", "fit_params", "loss_type", "metrics_type", "functions")
-RANKS = ("objective_value", "validation_loss_final", "training_loss_final")
+def read_model(db: Database, text: str, key: int | None) -> Model:
+    """The model with this number in a model table.
 
-
-def read_model(db: Database, text: str, key: int | None, *, best: bool = False) -> Model:
-    """``best``: without a key, the model is read that is best by the objective of its run.
-
-    Functions that read the best model call the key ``configuration``, the others ``mst_key``, as MADlib does.
+    Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
     """
-    word = "configuration" if best else "mst_key"
     table = relations.existing(db, text, argument="model_table", companions=COMPANIONS)
     present = relations.columns(db, table)
-    document_columns.require(present, table.text)
-    require_trained(table, present)
+    named = require_trained(table, present)
+    document_columns.require(present, table.text, named.types)
     info = relations.find(db, table.name.suffixed("_info"))
     summary = relations.find(db, table.name.suffixed("_summary"))
     described = relations.columns(db, summary) if summary is not None else {}
-    document_columns.require(described, f"{table.text}_summary")
-    if summary is not None and "mst_key" not in present:
-        return _read_single(db, table, summary, key, word)
-    if info is None or summary is None or "layout" not in described:
+    document_columns.require(described, f"{table.text}_summary", named.types)
+    if summary is not None and not named.has_key:
+        return _read_single(db, table, summary, named, key)
+    known = relations.columns(db, info) if info is not None else {}
+    needed = {named.configuration, *named.of_info}
+    if info is None or summary is None or "layout" not in described or not needed <= set(known):
         raise UndefinedObject(
-            f"Missing summary and/or info tables for {table.text}",
-            hint="madlib_fit_multiple_model() and cerebro.materialize() make them; keep the three together.",
+            f"Missing summary and/or info tables for {table.text}"
+            if db.madlib
+            else f"model_table: '{table.text}' does not have its tables {table.name.suffixed('_info')} and"
+            f" {table.name.suffixed('_summary')}, or they lack columns.",
+            hint="cerebro.fit() and cerebro.materialize() make them; keep the three together.",
         )
-    known = relations.columns(db, info)
-    document_columns.require(known, f"{table.text}_info")
-    for one, its, names in ((table, present, OF_TABLE), (info, known, OF_INFO), (summary, described, ("layout",))):
-        relations.require_readable(db, one, [its[name] for name in names if name in its])
-    if key is None and best:
+    document_columns.require(known, f"{table.text}_info", named.types)
+    needed |= {"functions"} & set(known)
+    for one, its, names in ((table, present, named.of_table), (info, known, needed), (summary, described, ("layout",))):
+        relations.require_readable(db, one, [column for name, column in its.items() if name in names])
+    number = identifier(named.configuration)
+    if key is None and db.madlib:
+        raise InvalidArgument(
+            "Multi-model needs to pass mst_key",
+            hint=f"SELECT {named.configuration}, * FROM {info.name} lists the models.",
+        )
+    if key is None:
         relations.require_readable(db, summary, [described[n] for n in ("direction",) if n in described])
-        relations.require_readable(db, info, [known[name] for name in RANKS if name in known])
-        key = next(iter(best_keys(db, table, info, summary, 1)), None)
+        relations.require_readable(db, info, [known[name] for name in named.figures if name in known])
+        key = next(iter(best_keys(db, table, info, summary, named, 1)), None)
         if key is None:
             raise WrongState(
-                f"{table.text} has no model",
-                hint=f"SELECT mst_key, status, reason FROM {info.name}; says why.",
+                f"model_table: '{table.text}' has no model.",
+                hint=f"SELECT {named.configuration}, status, reason FROM {info.name}; says why.",
             )
-    if key is None:
-        raise InvalidArgument(
-            "Multi-model needs to pass mst_key", hint=f"SELECT mst_key, * FROM {info.name} lists the models."
-        )
     row = db.one(
         sql(
-            "SELECT t.compile_params, t.fit_params, t.loss_type, t.metrics_type, {pinned},"
-            " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
-            " FROM {info} t JOIN {table} m USING (mst_key) WHERE mst_key = $1",
-            pinned=_pinned(known),
+            "{selected} FROM {info} t JOIN {table} m USING ({number}) WHERE {number} = $1",
+            selected=_selected(named, known),
             info=info.sql,
             table=table.sql,
+            number=number,
         ),
         ("integer",),
         key,
     )
     if row is None:
-        if db.value(sql("SELECT 1 FROM {info} WHERE mst_key = $1", info=info.sql), ("integer",), key):
+        word = "mst_key" if db.madlib else "configuration"
+        there = sql("SELECT 1 FROM {info} WHERE {number} = $1", info=info.sql, number=number)
+        if db.value(there, ("integer",), key):
             raise WrongState(
                 f"{word} {key} left no model",
-                hint=f"SELECT status, reason FROM {info.name} WHERE mst_key = {key}; says why.",
+                hint=f"SELECT status, reason FROM {info.name} WHERE {named.configuration} = {key}; says why.",
             )
         raise UndefinedObject(
-            f"{word} {key} does not exist in the info table", hint=f"SELECT mst_key FROM {info.name};"
+            f"mst_key {key} does not exist in the info table"
+            if db.madlib
+            else f"'{table.text}' has no configuration {key}.",
+            hint=f"SELECT {named.configuration}, status FROM {info.name}; lists those that it has.",
         )
-    definition, trained_on = _definition(db, row), _layout(db, table, summary)
-    chunked = _chunks(db, table) if row["large"] else None
+    chunked = _chunks(db, table, named) if row["large"] else None
     if row["large"] and (
         chunked is None
         or not db.value(
-            sql("SELECT 1 FROM {chunked} WHERE mst_key = $1 LIMIT 1", chunked=chunked.sql), ("integer",), key
+            sql("SELECT 1 FROM {chunked} WHERE {number} = $1 LIMIT 1", chunked=chunked.sql, number=number),
+            ("integer",),
+            key,
         )
     ):
         raise WrongState(f"model {key} of {table.text} has no weights")
-    return Model(table, key, definition, trained_on, chunked, **_told(row))
+    return _model(db, table, summary, named, key, row, chunked)
 
 
-def require_trained(table: Relation, present: dict[str, Column]) -> None:
-    """An error unless these are the columns of a table of trained models."""
-    for name in ("model_weights", "model_arch"):
-        if name not in present:
-            raise UndefinedColumn(
-                f"'{table.text}' is not a table of trained models: it has no column {name}.",
-                hint="cerebro.train() and cerebro.fit() make such tables.",
-            )
+def require_trained(table: Relation, present: dict[str, Column]) -> ModelColumns:
+    """What its columns are called; an error unless these are the columns of a model table."""
+    named = model_columns.of(present)
+    if named is None:
+        plain = ", ".join(PLAIN.of_table)
+        raise UndefinedColumn(
+            f"'{table.text}' is not a table of trained models: it does not have the columns {plain}"
+            f" (or {', '.join(MADLIB.of_table)}, as in MADlib).",
+            hint="cerebro.train() and cerebro.fit() make such tables.",
+        )
+    return named
 
 
-def best_keys(db: Database, table: Relation, info: Relation, summary: Relation, most: int) -> list[int]:
+def best_keys(
+    db: Database, table: Relation, info: Relation, summary: Relation, named: ModelColumns, most: int
+) -> list[int]:
     """The models that are best by the objective of their run, the best first."""
     largest = db.value(sql("SELECT direction FROM {summary} LIMIT 1", summary=summary.sql)) == MAX
+    first, *others = (sql("i.{figure}", figure=identifier(figure)) for figure in named.figures)
     rows = db.rows(
         sql(
-            "SELECT i.mst_key FROM {info} i JOIN {table} m USING (mst_key)"
-            " ORDER BY i.objective_value {order} NULLS LAST,"
-            " i.validation_loss_final NULLS LAST, i.training_loss_final NULLS LAST, i.mst_key LIMIT $1",
+            "SELECT i.{number} AS number FROM {info} i JOIN {table} m USING ({number})"
+            " ORDER BY {first} {order} NULLS LAST, {others}, i.{number} LIMIT $1",
+            number=identifier(named.configuration),
             info=info.sql,
             table=table.sql,
+            first=first,
             order=sql("DESC") if largest else sql("ASC"),
+            others=joined(", ", (sql("{figure} NULLS LAST", figure=figure) for figure in others)),
         ),
         ("integer",),
         most,
     )
-    return [row["mst_key"] for row in rows]
+    return [row["number"] for row in rows]
 
 
-def _read_single(db: Database, table: Relation, summary: Relation, key: int | None, word: str) -> Model:
+def _read_single(db: Database, table: Relation, summary: Relation, named: ModelColumns, key: int | None) -> Model:
     """The model of a table that madlib_keras_fit has made."""
     if key is not None:
-        raise InvalidArgument(f"Single model should not pass {word}", hint=f"Leave {word} out.")
+        raise InvalidArgument(
+            "Single model should not pass mst_key"
+            if db.madlib
+            else f"'{table.text}' has one model without a number, and configuration is {key}.",
+            hint=f"Leave {'mst_key' if db.madlib else 'configuration'} out.",
+        )
     relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"])
     present, its = relations.columns(db, summary), relations.columns(db, table)
-    relations.require_readable(db, summary, [present[name] for name in OF_INFO if name in present])
-    relations.require_readable(db, table, [its[name] for name in OF_TABLE if name in its])
-    row = db.one(
-        sql(
-            "SELECT t.compile_params, t.fit_params, t.loss_type, t.metrics_type, {pinned},"
-            " m.model_arch::text AS arch, m.model_weights IS NULL AS large"
-            " FROM {summary} t, {table} m",
-            pinned=_pinned(present),
-            summary=summary.sql,
-            table=table.sql,
-        )
-    )
+    of_summary = [name for name in (*named.of_info, "functions") if name in present]
+    relations.require_readable(db, summary, [present[name] for name in of_summary])
+    relations.require_readable(db, table, [its[name] for name in named.of_table])
+    selected = _selected(named, present)
+    row = db.one(sql("{selected} FROM {summary} t, {table} m", selected=selected, summary=summary.sql, table=table.sql))
     if row is None:
         raise WrongState(f"Input table '{table.text}' is empty!")
-    chunked = _chunks(db, table) if row["large"] else None
-    definition, trained_on = _definition(db, row), _layout(db, table, summary)
-    return Model(table, 1, definition, trained_on, chunked, weights.ONLY, **_told(row))
+    return _model(db, table, summary, named, 1, row, _chunks(db, table, named) if row["large"] else None)
 
 
-def _chunks(db: Database, table: Relation) -> Relation | None:
+def _chunks(db: Database, table: Relation, named: ModelColumns) -> Relation | None:
     """The table of the weights that are too large for one value."""
     found = relations.find(db, table.name.suffixed("_weights"))
     if found is not None:
-        document_columns.require(relations.columns(db, found), f"{table.text}_weights")
+        document_columns.require(relations.columns(db, found), f"{table.text}_weights", named.types)
     return found
 
 
-def _pinned(present: dict[str, Column]) -> Sql:
-    """The versions of custom functions that a model was trained with; older tables have no column for them."""
-    functions = sql("t.functions::text") if "functions" in present else sql("NULL")
-    return sql("concat_ws(' ', t.loss_type, t.metrics_type::text, {functions}) AS pinned", functions=functions)
+def _selected(named: ModelColumns, present: dict[str, Column]) -> Sql:
+    """What is read of a model: SELECT … over its row ``t`` of _info or _summary, and its row ``m`` of the model table.
+
+    ``pinned`` names the versions of custom functions that it was trained with; older tables have no column for them.
+    """
+    return sql(
+        "SELECT t.compile_params, t.fit_params, t.{loss} AS loss_name, t.{metrics} AS metric_names,"
+        " concat_ws(' ', t.{loss}, t.{metrics}::text, {functions}) AS pinned,"
+        " m.{architecture}::text AS arch, m.{weights} IS NULL AS large",
+        loss=identifier(named.loss_name),
+        metrics=identifier(named.metric_names),
+        functions=sql("t.functions::text") if "functions" in present else sql("NULL"),
+        architecture=identifier(named.architecture),
+        weights=identifier(named.weights),
+    )
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
-    return {column: row[column] for column in ("loss_type", "metrics_type")}
+def _model(
+    db: Database,
+    table: Relation,
+    summary: Relation,
+    named: ModelColumns,
+    key: int,
+    row: dict[str, Any],
+    chunked: Relation | None,
+) -> Model:
+    definition, trained_on = _definition(db, row), _layout(db, table, summary)
+    return Model(table, key, definition, trained_on, chunked, named, row["loss_name"], row["metric_names"])
 
 
 def _definition(db: Database, row: dict[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Callable
 
+from cerebro_db.core import model_columns
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import WrongState
 from cerebro_db.core.events import Initial, RunStatus
+from cerebro_db.core.model_columns import ModelColumns
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, literal, sql
+from cerebro_db.core.sql import Sql, identifier, literal, sql
 
 from ...data import weights
 from ...database import relations
@@ -53,16 +55,20 @@ def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
         ("text",),
         str(request.output),
     )
-    chunked = relations.find(db, request.output.suffixed("_weights"))
+    table, chunked = (relations.find(db, request.output.suffixed(ending)) for ending in ("", "_weights"))
+    named = model_columns.of(relations.columns(db, table)) if table is not None else None
+    assert named is not None  # the tables are those of a fit: see request/output.py
     found: dict[int, Start] = {}
     weights_only = []
     for row in request.rows:
         key = row["key"]
         model = db.one(
             sql(
-                "SELECT encode(sha256(model_weights), 'hex') AS sha256, model_weights IS NULL AS large"
-                " FROM {output} WHERE mst_key = $1",
+                "SELECT encode(sha256({weights}), 'hex') AS sha256, {weights} IS NULL AS large"
+                " FROM {output} WHERE {number} = $1",
+                weights=identifier(named.weights),
                 output=request.output.sql,
+                number=named.key,
             ),
             ("integer",),
             key,
@@ -73,10 +79,10 @@ def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
         if model["large"] and chunks is None:
             raise WrongState(f"model {key} of '{request.output}' has no weights to go on from")
         architecture = request.architectures[row["model_id"]].translated
-        start = _whole_state(db, run, row, architecture, chunks, model["sha256"]) if run else None
+        start = _whole_state(db, run, row, architecture, chunks, model["sha256"], named) if run else None
         if start is None:
             weights_only.append(key)
-            pieces = partial(weights.pieces, db, request.output.sql, chunks, key)
+            pieces = partial(weights.pieces, db, request.output.sql, chunks, key, named)
             start = Start(Initial.WEIGHTS, pieces=pieces)
         found[key] = start
     if weights_only:
@@ -95,6 +101,7 @@ def _whole_state(
     architecture: dict[str, Any],
     chunks: Sql | None,
     sha256: str | None,
+    named: ModelColumns,
 ) -> Start | None:
     """The best or last state of an earlier run, if it trained the same configuration and has these very weights.
 
@@ -115,13 +122,19 @@ def _whole_state(
             hop=state.hop,
             key=earlier.dist_keys[state.segment],
         )
-        if relations.find(db, name) is not None and _has_weights(db, row["key"], rows, state, chunks, sha256):
+        if relations.find(db, name) is not None and _has_weights(db, row["key"], rows, state, chunks, sha256, named):
             return Start(Initial.FULL, rows=rows, sha256=state.state_sha256)
     return None
 
 
 def _has_weights(
-    db: Database, key: int, rows: Sql, state: StateOnRecord, given: Sql | None, sha256: str | None
+    db: Database,
+    key: int,
+    rows: Sql,
+    state: StateOnRecord,
+    given: Sql | None,
+    sha256: str | None,
+    named: ModelColumns,
 ) -> bool:
     first, size = state.weights_offset, state.weights_bytes
     if size <= weights.LARGEST_VALUE:
@@ -138,9 +151,10 @@ def _has_weights(
     return bool(
         db.value(
             sql(
-                "SELECT (SELECT sum(octet_length(payload)) FROM {given} WHERE mst_key = {key}) = {size} AND NOT EXISTS"
-                " ({hashed} ({chunks}) w EXCEPT {hashed} {given} WHERE mst_key = {key})",
+                "SELECT (SELECT sum(octet_length(payload)) FROM {given} WHERE {number} = {key}) = {size} AND NOT EXISTS"
+                " ({hashed} ({chunks}) w EXCEPT {hashed} {given} WHERE {number} = {key})",
                 given=given,
+                number=named.key,
                 key=key,
                 size=size,
                 hashed=hashed,

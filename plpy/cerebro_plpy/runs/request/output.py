@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from cerebro_db.core import model_columns
 from cerebro_db.core.errors import CerebroError, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import sql
@@ -34,19 +37,26 @@ def require_makeable(db: Database, name: Name, *, replace: bool) -> None:
             relations.require_free(db, name.suffixed(ending))
 
 
-def require_replaceable(db: Database, name: Name) -> None:
-    """Tables are replaced only if a fit has made them."""
-    for ending, needed in (
-        ("", ["mst_key", "model_weights", "model_arch"]),
-        ("_info", ["mst_key"]),
-        ("_summary", ["model"]),
-    ):
+def require_replaceable(db: Database, name: Name, *, several: bool = False) -> None:
+    """Tables are replaced only if a fit has made them.  ``several``: with a number for each model."""
+    present = {}
+    for ending in ("", "_info", "_summary"):
         table = relations.find(db, name.suffixed(ending))
-        if table is None or not set(needed) <= set(relations.columns(db, table)):
-            raise WrongState(
-                f"'{name.suffixed(ending)}' is not what a fit leaves, so it cannot be replaced.",
-                hint="Call it with warm_start => false and a new output table.",
-            )
+        present[ending] = set(relations.columns(db, table)) if table is not None else set()
+    named = model_columns.of(present[""])
+    if named is None or (several and not named.has_key):
+        _refuse(name)
+    elif named.has_key and named.configuration not in present["_info"]:
+        _refuse(name.suffixed("_info"))
+    elif named.model_table not in present["_summary"]:
+        _refuse(name.suffixed("_summary"))
+
+
+def _refuse(name: Name) -> NoReturn:
+    raise WrongState(
+        f"'{name}' is not what a fit leaves, so it cannot be replaced.",
+        hint="Call it with warm_start => false and a new output table.",
+    )
 
 
 def in_the_way(db: Database, run: Run, name: Name) -> bool:

@@ -120,7 +120,7 @@ def model_table(db: Database, text: str | None, warm_start: bool | None, argumen
         return relations.new(db, text, ("_info", "_summary", "_weights"), argument=argument)
     relations.existing(db, text, "A warm start goes on from it.", argument=argument)
     name = relations.qualified(db, Name.parse(text))
-    output.require_replaceable(db, name)
+    output.require_replaceable(db, name, several=True)
     return name
 
 

@@ -1,4 +1,4 @@
-"""The MADlib-shaped tables of a run: the models, ``_info`` and ``_summary``.
+"""The model tables of a run: the models, ``_info``, ``_summary``, and ``_weights`` of large models.  They are plain.
 
 They are made in the caller's transaction, from states that the workers have committed.  The bytes of a model go from
 table to table and never pass through Python.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 from cerebro_db.core import documents, recorded_options
 from cerebro_db.core.architecture import reading
@@ -19,6 +19,7 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.packed_summary import CLASS_VALUES, PackedSummary
 from cerebro_db.core.parameters import custom, writing
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.search import objective
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.sql_types import TEXT, SqlType
@@ -29,42 +30,47 @@ from ...data.summary import parsed
 from ...database import relations
 from ...database.access import Database
 from ...database.entry import entry
-from ...platform.base import Platform
 from ..record import state_tables
 from ..record.log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord, as_written
 from ..record.run import no_such_run
-from . import automl_tables
-from .automl_tables import AutoML
+from . import faces
 
-MOST_ITERATIONS = 1_000_000  # that a summary lists
-Written = Mapping[str, Optional[str]]  # column of the summary -> the name of a table as the user wrote it
 INFO_COLUMNS = {
-    "mst_key": "integer",
-    "model_id": "integer",
-    "compile_params": "text",
-    "fit_params": "text",
-    "model_type": "text",
-    "model_size": "double precision",
-    "metrics_elapsed_time": "double precision[]",
-    "metrics_type": "text[]",
-    "loss_type": "text",
-    "training_metrics_final": "double precision",
-    "training_loss_final": "double precision",
-    "training_metrics": "double precision[]",
-    "training_loss": "double precision[]",
-    "validation_metrics_final": "double precision",
-    "validation_loss_final": "double precision",
-    "validation_metrics": "double precision[]",
-    "validation_loss": "double precision[]",
-}
-OWN_INFO_COLUMNS = {  # after those of MADlib
+    "configuration": "integer",
+    "model": "integer",
     "status": "text",
     "reason": "text",
     "which": "text",
     "epoch": "integer",
     "objective_value": "double precision",
+    "validation_loss": "double precision",
+    "validation_metric": "double precision",
+    "training_loss": "double precision",
+    "training_metric": "double precision",
+    "model_id": "integer",
+    "model_name": "text",
+    "compile_params": "text",
+    "fit_params": "text",
+    "loss_name": "text",
+    "metric_names": "text[]",
     "functions": "text[]",  # the versions of custom functions that the model was trained with
+    "bytes": "bigint",
 }
+Values = tuple[str, str, Any]  # name, type and value of a column
+
+
+@dataclass(frozen=True)
+class Made:
+    """The tables that were made, and of what."""
+
+    name: Name
+    run: dict[str, Any]  # the row of cerebro.run_plan, with its status, start and end, and its options as they are read
+    layout: Layout
+    summary: PackedSummary  # of the packed table
+    states: list[StateOnRecord]
+    which: str
+    fold: int | None
+    replace: bool  # tables that the run had made before are gone
 
 
 @entry(called="cerebro.materialize")
@@ -92,14 +98,12 @@ def materialize(
     *,
     replace: bool,
     which: str | None = None,
-    written: Written | None = None,
     fold: int | None = None,
 ) -> None:
-    """Make the tables.
+    """Make the tables, in the form of the face that began the run.
 
     ``which`` states they get, the best or the last ones.  None: what the run was asked to keep.
     ``fold``: the models of this fold.  None: the models on all rows.
-    ``written``: as in MADlib, names of tables, losses and metrics are those that the user wrote.
     """
     run = db.one(
         sql(
@@ -137,41 +141,37 @@ def materialize(
             f"no epoch of configuration {', '.join(map(str, sorted(without)))} has a value of"
             f" {run['options']['objective']} yet: the table has the last state"
         )
-    here = platform.of(db)
-    searched = automl_tables.of_options(run["options"])
-    if searched is not None:
-        own = str(name) == run["model_table"]  # else the caller of materialize has named another one
-        written = {key: text for key, text in searched.written.items() if own or key not in ("model", "model_info")}
     if replace:
         for ending in ("_weights", "_info", "_summary", ""):
             old = relations.find(db, name.suffixed(ending))
             if old is not None:
                 db.patiently(sql("DROP TABLE {old}", old=old.sql))
+    where = f"source_summary of run {run_id}"
     with as_written(run_id):
-        _make_models(db, here, run, states, name, keyed=searched is not None)
-        _make_info(db, here, run, states, name.suffixed("_info"), searched, fold, names_as_written=written is not None)
-        _make_summary(db, here, run, layout, name, which, searched, written or {})
-    if searched is not None:
-        automl_tables.make_selection(db, run_id, run["arch_table"], searched, replace=replace)
+        outputs = [variable.name for variable in layout.outputs]
+        summary = PackedSummary.read(documents.decoded(run["source_summary"], where), outputs, where)
+        made = Made(name, run, layout, summary, states, which, fold, replace)
+        _make_models(db, made)
+        _make_info(db, made)
+        _make_summary(db, made)
+        dress = faces.dress_of(run["options"])
+        if dress is not None:
+            dress(db, made)
 
 
-def _make_models(
-    db: Database, here: Platform, run: dict[str, Any], states: list[StateOnRecord], name: Name, *, keyed: bool
-) -> None:
-    """``keyed``: the table has a primary key.  On Greenplum it is distributed by it, then."""
-    key, spread = (sql(" PRIMARY KEY"), "mst_key") if keyed else (sql(""), "__dist_key__")
+def _make_models(db: Database, made: Made) -> None:
+    name, run, here = made.name, made.run, platform.of(db)
     db.execute(
         sql(
-            "CREATE TABLE {name} (mst_key integer{key}, model_weights bytea, model_arch json, __dist_key__ integer)"
+            "CREATE TABLE {name} (configuration integer, weights bytea, architecture json, __dist_key__ integer)"
             " {distributed_by}",
             name=name.sql,
-            key=key,
-            distributed_by=here.distributed_by(spread),
+            distributed_by=here.distributed_by("__dist_key__"),
         )
     )
-    db.execute(sql("ALTER TABLE {name} ALTER COLUMN model_weights SET STORAGE EXTERNAL", name=name.sql))
+    db.execute(sql("ALTER TABLE {name} ALTER COLUMN weights SET STORAGE EXTERNAL", name=name.sql))
     chunks, changed = None, []
-    for state in states:
+    for state in made.states:
         table = state_tables.table_of_state(run["storage"], state.model, state.hop, state.which)
         dist_key = int(run["dist_keys"][state.segment])
         rows = sql(
@@ -193,8 +193,8 @@ def _make_models(
                 chunks = name.suffixed("_weights")
                 db.execute(
                     sql(
-                        "CREATE TABLE {chunks} (mst_key integer, start bigint, payload bytea, __dist_key__ integer)"
-                        " WITH ({whole_pages}) {distributed_by}",
+                        "CREATE TABLE {chunks} (configuration integer, start bigint, payload bytea,"
+                        " __dist_key__ integer) WITH ({whole_pages}) {distributed_by}",
                         chunks=chunks.sql,
                         whole_pages=state_tables.WHOLE_PAGES,
                         distributed_by=here.distributed_by("__dist_key__"),
@@ -214,122 +214,93 @@ def _make_models(
             )
             if db.execute(insert, ("integer", "bigint"), state.key, run["run"]):
                 break
-    if len(changed) == len(states):
+    if len(changed) == len(made.states):
         raise CorruptState(f"the states of run {run['run']} are not those that were committed")
 
 
-def _make_info(
-    db: Database,
-    here: Platform,
-    run: dict[str, Any],
-    states: list[StateOnRecord],
-    name: Name,
-    searched: AutoML | None,
-    fold: int | None,
-    *,
-    names_as_written: bool,
-) -> None:
-    names, of_key = {}, {state.key: state for state in states}
-    log = RunLog.of_caller(db, run["run"])
-    texts = log.compile_params() if names_as_written else {}
-    for key, (architecture, compiled, _) in log.configurations().items():
+def _make_info(db: Database, made: Made) -> None:
+    run = made.run
+    told: dict[int, dict[str, Any]] = {}
+    for key, (architecture, compiled, _) in RunLog.of_caller(db, run["run"]).configurations().items():
         outputs = reading.outputs(architecture)
-        metrics = writing.metrics_type(compiled, outputs, plain=names_as_written)
-        loss = writing.loss_type(compiled, outputs)
-        if key in texts:
-            loss, metrics = writing.as_written(texts[key], loss, metrics, len(outputs))
-        names[key] = {
-            "metrics": metrics,
-            "loss": loss,
-            **({"which": of_key[key].which, "epoch": of_key[key].epoch} if key in of_key else {}),
-        }
+        told[key] = {"loss": writing.loss_type(compiled, outputs), "metrics": writing.metrics_type(compiled, outputs)}
         if references := sorted(custom.references(compiled)):
-            names[key]["functions"] = "{" + ",".join(references) + "}"
-        if searched is not None:
-            names[key].update(searched.told(key, of_key[key].epoch if key in of_key else 0))
-    columns = {**INFO_COLUMNS, **(searched.info_columns if searched is not None else {}), **OWN_INFO_COLUMNS}
+            told[key]["functions"] = "{" + ",".join(references) + "}"
+    for state in made.states:
+        told.setdefault(state.key, {}).update(which=state.which, epoch=state.epoch)
+    name = made.name.suffixed("_info")
+    create_info(db, name, INFO_COLUMNS, "configuration")
+    db.execute(
+        sql(
+            "INSERT INTO {name} SELECT {listed} FROM ({told}) told",
+            name=name.sql,
+            listed=joined(", ", map(identifier, INFO_COLUMNS)),
+            told=MODEL_INFO,
+        ),
+        ("bigint", "text", "integer"),
+        run["run"],
+        json.dumps(told),
+        made.fold,
+    )
+    set_key(db, name, "configuration")
+
+
+def create_info(db: Database, name: Name, columns: Mapping[str, str], key: str) -> None:
+    """Create a table with a row for each configuration, numbered in ``key``; ``columns`` with their types."""
     defined = joined(
         ", ",
         (sql("{column} {kind}", column=identifier(column), kind=SqlType(kind).sql) for column, kind in columns.items()),
     )
     db.execute(
         sql(
-            "CREATE TABLE {name} ({defined}, PRIMARY KEY (mst_key)) {distributed_by}",
+            "CREATE TABLE {name} ({defined}) {distributed_by}",
             name=name.sql,
             defined=defined,
-            distributed_by=here.distributed_by("mst_key"),
+            distributed_by=platform.of(db).distributed_by(key),
         )
     )
-    listed = joined(", ", map(identifier, columns))
-    db.execute(
-        sql("INSERT INTO {name} SELECT {listed} FROM ({told}) told", name=name.sql, listed=listed, told=MODEL_INFO),
-        ("bigint", "timestamptz", "integer", "integer", "text", "integer"),
-        run["run"],
-        run["started_at"],
-        run["evaluate_every"],
-        run["epochs"],
-        json.dumps(names),
-        fold,
-    )
 
 
-def _make_summary(
-    db: Database,
-    here: Platform,
-    run: dict[str, Any],
-    layout: Layout,
-    name: Name,
-    which: str,
-    searched: AutoML | None,
-    written: Written,
-) -> None:
-    """One row, MADlib's columns; the class values have the type that their column has."""
-    where = f"source_summary of run {run['run']}"
-    summary = PackedSummary.read(
-        documents.decoded(run["source_summary"], where), [v.name for v in layout.outputs], where
-    )
-    # The summary of a packed table counts the classes of labels only, as MADlib's.
-    vectors = [one.shape[-1] for one in layout.outputs if one.target == "encoded" and one.shape]
+def set_key(db: Database, name: Name, key: str) -> None:
+    db.execute(sql("ALTER TABLE {name} ADD PRIMARY KEY ({key})", name=name.sql, key=identifier(key)))
+
+
+def _make_summary(db: Database, made: Made) -> None:
+    """One row; the class values have the type that their column has."""
+    run, summary = made.run, made.summary
     optimised = objective.of_options(run["options"], run["validation_table"] is not None)
-    epochs = run["epochs"]
-    every = run["evaluate_every"] or epochs
-    # Of a run that is planned for more epochs than anybody lists, only the last one.
-    iterations = [*range(every, epochs, every), epochs] if epochs // every <= MOST_ITERATIONS else [epochs]
-    columns: list[tuple[str, str, Any]] = [
-        ("source_table", "text", run["source_table"]),
-        ("validation_table", "text", run["validation_table"]),
-        ("model", "text", str(name)),
-        ("model_info", "text", str(name.suffixed("_info"))),
-        ("dependent_varname", "text[]", _listed(summary.dependent_varname)),
-        ("independent_varname", "text[]", _listed(summary.independent_varname)),
-        ("model_arch_table", "text", run["arch_table"]),
-        ("model_selection_table", "text", run["selection_table"]),
-        ("object_table", "text", None),
-        ("num_iterations", "integer", run["epochs"]),
-        ("metrics_compute_frequency", "integer", run["evaluate_every"]),
-        ("warm_start", "boolean", bool(run["options"].get("warm_start"))),
-        ("name", "text", run["name"]),
-        ("description", "text", run["description"]),
-        ("start_training_time", "timestamp", run["started_at"]),
-        ("end_training_time", "timestamp", run["ended_at"]),
-        ("madlib_version", "text", f"cerebro_db {run['cerebro_version']}"),
-        ("num_classes", "integer[]", _listed(summary.num_classes) or vectors),
-        *_class_values(summary, layout),
-        ("dependent_vartype", "text[]", _listed(summary.dependent_vartype)),
-        ("normalizing_const", "real", summary.normalizing_const),
-        ("metrics_iters", "integer[]", iterations),
-        ("run", "bigint", run["run"]),
-        ("seed", "bigint", run["seed"]),
-        ("layout", "jsonb", run["layout"]),
-        ("objective", "text", optimised.name),
-        ("direction", "text", optimised.direction),
-        ("which", "text", which),
-    ]
-    if searched is not None:
-        columns = searched.summary(columns)
-    columns = [(column, kind, written.get(column, value)) for column, kind, value in columns]
+    create_row(
+        db,
+        made.name.suffixed("_summary"),
+        [
+            ("run", "bigint", run["run"]),
+            ("run_name", "text", run["name"]),
+            ("description", "text", run["description"]),
+            ("model_table", "text", str(made.name)),
+            ("source_table", "text", run["source_table"]),
+            ("validation_table", "text", run["validation_table"]),
+            ("target", "text", ", ".join(summary.dependent_varname or ())),
+            ("inputs", "text", ", ".join(summary.independent_varname or ())),
+            ("epochs", "integer", run["epochs"]),
+            ("evaluate_every", "integer", run["evaluate_every"]),
+            ("seed", "bigint", run["seed"]),
+            ("objective", "text", optimised.name),
+            ("direction", "text", optimised.direction),
+            ("which", "text", made.which),
+            ("fold", "integer", made.fold),
+            ("started_at", "timestamptz", run["started_at"]),
+            ("ended_at", "timestamptz", run["ended_at"]),
+            ("cerebro_version", "text", run["cerebro_version"]),
+            *class_values(made),
+            ("layout", "jsonb", run["layout"]),
+        ],
+    )
+
+
+def create_row(db: Database, name: Name, columns: Sequence[Values]) -> None:
+    """Create a table with this row."""
     # Class values travel as text; the database converts them to their own type.
-    sent = ["text[]" if column.endswith(CLASS_VALUES) else kind for column, kind, _ in columns]
+    sent = tuple("text[]" if column.endswith(CLASS_VALUES) else kind for column, kind, _ in columns)
     chosen = joined(
         ", ",
         (
@@ -339,23 +310,20 @@ def _make_summary(
     )
     db.execute(
         sql(
-            "CREATE TABLE {companion} AS SELECT {chosen} {distributed_by}",
-            companion=name.suffixed("_summary").sql,
+            "CREATE TABLE {name} AS SELECT {chosen} {distributed_by}",
+            name=name.sql,
             chosen=chosen,
-            distributed_by=here.distributed_by("source_table"),
+            distributed_by=platform.of(db).distributed_by("source_table"),
         ),
-        tuple(sent),
+        sent,
         *(value for _, _, value in columns),
     )
 
 
-def _class_values(summary: PackedSummary, layout: Layout) -> list[tuple[str, str, Any]]:
-    """The columns for the labels of each output: name, type and values."""
-    types = {one.name: one.preparation.label_type or TEXT for one in layout.outputs}
+def class_values(made: Made) -> list[Values]:
+    """The columns for the labels of each output."""
+    types = {one.name: one.preparation.label_type or TEXT for one in made.layout.outputs}
     return [
-        (name + CLASS_VALUES, types[name].array.name, _listed(values)) for name, values in summary.class_values.items()
+        (name + CLASS_VALUES, types[name].array.name, None if values is None else list(values))
+        for name, values in made.summary.class_values.items()
     ]
-
-
-def _listed(values: Sequence[Any] | None) -> list[Any] | None:
-    return None if values is None else list(values)

@@ -13,11 +13,12 @@ from .known import Known
 from .loading import Loading
 from .past import earlier_configurations, earlier_runs
 from .states import EarlierModel, StateOnRecord
-from .tables import ARCHITECTURE, MODEL_INFO
+from .tables import ARCHITECTURE, EVALUATED, MODEL_INFO
 from .units import Units
 
 __all__ = [
     "ARCHITECTURE",
+    "EVALUATED",
     "MODEL_INFO",
     "EarlierModel",
     "RunLog",

@@ -1,4 +1,4 @@
-"""Adds to the tables of a fit what those of MADlib's AutoML have: further columns, and the best configuration."""
+"""What the tables of MADlib's AutoML have more than those of its fit: further columns, and the best configuration."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from cerebro_db.core.madlib import automl
 from cerebro_db.core.madlib.automl import Hyperband
+from cerebro_db.core.model_columns import MADLIB
 from cerebro_db.core.names import Name
-from cerebro_db.core.recorded_options import AUTOML
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
 
-from ... import platform
-from ...database import relations
-from ...database.access import Database
+from .. import platform
+from ..database import relations
+from ..database.access import Database
+from ..runs.tables.model_tables import set_key
 
-OPTION = AUTOML  # of a run: what this module needs to know, so that a resumed run makes the same tables
 SELECTION = "mst_key, model_id, compile_params, fit_params"
 SELECTED = joined(", ", map(identifier, SELECTION.split(", ")))
 ON_LEADERBOARD = sql("configuration AS {selected}", selected=SELECTED)
@@ -27,7 +27,7 @@ Column = tuple[str, str, Any]  # name, type and value
 
 @dataclass(frozen=True)
 class AutoML:
-    """What a call of madlib_keras_automl asked for, as the options of its run have it."""
+    """What a call of madlib_keras_automl asked for, as the options of its run have it (core/recorded_options.py)."""
 
     method: str
     params: str
@@ -35,7 +35,6 @@ class AutoML:
     random_state: int | None
     use_gpus: bool
     selection: str  # the model selection table, qualified
-    written: Mapping[str, str | None]  # column of the summary -> the name of a table as the user wrote it
 
     @property
     def asked(self) -> automl.Method:
@@ -47,7 +46,7 @@ class AutoML:
         return {"metrics_iters": "integer[]", **rounds}
 
     def told(self, key: int, epoch: int) -> dict[str, Any]:
-        """What MODEL_INFO needs to know of a configuration that has trained so many epochs."""
+        """What the columns of _info say of a configuration that has trained so many epochs."""
         asked = self.asked
         bracket = asked.bracket_of(key - 1) if isinstance(asked, Hyperband) else None
         if bracket is None:
@@ -84,16 +83,20 @@ class AutoML:
         return self.frequency if self.frequency is not None and self.frequency <= last else last
 
 
-def of_options(options: Mapping[str, Any]) -> AutoML | None:
-    """None: the run is no AutoML of MADlib's."""
-    return AutoML(**options[OPTION]) if OPTION in options else None
+def make_keyed(db: Database, name: Name) -> None:
+    """The model table gets a primary key, as in MADlib.  On Greenplum it is distributed by it, then."""
+    platform.of(db).distribute(db, name, MADLIB.configuration)
+    set_key(db, name, MADLIB.configuration)
 
 
-def make_selection(db: Database, run_id: int, arch_table: str, searched: AutoML, *, replace: bool) -> None:
+def make_selection(
+    db: Database, run: Mapping[str, Any], searched: AutoML, object_table: str | None, *, replace: bool
+) -> None:
     """The model selection table, with the best configuration; and its summary.
 
     ``replace``: the run was extended, so the table that it made goes.  Tables of others stay.
     """
+    run_id = run["run"]
     best = db.one(
         sql(
             "SELECT {selection} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user"
@@ -140,8 +143,8 @@ def make_selection(db: Database, run_id: int, arch_table: str, searched: AutoML,
             distributed_by=here.distributed_by("model_arch_table"),
         ),
         ("text", "text"),
-        arch_table,
-        searched.written.get("object_table"),
+        run["arch_table"],
+        object_table,
     )
 
 

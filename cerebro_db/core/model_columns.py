@@ -1,0 +1,96 @@
+"""What the columns of a model table and the tables beside it are called: in plain tables, and in those of MADlib."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from .records import dataclass
+from .sql import Sql, identifier, sql
+from .sql_types import INTEGERS, REALS, TEXTS
+
+Types = Mapping[str, tuple[str, ...]]
+
+LISTS = tuple(f"{one}[]" for one in TEXTS)
+DOCUMENTS = ("json", "jsonb", *TEXTS)
+SHARED: Types = {
+    **dict.fromkeys(("model_id", "start", "epoch"), INTEGERS),
+    **dict.fromkeys(("compile_params", "fit_params", "direction"), TEXTS),
+    "functions": LISTS,
+    "objective_value": REALS,
+    "payload": ("bytea",),
+}
+OF_MODELS: Types = {
+    **SHARED,
+    "configuration": INTEGERS,
+    "weights": ("bytea",),
+    "architecture": DOCUMENTS,
+    "loss_name": TEXTS,
+    "metric_names": LISTS,
+    **dict.fromkeys(("validation_loss", "training_loss"), REALS),
+}
+# Model tables as MADlib has them, tables of architectures, and model selection tables.
+OF_MADLIB: Types = {
+    **SHARED,
+    "mst_key": INTEGERS,
+    **dict.fromkeys(("loss_type", "name", "model_arch_table"), TEXTS),
+    "metrics_type": LISTS,
+    **dict.fromkeys(("validation_loss_final", "training_loss_final"), REALS),
+    "model_weights": ("bytea",),
+    "model_arch": DOCUMENTS,
+}
+
+
+@dataclass(frozen=True)
+class ModelColumns:
+    """The names of the columns that functions read; all others have the same name in all model tables."""
+
+    configuration: str  # of the model table, _info and _weights: the number of a configuration
+    weights: str  # of the model table
+    architecture: str
+    loss_name: str  # of _info
+    metric_names: str
+    training_loss: str
+    validation_loss: str
+    size: str
+    bytes_per_size: int
+    model_table: str  # of _summary
+    types: Types  # of columns
+    has_key: bool = True  # False: the model table has one model, and no column with its number
+
+    @property
+    def key(self) -> Sql:
+        """A model's number, as an expression over the model table."""
+        return identifier(self.configuration) if self.has_key else sql("1")
+
+    @property
+    def of_table(self) -> tuple[str, ...]:
+        """The columns without which a table is no model table of this form."""
+        return (*((self.configuration,) if self.has_key else ()), self.weights, self.architecture)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The columns of _info that say which model is best, the most important first."""
+        return ("objective_value", self.validation_loss, self.training_loss)
+
+    @property
+    def of_info(self) -> tuple[str, ...]:
+        """The columns of _info that predicting and evaluating need."""
+        return ("compile_params", "fit_params", self.loss_name, self.metric_names)
+
+
+PLAIN = ModelColumns(
+    "configuration", "weights", "architecture", "loss_name", "metric_names", "training_loss", "validation_loss",
+    "bytes", 1, "model_table", OF_MODELS,
+)  # fmt: skip
+MADLIB = ModelColumns(
+    "mst_key", "model_weights", "model_arch", "loss_type", "metrics_type", "training_loss_final",
+    "validation_loss_final", "model_size", 1024, "model", OF_MADLIB,
+)  # fmt: skip
+# What madlib_keras_fit leaves: _summary has what _info has of several models.
+MADLIB_SINGLE = replace(MADLIB, has_key=False)
+
+
+def of(present: Collection[str]) -> ModelColumns | None:
+    """Which names the columns of a table are; None: it is no model table."""
+    return next((form for form in (PLAIN, MADLIB, MADLIB_SINGLE) if set(form.of_table) <= set(present)), None)
