@@ -17,7 +17,8 @@ from tests.sql.users import town
 ROWS = """
 CREATE TABLE houses AS SELECT i AS id, (i * 37 % 91)::real AS size, ARRAY[[i, 2], [3, i % 5]]::real[] AS plan,
   (ARRAY['Rome', 'Bonn', 'Lyon'])[1 + i % 3] AS city, timestamptz '2020-01-01 12:00+00' + i * interval '1 day' AS sold,
-  0.1 * i AS cost, i % 4 AS person, CASE WHEN i % 3 = 0 THEN 'high' ELSE 'low' END AS class
+  0.1 * i AS cost, i % 4 AS person, i * 2.0::real AS n1, 1.0::real AS n2, sin(i)::real AS n3, cos(i)::real AS n4,
+  1.5::real AS n5, NULLIF(i, 7)::real AS n6, i::real AS n7, CASE WHEN i % 3 = 0 THEN 'high' ELSE 'low' END AS class
 FROM generate_series(1, 60) i
 """
 ONE = [{"architecture": "mlp", "units": 4, "layers": 1}]
@@ -94,6 +95,9 @@ CHANGES = [
     "UPDATE houses SET plan = ARRAY[plan[1][1], plan[1][2], plan[2][1], plan[2][2]]",
     "UPDATE houses SET sold = sold + interval '1 microsecond' WHERE id = 7",
     "UPDATE houses SET city = NULL WHERE id = 7",
+    "UPDATE houses SET n3 = n4, n4 = n3 WHERE id = 9",
+    "UPDATE houses SET n6 = 0 WHERE id = 7",
+    "UPDATE houses SET n5 = NULL, n6 = 1.5 WHERE id = 7",
     "UPDATE houses SET city = (ARRAY['Bonn', 'Rome', 'Lyon'])[1 + id % 3]",
     "DELETE FROM houses WHERE id = 7",
     "INSERT INTO houses SELECT * FROM houses WHERE id = 7",
