@@ -14,6 +14,7 @@ from .runs.tables import faces
 
 FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
+    "data.kept_rows": ("packed_rows",),
     "data.pack": ("pack",),
     "data.packing": ("pack_like", "pack_plain"),
     "data.prepared_columns": ("prepared_columns",),

@@ -3,15 +3,15 @@
 -- The order in which a scan returns the rows affects the packed table. Without parallel workers, and without
 -- synchronized scans (joining a scan that another session has begun), the order is the same each time.
 CREATE OR REPLACE FUNCTION cerebro.pack_plain(
-    source text,
-    output text,
+    source_table text,
+    output_table text,
     target text,
     inputs text,
     buffer_size integer DEFAULT NULL,
     divide_by real DEFAULT 1.0,
     classes integer[] DEFAULT NULL,
-    distribution_rules text DEFAULT NULL,
     segments integer DEFAULT NULL,
+    distribution_rules text DEFAULT NULL,
     seed bigint DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
@@ -20,10 +20,10 @@ SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit =
 return api.pack_plain(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.pack_plain(
-    text, text, text, text, integer, real, integer[], text, integer, bigint) IS
-'Packs columns as they are: a table or view whose columns are numbers, arrays of numbers and labels already. output
-receives the rows, shuffled, in buffers that are spread over the segments; output_summary describes them. cerebro.pack
-also takes columns of other types, and splits the rows.
+    text, text, text, text, integer, real, integer[], integer, text, bigint) IS
+'Packs columns as they are: a table or view whose columns are numbers, arrays of numbers and labels already.
+output_table receives the rows, shuffled, in buffers that are spread over the segments; OUTPUT_TABLE_summary describes
+them. cerebro.pack also takes columns of other types, and splits the rows.
 
 - target: columns to predict, separated by commas. Text, integers, booleans, dates and the like are class
   labels and become one-hot vectors. real, double precision and numeric are regression targets. Arrays are stored as
@@ -35,16 +35,16 @@ also takes columns of other types, and splits the rows.
 - divide_by: the inputs are divided by it.
 - classes: number of classes per column of target, where the model has room for more classes than the table
   contains. NULL: the number of classes in the table.
-- distribution_rules: on Greenplum, the segments to use: all_segments, gpu_segments (segments on hosts with GPUs), or
-  the name of a table whose column dbid lists segments. Ignored on PostgreSQL.
 - segments: number of segments. NULL: the setting cerebro.segments, else one per GPU, else one per
   processor; on PostgreSQL a table gets at most one segment per 500 rows.
+- distribution_rules: on Greenplum, the segments to use: all_segments, gpu_segments (segments on hosts with GPUs), or
+  the name of a table whose column dbid lists segments. Ignored on PostgreSQL.
 - seed: the same seed and the same rows give the same packed table, whatever the order of the rows in the source and
   whether on PostgreSQL or Greenplum. NULL draws a seed, which the summary records.';
 
 CREATE OR REPLACE FUNCTION cerebro.pack_like(
-    source text,
-    output text,
+    source_table text,
+    output_table text,
     target text,
     inputs text,
     packed_table text,

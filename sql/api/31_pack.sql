@@ -1,8 +1,8 @@
 -- Packing a table as it is: names, dates, gaps and texts become numbers. docs/tables.md describes what becomes what.
 
 CREATE OR REPLACE FUNCTION cerebro.pack(
-    source text,
-    output text,
+    source_table text,
+    output_table text,
     target text,
     inputs text DEFAULT NULL,
     prepare json DEFAULT NULL,
@@ -29,10 +29,10 @@ $py$;
 COMMENT ON FUNCTION cerebro.pack(
     text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint, json, text,
     text, integer) IS
-'Packs a table or view with columns of nearly any type for training. output receives the rows for training,
-output_validation those for validation; output_summary and output_validation_summary describe them. Each column becomes
-an input by its type and its values, which docs/tables.md explains and cerebro.prepared_columns shows. Predictions
-prepare rows in the same way.
+'Packs a table or view with columns of nearly any type for training. output_table receives the rows for training,
+OUTPUT_TABLE_validation those for validation. OUTPUT_TABLE_summary and OUTPUT_TABLE_validation_summary describe them.
+Each column becomes an input by its type and its values, which docs/tables.md explains and cerebro.prepared_columns
+shows. Predictions prepare rows in the same way.
 
 - target: the columns to predict, separated by commas. real, double precision and numeric are numbers to predict, and so
   are integers with many different values. Other columns are class labels.
@@ -45,7 +45,7 @@ prepare rows in the same way.
 - split_by: a column, such as patient. All rows with the same value are on the same side.
 - split_at: a column, such as a time; the rows with its largest values are for validation.
 - stratify: true takes the same share of the rows of each class for validation.
-- buffer_size, distribution_rules, segments, seed: as in cerebro.pack_plain.
+- buffer_size, segments, distribution_rules, seed: as in cerebro.pack_plain.
 - sequence: makes windows of consecutive rows, for instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.
   No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
   "target": "majority". Without split_by and split_at, all windows of a subject are on the same side.
@@ -54,6 +54,40 @@ prepare rows in the same way.
 - folds: for cross-validation, the number of folds that the rows are divided into, by the same hash. A fit then trains one
   model of each configuration for each fold, on the rows of all other folds, and one model on all rows. split_by keeps
   all rows with the same value in one fold; stratify gives each fold the same share of each class.';
+
+-- The settings are those of cerebro.pack.
+CREATE OR REPLACE FUNCTION cerebro._packed_rows(
+    same_name boolean,
+    source_table text,
+    output_table text,
+    target text,
+    inputs text,
+    prepare json,
+    validation double precision,
+    validation_table text,
+    split_by text,
+    split_at text,
+    stratify boolean,
+    buffer_size integer,
+    segments integer,
+    distribution_rules text,
+    seed bigint,
+    sequence json,
+    weights text,
+    class_weight text,
+    folds integer
+) RETURNS text
+LANGUAGE plpython3u
+SET synchronize_seqscans = off SET jit = off SET extra_float_digits = 1
+SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
+@cerebro@
+return api.packed_rows(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro._packed_rows(
+    boolean, text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint,
+    json, text, text, integer) IS
+'As cerebro.pack, for cerebro.train, search and fit: returns the name of a packed table of the same rows if the user has
+one in the schema of output_table, and packs otherwise. same_name: the table can only be output_table.';
 
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
 RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, place integer,

@@ -48,7 +48,7 @@ The trained models are in model_table, their losses and metrics in model_table_i
 model_table_summary. Models too large for one value have their weights in model_table_weights. From another session,
 SELECT * FROM cerebro.run_progress shows how far the run is.
 
-- source_table: a table, a view or a foreign table, which is packed first; or a table that is packed already. With a
+- source_table: a table, a view or a foreign table, which is packed as cerebro.train says; or a packed table. With a
   packed table, the arguments from target to packed_table stay NULL; the rows for validation are in validation_table, or
   in the table with the ending _validation.
 - configurations: JSON, such as [{"learning_rate": 0.01}, {"architecture": "resnet", "units": 64}]; or a query whose

@@ -50,7 +50,8 @@ chooses architectures and a search space for the target, searches until the budg
 each model. The models are in model_table, which cerebro.predict takes. Notices say what was decided; an argument
 overrides each decision. docs/tables.md says how the decisions are made.
 
-- source_table: a table, a view or a foreign table; or a table that is packed already, which is not packed again.
+- source_table: a table, a view or a foreign table, which is packed unless an earlier call has packed the same rows with
+  the same arguments; or a packed table.
 - target: the columns to predict, separated by commas.
 - inputs, prepare, weights, class_weight, sequence, validation_table, split_by, split_at, segments: as in cerebro.pack.
 - validation: the share of the rows for validation. NULL: a fifth of the rows, and at most 200,000 rows or windows.
@@ -58,8 +59,8 @@ overrides each decision. docs/tables.md says how the decisions are made.
   With a sequence, NULL is false.
 - folds: chooses the configuration by cross-validation with so many folds, as in cerebro.pack, instead of rows for
   validation. The models in the table are trained on all rows; cerebro.cross_validation shows mean and spread.
-- packed_table: the name of the packed table. NULL: that of model_table with the ending _packed, and a number if it is
-  taken.
+- packed_table: the name of the packed table. NULL: that of an earlier call, or that of model_table with the ending
+  _packed, and a number if it is taken.
 - architectures: a list of architectures, such as ["mlp"], or an object with the parameters of each kind, as in
   cerebro.architecture. A parameter "$units" is one of the space.
 - space: as in cerebro.search. Each entry replaces the planned one of that name.

@@ -79,7 +79,7 @@ VALUES = {
     "classes": "NULL", "distribution_rules": "NULL", "segments": "2", "seed": "1",
     "prepare": document({"sl": "number"}), "validation": "0.2", "split_by": "NULL", "split_at": "NULL",
     "stratify": "false", "sequence": "NULL", "weights": "NULL", "initial_weights": "NULL", "class_weight": "NULL",
-    "folds": "NULL",
+    "folds": "NULL", "same_name": "false",
     "query": "'SELECT * FROM garden'", "key": "'id'", "top": "1", "class": "NULL", "bins": "10", "repeats": "1",
     "id_col": "'id'", "pred_type": "'prob'", "class_values": "NULL", "dependent_count": "1",
     "kind": "'mlp'", "parameters": document({"units": 8}), "optimizer": "NULL", "engine": "'jax'",
@@ -99,7 +99,7 @@ VALUES = {
 
 # What is right for some functions only. Arguments without a name have their number.
 FLOWERS = {"source_table": "'flowers'", "source": "'flowers'"}
-PLAIN = {"inputs": "'sl, sw, pl, pw'"}
+PLAIN = {"source_table": "'flowers'", "inputs": "'sl, sw, pl, pw'"}
 RAW = {"test_table": "'garden'"}
 MODEL_OF = {"model": "1"}
 TRAINED = {"model_table": "'models'"}
@@ -130,6 +130,8 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "_train_test_split": FLOWERS,
     "train_test_split": FLOWERS,
     "training_preprocessor_dl": FLOWERS,
+    "pack": {"source_table": "'flowers'"},
+    "_packed_rows": {"source_table": "'flowers'"},
     "pack_plain": PLAIN,
     "pack_like": PLAIN,
     "_madlib_training_preprocessor_dl": FLOWERS,

@@ -45,7 +45,8 @@ def flowers(sql):
 
 
 def pack(sql, source="flowers", output="packed", dependent="kind", independent="attributes", **more):
-    arguments = {"source": source, "output": output, "target": dependent, "inputs": independent, **more}  # fmt: skip
+    tables = {"source_table": source, "output_table": output}
+    arguments = {**tables, "target": dependent, "inputs": independent, **more}
     function = "pack_like" if "packed_table" in more else "pack_plain"
     named = ", ".join(f"{name} => %s" for name in arguments)
     sql(f"SELECT cerebro.{function}({named})", *arguments.values())
@@ -161,6 +162,7 @@ def test_the_summary_has_madlibs_columns_and_then_ours(sql, flowers):
         ("segment_count", "integer"),
         ("seed", "bigint"),
         ("layout", "jsonb"),
+        ("fingerprint", "text"),
     ]
     with sql.db.cursor() as cursor:
         cursor.execute("SELECT * FROM packed_summary")
@@ -593,21 +595,21 @@ def test_labels_put_into_the_summary_by_hand_count(sql, flowers):
 # -- errors --------------------------------------------------------------------------------------------
 
 WRONG = [
-    ({"source": None}, "42602", "cerebro.pack_plain: source must not be NULL or empty."),
-    ({"source": " "}, "42602", "source must not be NULL or empty."),
-    ({"source": "nix"}, "42P01", "source: there is no table 'nix'"),
-    ({"source": "no_schema.nix"}, "42P01", "source: there is no table 'no_schema.nix'"),
-    ({"source": "My Table"}, "42602", "not an identifier"),
-    ({"source": "empty"}, "22000", "source: 'empty' has no rows."),
-    ({"source": "flowers_id_seq"}, "0A000", "is not a table or view"),
-    ({"output": None}, "42602", "output must not be NULL or empty."),
-    ({"output": "null"}, "42602", "output must not be NULL or empty."),
-    ({"output": "1st"}, "42602", "output"),
-    ({"output": "empty"}, "42P07", "'empty' already exists."),
-    ({"output": "half"}, "42P07", "half_summary' already exists."),
-    ({"output": "part"}, "42P07", "part_seg0' already exists."),
-    ({"output": "x" * 56}, "42602", "has 64 bytes"),
-    ({"output": "no_schema.t"}, "42704", "schema 'no_schema' does not exist"),
+    ({"source_table": None}, "42602", "cerebro.pack_plain: source_table must not be NULL or empty."),
+    ({"source_table": " "}, "42602", "source_table must not be NULL or empty."),
+    ({"source_table": "nix"}, "42P01", "source_table: there is no table 'nix'"),
+    ({"source_table": "no_schema.nix"}, "42P01", "source_table: there is no table 'no_schema.nix'"),
+    ({"source_table": "My Table"}, "42602", "not an identifier"),
+    ({"source_table": "empty"}, "22000", "source_table: 'empty' has no rows."),
+    ({"source_table": "flowers_id_seq"}, "0A000", "is not a table or view"),
+    ({"output_table": None}, "42602", "output_table must not be NULL or empty."),
+    ({"output_table": "null"}, "42602", "output_table must not be NULL or empty."),
+    ({"output_table": "1st"}, "42602", "output_table"),
+    ({"output_table": "empty"}, "42P07", "'empty' already exists."),
+    ({"output_table": "half"}, "42P07", "half_summary' already exists."),
+    ({"output_table": "part"}, "42P07", "part_seg0' already exists."),
+    ({"output_table": "x" * 56}, "42602", "has 64 bytes"),
+    ({"output_table": "no_schema.t"}, "42704", "schema 'no_schema' does not exist"),
     ({"target": None}, "42602", "target must not be NULL or empty"),
     ({"target": "kind, kind"}, "42602", "listed twice"),
     ({"target": "nix"}, "42703", r"invalid target ('nix') for source table (flowers)"),
@@ -652,7 +654,7 @@ def test_a_wrong_argument_is_named_and_nothing_is_made(sql, flowers, change, sql
     sql("CREATE TABLE half_summary (); CREATE TABLE part_seg0 ()")
     sql("ALTER TABLE flowers ADD words text[] DEFAULT '{a}', ADD place point DEFAULT '(1,2)'")
     before = tables_in(sql)
-    arguments = {"source": "flowers", "output": "packed", "target": "kind", "inputs": "attributes",
+    arguments = {"source_table": "flowers", "output_table": "packed", "target": "kind", "inputs": "attributes",
                  **change}  # fmt: skip
     named = ", ".join(f"{name} => %s" for name in arguments)
     with pytest.raises(psycopg2.Error) as error:

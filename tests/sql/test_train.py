@@ -200,7 +200,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(flats: Lab, rent: in
 def test_no_table_is_overwritten(flats: Lab) -> None:
     flats("CREATE TABLE mine_packed AS SELECT 1 AS kept; CREATE TABLE mine_packed_2_validation AS SELECT 2 AS kept")
 
-    train(flats, "mine", **{**FEW, "epochs": 1, "max_configurations": 1})
+    train(flats, "mine", **{**FEW, "epochs": 1, "max_configurations": 1}, validation=0.3)
     assert flats("SELECT a.kept, b.kept FROM mine_packed a, mine_packed_2_validation b") == [(1, 2)]
     assert {"mine_packed_3", "mine_packed_3_validation"} <= flats.tables()
     error = refused(flats, model="mine")
@@ -208,7 +208,7 @@ def test_no_table_is_overwritten(flats: Lab) -> None:
     long = "m" * 63
     error = refused(flats, model=long)
     assert "the limit for an identifier is 63" in str(error)
-    train(flats, long[:55], **{**FEW, "epochs": 1, "max_configurations": 1})
+    train(flats, long[:55], **{**FEW, "epochs": 1, "max_configurations": 1}, validation=0.4)
 
 
 def test_a_packed_table_is_not_packed_again(flats: Lab, rent: int) -> None:
@@ -226,7 +226,7 @@ def test_a_packed_table_is_not_packed_again(flats: Lab, rent: int) -> None:
 
 def test_a_call_that_is_cancelled_names_what_it_leaves(flats: Lab) -> None:
     connection, said = flats.connect(), []
-    statement, values = call("slow", **{**FEW, "epochs": 100_000, "method": "random"})
+    statement, values = call("slow", **{**FEW, "epochs": 100_000, "method": "random"}, validation=0.15)
 
     def wait() -> None:
         with pytest.raises(psycopg2.Error) as error:
@@ -261,7 +261,8 @@ def test_a_call_that_is_cancelled_while_it_packs_leaves_nothing(flats: Lab) -> N
     thread = threading.Thread(target=wait)
     thread.start()
     packing = (
-        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'cerebro_db packing' AND query LIKE '%%cerebro.pack%%'"
+        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'cerebro_db packing'"
+        " AND query LIKE '%%cerebro._packed_rows%%'"
     )
     eventually(lambda: flats(packing))
     connection.cancel()
@@ -311,7 +312,7 @@ def test_bad_input_leaves_nothing(flats: Lab) -> None:
 
 def test_a_mistake_that_shows_after_packing_keeps_the_packed_rows(flats: Lab) -> None:
     with pytest.raises(psycopg2.Error, match="cnn reads images") as error:
-        train(flats, "late", **{**FEW, "architectures": ["cnn"]})
+        train(flats, "late", **{**FEW, "architectures": ["cnn"]}, validation=0.35)
     assert error.value.diag.message_hint
     assert any("These tables remain" in line and "late_packed" in line for line in flats.told())
     train(flats, "late", None, source="late_packed", **FEW)

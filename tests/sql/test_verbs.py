@@ -60,11 +60,12 @@ def test_from_a_table_to_predictions(flats: Lab, which: str) -> None:
     assert flats.status(run) == "finished"
     plan = flats("SELECT name, description, source_table, validation_table, selection_table, arch_table,"
                  " (options -> 'budget' ->> 'seconds')::float8 FROM run_plan WHERE run = %s", run)[0]  # fmt: skip
-    packed = f"{flats.schema}.{output}_packed"
+    packed = plan[2]  # the verb that is called first packs the rows
+    assert packed.startswith(f"{flats.schema}.by_") and packed.endswith("_packed")
     assert plan[:6] == ("named", "told", packed, f"{packed}_validation", "", "") and 3000 < plan[6] <= 3600
     assert flats.value("SELECT count(*) FROM cerebro.predict(%s, 'SELECT * FROM flats')", output) == 400
     # On the packed rows, and without waiting.
-    later = call(flats, which, f"{output}_packed", f"{output}_later", wait=False)
+    later = call(flats, which, packed, f"{output}_later", wait=False)
     assert flats.value("SELECT wait(%s, 60)", later) == "finished"
     same = "SELECT source_table, validation_table FROM run_plan WHERE run = %s"
     assert flats(same, later) == flats(same, run)
@@ -113,5 +114,5 @@ def test_each_refuses_the_same(flats: Lab, which: str, more: dict[str, Any], say
 
 @pytest.mark.parametrize("which", ["train", "search", "fit"])
 def test_a_limit_of_hops(flats: Lab, which: str) -> None:
-    run = call(flats, which, "by_fit_packed", f"limited_{which}", epochs=50, budget={"hops": 4})
+    run = call(flats, which, "flats", f"limited_{which}", target="rent", epochs=50, budget={"hops": 4})
     assert flats.value("SELECT count(*) FROM hop WHERE run = %s", run) <= 5

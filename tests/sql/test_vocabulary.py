@@ -29,7 +29,7 @@ GIVEN_UP = {
     "model_output_table": "model_table",
     "keras_model_arch_table": "architecture", "model_arch_table": "architecture", "id_col": "key",
     "independent_varname": "inputs", "dependent_varname": "target", "random_state": "seed", "test_table": "query",
-    "function": "function_name", "changed": "changes", "max_configs": "max_configurations",
+    "function": "function_name", "output": "output_table", "changed": "changes", "max_configs": "max_configurations",
 }  # fmt: skip
 # In a view, the plural of what can be counted is how many there are.
 COUNTED = {"configurations", "weights", "segments", "epochs", "folds", "rows"}
@@ -114,6 +114,16 @@ def test_the_info_table_has_the_words_of_the_leaderboard(columns: dict[str, dict
     shared = INFO_COLUMNS.keys() & board.keys()
     assert {name: INFO_COLUMNS[name] for name in shared} == {name: board[name] for name in shared} and len(shared) > 10
     assert not INFO_COLUMNS.keys() & GIVEN_UP.keys()
+
+
+def test_the_functions_that_pack_have_the_same_words_in_the_same_order(arguments: dict[str, dict[str, str]]) -> None:
+    """From the tables on: a function may lack some of them."""
+    order = ["source_table", "output_table", "target", "inputs", "packed_table", "buffer_size", "segments",
+             "distribution_rules", "seed"]  # fmt: skip
+    for name, most in (("pack", 8), ("pack_plain", 8), ("pack_like", 7)):
+        shared = [word for word in arguments[name] if word in order]
+        assert shared == [word for word in order if word in shared] and len(shared) == most, name
+    assert list(arguments["predict_into"])[1:3] == ["source_table", "output_table"]
 
 
 def test_python_has_the_words_of_sql(arguments: dict[str, dict[str, str]]) -> None:

@@ -18,6 +18,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import variables
+from .pack_arguments import PackArguments
 from .splits import Split
 
 SHARE = 0.2  # of the rows for validation, if the user says nothing
@@ -39,29 +40,22 @@ class Asked:
 
 
 def split_of(
-    present: dict[str, Column],
-    source: Relation,
-    target: str | None,
-    share: float | None,
-    validation_table: str | None,
-    split_by: str | None,
-    split_at: str | None,
-    stratify: bool | None,
-    windows: Windows | None,
+    given: PackArguments, present: dict[str, Column], source: Relation, windows: Windows | None
 ) -> Split | None:
     """How the rows are divided; None: they are not.  By default a fifth of them are for validation.
 
     Windows are divided by their subject, so that no row is on both sides; those of a single subject by their time.
     """
-    if validation_table is not None and share:
+    share, split_by, split_at, stratify = given.validation, given.split_by, given.split_at, given.stratify
+    if given.validation_table is not None and share:
         raise InvalidArgument("validation and validation_table cannot be used together.", hint="Leave one of them out.")
-    share = 0.0 if validation_table is not None else SHARE if share is None else share
+    share = 0.0 if given.validation_table is not None else SHARE if share is None else share
     if not 0.0 <= share < 1.0:
         raise InvalidArgument(
             f"validation must be a share from 0 to 1, not {share!r}.",
             hint="0.2 keeps a fifth of the rows for validation; validation_table names a table of its own.",
         )
-    used = [name for name, given in (("split_by", split_by), ("split_at", split_at), ("stratify", stratify)) if given]
+    used = [name for name in ("split_by", "split_at", "stratify") if getattr(given, name)]
     if len(used) > 1:
         raise InvalidArgument(f"{' and '.join(used)} cannot be used together.", hint="Choose one of them.")
     if used and not share:
@@ -80,25 +74,23 @@ def split_of(
 
     by = (variables.pick_one(present, split_by, "split_by", source),) if split_by else ()
     at = variables.pick_one(present, split_at, "split_at", source) if split_at else None
-    classes = variables.target_to_stratify(present, target, source) if stratify else None
+    classes = variables.target_to_stratify(present, given.target, source) if stratify else None
     return Split(share, by, at, classes)
 
 
 def asked_for(
     db: Database,
     source: Relation,
-    present: dict[str, Column],
-    target: str | None,
-    inputs: str | None,
-    prepare: str | None,
+    given: PackArguments,
     apart: Sequence[Column],
     windows: Windows | None,
     weight: Column | None,
 ) -> Asked:
     """``apart``: columns that divide the rows; they are no inputs unless ``inputs`` names them."""
-    wanted = variables.pick(present, split_list(target, "target"), "target", source)
-    if inputs is not None:
-        chosen = variables.pick(present, split_list(inputs, "inputs"), "inputs", source)
+    present = relations.columns(db, source)
+    wanted = variables.pick(present, split_list(given.target, "target"), "target", source)
+    if given.inputs is not None:
+        chosen = variables.pick(present, split_list(given.inputs, "inputs"), "inputs", source)
         for column in chosen:
             if column in wanted:
                 raise InvalidArgument(
@@ -117,9 +109,9 @@ def asked_for(
                      *(present[name] for name in (windows.columns if windows else ()))],
     )  # fmt: skip
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
-    wishes = deciding.wishes(documents.argument(prepare, "prepare"), families, "prepare")
+    wishes = deciding.wishes(documents.argument(given.prepare, "prepare"), families, "prepare")
     return Asked(
-        wanted, chosen, inputs is not None, wishes, relations.keys(db, source), relations.references(db, source)
+        wanted, chosen, given.inputs is not None, wishes, relations.keys(db, source), relations.references(db, source)
     )  # fmt: skip
 
 

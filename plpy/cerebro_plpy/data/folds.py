@@ -18,6 +18,7 @@ from cerebro_db.core.windows import Windows
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import splits, variables, windowed
+from .pack_arguments import PackArguments
 from .preparation import Alias, SourceVariable
 from .splits import STEPS, by_name
 
@@ -36,26 +37,18 @@ class Folds:
 
 
 def asked_for(
-    count: int | None,
-    present: dict[str, Column],
-    source: Relation,
-    target: str | None,
-    validation: float | None,
-    validation_table: str | None,
-    split_by: str | None,
-    split_at: str | None,
-    stratify: bool | None,
-    windows: Windows | None,
+    given: PackArguments, present: dict[str, Column], source: Relation, windows: Windows | None
 ) -> Folds | None:
     """The folds that the arguments ask for; None: none."""
+    count, split_by, stratify = given.folds, given.split_by, given.stratify
     if count is None:
         return None
     if not 2 <= count <= MOST_FOLDS:
         raise InvalidArgument(
             f"folds is {count}; it must be from 2 to {MOST_FOLDS}.", hint="Usual numbers are 5 and 10."
         )
-    for name, given in (("validation", validation), ("validation_table", validation_table), ("split_at", split_at)):
-        if given:
+    for name in ("validation", "validation_table", "split_at"):
+        if getattr(given, name):
             raise InvalidArgument(
                 f"folds and {name} cannot be used together.",
                 hint="With folds, each row is a row for validation of one of the models. Leave one of the two out.",
@@ -78,7 +71,7 @@ def asked_for(
         by = (variables.pick_one(present, split_by, "split_by", source),)
     if windows is not None and not by:
         by = tuple(present[name] for name in windows.by)
-    classes = variables.target_to_stratify(present, target, source) if stratify else None
+    classes = variables.target_to_stratify(present, given.target, source) if stratify else None
     return Folds(count, by, classes)
 
 

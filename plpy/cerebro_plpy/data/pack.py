@@ -12,7 +12,7 @@ from typing import Any
 from cerebro_db.core import documents
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
-from cerebro_db.core.sql import sql
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.windows import Windows
 from cerebro_db.core.windows import wanted as wanted_windows
 
@@ -25,65 +25,77 @@ from ..platform import Rule
 from ..sessions import warm_up
 from . import agreement, buffers, by_name, labels, packing, row_weights, variables, windowed
 from . import folds as folding
-from .asked import asked_for, key_of, sides, split_of
+from .asked import Asked, asked_for, key_of, sides, split_of
 from .choosing import prepared
-from .preparation import SourceVariable, find_shapes
+from .folds import Folds
+from .pack_arguments import PackArguments
+from .preparation import find_shapes
+from .splits import Split
 from .summary import Packing
 
 VALIDATION = "_validation"  # ending of the packed table with the rows for validation
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be packed, and how: the arguments, checked against the columns of the source."""
+
+    given: PackArguments
+    source: Relation
+    segments: int | None  # None: packing decides
+    rule: Rule
+    windows: Windows | None
+    folds: Folds | None
+    split: Split | None
+    weight: Column | None
+    asked: Asked
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether there are rows for validation beside those for training."""
+        return self.split is not None or self.given.validation_table is not None
+
+
 @entry
 def pack(db: Database, *arguments: Any) -> None:
+    write(db, checked(db, PackArguments(*arguments)))
+
+
+def write(db: Database, wanted: Wanted, fingerprint: str | None = None) -> Name:
+    """Make the packed tables; return the name of the one for training."""
     begun = time.monotonic()
-    job, others = planned(db, *arguments)
+    job, others = planned(db, wanted)
+    job.fingerprint = fingerprint
     buffers.write(db, job)
     packing.tell(db, job, begun)
     if others is not None:
         _pack_validation(db, job, others, job.output.suffixed(VALIDATION))
+    return job.output
 
 
-def planned(
-    db: Database,
-    source_text: str | None,
-    output_text: str | None,
-    target: str | None,
-    inputs: str | None,
-    prepare: str | None,
-    validation: float | None,
-    validation_table: str | None,
-    split_by: str | None,
-    split_at: str | None,
-    stratify: bool | None,
-    buffer_size: int | None,
-    segments: int | None,
-    distribution_rules: str | None,
-    seed: int | None,
-    sequence: str | None,
-    weights: str | None,
-    class_weight: str | None,
-    folds: int | None,
-) -> tuple[Packing, Relation | None]:
-    """What is to be packed for training, with everything found in the rows, and the rows for validation."""
-    source = relations.filled(db, source_text, argument="source")
-    output = packing.free_output(db, output_text, "output")
-    packing.check_buffer_size(buffer_size)
-    wanted = platform.segments_wanted(db, segments)
-    rule = platform.of(db).distribution_rule(db, distribution_rules)
+def checked(db: Database, given: PackArguments) -> Wanted:
+    source = relations.filled(db, given.source_table)
+    packing.check_buffer_size(given.buffer_size)
+    wanted = platform.segments_wanted(db, given.segments)
+    rule = platform.of(db).distribution_rule(db, given.distribution_rules)
     present = relations.columns(db, source)
-    windows = _windows(sequence, present, source)
-    divided = folding.asked_for(
-        folds, present, source, target, validation, validation_table, split_by, split_at, stratify, windows
-    )
-    split = None
-    if divided is None:
-        split = split_of(present, source, target, validation, validation_table, split_by, split_at, stratify, windows)
-    weight = row_weights.column_of(weights, present, source, target)
+    windows = _windows(given.sequence, present, source)
+    divided = folding.asked_for(given, present, source, windows)
+    split = None if divided is not None else split_of(given, present, source, windows)
+    weight = row_weights.column_of(given.weights, present, source, given.target)
     if split is not None and split.at is not None:
         relations.require_readable(db, source, [split.at])
     apart = divided.by if divided is not None else split.by if split is not None else ()
-    asked = asked_for(db, source, present, target, inputs, prepare, apart, windows, weight)
-    training, others = sides(db, source, split, validation_table)
+    asked = asked_for(db, source, given, apart, windows, weight)
+    return Wanted(given, source, wanted, rule, windows, divided, split, weight, asked)
+
+
+def planned(db: Database, wanted: Wanted) -> tuple[Packing, Relation | None]:
+    """What is to be packed for training, with everything found in the rows, and the rows for validation."""
+    source, windows, divided, asked = wanted.source, wanted.windows, wanted.folds, wanted.asked
+    class_weight = wanted.given.class_weight
+    output = packing.free_output(db, wanted.given.output_table)
+    training, others = sides(db, source, wanted.split, wanted.given.validation_table)
     if others is not None:
         for ending in ("", "_summary"):
             relations.require_free(db, output.suffixed(VALIDATION + ending))
@@ -91,7 +103,7 @@ def planned(
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
     ins, outs = prepared(db, training, asked)
     variables.check_names(ins, outs)
-    row_weights.require_possible(class_weight, outs, weight is not None)
+    row_weights.require_possible(class_weight, outs, wanted.weight is not None)
     rows = buffers.count(db, training, ins + ([] if windows else outs), may_surprise=False)
     find_shapes(db, training, ins + outs)
     for variable in outs:
@@ -100,10 +112,26 @@ def planned(
             labels.find(db, source, variable, variable.preparation, None)
     if windows is not None:
         group = divided.group() if divided is not None else None
-        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, weight, group)
-    job = _job(db, training, output, source_text, ins, outs, rows, buffer_size, wanted, rule, seed)
-    job.windows = windows
-    job.weight = row_weights.found(db, training, weight, class_weight is not None, outs[0])
+        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, wanted.weight, group)
+    count = packing.segments_of(db, wanted.segments, wanted.rule, rows)
+    job = Packing(
+        source=training,
+        output=output,
+        source_text=wanted.given.source_table or "",
+        output_text=str(output),
+        inputs=ins,
+        outputs=outs,
+        independents=[name for variable in ins for name in variable.documented().columns],
+        constant=1.0,
+        rows=rows,
+        geometry=packing.geometry_of(ins + outs, rows, count, wanted.given.buffer_size),
+        buffer_size=wanted.given.buffer_size,
+        keys=platform.of(db).distribution_keys(db, count, wanted.rule),
+        seed=packing.drawn(db) if wanted.given.seed is None else wanted.given.seed,
+        rule=wanted.rule,
+        windows=windows,
+        weight=row_weights.found(db, training, wanted.weight, class_weight is not None, outs[0]),
+    )
     if divided is not None:
         job.fold = folding.found(db, training, divided, key_of(db, source), windows)
     return job, others
@@ -115,42 +143,6 @@ def _windows(sequence: str | None, present: dict[str, Column], source: Relation)
     windows = wanted_windows(documents.argument(sequence, "sequence"), "sequence")
     windowed.require_columns(windows, present, source.text, "sequence")
     return windows
-
-
-def _job(
-    db: Database,
-    training: Relation,
-    output: Name,
-    source_text: str | None,
-    ins: list[SourceVariable],
-    outs: list[SourceVariable],
-    rows: int,
-    buffer_size: int | None,
-    wanted: int | None,
-    rule: Rule,
-    seed: int | None,
-) -> Packing:
-    count = packing.segments_of(db, wanted, rule, rows)
-    if seed is None:
-        seed = db.value(
-            sql("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")
-        )  # obeys setseed()
-    return Packing(
-        source=training,
-        output=output,
-        source_text=source_text or "",
-        output_text=str(output),
-        inputs=ins,
-        outputs=outs,
-        independents=[name for variable in ins for name in variable.documented().columns],
-        constant=1.0,
-        rows=rows,
-        geometry=packing.geometry_of(ins + outs, rows, count, buffer_size),
-        buffer_size=buffer_size,
-        keys=platform.of(db).distribution_keys(db, count, rule),
-        seed=seed,
-        rule=rule,
-    )
 
 
 def _pack_validation(db: Database, trained: Packing, source: Relation, output: Name) -> None:

@@ -23,6 +23,7 @@ from ..database.relations import Column, Relation
 from ..platform import Rule
 from ..sessions import warm_up
 from . import agreement, buffers, by_name, labels, row_weights, variables, windowed
+from .pack_arguments import LikeArguments, PlainArguments
 from .preparation import SourceVariable, applied, find_shapes
 from .summary import Packing, read_training
 from .words import NATURAL, Words
@@ -32,39 +33,25 @@ FAR_TOO_MANY = 2  # times as many segments as the rows repay
 
 @entry
 def pack_plain(db: Database, *arguments: Any) -> None:
-    pack_training(db, *arguments)
+    pack_training(db, PlainArguments(*arguments))
 
 
 @entry
 def pack_like(db: Database, *arguments: Any) -> None:
-    pack_validation(db, *arguments)
+    pack_validation(db, LikeArguments(*arguments))
 
 
-def pack_training(
-    db: Database,
-    source_text: str | None,
-    output_text: str | None,
-    target: str | None,
-    inputs: str | None,
-    buffer_size: int | None = None,
-    divide_by: float | None = None,
-    classes: list[int | None] | None = None,
-    distribution_rules: str | None = None,
-    segments: int | None = None,
-    seed: int | None = None,
-    *,
-    words: Words = NATURAL,
-    madlib: bool = False,
-) -> None:
+def pack_training(db: Database, given: PlainArguments, *, words: Words = NATURAL, madlib: bool = False) -> None:
     begun = time.monotonic()
-    source = relations.filled(db, source_text, argument=words.source)
-    output = free_output(db, output_text, words.output)
-    check_buffer_size(buffer_size)
-    constant = _constant(divide_by, words)
-    wanted = platform.segments_wanted(db, segments)
-    rule = platform.of(db).distribution_rule(db, distribution_rules)
+    source = relations.filled(db, given.source_table)
+    output = free_output(db, given.output_table)
+    check_buffer_size(given.buffer_size)
+    constant = _constant(given.divide_by, words)
+    wanted = platform.segments_wanted(db, given.segments)
+    rule = platform.of(db).distribution_rule(db, given.distribution_rules)
+    classes = given.classes
 
-    dependents, independents = _columns(db, source, target, inputs, words)
+    dependents, independents = _columns(db, source, given.target, given.inputs, words)
     normalized = preparation.divided_by(constant)
     ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents, words.inputs)]
     outs = [applied(one.name, [one], variables.output_preparation(one, madlib, words.target)) for one in dependents]
@@ -77,23 +64,19 @@ def pack_training(
     _find_labels(db, source, outs, classes, words)
 
     count = segments_of(db, wanted, rule, rows)
-    if seed is None:
-        seed = db.value(
-            sql("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")
-        )  # obeys setseed()
     job = Packing(
         source=source,
         output=output,
-        source_text=source_text or "",
-        output_text=output_text or "",
+        source_text=given.source_table or "",
+        output_text=given.output_table or "",
         inputs=ins,
         outputs=outs,
         independents=[column.name for column in independents],
         constant=constant,
         rows=rows,
-        geometry=geometry_of(ins + outs, rows, count, buffer_size, filled=madlib),
+        geometry=geometry_of(ins + outs, rows, count, given.buffer_size, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
-        seed=seed,
+        seed=drawn(db) if given.seed is None else given.seed,
         num_classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(classes)] if classes else None,
         rule=rule,
     )
@@ -101,36 +84,24 @@ def pack_training(
     tell(db, job, begun)
 
 
-def pack_validation(
-    db: Database,
-    source_text: str | None,
-    output_text: str | None,
-    target: str | None,
-    inputs: str | None,
-    packed_table: str | None,
-    buffer_size: int | None = None,
-    distribution_rules: str | None = None,
-    *,
-    words: Words = NATURAL,
-    madlib: bool = False,
-) -> None:
+def pack_validation(db: Database, given: LikeArguments, *, words: Words = NATURAL, madlib: bool = False) -> None:
     begun = time.monotonic()
-    source = relations.filled(db, source_text, argument=words.source)
-    output = free_output(db, output_text, words.output)
-    check_buffer_size(buffer_size)
-    rule = platform.of(db).distribution_rule(db, distribution_rules)
-    training = read_training(db, packed_table, words.packed_table)
+    source = relations.filled(db, given.source_table)
+    output = free_output(db, given.output_table)
+    check_buffer_size(given.buffer_size)
+    rule = platform.of(db).distribution_rule(db, given.distribution_rules)
+    training = read_training(db, given.packed_table, words.packed_table)
 
     if by_name.matches(training.layout):
         present = relations.columns(db, source)
-        names = split_list(target, words.target)
+        names = split_list(given.target, words.target)
         dependents = variables.pick(present, names, words.target, source)
-        by_name.require_all(training.layout, inputs, words.inputs)
+        by_name.require_all(training.layout, given.inputs, words.inputs)
         ins = by_name.found(training.layout, present, source.text)
         relations.require_readable(db, source, [*by_name.needed(training.layout, present), *dependents])
         agreement.require_same_number(training, ins, dependents, words)
     else:
-        dependents, independents = _columns(db, source, target, inputs, words)
+        dependents, independents = _columns(db, source, given.target, given.inputs, words)
         groups = variables.grouped(independents, words.inputs)
         agreement.require_same_number(training, groups, dependents, words)
         ins = [
@@ -159,14 +130,14 @@ def pack_validation(
     job = Packing(
         source=source,
         output=output,
-        source_text=source_text or "",
-        output_text=output_text or "",
+        source_text=given.source_table or "",
+        output_text=given.output_table or "",
         inputs=ins,
         outputs=outs,
         independents=[name for variable in ins for name in variable.documented().columns],
         constant=training.constant,
         rows=rows,
-        geometry=geometry_of(ins + outs, rows, count, buffer_size, filled=madlib),
+        geometry=geometry_of(ins + outs, rows, count, given.buffer_size, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
         num_classes=training.num_classes,
         rule=rule,
@@ -180,8 +151,8 @@ def pack_validation(
 # -- arguments -----------------------------------------------------------------------------------------
 
 
-def free_output(db: Database, text: str | None, argument: str = "output_table") -> Name:
-    return relations.new(db, text, ("_summary",), argument=argument)
+def free_output(db: Database, text: str | None) -> Name:
+    return relations.new(db, text, ("_summary",))
 
 
 def check_buffer_size(buffer_size: int | None) -> None:
@@ -280,6 +251,11 @@ def _find_labels(
                 f"{words.classes} says {number} for '{variable.name}', whose values have shape {list(variable.shape)}.",
                 hint="NULL takes the values as they are.",
             )
+
+
+def drawn(db: Database) -> int:
+    """A seed by chance, which obeys setseed()."""
+    return int(db.value(sql("SELECT pg_catalog.floor(pg_catalog.random() * 9007199254740992)::bigint")))
 
 
 # -- the message at the end ----------------------------------------------------------------------------

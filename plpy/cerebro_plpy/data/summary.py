@@ -53,6 +53,7 @@ class Packing:
     windows: Windows | None = None
     weight: SourceVariable | None = None
     fold: SourceVariable | None = None
+    fingerprint: str | None = None  # of rows and arguments, if the table may be used again (kept_rows.py)
 
     @property
     def variables(self) -> list[SourceVariable]:
@@ -95,6 +96,7 @@ def write(db: Database, job: Packing) -> None:
         ("segment_count", "integer", len(job.keys)),
         ("seed", "bigint", job.seed),
         ("layout", "jsonb", written(job.layout)),
+        ("fingerprint", "text", job.fingerprint),
     ]
     name = job.output.suffixed("_summary").sql
     body = joined(

@@ -9,8 +9,6 @@ from cerebro_db.core.records import dataclass
 class Words:
     """By default those of the functions of the schema cerebro."""
 
-    source: str = "source"
-    output: str = "output"
     target: str = "target"
     inputs: str = "inputs"
     packed_table: str = "packed_table"

@@ -5,16 +5,16 @@ Numbers to predict are classes, NULL is a class, and inputs are float32.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..data import packing
+from ..data.pack_arguments import LikeArguments, PlainArguments
 from ..data.words import Words
 from ..database.access import Database
 from ..database.entry import entry
 
 WORDS = Words(
-    source="source_table",
-    output="output_table",
     target="dependent_varname",
     inputs="independent_varname",
     packed_table="training_preprocessor_table",
@@ -25,9 +25,11 @@ WORDS = Words(
 
 @entry(called="training_preprocessor_dl error")
 def madlib_training_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    packing.pack_training(db, *arguments, words=WORDS, madlib=True)
+    *others, distribution_rules = arguments
+    given = replace(PlainArguments(*others), distribution_rules=distribution_rules)
+    packing.pack_training(db, given, words=WORDS, madlib=True)
 
 
 @entry(called="validation_preprocessor_dl error")
 def madlib_validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    packing.pack_validation(db, *arguments, words=WORDS, madlib=True)
+    packing.pack_validation(db, LikeArguments(*arguments), words=WORDS, madlib=True)

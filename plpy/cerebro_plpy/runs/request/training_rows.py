@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import fields
 
 import psycopg2
 
@@ -24,6 +24,7 @@ from cerebro_db.core.windows import wanted as wanted_windows
 from ... import platform
 from ...data import pack, packed
 from ...data.asked import has_few_labels
+from ...data.pack_arguments import PackArguments
 from ...data.summary import parsed, read_layout
 from ...database import relations
 from ...database.access import Database
@@ -127,19 +128,13 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
 
 
 def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
-    arguments = _pack_arguments(db, source, _free_names(db, output, given), given)
-    job, others = pack.planned(db, *(arguments[name] for name in PACK_ARGUMENTS))
+    _wished_name(db, output, given)  # only for its errors: a dry run makes no table
+    arguments = _pack_arguments(db, source, _free_name(db, output), given)
+    job, others = pack.planned(db, pack.checked(db, arguments))
     return Rows(job.layout, len(job.keys), validated=others is not None or job.fold is not None)
 
 
-PACK_ARGUMENTS = (
-    "source", "output", "target", "inputs", "prepare", "validation", "validation_table", "split_by", "split_at",
-    "stratify", "buffer_size", "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight",
-    "folds",
-)  # fmt: skip
-
-
-def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) -> dict[str, Any]:
+def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) -> PackArguments:
     """The arguments of ``cerebro.pack``; those that are left open are decided by the number of rows."""
     windows = None
     if given.sequence is not None:
@@ -165,26 +160,24 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
                 f"about {100 * validation:.3g} % of the {counted(rows, 'row')} are for"
                 f" validation{classes}; the others are for training"
             )
-    return {
-        "source": source.name.quoted,
-        "output": output.quoted,
-        "target": given.target,
-        "inputs": given.inputs,
-        "prepare": given.prepare,
-        "validation": validation if given.folds is not None else validation or 0.0,
-        "validation_table": others,
-        "split_by": given.split_by,
-        "split_at": given.split_at,
-        "stratify": bool(stratify),
-        "buffer_size": None,
-        "segments": platform.segments_wanted(db, given.segments),
-        "distribution_rules": None,
-        "seed": documents.argument(given.options, "options", default={}).get("seed"),
-        "sequence": given.sequence,
-        "weights": given.weights,
-        "class_weight": given.class_weight,
-        "folds": given.folds,
-    }
+    return PackArguments(
+        source_table=source.name.quoted,
+        output_table=output.quoted,
+        target=given.target,
+        inputs=given.inputs,
+        prepare=given.prepare,
+        validation=validation if given.folds is not None else validation or 0.0,
+        validation_table=others,
+        split_by=given.split_by,
+        split_at=given.split_at,
+        stratify=bool(stratify),
+        segments=platform.segments_wanted(db, given.segments),
+        seed=documents.argument(given.options, "options", default={}).get("seed"),
+        sequence=given.sequence,
+        weights=given.weights,
+        class_weight=given.class_weight,
+        folds=given.folds,
+    )
 
 
 def validation_share(rows: int, windows: Windows | None) -> float:
@@ -193,31 +186,55 @@ def validation_share(rows: int, windows: Windows | None) -> float:
 
 
 def pack_apart(db: Database, source: Relation, output: Name, given: Given, made: Made) -> Rows:
-    table = _free_names(db, output, given)
-    arguments = _pack_arguments(db, source, table, given)
+    """The packed rows in a table that another session makes, or has made for an earlier call with the same rows."""
+    wished = _wished_name(db, output, given)
+    arguments = _pack_arguments(db, source, wished, given)
     with other_session(db) as session:
         _require_seen(session, source, given.verb)
+        before = _existing(session, wished)
         try:
-            call = joined(", ", (sql("{name} => {}", name=identifier(name)) for name in PACK_ARGUMENTS))
-            session.run(sql("SELECT cerebro.pack({call})", call=call), [arguments[name] for name in PACK_ARGUMENTS])
+            table = _packed_or_kept(session, arguments, same_name=given.packed_table is not None)
         finally:
             # A cancel may come after the commit: what there is, and not what was answered, says what was made.
-            made.tables += _existing(session, table)
-            made.packed = table if made.tables else None
+            made.tables += [one for one in _existing(session, wished) if one not in before]
+            made.packed = wished if made.tables else None
         text = session.run(sql("SELECT layout::text FROM {companion}", companion=table.suffixed("_summary").sql))[0][0]
+        parts = _existing(session, table)
     notice_others_tables(db)
-    validation = table.suffixed(pack.VALIDATION)
-    validated = validation in made.tables
-    db.notice(f"the packed rows are in {table}" + (f" and {validation}" if validated else ""))
     layout = parsed(db, text, table.table)
-    others = validation if validated else None
-    return Rows(layout, len(layout.partitions), table, others, validated or bool(layout.folds))
+    validation = table.suffixed(pack.VALIDATION)
+    others = validation if validation in parts else None
+    where = f"in {table}" + (f" and {validation}" if others is not None else "")
+    if made.tables:
+        db.notice(f"the packed rows are {where}")
+    else:
+        db.notice(f"these rows were packed before, for the same arguments, and are used again: they are {where}")
+    return Rows(layout, len(layout.partitions), table, others, others is not None or bool(layout.folds))
 
 
-def _free_names(db: Database, output: Name, given: Given) -> Name:
-    """The name of the packed table: the user's, or one that no table has."""
-    if given.packed_table is not None:
-        return relations.new(db, given.packed_table, PACKED_ENDINGS[1:], argument="packed_table")
+def _packed_or_kept(session: Session, given: PackArguments, *, same_name: bool) -> Name:
+    """All of it reads one snapshot: the rows that are packed are those of their fingerprint."""
+    names = [one.name for one in fields(PackArguments)]
+    call = joined(", ", [sql("same_name => {}"), *(sql("{name} => {}", name=identifier(name)) for name in names)])
+    session.run(sql("BEGIN ISOLATION LEVEL REPEATABLE READ"))
+    values = [same_name, *(getattr(given, name) for name in names)]
+    ((table,),) = session.run(sql("SELECT cerebro._packed_rows({call})", call=call), values)
+    session.run(sql("COMMIT"))
+    return Name.parse(table)
+
+
+def _wished_name(db: Database, output: Name, given: Given) -> Name:
+    """The name of the packed table: the user's, which may be that of a packed table; or one that no table has."""
+    if given.packed_table is None:
+        return _free_name(db, output)
+    name = relations.qualified(db, Name.parse(given.packed_table, "packed_table"))
+    there = relations.find(db, name)
+    if there is None or not is_packed(db, there):
+        relations.new(db, given.packed_table, PACKED_ENDINGS[1:], argument="packed_table")
+    return name
+
+
+def _free_name(db: Database, output: Name) -> Name:
     for name in _candidates(output):
         if all(relations.find(db, name.suffixed(ending)) is None for ending in PACKED_ENDINGS):
             return name
@@ -284,6 +301,9 @@ def _existing(session: Session, packed: Name) -> list[Name]:
     if session.busy or session.lost:
         session.cancel()
         session.settle()
+    with contextlib.suppress(psycopg2.Error):
+        if session.in_transaction:
+            session.run(sql("ROLLBACK"))
     with contextlib.suppress(psycopg2.Error):
         names = [packed.suffixed(ending) for ending in PACKED_ENDINGS]
         exist = joined(", ", [sql("pg_catalog.to_regclass({}) IS NOT NULL")] * len(names))

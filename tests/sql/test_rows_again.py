@@ -1,0 +1,324 @@
+"""Rows that a verb has packed are used again by later calls, unless the rows or the preparation have changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.sql.lab import Lab, eventually, run, verb
+from tests.sql.users import town
+
+ROWS = """
+CREATE TABLE houses AS SELECT i AS id, (i * 37 % 91)::real AS size, ARRAY[[i, 2], [3, i % 5]]::real[] AS plan,
+  (ARRAY['Rome', 'Bonn', 'Lyon'])[1 + i % 3] AS city, timestamptz '2020-01-01 12:00+00' + i * interval '1 day' AS sold,
+  0.1 * i AS cost, i % 4 AS person, i * 2.0::real AS n1, 1.0::real AS n2, sin(i)::real AS n3, cos(i)::real AS n4,
+  1.5::real AS n5, NULLIF(i, 7)::real AS n6, i::real AS n7, CASE WHEN i % 3 = 0 THEN 'high' ELSE 'low' END AS class
+FROM generate_series(1, 60) i
+"""
+ONE = [{"architecture": "mlp", "units": 4, "layers": 1}]
+AGAIN = "were packed before, for the same arguments, and are used again: they are in "
+
+
+@pytest.fixture
+def houses(lab: Lab) -> Iterator[Lab]:
+    lab("DROP TABLE IF EXISTS houses CASCADE")
+    lab(ROWS)
+    yield lab
+    for (name,) in lab("SELECT model_table FROM models WHERE model_table LIKE %s", f"{lab.schema}.%"):
+        lab("SELECT drop_model(%s)", name)
+    lab.told()
+    for name in [one for one in lab.tables() if "_packed" in one or "decoy" in one]:
+        lab(f"DROP TABLE IF EXISTS {name}")
+
+
+def packed(lab: Any, output: str, source: str = "houses", **more: Any) -> str:
+    """The name of the packed table that the verbs use for these arguments of cerebro.pack."""
+    names = (
+        "inputs", "prepare", "validation", "validation_table", "split_by", "split_at", "stratify", "buffer_size",
+        "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight", "folds",
+    )  # fmt: skip
+    given = {"target": "class", **dict.fromkeys(names), **more}
+    named = ", ".join(f"{name} => %s" for name in given)
+    values = [json.dumps(one) if isinstance(one, dict) else one for one in given.values()]
+    statement = f"SELECT cerebro._packed_rows(same_name => %s, source_table => %s, output_table => %s, {named})"
+    (found,) = lab(statement, False, source, output, *values)
+    return (found if isinstance(found, str) else found[0]).rpartition(".")[2].strip('"')
+
+
+def fit(lab: Lab, model: str, source: str = "houses", **more: Any) -> str:
+    """Fit, and return the packed table of the run."""
+    given = {"epochs": 1, "target": "class", "options": {"seed": 1}, **more}
+    lab.told()
+    number = lab.value(*verb("fit", source, model, ONE, **given))
+    return str(lab.value("SELECT source_table FROM run_plan WHERE run = %s", number)).rpartition(".")[2]
+
+
+def test_three_verbs_pack_a_table_once(houses: Lab) -> None:
+    few = {"target": "class", "epochs": 2, "max_configurations": 2, "options": {"seed": 1}}
+    houses(*verb("train", "houses", "first", **few, architectures=["mlp"]))
+    assert f"the packed rows are in {houses.schema}.first_packed and" in "".join(houses.told())
+    space = {"architecture": "mlp", "units": {"choice": [4, 8]}}
+    houses(*verb("search", "houses", "second", space, **few))
+    told = "".join(houses.told())
+    assert f"{AGAIN}{houses.schema}.first_packed and {houses.schema}.first_packed_validation" in told
+    assert fit(houses, "third") == "first_packed"
+    assert {one for one in houses.tables() if one.endswith("_packed")} == {"first_packed"}
+    assert houses.value("SELECT count(*) FROM cerebro.predict('third', 'SELECT * FROM houses')") == 60
+
+    houses("SELECT drop_model('first')")
+    assert fit(houses, "fourth") == "first_packed", "the rows are kept when their first model is dropped"
+
+
+def test_packed_rows_that_are_used_again_are_not_left_over(houses: Lab) -> None:
+    """A call that ends early names the tables that it has made."""
+    fit(houses, "first")
+    with pytest.raises(psycopg2.Error, match="cnn reads images"):
+        houses(*verb("fit", "houses", "second", [{"architecture": "cnn"}], epochs=1, target="size, cost",
+                     inputs="id, person"))  # fmt: skip
+    assert "These tables remain" in "".join(houses.told())
+    with pytest.raises(psycopg2.Error, match="cnn reads images"):
+        houses(*verb("fit", "houses", "second", [{"architecture": "cnn"}], epochs=1, target="size, cost",
+                     inputs="id, person"))  # fmt: skip
+    assert "These tables remain" not in "".join(houses.told())
+
+
+CHANGES = [
+    "UPDATE houses SET size = size + 1 WHERE id = 7",
+    "UPDATE houses SET cost = cost + 0.0000001 WHERE id = 7",
+    "UPDATE houses SET size = '-0' WHERE size = 0",
+    "UPDATE houses SET plan = ARRAY[plan[1][1], plan[1][2], plan[2][1], plan[2][2]]",
+    "UPDATE houses SET sold = sold + interval '1 microsecond' WHERE id = 7",
+    "UPDATE houses SET city = NULL WHERE id = 7",
+    "UPDATE houses SET n3 = n4, n4 = n3 WHERE id = 9",
+    "UPDATE houses SET n6 = 0 WHERE id = 7",
+    "UPDATE houses SET n5 = NULL, n6 = 1.5 WHERE id = 7",
+    "UPDATE houses SET city = (ARRAY['Bonn', 'Rome', 'Lyon'])[1 + id % 3]",
+    "DELETE FROM houses WHERE id = 7",
+    "INSERT INTO houses SELECT * FROM houses WHERE id = 7",
+    "ALTER TABLE houses ADD more real DEFAULT 1",
+    "ALTER TABLE houses DROP COLUMN city",
+    "ALTER TABLE houses RENAME COLUMN city TO town",
+    "ALTER TABLE houses ALTER person TYPE smallint",
+    "ALTER TABLE houses ADD PRIMARY KEY (id)",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_rows_that_have_changed_are_packed_again(houses: Lab, change: str) -> None:
+    houses("UPDATE houses SET size = 0 WHERE id = 1")
+    assert packed(houses, "a_packed", validation=0.2) == packed(houses, "b_packed", validation=0.2) == "a_packed"
+    houses(change)
+    assert packed(houses, "c_packed", validation=0.2) == packed(houses, "d_packed", validation=0.2) == "c_packed"
+
+
+SAME = [
+    "CREATE TABLE other AS TABLE houses; TRUNCATE houses; INSERT INTO houses SELECT * FROM other ORDER BY -id;"
+    " DROP TABLE other",
+    "UPDATE houses SET size = size + 1; UPDATE houses SET size = size - 1",
+    "VACUUM FULL houses",
+    "SET datestyle = 'German'; SET timezone = 'Asia/Tokyo'; SET extra_float_digits = -4; SET bytea_output = 'escape'",
+    "CREATE TABLE unrelated (id integer)",
+]
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_rows_that_are_the_same_are_not_packed_again(houses: Lab, change: str) -> None:
+    assert fit(houses, "a") == "a_packed"
+    try:
+        for part in change.split("; "):
+            houses(part)
+        assert fit(houses, "b") == "a_packed"
+    finally:
+        houses("RESET datestyle; RESET timezone; RESET extra_float_digits; RESET bytea_output")
+        houses("DROP TABLE IF EXISTS unrelated")
+
+
+def test_a_change_that_is_taken_back_leads_to_the_first_packed_table(houses: Lab) -> None:
+    assert packed(houses, "a_packed") == "a_packed"
+    houses("UPDATE houses SET city = 'Oslo' WHERE id = 9")
+    assert packed(houses, "b_packed") == "b_packed"
+    houses("UPDATE houses SET city = 'Rome' WHERE id = 9")
+    assert packed(houses, "c_packed") == "a_packed"
+
+
+def test_only_columns_that_matter_count(houses: Lab) -> None:
+    """Without a key, all columns decide on which side a row is."""
+    given = {"inputs": "size, city"}
+    assert packed(houses, "a_packed", **given, validation=0) == "a_packed"
+    assert packed(houses, "b_packed", **given, validation=0.2) == "b_packed"
+    houses("UPDATE houses SET cost = 1000 WHERE id = 3")
+    assert packed(houses, "c_packed", **given, validation=0) == "a_packed"
+    assert packed(houses, "c_packed", **given, validation=0.2) == "c_packed"
+    houses("UPDATE houses SET class = 'middle' WHERE id = 3")
+    assert packed(houses, "d_packed", **given, validation=0) == "d_packed"
+
+
+ARGUMENTS: list[dict[str, Any]] = [
+    {"target": "person"}, {"inputs": "size, cost"}, {"inputs": "size, city, cost"}, {"prepare": {"city": "ignore"}},
+    {"validation": 0.3}, {"validation": 0.0}, {"split_by": "person"}, {"split_at": "sold"}, {"stratify": True},
+    {"buffer_size": 7}, {"segments": 1}, {"segments": 2}, {"segments": 3}, {"seed": 3},
+    {"weights": "cost"}, {"class_weight": "balanced"},
+    {"folds": 3, "validation": None}, {"sequence": {"by": "person", "order": "sold", "length": 3}},
+    {"validation_table": "others", "validation": None},
+]  # fmt: skip
+
+
+def test_each_argument_of_packing_counts(houses: Lab) -> None:
+    houses("DROP TABLE IF EXISTS others; CREATE TABLE others AS SELECT * FROM houses WHERE id > 40")
+    usual: dict[str, Any] = {"validation": 0.2, "inputs": "size, city"}
+    assert packed(houses, "usual_packed", **usual) == "usual_packed"
+    for number, change in enumerate(ARGUMENTS):
+        given = {**usual, **change}
+        assert packed(houses, f"a{number}_packed", **given) == f"a{number}_packed", change
+        assert packed(houses, f"b{number}_packed", **given) == f"a{number}_packed", change
+    given = {**usual, **ARGUMENTS[-1]}
+    houses("UPDATE others SET city = 'Bonn' WHERE id = 41")
+    assert packed(houses, "last_packed", **given) == "last_packed", "the rows for validation have changed"
+    houses("CREATE VIEW seen AS TABLE houses")
+    assert packed(houses, "seen_packed", source="seen", **usual) == "seen_packed", "the table has another name"
+    houses("DROP VIEW seen; DROP TABLE others")
+
+
+def test_rows_that_differ_each_time_are_packed_each_time(houses: Lab) -> None:
+    houses("CREATE VIEW drawn AS SELECT *, random() AS luck FROM houses")
+    assert packed(houses, "a_packed", source="drawn", validation=0) == "a_packed"
+    assert packed(houses, "b_packed", source="drawn", validation=0) == "b_packed"
+    houses("DROP VIEW drawn")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TABLE a_packed_validation",
+        "DROP TABLE a_packed_validation_summary",
+        "DROP TABLE a_packed_summary",
+        "DELETE FROM a_packed WHERE buffer_id = 0",
+        "DELETE FROM a_packed_validation",
+        "DELETE FROM a_packed_summary",
+        "ALTER TABLE a_packed_summary DROP COLUMN fingerprint",
+        "ALTER TABLE a_packed RENAME TO moved_packed",
+        "CREATE VIEW copied AS TABLE a_packed_summary; ALTER TABLE a_packed_summary RENAME TO old_packed;"
+        " ALTER VIEW copied RENAME TO a_packed_summary",
+    ],
+)
+def test_a_packed_table_that_is_not_whole_is_not_used(houses: Lab, damage: str) -> None:
+    given = {"validation": 0.2, "buffer_size": 5}
+    assert packed(houses, "a_packed", **given) == "a_packed"
+    houses(damage)
+    assert packed(houses, "b_packed", **given) == packed(houses, "c_packed", **given) == "b_packed"
+    houses("DROP VIEW IF EXISTS a_packed_summary") if "VIEW" in damage else None
+
+
+def test_a_packed_table_of_another_name_or_schema(houses: Lab) -> None:
+    """Who names the packed table gets this one; in another schema, others may see who uses it."""
+    assert fit(houses, "a", packed_table="mine_packed") == "mine_packed"
+    assert fit(houses, "b", packed_table="other_packed") == "other_packed"
+    assert fit(houses, "c", packed_table="other_packed") == "other_packed"
+    assert AGAIN in "".join(houses.told())
+    before = houses.tables()
+    with pytest.raises(
+        psycopg2.Error, match="other_packed' exists, and was packed from other rows or with other arguments"
+    ):
+        fit(houses, "d", packed_table="other_packed", segments=2)
+    assert "These tables remain" not in "".join(houses.told()) and houses.tables() == before
+    with pytest.raises(psycopg2.Error, match="'houses' already exists"):
+        fit(houses, "d", packed_table="houses")
+    houses(*verb("fit", "houses", "d", ONE, epochs=1, target="class", packed_table="other_packed", dry_run=True))
+    houses(f"CREATE SCHEMA {houses.schema}_2")
+    try:
+        assert packed(houses, f"{houses.schema}_2.a_packed", validation=0.2) == "a_packed"
+    finally:
+        houses(f"DROP SCHEMA {houses.schema}_2 CASCADE")
+
+
+def test_nobody_can_plant_packed_rows(server: str) -> None:
+    """A table of another owner is not used: not by its neighbour in a schema, not by a superuser."""
+    with town(server) as place:
+        alice, mallory = place.user("alice", "cerebro_user"), place.user("mallory", "cerebro_user")
+        square = f"square_{place.mark}"
+        place(f"CREATE SCHEMA {square}; GRANT ALL ON SCHEMA {square} TO {alice.name}, {mallory.name}")
+        with contextlib.ExitStack() as leaving:
+            leaving.callback(place, f"DROP SCHEMA {square} CASCADE")
+            alice("CREATE TABLE points AS SELECT sin(i) AS x, i % 2 = 0 AS class FROM generate_series(1, 40) i")
+            alice(f"GRANT USAGE ON SCHEMA {alice.name} TO {mallory.name}")
+            alice(f"GRANT SELECT ON points TO {mallory.name}")
+            source = f"{alice.name}.points"
+            planted = packed(mallory, f"{square}.planted_packed", source)
+            mallory(f"GRANT ALL ON {square}.planted_packed, {square}.planted_packed_summary TO PUBLIC")
+            assert packed(mallory, f"{square}.second_packed", source) == planted == "planted_packed"
+            assert packed(alice, f"{square}.hers_packed", source) == "hers_packed"
+            assert packed(place, f"{square}.root_packed", source) == "root_packed"
+            # The summary of one owner beside the table of another.
+            mallory(f"DROP TABLE {square}.planted_packed_summary")
+            place(f"ALTER TABLE {square}.hers_packed RENAME TO half_packed")
+            place(f"ALTER TABLE {square}.hers_packed_summary RENAME TO planted_packed_summary")
+            assert packed(alice, f"{square}.again_packed", source) == "again_packed"
+            # A group's table belongs to no member.
+            group = f"group_{place.mark}"
+            place(f"CREATE ROLE {group}; GRANT {group} TO {alice.name}; GRANT ALL ON SCHEMA {square} TO {group}")
+            leaving.callback(place, f"DROP OWNED BY {group}; DROP ROLE {group}")
+            for name in ("again_packed", "again_packed_summary"):
+                place(f"ALTER TABLE {square}.{name} OWNER TO {group}")
+            assert packed(alice, f"{square}.last_packed", source) == "last_packed"
+
+
+def test_rows_without_a_right_are_not_had_again(server: str) -> None:
+    with town(server) as place:
+        alice, bob = place.user("alice", "cerebro_user"), place.user("bob", "cerebro_user")
+        bob("CREATE TABLE points AS SELECT sin(i) AS x, i % 2 = 0 AS class FROM generate_series(1, 40) i")
+        bob(f"GRANT USAGE ON SCHEMA {bob.name} TO {alice.name}; GRANT SELECT ON points TO {alice.name}")
+        assert packed(alice, "a_packed", f"{bob.name}.points") == "a_packed"
+        bob(f"REVOKE SELECT ON points FROM {alice.name}")
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            packed(alice, "b_packed", f"{bob.name}.points")
+
+
+def test_the_fingerprint_is_that_of_the_rows_that_are_packed(houses: Lab) -> None:
+    """Between the two, others change the rows: what is packed are the rows of the fingerprint.
+
+    A lock on another table with a fingerprint, whose turn is between the two, holds the session that packs.
+    """
+    houses("CREATE TABLE decoy (id integer); CREATE TABLE decoy_summary (fingerprint text)")
+    holder, caller, failures = houses.connect(), houses.connect(), []
+    holder.autocommit = False
+    run(holder, "LOCK TABLE decoy_summary IN ACCESS EXCLUSIVE MODE")
+
+    def first() -> None:
+        try:
+            run(caller, *verb("fit", "houses", "a", ONE, epochs=1, target="cost", inputs="size, city",
+                              validation=0, options={"seed": 1}))  # fmt: skip
+        except psycopg2.Error as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    try:
+        held = (
+            "SELECT 1 FROM pg_locks l JOIN pg_stat_activity s USING (pid) WHERE NOT l.granted"
+            " AND l.relation = 'decoy_summary'::regclass AND s.application_name = 'cerebro_db packing'"
+        )
+        eventually(lambda: houses(held), what="the session that packs waits")
+        houses("UPDATE houses SET cost = 1000 + cost")
+        houses("INSERT INTO houses SELECT * FROM houses WHERE id <= 10")
+    finally:
+        holder.rollback()
+        thread.join(60)
+        holder.close()
+        caller.close()
+    assert not failures
+    mean = "SELECT layout #>> '{outputs,0,preparation,mean}', row_count FROM %s_packed_summary"
+    ((before, rows),) = houses(mean % "a")
+    assert float(before) == pytest.approx(3.05, 1e-6) and rows == 60
+    more = {"target": "cost", "inputs": "size, city", "validation": 0}
+    assert fit(houses, "b", **more) == "b_packed"
+    ((after, rows),) = houses(mean % "b")
+    assert float(after) > 1000 and rows == 70
+    houses("DELETE FROM houses WHERE ctid NOT IN (SELECT min(ctid) FROM houses GROUP BY id)")
+    houses("UPDATE houses SET cost = cost - 1000")
+    assert fit(houses, "c", **more) == "a_packed"
