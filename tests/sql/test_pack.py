@@ -737,14 +737,16 @@ def test_cancel_is_heard(sql, flowers):
 def test_packed_bytes_can_be_read_and_made_in_sql(sql, flowers):
     pack(sql, segments=1)
     ((values, labels),) = sql(
-        "SELECT madlib.convert_bytea_to_real_array(attributes), madlib.convert_bytea_to_smallint_array(kind) FROM packed"
+        "SELECT madlib.convert_bytea_to_real_array(attributes), madlib.convert_bytea_to_smallint_array(kind)"
+        " FROM packed"
     )
     x, y = rows_of(sql)
     assert values == [float(str(value)) for value in x.ravel()] and labels == y.ravel().tolist()
     assert sql(
         "SELECT madlib.convert_array_to_bytea(madlib.convert_bytea_to_real_array(attributes)) = attributes, "
         "madlib.convert_array_to_bytea(madlib.convert_bytea_to_smallint_array(kind)) = kind, "
-        "madlib.convert_array_to_bytea(ARRAY[[1, 2], [3, -4]]::smallint[]), madlib.convert_array_to_bytea(NULL::real[]) FROM packed"
+        "madlib.convert_array_to_bytea(ARRAY[[1, 2], [3, -4]]::smallint[]), madlib.convert_array_to_bytea(NULL::real[])"
+        " FROM packed"
     )[0][:2] == (True, True)
     with pytest.raises(errors.DataException, match="not a whole number of values"):
         sql("SELECT madlib.convert_bytea_to_real_array('\\x010203')")
