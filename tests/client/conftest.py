@@ -41,9 +41,9 @@ def _load(cursor: Any) -> None:
         cursor.execute("INSERT INTO iris VALUES (%s, %s, %s)", (number, attributes, name))
     cursor.execute("SELECT pack_plain('iris', 'packed', 'kind', 'attributes', segments => 2, seed => 1)")
     cursor.execute("SELECT pack_like('iris', 'validation', 'kind', 'attributes', 'packed')")
-    cursor.execute("SELECT load_keras_model('arch', %s)", (architecture(),))
+    cursor.execute("SELECT madlib.load_keras_model('arch', %s)", (architecture(),))
     cursor.execute(
-        "SELECT load_model_selection_table('arch', 'mst', ARRAY[1], %s, ARRAY['batch_size=8'])",
+        "SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], %s, ARRAY['batch_size=8'])",
         ([f"optimizer='Adam(lr={rate})',loss='categorical_crossentropy',metrics=['accuracy']"
           for rate in (0.1, 0.01, 0.001)],),
     )  # fmt: skip

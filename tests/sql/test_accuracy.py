@@ -52,10 +52,10 @@ def hopped(db: Any) -> list[dict[int, tuple[float, float]]]:
             "SELECT pack_plain('digits', 'packed', 'digit', 'image', divide_by => 16, segments => 4, seed => 1)"
         )
         cursor.execute("SELECT pack_like('digits_val', 'packed_val', 'digit', 'image', 'packed')")
-        cursor.execute("SELECT load_keras_model('arch', %s::json)", (json.dumps(ARCHITECTURE),))
+        cursor.execute("SELECT madlib.load_keras_model('arch', %s::json)", (json.dumps(ARCHITECTURE),))
         for place, (rate, batch) in enumerate(CONFIGURATIONS):
             cursor.execute(
-                "SELECT load_model_selection_table('arch', %s, ARRAY[1], ARRAY[%s], ARRAY[%s])",
+                "SELECT madlib.load_model_selection_table('arch', %s, ARRAY[1], ARRAY[%s], ARRAY[%s])",
                 (
                     f"mst_{place}",
                     f"optimizer='Adam(learning_rate={rate})', loss='categorical_crossentropy', metrics=['accuracy']",

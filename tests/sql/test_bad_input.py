@@ -328,7 +328,14 @@ def test_a_prediction_that_cannot_be(bench: Lab, model: int, changed: dict[str, 
     ],
 )
 def test_an_evaluation_that_cannot_be(bench: Lab, model: int, changed: dict[str, Any], sqlstate: str) -> None:
-    asked = {"model_table": "model", "test_table": "val", "output_table": "measured", "mst_key": 1, **changed}
+    asked = {
+        "model_table": "model",
+        "test_table": "val",
+        "output_table": "measured",
+        "use_gpus": False,
+        "mst_key": 1,
+        **changed,
+    }
     named = ", ".join(f"{name} => %s" for name in asked)
     assert refused(bench, f"SELECT madlib_keras_evaluate({named})", *asked.values()).pgcode == sqlstate
 

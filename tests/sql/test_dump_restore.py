@@ -90,7 +90,7 @@ def source(cluster: clusters.Cluster) -> Iterator[tuple[str, Source]]:
     dsn = cluster.dsn(name)
     try:
         with contextlib.closing(connect(dsn)) as db, db.cursor() as cursor:
-            cursor.execute("CREATE EXTENSION cerebro_db CASCADE")
+            cursor.execute("CREATE EXTENSION cerebro_db_madlib CASCADE")
             cursor.execute(f"CREATE SCHEMA work AUTHORIZATION {alice}")
         lab = Lab(as_user(dsn, alice, secret), "work", cluster.home)
         lab.iris(segments=2)

@@ -65,7 +65,7 @@ VALUES = {
     "compile_params": text(COMPILED), "fit_params": "'batch_size=8, epochs=1'",
     "compile_params_list": f"ARRAY[{text(COMPILED)}]", "fit_params_list": "ARRAY['batch_size=8, epochs=1']",
     "compile_params_grid": text(GRID), "fit_params_grid": "'{''batch_size'': [8, 16], ''epochs'': [1]}'",
-    "arch_params_grid": "NULL", "search_type": "'grid'", "num_configs": "NULL", "random_state": "NULL",
+    "search_type": "'grid'", "num_configs": "NULL", "random_state": "NULL",
     "model_arch": document(flower_model()), "model_weights": "NULL", "object": "'\\x00'",
     "space": document(SPACE), "options": document({"seed": 1, "threads": 1}), "method": "'asha'",
     "budget": document({"hops": 1}), "objective": "NULL", "direction": "NULL", "at_once": "2",

@@ -184,7 +184,7 @@ def test_one_after_the_other(town: Town, ann: User, limited: Any) -> None:
 def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
     """Both pass the first look; the claim counts them one after the other."""
     limited(max_running_runs=1)
-    both = [psycopg2.connect(ann.dsn, options=f"-c search_path={ann.name},cerebro, madlib", async_=1) for _ in range(2)]
+    both = [psycopg2.connect(ann.dsn, options=f"-c search_path={ann.name},cerebro,madlib", async_=1) for _ in range(2)]
     outcomes = []
     for connection in both:
         wait_select(connection)

@@ -577,7 +577,7 @@ def test_validation_needs_a_packed_training_table(sql, flowers):
             "flowers",
             "_summary' does not exist. Please ensure that table 'flowers' has been packed",
         ),
-        (None, "NULL/empty input table name!"),
+        (None, "packed_table must not be NULL or empty"),
     ):
         with pytest.raises(psycopg2.Error, match=message):
             pack(sql, output="val", packed_table=table)
@@ -737,19 +737,19 @@ def test_cancel_is_heard(sql, flowers):
 def test_packed_bytes_can_be_read_and_made_in_sql(sql, flowers):
     pack(sql, segments=1)
     ((values, labels),) = sql(
-        "SELECT convert_bytea_to_real_array(attributes), convert_bytea_to_smallint_array(kind) FROM packed"
+        "SELECT madlib.convert_bytea_to_real_array(attributes), madlib.convert_bytea_to_smallint_array(kind) FROM packed"
     )
     x, y = rows_of(sql)
     assert values == [float(str(value)) for value in x.ravel()] and labels == y.ravel().tolist()
     assert sql(
-        "SELECT convert_array_to_bytea(convert_bytea_to_real_array(attributes)) = attributes, "
-        "convert_array_to_bytea(convert_bytea_to_smallint_array(kind)) = kind, "
-        "convert_array_to_bytea(ARRAY[[1, 2], [3, -4]]::smallint[]), convert_array_to_bytea(NULL::real[]) FROM packed"
+        "SELECT madlib.convert_array_to_bytea(madlib.convert_bytea_to_real_array(attributes)) = attributes, "
+        "madlib.convert_array_to_bytea(madlib.convert_bytea_to_smallint_array(kind)) = kind, "
+        "madlib.convert_array_to_bytea(ARRAY[[1, 2], [3, -4]]::smallint[]), madlib.convert_array_to_bytea(NULL::real[]) FROM packed"
     )[0][:2] == (True, True)
     with pytest.raises(errors.DataException, match="not a whole number of values"):
-        sql("SELECT convert_bytea_to_real_array('\\x010203')")
+        sql("SELECT madlib.convert_bytea_to_real_array('\\x010203')")
     with pytest.raises(errors.NullValueNotAllowed, match="an element is NULL"):
-        sql("SELECT convert_array_to_bytea('{1,NULL}'::real[])")
+        sql("SELECT madlib.convert_array_to_bytea('{1,NULL}'::real[])")
 
 
 def test_a_key_among_the_inputs_is_told(sql, greenplum):

@@ -321,7 +321,7 @@ def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Ca
     assert board == {1: "failed", 2: "finished"}
     reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND configuration = 1", run_id)
     assert reason.startswith("gave up after 3 attempts: the trainer was killed"), reason
-    assert place.value("SELECT status FROM crashing_info WHERE mst_key = 1") == "failed"
+    assert place.value("SELECT status FROM crashing_info WHERE configuration = 1") == "failed"
     # With retry_failed it trains again, and has the bits of the calm run.
     place("SELECT resume(%s, retry_failed => true)", run_id)
     same_bits(place, run_id, calm, "crashing")

@@ -46,6 +46,6 @@ def _mismatch(trained: Layout, names: list[str]) -> BadData:
         for variable in trained.inputs
     )
     return BadData(
-        f"the columns named are {', '.join(names)}, but the model was trained on the inputs {inputs}.",
+        f"independent_varname names {', '.join(names)}, but the model was trained on the inputs {inputs}.",
         hint="Name the training columns, in any order; or, in their order, columns of which none has such a name.",
     )
