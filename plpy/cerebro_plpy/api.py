@@ -16,7 +16,7 @@ FUNCTIONS = {
     "data.architecture": ("architecture", "default_compile_params"),
     "data.kept_rows": ("packed_rows",),
     "data.pack": ("pack",),
-    "data.packing": ("pack_like", "pack_plain"),
+    "data.pack_plain": ("pack_like", "pack_plain"),
     "data.prepared_columns": ("prepared_columns",),
     "database.cancellation": ("hold",),
     "definitions.added": ("add_architecture",),

@@ -18,7 +18,7 @@ from ..database.relations import Relation
 from ..platform import RowsToPack
 from . import summary, surprises, unusable
 from .preparation import SourceVariable, expression, hashed
-from .summary import Packing
+from .summary import PackJob
 
 BATCH_BYTES = 4 << 20  # of rows fetched at a time
 MOST_PASSES = 8
@@ -57,7 +57,7 @@ def count(db: Database, source: Relation, variables: Sequence[SourceVariable], *
     return int(found["rows"])
 
 
-def write(db: Database, job: Packing) -> None:
+def write(db: Database, job: PackJob) -> None:
     """Create the packed table and its summary.
 
     A second pass is rare: a row needs a wider integer type, or others write to the table meanwhile.
@@ -90,13 +90,13 @@ def write(db: Database, job: Packing) -> None:
     raise InUse(f"{reason}.", hint="Pack a copy, or in a REPEATABLE READ transaction.")
 
 
-def _packed_columns(job: Packing) -> list[tuple[str, str]]:
+def _packed_columns(job: PackJob) -> list[tuple[str, str]]:
     values = [(variable.name, "bytea") for variable in job.variables]
     shapes = [(variable.name + "_shape", "integer[]") for variable in job.variables]
     return [*values, *shapes, ("buffer_id", "integer")]
 
 
-def _write_buffers(db: Database, job: Packing, columns: list[str]) -> None:
+def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
     geometry = job.geometry
     encoders = [variable.encoder() for variable in job.variables]
     rows_of, buffers_of, bytes_of = ([0] * len(job.keys) for _ in range(3))
@@ -134,7 +134,7 @@ def _write_buffers(db: Database, job: Packing, columns: list[str]) -> None:
     ]
 
 
-def _open(db: Database, job: Packing) -> Cursor:
+def _open(db: Database, job: PackJob) -> Cursor:
     """The rows, shuffled if there is a seed.
 
     The order is that of a hash of the seed and of the packed columns, not of where a row lies: it is the same after a
@@ -154,7 +154,7 @@ def _open(db: Database, job: Packing) -> Cursor:
     return platform.of(db).rows_to_pack(db, RowsToPack(job.source.rows, stored, values, order, job.seed, costly))
 
 
-def _fill(db: Database, job: Packing, cursor: Cursor, encoders: list[packing.Encoder], rows: int, step: int) -> None:
+def _fill(db: Database, job: PackJob, cursor: Cursor, encoders: list[packing.Encoder], rows: int, step: int) -> None:
     """Read so many rows into the encoders."""
     while rows:
         batch = cursor.fetch(min(rows, step))
@@ -171,7 +171,7 @@ def _fill(db: Database, job: Packing, cursor: Cursor, encoders: list[packing.Enc
         rows -= len(batch)
 
 
-def _take(db: Database, job: Packing, variable: SourceVariable, encoder: packing.Encoder) -> bytes:
+def _take(db: Database, job: PackJob, variable: SourceVariable, encoder: packing.Encoder) -> bytes:
     """The bytes of a buffer's column."""
     try:
         return encoder.take()
@@ -187,7 +187,7 @@ def _take(db: Database, job: Packing, variable: SourceVariable, encoder: packing
         raise Restart(f"the values of '{variable.name}' change") from None
 
 
-def _insert(job: Packing, columns: list[str]) -> tuple[Sql, tuple[str, ...]]:
+def _insert(job: PackJob, columns: list[str]) -> tuple[Sql, tuple[str, ...]]:
     """The statement that inserts a buffer, and the types of its parameters."""
     number = len(job.variables)
     types = ("integer", *["bytea"] * number, *["integer[]"] * number, "integer")

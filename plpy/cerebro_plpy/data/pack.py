@@ -23,7 +23,7 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..platform import Rule
 from ..sessions import warm_up
-from . import agreement, buffers, by_name, labels, packing, row_weights, variables, windowed
+from . import agreement, buffers, by_name, labels, pack_plain, row_weights, variables, windowed
 from . import folds as folding
 from .asked import Asked, asked_for, key_of, sides, split_of
 from .choosing import prepared
@@ -31,7 +31,7 @@ from .folds import Folds
 from .pack_arguments import PackArguments
 from .preparation import find_shapes
 from .splits import Split
-from .summary import Packing
+from .summary import PackJob
 
 VALIDATION = "_validation"  # ending of the packed table with the rows for validation
 
@@ -67,7 +67,7 @@ def write(db: Database, wanted: Wanted, fingerprint: str | None = None) -> Name:
     job, others = planned(db, wanted)
     job.fingerprint = fingerprint
     buffers.write(db, job)
-    packing.tell(db, job, begun)
+    pack_plain.tell(db, job, begun)
     if others is not None:
         _pack_validation(db, job, others, job.output.suffixed(VALIDATION))
     return job.output
@@ -75,7 +75,7 @@ def write(db: Database, wanted: Wanted, fingerprint: str | None = None) -> Name:
 
 def checked(db: Database, given: PackArguments) -> Wanted:
     source = relations.filled(db, given.source_table)
-    packing.check_buffer_size(given.buffer_size)
+    pack_plain.check_buffer_size(given.buffer_size)
     wanted = platform.segments_wanted(db, given.segments)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
     present = relations.columns(db, source)
@@ -90,11 +90,11 @@ def checked(db: Database, given: PackArguments) -> Wanted:
     return Wanted(given, source, wanted, rule, windows, divided, split, weight, asked)
 
 
-def planned(db: Database, wanted: Wanted) -> tuple[Packing, Relation | None]:
+def planned(db: Database, wanted: Wanted) -> tuple[PackJob, Relation | None]:
     """What is to be packed for training, with everything found in the rows, and the rows for validation."""
     source, windows, divided, asked = wanted.source, wanted.windows, wanted.folds, wanted.asked
     class_weight = wanted.given.class_weight
-    output = packing.free_output(db, wanted.given.output_table)
+    output = pack_plain.free_output(db, wanted.given.output_table)
     training, others = sides(db, source, wanted.split, wanted.given.validation_table)
     if others is not None:
         for ending in ("", "_summary"):
@@ -113,8 +113,8 @@ def planned(db: Database, wanted: Wanted) -> tuple[Packing, Relation | None]:
     if windows is not None:
         group = divided.group() if divided is not None else None
         training, ins, rows = windowed.gathered(db, training, windows, ins, outs, wanted.weight, group)
-    count = packing.segments_of(db, wanted.segments, wanted.rule, rows)
-    job = Packing(
+    count = pack_plain.segments_of(db, wanted.segments, wanted.rule, rows)
+    job = PackJob(
         source=training,
         output=output,
         source_text=wanted.given.source_table or "",
@@ -124,10 +124,10 @@ def planned(db: Database, wanted: Wanted) -> tuple[Packing, Relation | None]:
         independents=[name for variable in ins for name in variable.documented().columns],
         constant=1.0,
         rows=rows,
-        geometry=packing.geometry_of(ins + outs, rows, count, wanted.given.buffer_size),
+        geometry=pack_plain.geometry_of(ins + outs, rows, count, wanted.given.buffer_size),
         buffer_size=wanted.given.buffer_size,
         keys=platform.of(db).distribution_keys(db, count, wanted.rule),
-        seed=packing.drawn(db) if wanted.given.seed is None else wanted.given.seed,
+        seed=pack_plain.drawn(db) if wanted.given.seed is None else wanted.given.seed,
         rule=wanted.rule,
         windows=windows,
         weight=row_weights.found(db, training, wanted.weight, class_weight is not None, outs[0]),
@@ -145,7 +145,7 @@ def _windows(sequence: str | None, present: dict[str, Column], source: Relation)
     return windows
 
 
-def _pack_validation(db: Database, trained: Packing, source: Relation, output: Name) -> None:
+def _pack_validation(db: Database, trained: PackJob, source: Relation, output: Name) -> None:
     begun = time.monotonic()
     present = relations.columns(db, source)
     ins = by_name.found(trained.layout, present, source.text)
@@ -177,10 +177,10 @@ def _pack_validation(db: Database, trained: Packing, source: Relation, output: N
         outputs=outs,
         weight=row_weights.equal() if trained.weight else None,
         rows=rows,
-        geometry=packing.geometry_of(ins + outs, rows, count, trained.buffer_size),
+        geometry=pack_plain.geometry_of(ins + outs, rows, count, trained.buffer_size),
         keys=platform.of(db).distribution_keys(db, count, trained.rule),
         seed=None,
         partitions=[],
     )
     buffers.write(db, job)
-    packing.tell(db, job, begun)
+    pack_plain.tell(db, job, begun)

@@ -31,7 +31,7 @@ PLEASE_AS_MADLIB = "Please ensure that table '{}' has been preprocessed using tr
 
 
 @dataclass
-class Packing:
+class PackJob:
     """One packing: from where, to where, and how."""
 
     source: Relation
@@ -77,7 +77,7 @@ class Packing:
         )
 
 
-def write(db: Database, job: Packing) -> None:
+def write(db: Database, job: PackJob) -> None:
     """Create the summary: MADlib's columns, then ours."""
     one_hot = [variable for variable in job.outputs if isinstance(variable.preparation, OneHot)]
     columns: list[tuple[str, str, Any]] = [

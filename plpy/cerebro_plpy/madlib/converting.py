@@ -27,7 +27,7 @@ from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
 from .. import platform
-from ..data.packing import segments_of
+from ..data.pack_plain import segments_of
 from ..data.summary import label_column, read_layout, written
 from ..database import relations, types
 from ..database.access import Database

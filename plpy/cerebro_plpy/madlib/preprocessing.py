@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..data import packing
+from ..data import pack_plain
 from ..data.pack_arguments import LikeArguments, PlainArguments
 from ..data.words import Words
 from ..database.access import Database
@@ -27,9 +27,9 @@ WORDS = Words(
 def madlib_training_preprocessor_dl(db: Database, *arguments: Any) -> None:
     *others, distribution_rules = arguments
     given = replace(PlainArguments(*others), distribution_rules=distribution_rules)
-    packing.pack_training(db, given, words=WORDS, madlib=True)
+    pack_plain.pack_training(db, given, words=WORDS, madlib=True)
 
 
 @entry(called="validation_preprocessor_dl error")
 def madlib_validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    packing.pack_validation(db, LikeArguments(*arguments), words=WORDS, madlib=True)
+    pack_plain.pack_validation(db, LikeArguments(*arguments), words=WORDS, madlib=True)

@@ -25,7 +25,7 @@ from ..sessions import warm_up
 from . import agreement, buffers, by_name, labels, row_weights, variables, windowed
 from .pack_arguments import LikeArguments, PlainArguments
 from .preparation import SourceVariable, applied, find_shapes
-from .summary import Packing, read_training
+from .summary import PackJob, read_training
 from .words import NATURAL, Words
 
 FAR_TOO_MANY = 2  # times as many segments as the rows repay
@@ -64,7 +64,7 @@ def pack_training(db: Database, given: PlainArguments, *, words: Words = NATURAL
     _find_labels(db, source, outs, classes, words)
 
     count = segments_of(db, wanted, rule, rows)
-    job = Packing(
+    job = PackJob(
         source=source,
         output=output,
         source_text=given.source_table or "",
@@ -127,7 +127,7 @@ def pack_validation(db: Database, given: LikeArguments, *, words: Words = NATURA
     agreement.require_same_shapes(training, ins, outs)
 
     count = min(training.segments, rows)
-    job = Packing(
+    job = PackJob(
         source=source,
         output=output,
         source_text=given.source_table or "",
@@ -261,7 +261,7 @@ def drawn(db: Database) -> int:
 # -- the message at the end ----------------------------------------------------------------------------
 
 
-def tell(db: Database, job: Packing, begun: float) -> None:
+def tell(db: Database, job: PackJob, begun: float) -> None:
     size = sum(partition.bytes for partition in job.partitions)
     buffer_count = sum(partition.buffers for partition in job.partitions)
     db.notice(
