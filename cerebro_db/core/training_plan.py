@@ -67,7 +67,7 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     architectures: list[str]  # their labels
     space: Json  # flat
     method: Any
@@ -96,7 +96,9 @@ class Plan:
         ]
 
 
-def planned(layout: Layout, rows: int, segments: int, seconds: float | None, validated: bool, wishes: Wishes) -> Plan:
+def planned(
+    layout: Layout, rows: int, segments: int, seconds: float | None, validated: bool, wishes: Wishes
+) -> TrainingPlan:
     _require_fitting(layout, wishes.objective)
     passes = _passes(rows, segments)
     epoch_seconds = _epoch_seconds(layout, rows * passes, segments)
@@ -110,7 +112,7 @@ def planned(layout: Layout, rows: int, segments: int, seconds: float | None, val
     method: Any = {"name": METHOD, "min_epochs": min(FIRST_RUNG, epochs)}
     if layout.folds:
         method = METHOD_WITH_FOLDS
-    return Plan(
+    return TrainingPlan(
         architectures=list(map(str, wishes.architectures)),
         space=space,
         method=wishes.method if wishes.method is not None else method,

@@ -169,7 +169,7 @@ def test_only_the_models_of_folds_are_evaluated() -> None:
 # -- cerebro.train ---------------------------------------------------------------------------------------------
 
 
-def plan(seconds: float | None, folds: int = 5, **wishes: Any) -> training_plan.Plan:
+def plan(seconds: float | None, folds: int = 5, **wishes: Any) -> training_plan.TrainingPlan:
     fold = replace(FOLD, preparation=Fold(folds))
     found = replace(layout([NUMBERS], KIND), fold=fold)
     asked = Wishes({"mlp": Kind("mlp", {}, "test", found)}, **wishes)

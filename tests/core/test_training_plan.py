@@ -14,10 +14,12 @@ from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.search import flat_space, read_space
-from cerebro_db.core.training_plan import Plan, Wishes
+from cerebro_db.core.training_plan import TrainingPlan, Wishes
 
 
-def plan(rows: int = 1000, seconds: float | None = 600, *outputs: Any, validated: bool = True, **wishes: Any) -> Plan:
+def plan(
+    rows: int = 1000, seconds: float | None = 600, *outputs: Any, validated: bool = True, **wishes: Any
+) -> TrainingPlan:
     inputs = [NUMBERS, CODES, TEXT, IMAGE]
     found = layout(inputs, *(outputs or (KIND,)))
     given = wishes.pop("architectures", {"mlp": {}})

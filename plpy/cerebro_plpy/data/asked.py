@@ -25,7 +25,7 @@ SHARE = 0.2  # of the rows for validation, if the user says nothing
 
 
 @dataclass
-class Asked:
+class AskedColumns:
     """The columns that the arguments name."""
 
     targets: list[Column]
@@ -85,7 +85,7 @@ def asked_for(
     apart: Sequence[Column],
     windows: Windows | None,
     weight: Column | None,
-) -> Asked:
+) -> AskedColumns:
     """``apart``: columns that divide the rows; they are no inputs unless ``inputs`` names them."""
     present = relations.columns(db, source)
     wanted = variables.pick(present, split_list(given.target, "target"), "target", source)
@@ -110,7 +110,7 @@ def asked_for(
     )  # fmt: skip
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
     wishes = deciding.wishes(documents.argument(given.prepare, "prepare"), families, "prepare")
-    return Asked(
+    return AskedColumns(
         wanted, chosen, given.inputs is not None, wishes, relations.keys(db, source), relations.references(db, source)
     )  # fmt: skip
 

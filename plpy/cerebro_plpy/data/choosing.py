@@ -14,12 +14,14 @@ from cerebro_db.core.sql import identifier, sql
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import statistics, targets, variables
-from .asked import Asked, family_of
+from .asked import AskedColumns, family_of
 from .preparation import SourceVariable, applied
 from .statistics import Looked
 
 
-def prepared(db: Database, training: Relation, asked: Asked) -> tuple[list[SourceVariable], list[SourceVariable]]:
+def prepared(
+    db: Database, training: Relation, asked: AskedColumns
+) -> tuple[list[SourceVariable], list[SourceVariable]]:
     """The inputs and outputs, with the preparations that the training rows ask for."""
     looked: list[Looked] = []
     arrays: list[Column] = []
@@ -66,7 +68,7 @@ def prepared(db: Database, training: Relation, asked: Asked) -> tuple[list[Sourc
     return ins, outs
 
 
-def _find_row_numbers(db: Database, training: Relation, found: list[Found], asked: Asked) -> None:
+def _find_row_numbers(db: Database, training: Relation, found: list[Found], asked: AskedColumns) -> None:
     """Note the columns that number the rows.  All rows are looked at: those for training are a part of the numbers."""
     for one in found:
         if one.may_number_the_rows and one.name not in asked.wishes and one.name not in asked.keys:
@@ -105,7 +107,7 @@ def _require_known(db: Database, found: Found, feature: Feature) -> None:
         db.notice(f"{what} and count as unknown")
 
 
-def _looked(column: Column, family: str, asked: Asked) -> Looked:
+def _looked(column: Column, family: str, asked: AskedColumns) -> Looked:
     as_text = statistics.as_text(family, asked.wish(column))
     return Looked(column, family, as_text, column.name in asked.keys, column.name in asked.references)
 
@@ -122,7 +124,7 @@ def _kind(prepared: Sequence[Feature]) -> Preparation:
     return kind(tuple(prepared))
 
 
-def _outputs(db: Database, asked: Asked, found: list[Found]) -> list[SourceVariable]:
+def _outputs(db: Database, asked: AskedColumns, found: list[Found]) -> list[SourceVariable]:
     known = {one.name: one for one in found}
     outs = []
     for column in asked.targets:

@@ -21,11 +21,11 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
-from ..platform import Rule
+from ..platform import DistributionRule
 from ..sessions import warm_up
 from . import agreement, buffers, by_name, labels, pack_plain, row_weights, variables, windowed
 from . import folds as folding
-from .asked import Asked, asked_for, key_of, sides, split_of
+from .asked import AskedColumns, asked_for, key_of, sides, split_of
 from .choosing import prepared
 from .folds import Folds
 from .pack_arguments import PackArguments
@@ -43,12 +43,12 @@ class Wanted:
     given: PackArguments
     source: Relation
     segments: int | None  # None: packing decides
-    rule: Rule
+    rule: DistributionRule
     windows: Windows | None
     folds: Folds | None
     split: Split | None
     weight: Column | None
-    asked: Asked
+    asked: AskedColumns
 
     @property
     def is_validated(self) -> bool:

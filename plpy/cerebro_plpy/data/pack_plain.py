@@ -20,7 +20,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
-from ..platform import Rule
+from ..platform import DistributionRule
 from ..sessions import warm_up
 from . import agreement, buffers, by_name, labels, row_weights, variables, windowed
 from .pack_arguments import LikeArguments, PlainArguments
@@ -191,7 +191,7 @@ def _columns(
     return outs, ins
 
 
-def segments_of(db: Database, wanted: int | None, rule: Rule, rows: int) -> int:
+def segments_of(db: Database, wanted: int | None, rule: DistributionRule, rows: int) -> int:
     here = platform.of(db)
     if wanted is None:
         count, most = min(here.segments(db, rule, rows), rows), here.segments(db, rule)

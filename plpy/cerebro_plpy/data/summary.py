@@ -23,7 +23,7 @@ from .. import platform
 from ..database import relations, types
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from ..platform import ALL, Rule
+from ..platform import ALL, DistributionRule
 from .preparation import SourceVariable
 
 PLEASE = "Please ensure that table '{}' has been packed with cerebro.pack() or cerebro.pack_plain()."
@@ -48,7 +48,7 @@ class PackJob:
     buffer_size: int | None = None  # as the user gave it
     seed: int | None = None
     num_classes: list[int] | None = None
-    rule: Rule = ALL
+    rule: DistributionRule = ALL
     partitions: list[Partition] = field(default_factory=list)
     windows: Windows | None = None
     weight: SourceVariable | None = None

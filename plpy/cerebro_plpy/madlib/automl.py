@@ -35,7 +35,7 @@ from ..runs import search
 from ..runs.fit import run_request
 from ..runs.record.run import EVALUATE_TRAINING
 from ..runs.request.options import choose_options
-from ..runs.request.request import Architecture, Request, read_architecture, read_rows, require_room, say_tensorboard
+from ..runs.request.request import Architecture, RunRequest, read_architecture, read_rows, require_room, say_tensorboard
 from . import model_tables, selection
 from .automl_tables import AutoML
 from .fit_multiple import table_or_none
@@ -114,7 +114,7 @@ def madlib_keras_automl(
         selection=str(selected),
     )
     hyperopt = isinstance(method, Hyperopt)
-    request = Request(
+    request = RunRequest(
         source=source,
         validation=validation,
         output=output,

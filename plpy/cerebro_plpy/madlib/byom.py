@@ -18,7 +18,7 @@ from ..data.preparation import SourceVariable, applied, find_shapes
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from ..serving.trained import Model
+from ..serving.trained import TrainedModel
 
 
 def inputs(
@@ -45,7 +45,7 @@ def read_model(
     inputs: list[SourceVariable],
     class_values: list[Any] | None,
     dependent_count: int | None,
-) -> Model:
+) -> TrainedModel:
     arch = relations.filled(db, table, argument="model_arch_table")
     relations.require_columns(db, arch, ["model_id", "model_arch", "model_weights"])
     document_columns.require(relations.columns(db, arch), arch.text)
@@ -72,7 +72,7 @@ def read_model(
         tuple(one.documented() for one in inputs), _outputs(architecture, class_values, dependent_count), 0, ()
     )
     assert model_id is not None
-    return Model(
+    return TrainedModel(
         arch, model_id, {"architecture": architecture}, layout, None, replace(MADLIB, configuration="model_id")
     )
 

@@ -26,7 +26,14 @@ from ..runs.drive.execution import carry_out
 from ..runs.record.run import AVERAGING, EVALUATE_TRAINING, require_countable
 from ..runs.request.options import choose_options
 from ..runs.request.place import IN_SESSION
-from ..runs.request.request import Request, read_architecture, read_rows, require_epochs, require_room, say_tensorboard
+from ..runs.request.request import (
+    RunRequest,
+    read_architecture,
+    read_rows,
+    require_epochs,
+    require_room,
+    say_tensorboard,
+)
 from ..sessions import recorder
 from . import model_tables
 from .fit_multiple import table_or_none
@@ -85,7 +92,7 @@ def madlib_keras_fit(
     chosen = choose_options(db, None, keys, bool(use_gpus), tables=(source, validation))
     require_room(db, source, chosen)
     assert model_id is not None
-    request = Request(
+    request = RunRequest(
         source=source,
         validation=validation,
         output=output,

@@ -19,8 +19,8 @@ from cerebro_db.core.sql import Sql, identifier, joined, sql
 from ..database import relations
 from ..database.access import Database
 from ..runs.record.log import EVALUATED, RunLog
-from ..runs.request.request import Request
-from ..runs.tables.model_tables import Made, Values, class_values, create_info, create_row, set_key
+from ..runs.request.request import RunRequest
+from ..runs.tables.model_tables import MadeTables, Values, class_values, create_info, create_row, set_key
 from . import automl_tables, single_table
 from .automl_tables import AutoML
 
@@ -55,7 +55,7 @@ OWN_INFO_COLUMNS = {  # after those of MADlib
 
 
 @dataclass(frozen=True)
-class Asked:
+class AsWritten:
     """What the function was called with, as the options of its run have it (core/recorded_options.py)."""
 
     function: str
@@ -67,18 +67,20 @@ class Asked:
         return AutoML(**self.automl) if self.automl is not None else None
 
 
-def began(request: Request, function: str, written: Mapping[str, str | None], search: AutoML | None = None) -> Request:
+def began(
+    request: RunRequest, function: str, written: Mapping[str, str | None], search: AutoML | None = None
+) -> RunRequest:
     """The request, with an option that says that this function of MADlib's has made it.
 
     ``written``: with names of tables, the tables have the names of tables, losses and metrics that the user wrote.
     """
     names = {column: text and text.strip() for column, text in written.items()}
-    asked = Asked(function, names, None if search is None else asdict(search))
+    asked = AsWritten(function, names, None if search is None else asdict(search))
     return replace(request, options={**request.options, MADLIB: asdict(asked)})
 
 
-def dress(db: Database, made: Made) -> None:
-    asked = Asked(**made.run["options"][MADLIB])
+def dress(db: Database, made: MadeTables) -> None:
+    asked = AsWritten(**made.run["options"][MADLIB])
     own = str(made.name) == made.run["model_table"]
     if not own:  # cerebro.materialize was called with another name
         kept = {column: text for column, text in asked.written.items() if column not in ("model", "model_info")}
@@ -107,7 +109,7 @@ def _rename(db: Database, name: Name) -> None:
         )
 
 
-def _make_info(db: Database, made: Made, asked: Asked) -> None:
+def _make_info(db: Database, made: MadeTables, asked: AsWritten) -> None:
     run = made.run
     log = RunLog.of_caller(db, run["run"])
     epoch_of = {state.key: state.epoch for state in made.states}
@@ -210,7 +212,7 @@ SELECT p.configuration AS mst_key, p.model_id, p.compile_params, p.fit_params, '
     )
 
 
-def _make_summary(db: Database, made: Made, asked: Asked) -> None:
+def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
     run, summary, name = made.run, made.summary, made.name
     # The summary of a packed table counts the classes of labels only, as MADlib's.
     vectors = [one.shape[-1] for one in made.layout.outputs if one.target == "encoded" and one.shape]

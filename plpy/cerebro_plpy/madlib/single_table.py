@@ -9,7 +9,7 @@ from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..runs.record.log import RunLog
-from ..runs.tables.model_tables import Made, class_values
+from ..runs.tables.model_tables import MadeTables, class_values
 
 KEY = 1  # mst_key of the only configuration
 
@@ -24,7 +24,7 @@ SUMMARY = sql("""
 """)
 
 
-def make_over(db: Database, made: Made) -> None:
+def make_over(db: Database, made: MadeTables) -> None:
     """MADlib's tables of several models become those of one.
 
     They have the model that was asked for.  The run keeps those that people have added meanwhile.

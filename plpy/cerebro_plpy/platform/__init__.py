@@ -14,7 +14,7 @@ from ..database.access import Database
 from .base import Platform, RowsToPack
 from .greenplum import SEGMENTS_DOWN, Greenplum
 from .postgresql import PostgreSQL
-from .segments import ALL, KEY, MOST_SEGMENTS, Rule, segments_wanted
+from .segments import ALL, KEY, MOST_SEGMENTS, DistributionRule, segments_wanted
 
 __all__ = [
     "ALL",
@@ -25,7 +25,7 @@ __all__ = [
     "Platform",
     "RowsToPack",
     "PostgreSQL",
-    "Rule",
+    "DistributionRule",
     "of",
     "require_gpus",
     "segments_wanted",

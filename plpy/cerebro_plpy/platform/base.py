@@ -14,7 +14,7 @@ from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
 from ..database.access import Cursor, Database
-from .segments import ALL, Rule
+from .segments import ALL, DistributionRule
 
 if TYPE_CHECKING:
     import psycopg2
@@ -129,7 +129,7 @@ class Platform(abc.ABC):
     # -- segments ------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
+    def segments(self, db: Database, rule: DistributionRule = ALL, rows: int | None = None) -> int:
         """The number of segments for a table (with so many rows) whose user asks for no number."""
 
     def segments_that_pay(self, rows: int) -> int | None:
@@ -137,12 +137,12 @@ class Platform(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
+    def distribution_keys(self, db: Database, count: int, rule: DistributionRule = ALL) -> list[int]:
         """One value of __dist_key__ per segment; rows with that value are stored on that segment."""
 
     @abc.abstractmethod
-    def distribution_rule(self, db: Database, rules: str | None) -> Rule:
-        """The Rule that the argument distribution_rules asks for."""
+    def distribution_rule(self, db: Database, rules: str | None) -> DistributionRule:
+        """The rule that the argument distribution_rules asks for."""
 
     @abc.abstractmethod
     def gpus_of_segments(self, db: Database, keys: Sequence[int]) -> list[int | None]:

@@ -16,7 +16,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
 from ..database import relations
 from ..database.access import Cursor, Database
 from .base import Platform, RowsToPack, StatementLimit
-from .segments import ALL, KEY, Rule
+from .segments import ALL, KEY, DistributionRule
 
 if TYPE_CHECKING:
     import psycopg2
@@ -47,10 +47,10 @@ class Greenplum(Platform):
 
     # -- segments ------------------------------------------------------------------------------------------
 
-    def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
+    def segments(self, db: Database, rule: DistributionRule = ALL, rows: int | None = None) -> int:
         return len(_primaries(db)) if rule.contents is None else len(rule.contents)
 
-    def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
+    def distribution_keys(self, db: Database, count: int, rule: DistributionRule = ALL) -> list[int]:
         """The segments take turns; each gets its smallest unused key.  Greenplum's hash decides which key is where."""
         rows = db.rows(
             sql(
@@ -64,7 +64,7 @@ class Greenplum(Platform):
         )
         return [row["k"] for row in rows]
 
-    def distribution_rule(self, db: Database, rules: str | None) -> Rule:
+    def distribution_rule(self, db: Database, rules: str | None) -> DistributionRule:
         """``all_segments``, ``gpu_segments``, or a table whose column dbid names segments."""
         wanted = (rules or "all_segments").strip()
         if wanted.lower() == "all_segments":
@@ -77,7 +77,7 @@ class Greenplum(Platform):
                 raise InvalidArgument("No GPUs configured on hosts.", hint="distribution_rules => 'all_segments'.")
         else:
             dbids = _dbids_of(db, wanted, primaries)
-        return Rule(sorted(primaries[dbid] for dbid in dbids), sorted(dbids))
+        return DistributionRule(sorted(primaries[dbid] for dbid in dbids), sorted(dbids))
 
     def gpus_of_segments(self, db: Database, keys: Sequence[int]) -> list[int | None]:
         """The segments of a host take turns with its GPUs."""

@@ -12,7 +12,7 @@ from cerebro_db.core.sql import Sql, joined, sql
 from ..database.access import Cursor, Database
 from .base import Platform, RowsToPack
 from .machine import cores, gpus
-from .segments import ALL, MOST_SEGMENTS, Rule
+from .segments import ALL, MOST_SEGMENTS, DistributionRule
 
 if TYPE_CHECKING:
     import psycopg2
@@ -32,7 +32,7 @@ class PostgreSQL(Platform):
     sets_role_at_login = False
     loses_only_the_last_commits = True
 
-    def segments(self, db: Database, rule: Rule = ALL, rows: int | None = None) -> int:
+    def segments(self, db: Database, rule: DistributionRule = ALL, rows: int | None = None) -> int:
         """One per GPU; without a GPU, one per processor; fewer for a table with few rows."""
         enough = MOST_SEGMENTS if rows is None else self.segments_that_pay(rows)
         return min(gpus() or cores(), enough, MOST_SEGMENTS)
@@ -40,10 +40,10 @@ class PostgreSQL(Platform):
     def segments_that_pay(self, rows: int) -> int:
         return max(1, rows // ROWS_PER_SEGMENT)
 
-    def distribution_keys(self, db: Database, count: int, rule: Rule = ALL) -> list[int]:
+    def distribution_keys(self, db: Database, count: int, rule: DistributionRule = ALL) -> list[int]:
         return list(range(count))
 
-    def distribution_rule(self, db: Database, rules: str | None) -> Rule:
+    def distribution_rule(self, db: Database, rules: str | None) -> DistributionRule:
         if (rules or "all_segments").strip().lower() != "all_segments":
             db.notice("distribution_rules is ignored: buffers go to all segments; the argument segments says how many")
         return ALL

@@ -13,14 +13,14 @@ KEY = "__dist_key__"  # the column of packed tables and state tables that says t
 
 
 @dataclass(frozen=True)
-class Rule:
+class DistributionRule:
     """Which of Greenplum's primary segments get rows.  PostgreSQL offers no choice: the rule is always ALL."""
 
     contents: list[int] | None = None  # content ids of gp_segment_configuration; None: all segments
     dbids: list[int] | None = None
 
 
-ALL = Rule()
+ALL = DistributionRule()
 
 
 def segments_wanted(db: Database, segments: int | None) -> int | None:

@@ -27,13 +27,13 @@ from .record.log import RunLog
 from .record.run import Run
 from .request import output
 from .request.place import IN_SESSION
-from .request.request import Request
+from .request.request import RunRequest
 from .tables import model_tables
 
 
 def run_request(
     db: Database,
-    request: Request,
+    request: RunRequest,
     on_record: Callable[[int], None] = lambda run_id: None,
 ) -> int:
     """Train and wait: the model tables are there when it returns.
@@ -49,7 +49,7 @@ def run_request(
     return run_id
 
 
-def submit_request(db: Database, request: Request) -> int:
+def submit_request(db: Database, request: RunRequest) -> int:
     """Train without waiting: the run goes on in a session of its own."""
     if request.output.schema == relations.TEMPORARY:
         raise InvalidArgument(
@@ -91,7 +91,7 @@ def drive(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> 
         _to_its_end(db, session, run_id, epochs, retry_failed, submitted=True)
 
 
-def require_rule(session: Session, request: Request) -> None:
+def require_rule(session: Session, request: RunRequest) -> None:
     """Refuse a rule that cannot be used, before the run is on record."""
     if request.options["stop_when"] is not None:
         rules.require_sound(request.options["stop_when"], session)

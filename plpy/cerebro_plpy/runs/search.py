@@ -30,7 +30,7 @@ from .request.given import Given
 from .request.options import choose_options
 from .request.request import (
     Architecture,
-    Request,
+    RunRequest,
     objective_of,
     require_epochs,
     require_measured,
@@ -57,7 +57,7 @@ def request_of(
     epochs: int,
     configurations: int | None,
     options: dict[str, Any],
-) -> Request:
+) -> RunRequest:
     """The request for a search in a flat space, with the arguments that ``given`` has besides."""
     require_epochs(epochs, given.evaluate_every, ("epochs", "evaluate_every"))
     keys = [partition["key"] for partition in source.layout["partitions"]]
@@ -106,7 +106,7 @@ def request_of(
         "past": [trial.to_json() for trial in trials],
     }
     chosen["warm_start"] = False
-    return Request(
+    return RunRequest(
         source=source,
         validation=validation,
         output=output,

@@ -38,15 +38,15 @@ from .fit import run_request, submit_request
 from .request import budgets, configurations, cross_validation, training_rows
 from .request.configurations import Listed
 from .request.given import FIT, SEARCH, TRAIN, Given, of_call
-from .request.request import Request, model_table, of_configurations, read_rows, read_selection, require_epochs
-from .request.training_rows import Made, Rows, other_session
+from .request.request import RunRequest, model_table, of_configurations, read_rows, read_selection, require_epochs
+from .request.training_rows import MadeRows, Rows, other_session
 
 LEAST_FOR_TRAINING = 0.5  # of the budget, however long packing takes
 MOST_SHOWN = 20  # configurations
 
 
 @dataclass(frozen=True)
-class Asked:
+class Call:
     """What the arguments say that is the same whatever the rows are."""
 
     options: dict[str, Any]  # with those that have arguments of their own, but not the budget
@@ -82,7 +82,7 @@ def _called(db: Database, given: Given) -> int | None:
             background.require_statements(db)
     asked = _asked(db, given)
     output = model_table(db, given.model_table, given.warm_start, "model_table")
-    made = Made()
+    made = MadeRows()
     try:
         rows = training_rows.resolved(db, output, given, made)
         seconds = (asked.budget or {}).get("seconds")
@@ -107,7 +107,7 @@ def _called(db: Database, given: Given) -> int | None:
 # -- arguments ---------------------------------------------------------------------------------------------
 
 
-def _asked(db: Database, given: Given) -> Asked:
+def _asked(db: Database, given: Given) -> Call:
     """The arguments, with all errors that do not depend on the rows.  Packing may take hours."""
     for name, value in (("epochs", given.epochs), ("max_configurations", given.max_configurations)):
         if value is not None and value < 1:
@@ -126,7 +126,7 @@ def _asked(db: Database, given: Given) -> Asked:
             method = search.method_of(given.method)
             methods.checked(method, proposes=True)
         space, named = _space(db, given)
-    asked = Asked(options, *_budget(db, given, options), space, named, method, listed)
+    asked = Call(options, *_budget(db, given, options), space, named, method, listed)
     _require_sound(db, given, asked)
     return asked
 
@@ -212,7 +212,7 @@ def _kinds(value: dict[str, Any], where: str) -> dict[Any, Named]:
     return {kind: Named(kind, Kind(kind, fixed, where)) for kind, fixed in value.items()}
 
 
-def _require_sound(db: Database, given: Given, asked: Asked) -> None:
+def _require_sound(db: Database, given: Given, asked: Call) -> None:
     """Raise the errors of the run that do not depend on the rows."""
     wished = str(asked.options.get("objective") or "")
     if wished.startswith("val_") and given.validation == 0 and given.validation_table is None and given.folds is None:
@@ -238,13 +238,13 @@ def _require_sound(db: Database, given: Given, asked: Asked) -> None:
 # -- requests ----------------------------------------------------------------------------------------------
 
 
-def _all_options(asked: Asked) -> dict[str, Any]:
+def _all_options(asked: Call) -> dict[str, Any]:
     return asked.options if asked.budget is None else {**asked.options, "budget": asked.budget}
 
 
 def _searching(
-    db: Database, given: Given, asked: Asked, rows: Rows, output: Name, seconds: float | None
-) -> Request | None:
+    db: Database, given: Given, asked: Call, rows: Rows, output: Name, seconds: float | None
+) -> RunRequest | None:
     """The request of a train or a search; None for a dry run."""
     options = _all_options(asked)
     named = asked.named
@@ -284,8 +284,8 @@ def _searching(
 
 
 def _fitting(
-    db: Database, given: Given, asked: Asked, rows: Rows, output: Name, _seconds: float | None
-) -> Request | None:
+    db: Database, given: Given, asked: Call, rows: Rows, output: Name, _seconds: float | None
+) -> RunRequest | None:
     """The request of a fit; None for a dry run."""
     listed, options, epochs = asked.listed, _all_options(asked), given.epochs
     assert listed is not None and epochs is not None
@@ -322,7 +322,7 @@ def _packed(db: Database, given: Given, rows: Rows, epochs: int) -> Any:
 # -- the end -----------------------------------------------------------------------------------------------
 
 
-def _tell_what_is_left(db: Database, given: Given, made: Made) -> None:
+def _tell_what_is_left(db: Database, given: Given, made: MadeRows) -> None:
     """Name what a call that ends early leaves behind, and how to go on with it."""
     if not made.tables:
         return

@@ -19,13 +19,13 @@ from . import staging, trainers
 
 if TYPE_CHECKING:
     from .chunks import Source
-    from .trained import Model
+    from .trained import TrainedModel
     from .trainers import PredictionOrder
 
 SMALL_TABLE = 4 << 20  # bytes; a smaller table is predicted by one trainer, which saves the start of others
 
 # Predicts, and returns the table that has the answers for all rows; drop it when they are read.
-Predict = Callable[["Model", "PredictionOrder", "Source"], Sql]
+Predict = Callable[["TrainedModel", "PredictionOrder", "Source"], Sql]
 
 
 @contextlib.contextmanager
@@ -70,7 +70,7 @@ def _size_of(db: Database, table: Relation) -> int:
 # -- in the caller's session ---------------------------------------------------------------------------------
 
 
-def _predict_here(db: Database, mine: Segment, model: Model, order: PredictionOrder, source: Source) -> Sql:
+def _predict_here(db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder, source: Source) -> Sql:
     here = platform.of(db)
     (chunks,) = source.shares(db, here.distribution_keys(db, 1), source.count())
     table = Name("pg_temp", f"cerebro_predict_{token()}").sql

@@ -19,11 +19,11 @@ from ..sessions.session import Session
 from ..sessions.team import Team
 from . import staging, teams, trainers
 from .chunks import Source
-from .trained import Model
+from .trained import TrainedModel
 from .trainers import PredictionOrder
 
 
-def predict(db: Database, use_gpus: bool | None, model: Model, order: PredictionOrder, source: Source) -> Sql:
+def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: PredictionOrder, source: Source) -> Sql:
     """Each worker session predicts its share of the rows, into a table that only this user can see."""
     here = platform.of(db)
     parts = platform.segments_wanted(db, None) or here.segments(db)

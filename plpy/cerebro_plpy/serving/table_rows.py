@@ -22,13 +22,13 @@ from ..database.relations import Column, Relation
 from . import execution, predictions, trainers
 from .chunks import Source
 from .inputs import as_trained
-from .trained import Model, class_values
+from .trained import TrainedModel, class_values
 
 
 def predicted(
     db: Database,
     predict: execution.Predict,
-    model: Model,
+    model: TrainedModel,
     test: Relation,
     present: dict[str, Column],
     identity: Column,
@@ -64,7 +64,7 @@ def predicted(
 def answers(
     db: Database,
     predict: execution.Predict,
-    model: Model,
+    model: TrainedModel,
     test: Relation,
     present: dict[str, Column],
     key: Sql,

@@ -22,7 +22,7 @@ from ..sessions import kept_teams
 from ..sessions.failures import Refused, failure_of, session_was_lost
 from ..sessions.session import Statement
 from ..sessions.team import Team, Worker
-from .trained import Model
+from .trained import TrainedModel
 from .trainers import PLAIN, PredictionOrder
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def again_if_lost(team: Team, work: Callable[[], T]) -> T:
     return work()
 
 
-async def send_weights(db: Database, team: Team, to: Worker, model: Model, name: str) -> None:
+async def send_weights(db: Database, team: Team, to: Worker, model: TrainedModel, name: str) -> None:
     where, start = team.platform.on_segment(to.dist_key), 0
     for piece in model.weights(db):
         await Statement(sql("SELECT cerebro._state_in({}, {}, {}) {where}", where=where), (name, start, piece))
@@ -60,7 +60,7 @@ async def send_weights(db: Database, team: Team, to: Worker, model: Model, name:
 
 
 def evaluate(
-    db: Database, team: Team, model: Model, data: DataSet, parts: Sequence[int]
+    db: Database, team: Team, model: TrainedModel, data: DataSet, parts: Sequence[int]
 ) -> tuple[float, dict[str, Any]]:
     """The loss and the metrics over all these parts of the data; session i evaluates ``parts[i]``."""
     handles: dict[int, str] = {}
@@ -81,7 +81,7 @@ def evaluate(
 
 
 def evaluate_exchanges(
-    db: Database, team: Team, model: Model, data: DataSet, parts: Sequence[int], exchanges: Sequence[Exchange]
+    db: Database, team: Team, model: TrainedModel, data: DataSet, parts: Sequence[int], exchanges: Sequence[Exchange]
 ) -> list[Means]:
     """What the losses count over all these parts: with the rows as they are, then with each exchange."""
     configuration = _to_evaluate(model, metrics=[], weighted_metrics=None)
@@ -90,7 +90,7 @@ def evaluate_exchanges(
     return [merged_means(states.means for states in parts) for parts in zip(*each)]
 
 
-def _to_evaluate(model: Model, **compiled: Any) -> dict[str, Any]:
+def _to_evaluate(model: TrainedModel, **compiled: Any) -> dict[str, Any]:
     """The configuration of a model whose state is its weights: with an optimizer that has no state."""
     plain = params.compile_params(PLAIN)["optimizer"]
     return {**model.definition, "compile": {**model.definition["compile"], "optimizer": plain, **compiled}}
@@ -99,7 +99,7 @@ def _to_evaluate(model: Model, **compiled: Any) -> dict[str, Any]:
 def _evaluated(
     db: Database,
     team: Team,
-    model: Model,
+    model: TrainedModel,
     configuration: dict[str, Any],
     data: DataSet,
     parts: Sequence[int],
@@ -124,7 +124,7 @@ def _evaluated(
 def predict(
     db: Database,
     team: Team,
-    model: Model,
+    model: TrainedModel,
     order: PredictionOrder,
     statements: Sequence[Sql],
     *,

@@ -28,7 +28,7 @@ COMPANIONS = ("_info", "_summary", "_weights")
 
 
 @dataclass
-class Model:
+class TrainedModel:
     """One trained model of a model table."""
 
     table: Relation
@@ -58,7 +58,7 @@ class Model:
         return self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.named
 
 
-def read_model(db: Database, text: str, key: int | None) -> Model:
+def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
     """The model with this number in a model table.
 
     Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
@@ -176,7 +176,9 @@ def best_keys(
     return [row["number"] for row in rows]
 
 
-def _read_single(db: Database, table: Relation, summary: Relation, named: ModelColumns, key: int | None) -> Model:
+def _read_single(
+    db: Database, table: Relation, summary: Relation, named: ModelColumns, key: int | None
+) -> TrainedModel:
     """The model of a table that madlib_keras_fit has made."""
     if key is not None:
         raise InvalidArgument(
@@ -230,9 +232,9 @@ def _model(
     key: int,
     row: dict[str, Any],
     chunked: Relation | None,
-) -> Model:
+) -> TrainedModel:
     definition, trained_on = _definition(db, row), _layout(db, table, summary)
-    return Model(table, key, definition, trained_on, chunked, named, row["loss_name"], row["metric_names"])
+    return TrainedModel(table, key, definition, trained_on, chunked, named, row["loss_name"], row["metric_names"])
 
 
 def _definition(db: Database, row: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ..sessions.resting import rest_mine
 
 if TYPE_CHECKING:
     from ..data.preparation import SourceVariable
-    from .trained import Model
+    from .trained import TrainedModel
 
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
@@ -54,7 +54,9 @@ class PredictionOrder:
         return BeginPrediction(self.configuration, self.inputs, StateRef.weights(name), self.best)
 
 
-def prediction_order(model: Model, inputs: Sequence[SourceVariable], best: BestClasses | None) -> PredictionOrder:
+def prediction_order(
+    model: TrainedModel, inputs: Sequence[SourceVariable], best: BestClasses | None
+) -> PredictionOrder:
     from cerebro_db.core.parameters import params  # only now: the trainer starts meanwhile
 
     # Nothing of how a model was trained has a part in its predictions, and without it the model is built sooner.
@@ -102,7 +104,7 @@ def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
 
 
 @contextlib.contextmanager
-def predicting(db: Database, mine: Segment, model: Model, order: PredictionOrder) -> Iterator[Prediction]:
+def predicting(db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder) -> Iterator[Prediction]:
     """Within it, cerebro._predict works in the caller's session."""
     name, start = model.version(db) or token(8), 0
     begin = order.begin(name)

@@ -21,7 +21,7 @@ from ...platform.base import Platform
 from ...sessions.session import Session
 from ..record import state_tables
 from ..record.log import RunLog, StateOnRecord
-from ..request.request import Request
+from ..request.request import RunRequest
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Start:
     sha256: str | None = None  # of the earlier run's state
 
 
-def of_request(db: Database, request: Request) -> dict[int, Start]:
+def of_request(db: Database, request: RunRequest) -> dict[int, Start]:
     """Number of the configuration -> what its model starts from; all others start from random weights."""
     if request.warm_start:
         return _from_model_tables(db, request)
@@ -45,7 +45,7 @@ def of_request(db: Database, request: Request) -> dict[int, Start]:
     }
 
 
-def _from_model_tables(db: Database, request: Request) -> dict[int, Start]:
+def _from_model_tables(db: Database, request: RunRequest) -> dict[int, Start]:
     """From the models of the output table: with the optimizer's state, where a run of ours left exactly these."""
     run = db.value(
         sql(

@@ -19,13 +19,13 @@ from ...database.access import Database
 from ...sessions.session import Session
 from ..record.log import RunLog
 from ..record.run import AVERAGING, averaging_visits
-from ..request.request import Request
+from ..request.request import RunRequest
 from . import initial_states
 
 LONGEST = {"name": 10_000, "run_name": 10_000, "description": 100_000}  # bytes
 
 
-def put_on_record(db: Database, recorder: Session, request: Request) -> int:
+def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     """Write down what is to be done; returns the run's number."""
     if not recorder.own:
         visibility.require_committed(db, recorder, filter(None, (request.source, request.validation)))
@@ -118,7 +118,7 @@ def rows_of(layout: dict[str, Any]) -> int:
     return sum(partition["rows"] for partition in layout["partitions"])
 
 
-def size(request: Request) -> str:
+def size(request: RunRequest) -> str:
     segments = counted(len(request.source.layout["partitions"]), "segment")
     epochs = counted(request.epochs, "epoch")
     folds = request.source.dataset.folds

@@ -25,7 +25,7 @@ PASSING = (TrainerFailed, OutOfResources, DiskFull, GpuMissing)  # errors that s
 
 
 @dataclass
-class Program:
+class TrialProgram:
     """The models of some forms, which share one compiled program, and what engine trials say of it."""
 
     name: str
@@ -74,19 +74,19 @@ class Program:
 
 def programs_of(
     forms: Mapping[str, Sequence[Model]], answers: Mapping[tuple[str, str], Described | CerebroError]
-) -> list[Program]:
+) -> list[TrialProgram]:
     """What is known of the models of each form after these answers to trials, by form and engine."""
-    programs: dict[str, Program] = {}
+    programs: dict[str, TrialProgram] = {}
     for form, alike in forms.items():
         mine = {engine: answer for (its, engine), answer in answers.items() if its == form}
         names = [answer.program for answer in mine.values() if isinstance(answer, EngineTried)]
         earlier = alike[0].earlier
         name = names[0] if names else earlier.program if earlier else form
-        programs.setdefault(name, Program(name)).add(form, alike, mine)
+        programs.setdefault(name, TrialProgram(name)).add(form, alike, mine)
     return list(programs.values())
 
 
-def still_to_try(run: Run, programs: Sequence[Program]) -> list[tuple[str, str]]:
+def still_to_try(run: Run, programs: Sequence[TrialProgram]) -> list[tuple[str, str]]:
     """The (form, engine) to try next: where there is enough to do, or no engine could train it yet."""
     pays = sum(program.left(run) for program in programs) > SECOND_TRIAL_SECONDS
     return [
@@ -99,7 +99,7 @@ def still_to_try(run: Run, programs: Sequence[Program]) -> list[tuple[str, str]]
     ]
 
 
-def chosen(run: Run, programs: Sequence[Program]) -> dict[str, tuple[str, dict[str, Any]]]:
+def chosen(run: Run, programs: Sequence[TrialProgram]) -> dict[str, tuple[str, dict[str, Any]]]:
     """Form -> the engine that will train it, and why."""
     left = sum(program.left(run) for program in programs)
     too_little = f"a segment has {left:.1f} s of training to do; finding out pays from {SECOND_TRIAL_SECONDS:.0f} s on"

@@ -35,7 +35,7 @@ OBJECTIVE_OPTIONS = ("objective", "direction", "keep")
 
 
 @dataclass
-class Request:
+class RunRequest:
     """The checked arguments of a fit, and the contents of the tables that they name."""
 
     source: Packed
@@ -90,7 +90,7 @@ def check(
     options: str | None,
     *,
     madlib: bool = False,
-) -> Request:
+) -> RunRequest:
     """The request of ``madlib_fit_multiple_model``."""
     visibility.refuse_transaction(db)
     require_epochs(epochs, frequency)
@@ -139,7 +139,7 @@ def of_configurations(
     description: str | None,
     options: str | None,
     madlib: bool = False,
-) -> Request:
+) -> RunRequest:
     """The request for a fit of the configurations that ``listed`` reads when the options are known."""
     keys = [partition["key"] for partition in source.layout["partitions"]]
     chosen = choose_options(db, options, keys, bool(use_gpus), tables=(source, validation))
@@ -171,7 +171,7 @@ def of_configurations(
     require_room(db, source, chosen)
     chosen["warm_start"] = bool(warm_start)
     chosen[EVALUATE_TRAINING] = madlib
-    return Request(
+    return RunRequest(
         source=source,
         validation=validation,
         output=output,

@@ -56,7 +56,7 @@ class Rows:
 
 
 @dataclass
-class Made:
+class MadeRows:
     """What a call has made so far, for the message of one that ends early."""
 
     tables: list[Name] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Made:
     run: int | None = None
 
 
-def resolved(db: Database, output: Name, given: Given, made: Made) -> Rows:
+def resolved(db: Database, output: Name, given: Given, made: MadeRows) -> Rows:
     """The packed rows of ``source_table``, which is packed now unless it is packed already."""
     source = relations.filled(db, given.source_table, argument="source_table", companions=("_summary",))
     if is_packed(db, source):
@@ -185,7 +185,7 @@ def validation_share(rows: int, windows: Windows | None) -> float:
     return round(min(0.2, MOST_VALIDATION_ROWS / units), 4)
 
 
-def pack_apart(db: Database, source: Relation, output: Name, given: Given, made: Made) -> Rows:
+def pack_apart(db: Database, source: Relation, output: Name, given: Given, made: MadeRows) -> Rows:
     """The packed rows in a table that another session makes, or has made for an earlier call with the same rows."""
     wished = _wished_name(db, output, given)
     arguments = _pack_arguments(db, source, wished, given)

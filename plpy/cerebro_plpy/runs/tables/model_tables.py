@@ -60,7 +60,7 @@ Values = tuple[str, str, Any]  # name, type and value of a column
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeTables:
     """The tables that were made, and of what."""
 
     name: Name
@@ -150,7 +150,7 @@ def materialize(
     with as_written(run_id):
         outputs = [variable.name for variable in layout.outputs]
         summary = PackedSummary.read(documents.decoded(run["source_summary"], where), outputs, where)
-        made = Made(name, run, layout, summary, states, which, fold, replace)
+        made = MadeTables(name, run, layout, summary, states, which, fold, replace)
         _make_models(db, made)
         _make_info(db, made)
         _make_summary(db, made)
@@ -159,7 +159,7 @@ def materialize(
             dress(db, made)
 
 
-def _make_models(db: Database, made: Made) -> None:
+def _make_models(db: Database, made: MadeTables) -> None:
     name, run, here = made.name, made.run, platform.of(db)
     db.execute(
         sql(
@@ -218,7 +218,7 @@ def _make_models(db: Database, made: Made) -> None:
         raise CorruptState(f"the states of run {run['run']} are not those that were committed")
 
 
-def _make_info(db: Database, made: Made) -> None:
+def _make_info(db: Database, made: MadeTables) -> None:
     run = made.run
     told: dict[int, dict[str, Any]] = {}
     for key, (architecture, compiled, _) in RunLog.of_caller(db, run["run"]).configurations().items():
@@ -265,7 +265,7 @@ def set_key(db: Database, name: Name, key: str) -> None:
     db.execute(sql("ALTER TABLE {name} ADD PRIMARY KEY ({key})", name=name.sql, key=identifier(key)))
 
 
-def _make_summary(db: Database, made: Made) -> None:
+def _make_summary(db: Database, made: MadeTables) -> None:
     """One row; the class values have the type that their column has."""
     run, summary = made.run, made.summary
     optimised = objective.of_options(run["options"], run["validation_table"] is not None)
@@ -320,7 +320,7 @@ def create_row(db: Database, name: Name, columns: Sequence[Values]) -> None:
     )
 
 
-def class_values(made: Made) -> list[Values]:
+def class_values(made: MadeTables) -> list[Values]:
     """The columns for the labels of each output."""
     types = {one.name: one.preparation.label_type or TEXT for one in made.layout.outputs}
     return [

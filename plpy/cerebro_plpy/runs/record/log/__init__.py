@@ -14,7 +14,7 @@ from .loading import Loading
 from .past import earlier_configurations, earlier_runs
 from .states import EarlierModel, StateOnRecord
 from .tables import ARCHITECTURE, EVALUATED, MODEL_INFO
-from .units import Units
+from .units import UnitLog
 
 __all__ = [
     "ARCHITECTURE",
@@ -29,5 +29,5 @@ __all__ = [
 ]
 
 
-class RunLog(Drivers, Loading, Known, Units):
+class RunLog(Drivers, Loading, Known, UnitLog):
     """The log of one run, through one session."""

@@ -17,7 +17,7 @@ from ....sessions.session import Rows, Statement
 from .base import OWN, Log, counted_states, listed, recordable
 
 
-class Units(Log):
+class UnitLog(Log):
     """What each unit of work has found, and how long it took."""
 
     def attempts(self, visits: Sequence[Train], worker_pid: int, began: datetime | None = None) -> Statement:
