@@ -162,7 +162,6 @@ def test_the_summary_has_madlibs_columns_and_then_ours(sql, flowers):
         ("segment_count", "integer"),
         ("seed", "bigint"),
         ("layout", "jsonb"),
-        ("fingerprint", "text"),
     ]
     with sql.db.cursor() as cursor:
         cursor.execute("SELECT * FROM packed_summary")

@@ -19,7 +19,7 @@ from tests.sql.lab import Lab, eventually, flower_model
 from tests.sql.memory import compiled
 
 OPTIONS = {"deterministic": True, "seed": 8}
-EPOCHS = 8
+EPOCHS = 24
 # What an imagined next version adds, as its developer would write it: a piece of each folder, and the migration.
 ADDED_TABLE = """
 CREATE TABLE cerebro.remark (run bigint NOT NULL, owner name NOT NULL DEFAULT current_user, remark text NOT NULL);

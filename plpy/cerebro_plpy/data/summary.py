@@ -96,8 +96,9 @@ def write(db: Database, job: PackJob) -> None:
         ("segment_count", "integer", len(job.keys)),
         ("seed", "bigint", job.seed),
         ("layout", "jsonb", written(job.layout)),
-        ("fingerprint", "text", job.fingerprint),
     ]
+    if job.fingerprint is not None:
+        columns.append(("fingerprint", "text", job.fingerprint))
     name = job.output.suffixed("_summary").sql
     body = joined(
         ", ",
