@@ -22,7 +22,7 @@ SELECT cerebro.fit(
                AS o (optimizer, learning_rate, momentum),
              unnest(ARRAY[16, 32]) AS b (batch_size)$$,
     epochs => {epochs}, validation_table => 'digits_val_packed',
-    run_name => 'digits', options => '{{"seed": 1}}');"""
+    evaluate_every => 1, run_name => 'digits', options => '{{"seed": 1}}');"""
 LEADERBOARD = "SELECT * FROM cerebro.leaderboard WHERE run = {run} ORDER BY rank;"
 PREDICT = """\
 SELECT cerebro.predict_into(
