@@ -137,6 +137,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
     if GIVEN:
         with contextlib.closing(connect(GIVEN)) as connection:
             equip(connection, extension.Sources.find().version)
+            with connection.cursor() as cursor:  # equip leaves MADlib's schema alone where cerebro_db was there before
+                cursor.execute("CREATE EXTENSION IF NOT EXISTS cerebro_db_madlib")
         yield GIVEN
         return
     try:
