@@ -179,6 +179,7 @@ def test_a_table_has_madlibs_columns(iris: Lab, made_by: str, name: str, table: 
         with pytest.raises(errors.InvalidParameterValue, match="one of tensorflow or nvidia"):
             iris("SELECT madlib.gpu_configuration('gpus_3', 'amd')")
     if table == "madlib.listed":
+        iris("DROP TABLE IF EXISTS madlib.listed")  # of an earlier run, on a server that is not the tests' own
         iris("SELECT madlib.load_top_k_accuracy_function('listed', 3)")
     require_columns(iris, made_by, name, table)
 
