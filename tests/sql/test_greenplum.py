@@ -61,7 +61,7 @@ def packed(sql: Any) -> None:
     sql("SELECT pack_plain('rows', 'packed', 'y', 'x', seed => 1)")
     sql("SELECT madlib.load_keras_model('arch', %s::json)", json.dumps(ARCHITECTURE))
     sql(
-        "SELECT load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
+        "SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
         " loss='categorical_crossentropy', metrics=['accuracy']$$], ARRAY['batch_size=16, epochs=1', 'batch_size=32'])"
     )
 
@@ -344,7 +344,7 @@ def interrupted(fresh_database: str) -> tuple[str, int, int]:
         cursor.execute("SELECT pack_plain('kept', 'packed', 'y', 'x', seed => 1)")
         model = json.loads(json.dumps(ARCHITECTURE).replace("[null, 4]", "[null, 2]"))
         cursor.execute("SELECT madlib.load_keras_model('arch', %s::json)", (json.dumps(model),))
-        cursor.execute("SELECT load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
+        cursor.execute("SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
                        " loss='categorical_crossentropy'$$], ARRAY['batch_size=16, epochs=1'])")  # fmt: skip
         cursor.execute("SELECT cerebro.fit('packed', 'out', 'mst', epochs => 20, options => %s)", (DETERMINISTIC,))
         calm = cursor.fetchone()[0]
