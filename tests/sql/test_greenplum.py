@@ -37,6 +37,7 @@ ARCHITECTURE = {
 }
 
 
+EPOCHS = 100  # of a run that is cancelled: a cancel takes effect after about a second
 DETERMINISTIC = json.dumps({"deterministic": True, "seed": 3})
 HASHES = "SELECT model, hop, state_sha256 FROM cerebro.hop WHERE run = %s ORDER BY 1, 2"
 HASHES_OF = "SELECT array_agg(state_sha256 ORDER BY model, hop) FROM cerebro.hop WHERE run = %s"
@@ -218,15 +219,15 @@ def test_a_cancel_at_any_moment_of_packing(sql: Any, packed: None, db: Any) -> N
 @pytest.mark.same_machine
 def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: None, server: str) -> None:
     """The segment ends all its processes and restarts.  Its unfinished units are repeated with the same bits."""
-    fit = "SELECT {}('packed', %s, 'slow', {}4, options => %s)"
+    fit = "SELECT fit('packed', %s, 'slow', epochs => 4, wait => %s, options => %s)"
     options = json.dumps({"deterministic": True, "seed": 3})
     sql(
         "CREATE TABLE slow AS"
         " SELECT mst_key, model_id, compile_params, 'batch_size=4, epochs=30' AS fit_params FROM mst"
     )
     sql("CREATE TABLE slow_summary AS SELECT * FROM mst_summary")
-    sql(fit.format("madlib_fit_multiple_model", ""), "calm", options)
-    ((run,),) = sql(fit.format("fit", "wait => false, epochs => "), "stormy", options)
+    sql(fit, "calm", True, options)
+    ((run,),) = sql(fit, "stormy", False, options)
     unfinished = (
         "SELECT a.worker_pid FROM cerebro.attempt a LEFT JOIN cerebro.hop h USING (run, model, hop)"
         " WHERE a.run = %s AND a.hop > 2 AND h.run IS NULL"
@@ -250,7 +251,7 @@ def test_a_segments_process_is_killed_in_the_middle_of_a_hop(sql: Any, packed: N
         sql("SELECT count(*) FROM packed")
     ((again,),) = sql("SELECT count(*) FROM cerebro.event WHERE run = %s AND event = 'unit failed'", run)
     assert again >= 1
-    weights = "SELECT mst_key, encode(sha256(model_weights), 'hex') FROM {} ORDER BY 1"
+    weights = "SELECT configuration, encode(sha256(weights), 'hex') FROM {} ORDER BY 1"
     assert sql(weights.format("stormy")) == sql(weights.format("calm"))
 
 
@@ -283,7 +284,7 @@ def test_the_error_after_a_lost_segment_says_that_the_run_finished(sql: Any, pac
 def test_a_segments_process_is_killed_between_the_phases_of_a_commit(sql: Any, packed: None, server: str) -> None:
     """A new process of that segment finishes what the old one prepared, though it never saw the session's SET ROLE."""
     options = json.dumps({"deterministic": True, "seed": 3})
-    sql("SELECT madlib_fit_multiple_model('packed', 'calm', 'mst', 4, options => %s)", options)
+    sql("SELECT fit('packed', 'calm', 'mst', epochs => 4, options => %s)", options)
     ((schema,),) = sql("SELECT current_schema()")
     models = f"{schema}.stormy"
     stopped = Path("/dev/shm", f"cerebro_test_{os.getpid()}")
@@ -331,7 +332,7 @@ def test_a_segments_process_is_killed_between_the_phases_of_a_commit(sql: Any, p
         with contextlib.closing(psycopg2.connect(server)) as connection, connection.cursor() as cursor:
             cursor.execute("DROP TRIGGER stop_once ON cerebro.hop")
             connection.commit()
-    weights = "SELECT mst_key, encode(sha256(model_weights), 'hex') FROM {} ORDER BY 1"
+    weights = "SELECT configuration, encode(sha256(weights), 'hex') FROM {} ORDER BY 1"
     assert ask(weights.format(models)) == ask(weights.format(f"{schema}.calm"))
 
 
@@ -346,11 +347,10 @@ def interrupted(fresh_database: str) -> tuple[str, int, int]:
         cursor.execute("SELECT madlib.load_keras_model('arch', %s::json)", (json.dumps(model),))
         cursor.execute("SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
                        " loss='categorical_crossentropy'$$], ARRAY['batch_size=16, epochs=1'])")  # fmt: skip
-        cursor.execute("SELECT cerebro.fit('packed', 'out', 'mst', epochs => 20, options => %s)", (DETERMINISTIC,))
+        fit = "SELECT cerebro.fit('packed', %s, 'mst', epochs => %s, wait => %s, options => %s)"
+        cursor.execute(fit, ("out", EPOCHS, True, DETERMINISTIC))
         calm = cursor.fetchone()[0]
-        cursor.execute(
-            "SELECT cerebro.fit('packed', 'later', 'mst', epochs => 20, wait => false, options => %s)", (DETERMINISTIC,)
-        )
+        cursor.execute(fit, ("later", EPOCHS, False, DETERMINISTIC))
         run = cursor.fetchone()[0]
         hops = "SELECT 1 FROM cerebro.hop WHERE run = %s HAVING count(*) >= 4"
         eventually(lambda: cursor.execute(hops, (run,)) or cursor.fetchall(), 60, "four hops")
@@ -397,7 +397,7 @@ def resumed(dsn: str, calm: int, run: int) -> None:
         cursor.execute("SELECT cerebro.resume(%s)", (run,))
         cursor.execute(f"SELECT ({HASHES_OF}) = ({HASHES_OF})", (run, calm))
         assert cursor.fetchone() == (True,)
-        cursor.execute("SELECT cerebro.resume(%s, epochs => 21)", (calm,))
+        cursor.execute("SELECT cerebro.resume(%s, epochs => %s)", (calm, EPOCHS + 1))
         predict = (
             "SELECT madlib.madlib_keras_predict('public.later', 'public.kept', 'id', 'x', 'public.said', 'response',"
             " false, 1)"
