@@ -8,7 +8,6 @@ from typing import Any
 
 import psycopg2
 import pytest
-from pytest import approx
 
 from tests.sql.lab import CROSS, Lab, natural_fit, verb
 
@@ -207,11 +206,10 @@ def test_the_readers_take_both(place: Lab, plain: int, dressed: int) -> None:
     predict = "SELECT * FROM predict('{}', %s, 'id', top => 3) ORDER BY key_value, rank"
     assert place(predict.format("ours"), query) == place(predict.format("theirs"), query) != []
     evaluate = "SELECT * FROM evaluate('{}', %s) ORDER BY 1"
-    # Segments' sums come in any order, so the last digits differ.
-    assert [list(row) for row in place(evaluate.format("ours"), query)] == [
-        [approx(value) if isinstance(value, float) else value for value in row]
-        for row in place(evaluate.format("theirs"), query)
-    ]
+    found, expected = ([list(row) for row in place(evaluate.format(table), query)] for table in ("ours", "theirs"))
+    if place.greenplum:  # adds up what its segments send in the order in which it comes: the last digits differ
+        expected = [[pytest.approx(one) if isinstance(one, float) else one for one in row] for row in expected]
+    assert found == expected != []
     for table in ("ours", "theirs"):
         place(f"SELECT predict_into('{table}', 'garden', 'into_{table}')")
         place(f"SELECT ensemble('{table}', '{table}_together', 2)")
