@@ -9,8 +9,9 @@ import pytest
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.parameters.params import compile_params
 from cerebro_db.core.parameters.reported import reported
+from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search.history import History
-from cerebro_db.core.search.objective import Objective, chosen, default, of_options, require_reported
+from cerebro_db.core.search.objective import Objective, chosen, default, require_reported
 
 KNOWN = {"metric": {"lift": "lift@2"}, "loss": {}}
 
@@ -30,9 +31,9 @@ BOTH = configurations("'accuracy', AUC(name='area')", "'mae', 'accuracy', AUC(na
     [("loss", "min"), ("val_loss", "min"), ("accuracy", "max"), ("val_area", "max")],
 )
 def test_the_direction_follows_from_the_metric(objective: str, direction: str) -> None:
-    found = chosen({"objective": objective}, BOTH, validated=True)
-    assert found == {"objective": objective, "direction": direction, "keep": "last"}
-    assert chosen({"objective": objective, "direction": "max"}, BOTH, True)["direction"] == "max"
+    found = chosen(objective, None, "last", BOTH, validated=True)
+    assert found == Objective(objective, direction)
+    assert chosen(objective, "max", "last", BOTH, True) == Objective(objective, "max")
 
 
 @pytest.mark.parametrize(
@@ -46,15 +47,15 @@ def test_the_direction_follows_from_the_metric(objective: str, direction: str) -
 def test_directions_of_metrics(text: str, direction: str) -> None:
     found = configurations(text)
     (name,) = set(found[1]) - {"loss"}
-    assert chosen({"objective": name}, found, False)["direction"] == direction
+    assert chosen(name, None, "last", found, False) == Objective(name, direction)
 
 
 def test_without_an_objective() -> None:
-    assert chosen({}, BOTH, True) == chosen({"keep": "last"}, BOTH, False) == {}
-    assert chosen({"keep": "best"}, BOTH, True) == {"objective": "val_loss", "direction": "min", "keep": "best"}
-    assert chosen({"keep": "best"}, BOTH, False) == {"objective": "loss", "direction": "min", "keep": "best"}
-    assert of_options({}, True) == default(True) == Objective("val_loss")
-    assert of_options({"objective": "auc", "direction": "max"}, True) == Objective("auc", "max")
+    assert chosen(None, None, "last", BOTH, True) is None
+    assert chosen(None, None, "best", BOTH, True) == Objective("val_loss", "min")
+    assert chosen(None, None, "best", BOTH, False) == Objective("loss", "min")
+    assert RunOptions().optimised(True) == default(True) == Objective("val_loss")
+    assert RunOptions(objective="auc", direction="max").optimised(True) == Objective("auc", "max")
 
 
 LISTED = "All configurations have: accuracy, area, loss"
@@ -76,17 +77,16 @@ LISTED = "All configurations have: accuracy, area, loss"
 )  # fmt: skip
 def test_what_is_refused(options: dict[str, str], validated: bool, message: str, hint: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        chosen(options, BOTH, validated)
+        chosen(options.get("objective"), options.get("direction"), "last", BOTH, validated)
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
 
 
 def test_a_configuration_that_is_added_needs_the_objective() -> None:
-    options = chosen({"objective": "val_area"}, BOTH, True)
-    require_reported(options, BOTH[1])
-    require_reported({}, BOTH[1])
+    require_reported("val_area", BOTH[1])
+    require_reported(None, BOTH[1])
     with pytest.raises(InvalidArgument, match="does not compile 'area', which the run's objective val_area needs"):
-        require_reported(options, configurations("'mae'")[1])
+        require_reported("val_area", configurations("'mae'")[1])
 
 
 def test_many_that_lack_the_metric() -> None:
@@ -94,7 +94,7 @@ def test_many_that_lack_the_metric() -> None:
     with pytest.raises(
         InvalidArgument, match=r"configurations 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, … do not compile 'accuracy'"
     ):
-        chosen({"objective": "accuracy"}, many, False)
+        chosen("accuracy", None, "last", many, False)
 
 
 @pytest.mark.parametrize("metrics", [("'lift'",), ("AUC(name='m')", "MeanSquaredError(name='m')")])
@@ -102,8 +102,8 @@ def test_a_metric_whose_direction_is_not_known(metrics: tuple[str, ...]) -> None
     found = configurations(*metrics)
     (name,) = set(found[1]) - {"loss"}
     with pytest.raises(InvalidArgument, match="needs option 'direction'"):
-        chosen({"objective": f"val_{name}"}, found, True)
-    assert chosen({"objective": name, "direction": "min"}, found, False)["direction"] == "min"
+        chosen(f"val_{name}", None, "last", found, True)
+    assert chosen(name, "min", "last", found, False) == Objective(name, "min")
 
 
 def test_the_parts_of_a_name() -> None:

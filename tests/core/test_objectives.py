@@ -10,6 +10,7 @@ import pytest
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import OutgoingState, TrainedMember
+from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import Evaluate, Train
 from cerebro_db.core.sql import shown
 from cerebro_plpy.platform.postgresql import PostgreSQL
@@ -49,9 +50,8 @@ class Log(RunLog):
 
 
 def run(**options: Any) -> Run:
-    made = Run(
-        1, "me", data(), data(), "models", 9, 1, 1, [0, 1], "run_0", {"keep": "best", "direction": "min", **options}
-    )
+    chosen = RunOptions(**{"keep": "best", "direction": "min", **options})
+    made = Run(1, "me", data(), data(), "models", 9, 1, 1, [0, 1], "run_0", chosen)
     made.models[1] = Model(1, 1, 0, 1, "", "", {}, 1, Initial.RANDOM, None, state_bytes=1 << 18)
     return made
 

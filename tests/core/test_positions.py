@@ -9,16 +9,18 @@ import pytest
 
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
+from cerebro_db.core.run_options import RecordedSpace, RunOptions
 from cerebro_plpy.runs.preflight.preflight import Built, settle_positions
 from cerebro_plpy.runs.record.log import RunLog
 from cerebro_plpy.runs.record.run import Model, Run
 
 PARAMETERS = {1: 50, 2: 900, 3: 50}
+SPACE = RecordedSpace({}, 3, 2)
 
 
 def run_of(*requested: dict[str, Any], **options: Any) -> Run:
     rows = DataSet("t", {"partitions": [{"key": 0, "rows": 10}, {"key": 1, "rows": 10}], "rows": 20})
-    run = Run(1, "me", rows, None, "models", 9, 1, 1, [0, 1], "run_0", dict(options))
+    run = Run(1, "me", rows, None, "models", 9, 1, 1, [0, 1], "run_0", RunOptions(**options))
     for number in (*PARAMETERS, *(4 + place for place in range(len(requested)))):
         run.models[number] = Model(number, number, 0, 1, "", "", {"fit": {}}, 1, Initial.RANDOM, None)
     for number, known in enumerate(requested, 4):
@@ -42,4 +44,9 @@ def test_requested_models_come_last(requested: dict[str, Any]) -> None:
 
 
 def test_the_proposals_of_a_search_are_its_own_models() -> None:
-    assert settled(run_of({"chosen": {"learning_rate": 0.1}}, space={})) == {4: 0, 2: 1, 1: 2, 3: 3}
+    assert settled(run_of({"chosen": {"learning_rate": 0.1}}, space=SPACE)) == {
+        4: 0,
+        2: 1,
+        1: 2,
+        3: 3,
+    }

@@ -18,6 +18,7 @@ from cerebro_db.core.engines import estimated_seconds
 from cerebro_db.core.errors import ConfigurationFailed, TrainerFailed, Unsupported
 from cerebro_db.core.nursery import Report
 from cerebro_db.core.protocol import EngineTried
+from cerebro_db.core.run_options import RunOptions
 from tests.sql.lab import CROSS, Json, Lab, eventually, flower_model, layer, sequential
 
 FIT = "batch_size=16, epochs=1"
@@ -307,7 +308,8 @@ def test_a_trial_takes_a_batch_size_near_the_typical_one(sizes: list[int], first
 def test_a_trainer_that_crashes_refuses_nothing() -> None:
     from cerebro_plpy.runs.preflight.preflight import engine_trials
 
-    run: Any = SimpleNamespace(options={"among": ["tensorflow", "jax"]}, epochs=1, segments=1, rows_of=lambda one: 64)
+    options = RunOptions(among=("tensorflow", "jax"))
+    run: Any = SimpleNamespace(options=options, epochs=1, segments=1, rows_of=lambda one: 64)
     forms: Any = {"form": [SimpleNamespace(earlier=None, batch_size=32)]}
     figures = EngineTried(1, 1, [], [], [None], program="alike", build=1.0, compile=1.0, batch=1.0)
     crash, refusal = TrainerFailed("it died"), ConfigurationFailed("it cannot")
@@ -352,8 +354,8 @@ def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> No
         options.choose_engine("torch", False, listen)
     assert f"{bare} -m pip install torch==" in (caught.value.hint or "")
     monkeypatch.setattr(nursery, "report", lambda listen: Report(["tensorflow", "jax", "torch"], 0))
-    assert options.choose_engine("auto", False, listen)["among"] == ["tensorflow", "jax"]
-    assert options.choose_engine("torch", True, listen) == {"engine": "torch"}
+    assert options.choose_engine("auto", False, listen) == ("auto", ("tensorflow", "jax"))
+    assert options.choose_engine("torch", True, listen) == ("torch", ())
 
 
 @pytest.mark.parametrize("missing", ["jax", "keras"])

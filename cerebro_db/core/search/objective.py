@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from ..errors import CerebroError, InvalidArgument
 from ..events import DataSetName
 from ..metrics import LOSS, MAX, MIN, loggable
-from ..options import BEST, LAST
+from ..options import BEST
 from ..records import dataclass
 
 # Data set -> how the names of its values begin. Those of the visits themselves begin with nothing.
@@ -54,32 +53,27 @@ def default(validated: bool) -> Objective:
     return Objective(PREFIXES[DataSetName.VALIDATION.value] + LOSS if validated else LOSS)
 
 
-def of_options(options: Mapping[str, Any], validated: bool) -> Objective:
-    """The objective of a run with these options on record."""
-    name = options.get("objective")
-    return default(validated) if name is None else Objective(name, options["direction"])
-
-
 def chosen(
-    options: Mapping[str, Any],
+    name: str | None,
+    direction: str | None,
+    keep: str,
     configurations: Mapping[int, Reported],
     validated: bool,
     *,
     numbered: bool = True,
-) -> dict[str, str]:
-    """The options objective, direction and keep as they go on record; nothing if the run needs no objective.
+) -> Objective | None:
+    """What the options of these names make the objective of a run; None if it needs none.
 
     ``configurations``: number -> what it reports. All must report the objective.  ``numbered``: users
     know the keys.
     """
-    name, direction, keep = options.get("objective"), options.get("direction"), options.get("keep", LAST)
     if name is None and direction is not None:
         raise InvalidArgument(
             "option 'direction' needs option 'objective'.",
             hint="Without an objective the model with the smallest loss is the best.",
         )
     if name is None and keep != BEST:
-        return {}
+        return None
     objective = Objective(default(validated).name if name is None else name)
     _require_evaluated(objective, configurations, validated)
     without = [key for key, reported in sorted(configurations.items()) if objective.metric not in reported]
@@ -99,13 +93,12 @@ def chosen(
                 hint=f"""For instance {{"objective": "{objective.name}", "direction": "max"}}.""",
             )
         direction = MAX if True in known else MIN
-    return {"objective": objective.name, "direction": direction, "keep": keep}
+    return Objective(objective.name, direction)
 
 
-def require_reported(options: Mapping[str, Any], reported: Reported) -> None:
-    """Raise an error if a configuration that is added to a run with these options lacks the run's objective."""
-    name = options.get("objective")
-    if name is not None and Objective(name, options["direction"]).metric not in reported:
+def require_reported(name: str | None, reported: Reported) -> None:
+    """Raise an error if a configuration that is added to a run lacks the run's objective, which has this name."""
+    if name is not None and Objective(name).metric not in reported:
         raise InvalidArgument(
             f"it does not compile '{Objective(name).metric}', which the run's objective {name} needs",
             hint=f"It has: {', '.join(sorted(reported))}.",

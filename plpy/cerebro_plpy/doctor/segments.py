@@ -15,8 +15,8 @@ from cerebro_db.core.sql import literal, sql
 from cerebro_db.core.texts import counted
 
 from ..platform.machine import megabytes
-from ..runs.request.options import choose_options
 from ..segment.scratch import SCRATCH
+from ..serving.trainers import options as trainer_options
 from ..sessions.failures import Refused, first_line
 from ..sessions.team import Team, Worker
 from .report import OK, PROBLEM, WARNING, Examined, Row, disk_row, numbers, with_detail
@@ -52,8 +52,7 @@ def trainers(examined: Examined) -> Iterator[Row]:
 
 def _inspected(examined: Examined, keys: list[int], *, use_gpus: bool) -> dict[int, Inspected | CerebroError]:
     """For each segment what its trainer reports, or the error."""
-    chosen = choose_options(examined.db, None, keys, use_gpus=use_gpus)
-    team = Team.opened(examined.db, keys, chosen)
+    team = Team.opened(examined.db, keys, trainer_options(examined.db, use_gpus, keys))
     try:
         for worker in team.workers:
             worker.session.run(sql("SET statement_timeout = {longest}", longest=literal(TRAINER_WITHIN)))

@@ -8,6 +8,7 @@ has a policy that stops models.  With hyperopt's TPE the configurations are prop
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.architecture import reading
@@ -19,7 +20,7 @@ from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.options import LAST
 from cerebro_db.core.parameters import grids, params
 from cerebro_db.core.parameters.custom import Known
-from cerebro_db.core.recorded_options import AUTOML
+from cerebro_db.core.run_options import AUTOML, RecordedSpace, RunOptions
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
@@ -33,7 +34,6 @@ from ..database.relations import Relation
 from ..definitions import custom_functions
 from ..runs import search
 from ..runs.fit import run_request
-from ..runs.record.run import EVALUATE_TRAINING
 from ..runs.request.options import choose_options
 from ..runs.request.request import Architecture, RunRequest, read_architecture, read_rows, require_room, say_tensorboard
 from . import model_tables, selection
@@ -86,12 +86,12 @@ def madlib_keras_automl(
         "model_selection_table": model_selection_table,
         "object_table": objects,
     }
-    chosen.update({"warm_start": False, EVALUATE_TRAINING: True})
+    chosen = replace(chosen, evaluate_training=True)
     if validation is None:
         # Measured after an iteration, as MADlib does.
-        chosen.update(objective="train_loss", direction=MIN, keep=LAST)
+        chosen = replace(chosen, objective="train_loss", direction=MIN, keep=LAST)
     known = custom_functions.known_as_madlib(db, objects)
-    planned = configurations(db, method, arch, ids, compile_params_grid, fit_params_grid, chosen["seed"], known)
+    planned = configurations(db, method, arch, ids, compile_params_grid, fit_params_grid, chosen.seed, known)
     if planned is not None:
         architectures = {number: read_architecture(db, arch, number) for number in {row[0] for row in planned}}
         say_tensorboard(db, [row[2] for row in planned])
@@ -100,11 +100,11 @@ def madlib_keras_automl(
         assert compile_params_grid is not None
         space = grid_space.space(ids, compile_params_grid, fit_params_grid)
         say_tensorboard(db, grid_space.callbacks(fit_params_grid))
-        architectures = proposed(db, method, arch, space, len(keys), chosen, known)
+        architectures, chosen = proposed(db, method, arch, space, len(keys), chosen, known)
         rows = []
     if isinstance(method, Hyperband):
-        chosen["search"] = method.policy()
-        chosen["evaluate_after"] = method.measured(metrics_compute_frequency)
+        measured = tuple(method.measured(metrics_compute_frequency))
+        chosen = replace(chosen, search=method.policy(), evaluate_after=measured)
     searched = AutoML(
         method=(automl_method or "").strip() or method.name,
         params=(automl_params or "").strip() or method.shown,
@@ -124,7 +124,6 @@ def madlib_keras_automl(
         architectures=architectures,
         epochs=method.iterations,
         evaluate_every=(metrics_compute_frequency if hyperopt else None) or method.iterations,
-        warm_start=False,
         name=name,
         description=description,
         options=chosen,
@@ -204,23 +203,18 @@ def proposed(
     arch: Relation,
     space: dict[str, Any],
     segments: int,
-    chosen: dict[str, Any],
+    chosen: RunOptions,
     known: Known,
-) -> dict[int, Architecture]:
-    """The architectures of a search by TPE, whose method and space go into the options."""
+) -> tuple[dict[int, Architecture], RunOptions]:
+    """The architectures of a search by TPE, and the options with its method and space."""
     rows = read_architectures(db, arch, space["architecture"])
     decoded = {model_id: reading.decoded(row["arch"]) for model_id, row in rows.items()}
     read_space.read(space, decoded).check(known)
-    architectures = {number: search.of_text(row["name"], row["arch"], chosen) for number, row in rows.items()}
-    search.require_optuna(db, chosen["engine"])
-    chosen["search"] = methods.checked({"name": "tpe"}, proposes=True)
-    chosen["space"] = {
-        "space": space,
-        "configurations": method.configurations,
-        "at_once": search.models_at_once(chosen["search"], None, segments),
-        "past": [],
-    }
-    return architectures
+    architectures = {number: search.of_text(row["name"], row["arch"], chosen.precision) for number, row in rows.items()}
+    search.require_optuna(db, chosen.engine)
+    spec = methods.checked({"name": "tpe"}, proposes=True)
+    proposes = RecordedSpace(space, method.configurations, search.models_at_once(spec, None, segments))
+    return architectures, replace(chosen, search=spec, space=proposes)
 
 
 def read_architectures(db: Database, arch: Relation, ids: list[int]) -> dict[int, dict[str, Any]]:

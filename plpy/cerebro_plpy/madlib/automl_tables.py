@@ -27,7 +27,7 @@ Column = tuple[str, str, Any]  # name, type and value
 
 @dataclass(frozen=True)
 class AutoML:
-    """What a call of madlib_keras_automl asked for, as the options of its run have it (core/recorded_options.py)."""
+    """What a call of madlib_keras_automl asked for, as the options of its run have it (core/run_options.py)."""
 
     method: str
     params: str

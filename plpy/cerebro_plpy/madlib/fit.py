@@ -5,6 +5,7 @@ It is a run with one configuration.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core import model_columns
@@ -13,7 +14,7 @@ from cerebro_db.core.errors import WrongState
 from cerebro_db.core.model_columns import MADLIB_SINGLE
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
-from cerebro_db.core.recorded_options import SINGLE
+from cerebro_db.core.run_options import SINGLE
 
 from ..data import visibility, weights
 from ..database import relations
@@ -23,9 +24,8 @@ from ..definitions import custom_functions
 from ..runs import fit
 from ..runs.begin.new_run import put_on_record
 from ..runs.drive.execution import carry_out
-from ..runs.record.run import AVERAGING, EVALUATE_TRAINING, require_countable
+from ..runs.record.run import require_countable
 from ..runs.request.options import choose_options
-from ..runs.request.place import IN_SESSION
 from ..runs.request.request import (
     RunRequest,
     read_architecture,
@@ -87,8 +87,8 @@ def madlib_keras_fit(
     if warm_start:
         architecture.weights = b"".join(_weights(db, output))
     keys = [partition["key"] for partition in source.layout["partitions"]]
-    averaging = {AVERAGING: True} if len(keys) > 1 else {}
-    require_countable(num_iterations, len(keys) + len(averaging))  # with the hops that average
+    averaging = len(keys) > 1
+    require_countable(num_iterations, len(keys) + averaging)  # with the hops that average
     chosen = choose_options(db, None, keys, bool(use_gpus), tables=(source, validation))
     require_room(db, source, chosen)
     assert model_id is not None
@@ -102,10 +102,9 @@ def madlib_keras_fit(
         architectures={model_id: architecture},
         epochs=num_iterations,
         evaluate_every=metrics_compute_frequency or num_iterations,
-        warm_start=False,  # the weights stand for it
         name=name,
         description=description,
-        options={**chosen, "warm_start": False, EVALUATE_TRAINING: True, **averaging},
+        options=replace(chosen, evaluate_training=True, averaging=averaging),  # the weights stand for a warm start
     )
     names = {
         "source_table": source_table,
@@ -115,7 +114,7 @@ def madlib_keras_fit(
         "object_table": objects,
     }
     request = model_tables.began(request, SINGLE, names)
-    with recorder.opened(db, own=chosen[IN_SESSION]) as session:
+    with recorder.opened(db, own=chosen.in_session) as session:
         run = carry_out(db, session, put_on_record(db, session, request))
         fit.hand_out(db, session, run, output, replace=bool(warm_start))
 

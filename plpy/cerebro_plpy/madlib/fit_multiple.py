@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_db.core.names import Name, with_ending
-from cerebro_db.core.recorded_options import MULTIPLE
+from cerebro_db.core.run_options import MULTIPLE
 from cerebro_db.core.sql import identifier, sql
 
 from ..database import relations

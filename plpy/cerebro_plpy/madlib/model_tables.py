@@ -11,9 +11,8 @@ from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import writing
-from cerebro_db.core.recorded_options import AUTOML, MADLIB, SINGLE
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.search import objective
+from cerebro_db.core.run_options import AUTOML, SINGLE
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..database import relations
@@ -56,7 +55,7 @@ OWN_INFO_COLUMNS = {  # after those of MADlib
 
 @dataclass(frozen=True)
 class AsWritten:
-    """What the function was called with, as the options of its run have it (core/recorded_options.py)."""
+    """What the function was called with, as the options of its run have it (core/run_options.py)."""
 
     function: str
     written: Mapping[str, str | None]  # column of the summary -> the name of a table as the user wrote it
@@ -76,11 +75,11 @@ def began(
     """
     names = {column: text and text.strip() for column, text in written.items()}
     asked = AsWritten(function, names, None if search is None else asdict(search))
-    return replace(request, options={**request.options, MADLIB: asdict(asked)})
+    return replace(request, options=replace(request.options, madlib=asdict(asked)))
 
 
 def dress(db: Database, made: MadeTables) -> None:
-    asked = AsWritten(**made.run["options"][MADLIB])
+    asked = AsWritten(**made.run["options"].madlib)
     own = str(made.name) == made.run["model_table"]
     if not own:  # cerebro.materialize was called with another name
         kept = {column: text for column, text in asked.written.items() if column not in ("model", "model_info")}
@@ -216,7 +215,7 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
     run, summary, name = made.run, made.summary, made.name
     # The summary of a packed table counts the classes of labels only, as MADlib's.
     vectors = [one.shape[-1] for one in made.layout.outputs if one.target == "encoded" and one.shape]
-    optimised = objective.of_options(run["options"], run["validation_table"] is not None)
+    optimised = run["options"].optimised(run["validation_table"] is not None)
     epochs = run["epochs"]
     every = run["evaluate_every"] or epochs
     # Of a run that is planned for more epochs than anybody lists, only the last one.
@@ -233,7 +232,7 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
         ("object_table", "text", None),
         ("num_iterations", "integer", run["epochs"]),
         ("metrics_compute_frequency", "integer", run["evaluate_every"]),
-        ("warm_start", "boolean", bool(run["options"].get("warm_start"))),
+        ("warm_start", "boolean", run["options"].warm_start),
         ("name", "text", run["name"]),
         ("description", "text", run["description"]),
         ("start_training_time", "timestamp", run["started_at"]),

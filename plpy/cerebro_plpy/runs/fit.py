@@ -26,7 +26,6 @@ from .drive.execution import carry_out
 from .record.log import RunLog
 from .record.run import Run
 from .request import output
-from .request.place import IN_SESSION
 from .request.request import RunRequest
 from .tables import model_tables
 
@@ -40,12 +39,12 @@ def run_request(
 
     ``on_record`` is called with the run's number as soon as the run can be resumed.
     """
-    with recorder.opened(db, own=request.options[IN_SESSION]) as session:
+    with recorder.opened(db, own=request.options.in_session) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
         on_record(run_id)
         run = carry_out(db, session, run_id)
-        hand_out(db, session, run, request.output, replace=request.warm_start)
+        hand_out(db, session, run, request.output, replace=request.options.warm_start)
     return run_id
 
 
@@ -56,7 +55,7 @@ def submit_request(db: Database, request: RunRequest) -> int:
             f"'{request.output}' would be a temporary table of the session that drives the run.",
             hint="Give the name of an ordinary table.",
         )
-    if request.options[IN_SESSION]:
+    if request.options.in_session:
         raise InvalidArgument(
             "a run that trains in your own session cannot be driven by another session.",
             hint="COMMIT the packed tables first and leave the option 'execution' out; or call cerebro.fit().",
@@ -77,7 +76,8 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
         RunLog.of_caller(db, run_id).require_own()
         background.start(db, run_id, epochs, bool(retry_failed))
         return run_id
-    own = (RunLog.of_caller(db, run_id).options() or {}).get("execution") == SESSION
+    recorded = RunLog.of_caller(db, run_id).options()
+    own = recorded is not None and recorded.execution == SESSION
     with recorder.opened(db, own=own) as session:
         output.require_place(db, RunLog.of(session, run_id).load())
         _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
@@ -93,8 +93,8 @@ def drive(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> 
 
 def require_rule(session: Session, request: RunRequest) -> None:
     """Refuse a rule that cannot be used, before the run is on record."""
-    if request.options["stop_when"] is not None:
-        rules.require_sound(request.options["stop_when"], session)
+    if request.options.stop_when is not None:
+        rules.require_sound(request.options.stop_when, session)
 
 
 def _to_its_end(
@@ -159,8 +159,8 @@ def say_end(db: Database, run: Run) -> None:
     )
     if best is None:
         return
-    if "objective" in run.options and best["objective_value"] is not None:
-        kept = f" after epoch {best['best_epoch']}" if run.options["keep"] == BEST else ""
+    if run.options.objective is not None and best["objective_value"] is not None:
+        kept = f" after epoch {best['best_epoch']}" if run.options.keep == BEST else ""
         figures = f"{best['objective']} {best['objective_value']:.4f}{kept}"
     else:
         kind = "validation" if best["validated"] else "training"

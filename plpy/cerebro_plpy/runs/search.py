@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core import documents
@@ -14,7 +15,9 @@ from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
-from cerebro_db.core.search import flat_space, methods, objective, read_space
+from cerebro_db.core.run_options import RecordedSpace, RunOptions
+from cerebro_db.core.search import flat_space, methods, read_space
+from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.space import MOST_POINTS, Drawn, Space
 from cerebro_db.core.search.tpe import Trial
@@ -72,14 +75,16 @@ def request_of(
         db.warning(
             f"architecture {weighted[0]} has weights. A search does not use them: models start from random weights"
         )
-    architectures = {number: trained(label, one, chosen) for number, (label, one) in enumerate(named.items(), 1)}
-    chosen.update(objective_of_space(read, known, architectures, chosen, validation is not None))
-    cross_validation.require_possible(source, {**chosen, "search": spec})
-    optimised = objective.of_options(chosen, validation is not None)
+    architectures = {
+        number: trained(label, one, chosen.precision) for number, (label, one) in enumerate(named.items(), 1)
+    }
+    chosen = objective_of_space(read, known, architectures, chosen, validation is not None)
+    cross_validation.require_possible(source, replace(chosen, search=spec))
+    optimised = chosen.optimised(validation is not None)
     frequency = given.evaluate_every or (1 if validation is not None else epochs)
     require_measured(spec, optimised.dataset, frequency)
-    at_once = models_at_once(spec, given.at_once, len(keys), None if chosen.get("budget") else source.layout["rows"])
-    require_end(spec, configurations, chosen)
+    at_once = models_at_once(spec, given.at_once, len(keys), None if chosen.budget else source.layout["rows"])
+    require_end(spec, configurations, chosen.budget)
     plain = {
         label: architectures[number].translated
         for number, label in enumerate(named, 1)
@@ -87,25 +92,17 @@ def request_of(
     }
     trials: list[Trial] = []
     if methods.needs_optuna(spec):
-        require_optuna(db, chosen["engine"])
+        require_optuna(db, chosen.engine)
     if given.start_from is not None:
         require_past(given.start_from, spec)
         trials = past.trials(db, source, read, plain, optimised)
     # Raises what is wrong with the method in this space.
-    proposals = Proposals(read, chosen["seed"], at_once, Suggestions(db, chosen["engine"]), trials)
+    proposals = Proposals(read, chosen.seed, at_once, Suggestions(db, chosen.engine), trials)
     methods.policy_of(spec, epochs, configurations, proposals)
     require_room(db, source, chosen)
-    if "replay" in chosen:
-        require_same_architectures(db, chosen["replay"], architectures)
-        require_same_work(db, chosen["replay"], source, [], {})
-    chosen["search"] = spec
-    chosen["space"] = {
-        "space": document,
-        "configurations": configurations,
-        "at_once": at_once,
-        "past": [trial.to_json() for trial in trials],
-    }
-    chosen["warm_start"] = False
+    if chosen.replay is not None:
+        require_same_architectures(db, chosen.replay, architectures)
+        require_same_work(db, chosen.replay, source, [], {})
     return RunRequest(
         source=source,
         validation=validation,
@@ -116,10 +113,9 @@ def request_of(
         architectures=architectures,
         epochs=epochs,
         evaluate_every=frequency,
-        warm_start=False,
         name=given.run_name,
         description=given.description,
-        options=chosen,
+        options=replace(chosen, search=spec, space=RecordedSpace(document, configurations, at_once, tuple(trials))),
     )
 
 
@@ -141,20 +137,20 @@ def method_of(method: str | None) -> Any:
     return documents.decoded(method, "method", hint, error=InvalidSyntax)
 
 
-def trained(label: Any, named: Named, chosen: dict[str, Any]) -> Architecture:
+def trained(label: Any, named: Named, precision: str | None) -> Architecture:
     """An architecture as it is trained; one that is made anew for each configuration is not trained as it is."""
     source = named.source
     if isinstance(source, Kind):
         return Architecture(str(label), source.written, {}, None)
-    return of_text(str(label), json.dumps(source), chosen)
+    return of_text(str(label), json.dumps(source), precision)
 
 
-def of_text(name: str | None, text: str, chosen: dict[str, Any]) -> Architecture:
+def of_text(name: str | None, text: str, precision: str | None) -> Architecture:
     if placeholders.has_parameters(text) and reading.parameters(text) is not None:
         return Architecture(name, text, {}, None)
     translated = reading.architecture(text)
-    if "precision" in chosen:
-        translated = computed_in(translated, chosen["precision"])
+    if precision is not None:
+        translated = computed_in(translated, precision)
     return Architecture(name, text, translated, None)
 
 
@@ -173,9 +169,9 @@ def require_same_architectures(db: Database, run_id: int, architectures: dict[in
 
 
 def objective_of_space(
-    space: Space, known: Known, architectures: dict[int, Architecture], chosen: dict[str, Any], validated: bool
-) -> dict[str, str]:
-    """The objective as it goes on record, if all configurations of the space have it."""
+    space: Space, known: Known, architectures: dict[int, Architecture], chosen: RunOptions, validated: bool
+) -> RunOptions:
+    """The options with the objective as it goes on record, if all configurations of the space have it."""
     tried: dict[tuple[Any, str], Drawn] = {}
     for point in space.probes():
         drawn = space.configuration(point)
@@ -216,13 +212,13 @@ def models_at_once(spec: dict[str, Any], given: int | None, segments: int, rows:
     return given
 
 
-def require_end(spec: dict[str, Any], configurations: int | None, chosen: dict[str, Any]) -> None:
+def require_end(spec: dict[str, Any], configurations: int | None, budget: Budget | None) -> None:
     """Refuse a search that would never end."""
     if configurations is not None and not 1 <= configurations <= MOST_POINTS:
         raise InvalidArgument(f"max_configurations is {configurations}; it must be from 1 to {MOST_POINTS}.")
     grid = "grid" in (spec["name"], spec.get(methods.SAMPLER, {}).get("name"))
-    limits = set(chosen.get("budget") or ()) - {"least_epochs"}
-    endless = spec["name"] in methods.POPULATIONS or not limits
+    limited = budget is not None and (budget.limits or budget.configurations is not None)
+    endless = spec["name"] in methods.POPULATIONS or not limited
     if configurations is None and not grid and endless:
         raise InvalidArgument(
             f"max_configurations is NULL; '{spec['name']}' needs to know how many it may try.",

@@ -229,7 +229,7 @@ def _require_sound(db: Database, given: Given, asked: Call) -> None:
         canonical_metrics("metrics", [metric], "mse", custom_functions.known(db))
     if given.folds is not None:
         chosen = methods.checked(asked.method, proposes=True) if asked.method is not None else None
-        cross_validation.require_options(asked.options, chosen)
+        cross_validation.require_options(asked.options.get("keep"), asked.options.get("stop_when"), chosen)
     if given.target is not None and asked.options.get("stop_when") is not None:
         with other_session(db) as session:
             rules.require_sound(asked.options["stop_when"], session)
@@ -290,13 +290,13 @@ def _fitting(
     listed, options, epochs = asked.listed, _all_options(asked), given.epochs
     assert listed is not None and epochs is not None
 
-    def read(known: Any, chosen: dict[str, Any]) -> configurations.Configurations:
+    def read(known: Any, objective: str | None) -> configurations.Configurations:
         if isinstance(listed, Relation):
             return read_selection(db, listed, known, False)
-        return configurations.of_rows(listed, rows.layout, rows.segments, chosen.get("objective"), known)
+        return configurations.of_rows(listed, rows.layout, rows.segments, objective, known)
 
     if given.dry_run:
-        found = read(custom_functions.known(db), options)
+        found = read(custom_functions.known(db), options.get("objective"))
         db.notice(
             f"{counted(len(found.rows), 'configuration')} would train on"
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"

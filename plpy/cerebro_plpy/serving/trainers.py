@@ -13,7 +13,7 @@ from cerebro_db.core import protocol
 from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.errors import CerebroError, InUse
 from cerebro_db.core.names import token
-from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef, TrainerSettings
+from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef
 from cerebro_db.core.records import dataclass
 
 from .. import platform
@@ -23,6 +23,7 @@ from ..segment import current
 from ..segment.prediction import Prediction
 from ..segment.worker import Segment
 from ..sessions.resting import rest_mine
+from ..sessions.trainer_options import TrainerOptions
 
 if TYPE_CHECKING:
     from ..data.preparation import SourceVariable
@@ -31,14 +32,10 @@ if TYPE_CHECKING:
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
 
-def options(db: Database, use_gpus: bool | None, keys: Sequence[int]) -> dict[str, Any]:
+def options(db: Database, use_gpus: bool | None, keys: Sequence[int]) -> TrainerOptions:
     """What trainers are started with."""
-    return {
-        "engine": DEFAULT,
-        "deterministic": False,
-        "threads": max(1, cores() // len(keys)),
-        "gpus": platform.require_gpus(db, use_gpus, keys),
-    }
+    gpus = platform.require_gpus(db, use_gpus, keys)
+    return TrainerOptions((DEFAULT,), threads=max(1, cores() // len(keys)), gpus=tuple(gpus))
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def prediction_order(
 
 
 @contextlib.contextmanager
-def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
+def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[Segment]:
     """The caller's session as a segment, whose trainer starts while the caller does something else.
 
     A trainer of an earlier call stays for the next call if this call is refused before it predicts.
@@ -79,14 +76,7 @@ def own_segment(db: Database, chosen: dict[str, Any]) -> Iterator[Segment]:
     kept = mine.resting
     mine.lent = True
     try:
-        mine.start(
-            TrainerSettings(
-                engine=chosen["engine"],
-                threads=chosen["threads"],
-                deterministic=chosen["deterministic"],
-                gpu=chosen["gpus"][0] if chosen["gpus"] else None,
-            )
-        )
+        mine.start(chosen.settings(0))
         try:
             yield mine
         except CerebroError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import psycopg2
 
@@ -27,6 +26,7 @@ from .failures import Refused
 from .logins import WORKER, Owner, intact
 from .session import Statement, configured, worker_settings
 from .team import Team, Worker
+from .trainer_options import TrainerOptions
 
 APPLICATION = "cerebro_db waiting"  # the name by which people and cerebro._dismiss_waiting() know such a session
 SETTLE_WITHIN = "3s"  # a worker that takes longer to become empty is not kept
@@ -50,7 +50,7 @@ _kept: KeptTeam | None = None  # this session's
 def team_for(
     db: Database,
     dist_keys: Sequence[int],
-    options: dict[str, Any],
+    options: TrainerOptions,
     listen: Listen | None = None,
     *,
     own: bool = False,
@@ -147,6 +147,6 @@ def _intact(team: Team, user: Owner) -> bool:
 def _worth_keeping(team: Team) -> bool:
     """Not on Greenplum, where DISCARD ALL does not reach the segments and idle segment processes end by themselves; not
     with a GPU, whose memory a framework never gives back; not for a submitted run's driver, which has no next call."""
-    if not team.platform.keeps_teams or team.options.get("gpus"):
+    if not team.platform.keeps_teams or team.options.gpus:
         return False
     return not str(team.db.value(sql("SELECT session_user AS u"))).startswith(WORKER)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from cerebro_db.core import protocol
 from cerebro_db.core.protocol import TrainerSettings
@@ -22,6 +21,7 @@ from .own_session import OwnSession
 from .resting import rest_mine
 from .session import Session
 from .team import Resident, Team, Versions, Worker
+from .trainer_options import TrainerOptions
 
 
 class OwnTeam(Team):
@@ -69,7 +69,7 @@ class OwnTeam(Team):
 
 
 @contextlib.contextmanager
-def opened(db: Database, dist_keys: Sequence[int], options: dict[str, Any], listen: Listen | None) -> Iterator[Team]:
+def opened(db: Database, dist_keys: Sequence[int], options: TrainerOptions, listen: Listen | None) -> Iterator[Team]:
     team = OwnTeam(db, logins.Owner.current(db), dist_keys, options, listen or listener(db.plpy))
     try:
         team.open()

@@ -6,19 +6,18 @@ takes as long as a good part of that prediction.
 
 from __future__ import annotations
 
-from typing import Any
-
 from cerebro_db.core import protocol
 
 from ..database.access import Database
 from ..segment import current
 from . import limits
+from .trainer_options import TrainerOptions
 
 
-def rest_mine(db: Database, options: dict[str, Any]) -> None:
+def rest_mine(db: Database, options: TrainerOptions) -> None:
     """Keep the trainer of this session for its next call, if that is allowed."""
     seconds = limits.waiting_seconds(db)
-    if seconds and not options["gpus"]:
+    if seconds and not options.gpus:
         current.mine(db).obey(protocol.Rest(seconds))
     else:
         current.close_mine()

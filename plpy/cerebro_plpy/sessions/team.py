@@ -13,7 +13,7 @@ from cerebro_db.core import protocol
 from cerebro_db.core.errors import GpuMissing, RowsLost, TrainerFailed
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import STATE_SCHEMA, Name, token
-from cerebro_db.core.protocol import HANG_AFTER, Computation, Failure, Order, TrainerSettings, WorkerOpened
+from cerebro_db.core.protocol import Computation, Failure, Order, TrainerSettings, WorkerOpened
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import identifier, joined, sql
 
@@ -26,6 +26,7 @@ from . import logins
 from .failures import Refused, failure_of, session_was_lost
 from .overlap import TaskQueue
 from .session import ENDURE, Session, Statement, Work, leave, wait_any, worker_settings
+from .trainer_options import TrainerOptions
 
 MOST_ENDED = 5  # sessions of one segment that are ended while they are opened
 POLL_SECONDS = 0.1  # for which a session waits for its trainer when another task may want the session
@@ -86,7 +87,7 @@ class Team:
     """The worker sessions of one call."""
 
     def __init__(
-        self, db: Database, owner: logins.Owner, dist_keys: Sequence[int], options: dict[str, Any], listen: Listen
+        self, db: Database, owner: logins.Owner, dist_keys: Sequence[int], options: TrainerOptions, listen: Listen
     ) -> None:
         self.db = db
         self.owner = owner
@@ -98,7 +99,7 @@ class Team:
 
     @classmethod
     def opened(
-        cls, db: Database, dist_keys: Sequence[int], options: dict[str, Any], listen: Listen | None = None
+        cls, db: Database, dist_keys: Sequence[int], options: TrainerOptions, listen: Listen | None = None
     ) -> Team:
         """A team of the current user's with new sessions."""
         team = cls(db, logins.Owner.current(db), dist_keys, options, listen or listener(db.plpy))
@@ -176,26 +177,13 @@ class Team:
     @property
     def commits_wait(self) -> bool:
         """Whether commits wait for the disk, if the server's setting says so."""
-        return bool(self.options.get("synchronous_commit") or not self.platform.loses_only_the_last_commits)
+        return bool(self.options.synchronous_commit or not self.platform.loses_only_the_last_commits)
 
     def application(self, segment: int) -> str:
         return f"cerebro_db segment {segment}"
 
     def trainer_settings(self, segment: int) -> TrainerSettings:
-        gpus = self.options.get("gpus")
-        return TrainerSettings(
-            engine=self.engine(segment),
-            threads=self.options["threads"],
-            deterministic=self.options["deterministic"],
-            gpu=gpus[segment] if gpus else None,
-            hang_after=self.options.get("hang_after", HANG_AFTER),
-            cache_mb=self.options.get("cache_mb"),
-        )
-
-    def engine(self, segment: int) -> str:
-        """The engine that a segment's trainer starts with.  If the run needs several, segments start different ones."""
-        engines = self.options.get("start_with") or [self.options["engine"]]
-        return engines[segment % len(engines)]
+        return self.options.settings(segment)
 
     def open_trainer(self, segment: int) -> Statement:
         """Starts the segment's trainer if it has none; returns the process ids of worker and trainer."""

@@ -36,7 +36,7 @@ class Start:
 
 def of_request(db: Database, request: RunRequest) -> dict[int, Start]:
     """Number of the configuration -> what its model starts from; all others start from random weights."""
-    if request.warm_start:
+    if request.options.warm_start:
         return _from_model_tables(db, request)
     return {
         row["key"]: Start(Initial.WEIGHTS, pieces=partial(weights.cut, given))

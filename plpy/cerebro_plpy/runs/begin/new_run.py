@@ -18,7 +18,7 @@ from ...data import visibility
 from ...database.access import Database
 from ...sessions.session import Session
 from ..record.log import RunLog
-from ..record.run import AVERAGING, averaging_visits
+from ..record.run import averaging_visits
 from ..request.request import RunRequest
 from . import initial_states
 
@@ -32,7 +32,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     for argument, text in (("name", request.name), ("description", request.description)):
         require_short(argument, text)
     starts = initial_states.of_request(db, request)
-    layout, seed = request.source.layout, request.options["seed"]
+    layout, seed = request.source.layout, request.options.seed
     segments = len(layout["partitions"])
     rows = request.source.dataset
     # The first model of a configuration trains on all rows.
@@ -57,7 +57,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
             "configurations": len(request.rows),
             "rows_per_epoch": rows_of(layout),
             "storage": f"run_{token()}",
-            "options": request.options,
+            "options": request.options.to_json(),
             "layout": layout,
             "validation_layout": request.validation.layout if request.validation else None,
             "validation_rows": rows_of(request.validation.layout) if request.validation else None,
@@ -85,7 +85,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
             {
                 "model": place * len(folds) + number + 1,
                 "configuration": row["key"],
-                "visits": averaging_visits(segments) if request.options.get(AVERAGING) else None,
+                "visits": averaging_visits(segments) if request.options.averaging else None,
                 "seed": derived_seed(seed, "configuration", place),  # all its models begin with the same weights
                 "initial": starts[row["key"]].initial.value if row["key"] in starts else Initial.RANDOM.value,
                 "initial_sha256": starts[row["key"]].sha256 if row["key"] in starts else None,
@@ -123,9 +123,10 @@ def size(request: RunRequest) -> str:
     epochs = counted(request.epochs, "epoch")
     folds = request.source.dataset.folds
     folded = f" x {folds + 1} models ({folds} folds and all rows)" if folds else ""
-    if "space" not in request.options:
+    space = request.options.space
+    if space is None:
         return f"{counted(len(request.rows), 'configuration')} x {segments} x {epochs}{folded}"
     # The configurations of a search come while it goes on.
-    most = request.options["space"]["configurations"]
+    most = space.configurations
     tries = "configurations until its budget is used" if most is None else f"at most {counted(most, 'configuration')}"
     return f"a search that tries {tries}, each on {segments} for at most {epochs}{folded},"

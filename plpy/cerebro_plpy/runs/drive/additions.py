@@ -148,14 +148,14 @@ def _definition(
     """The definition of a configuration after the checks of a selection table's row, and a new architecture's text."""
     if text is not None:
         architecture = reading.architecture(text)
-        if "precision" in run.options:
-            architecture = computed_in(architecture, run.options["precision"])
+        if run.options.precision is not None:
+            architecture = computed_in(architecture, run.options.precision)
     elif architectures.get(number):
         architecture = architectures[number]
     else:
         raise InvalidArgument(f"the run has no architecture {number}")
     compiled = reading.for_outputs(params.compile_params(model.compile_params, known), architecture)
-    objective.require_reported(run.options, reported(compiled, reading.outputs(architecture)))
+    objective.require_reported(run.options.objective, reported(compiled, reading.outputs(architecture)))
     fitted = params.fit_params(model.fit_params)
     return {"architecture": architecture, "compile": compiled, "fit": fitted}, text
 
@@ -206,7 +206,7 @@ def _start(run: Run, log: RunLog, new: NewModel, model: Model) -> None:
 
 def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
     """Ring positions, engines and what preflight would find out: as models know it that are built alike."""
-    earlier = RunLog(log.ask, run.options["replay"]).built() if "replay" in run.options else {}
+    earlier = RunLog(log.ask, run.options.replay).built() if run.options.replay is not None else {}
     taken = {position for model in run.models.values() if (position := model.position) is not None}
     fresh = ring_positions({model.number: 0 for model in models if model.number not in earlier}, taken)
     for model in models:

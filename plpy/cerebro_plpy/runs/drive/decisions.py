@@ -43,7 +43,7 @@ class Decisions:
     ) -> None:
         self.db, self.run, self.recorder, self.platform = db, run, recorder, platform
         self.attention, self.rule = attention, rule
-        self.policy = REPLAYED if "replay" in run.options else policy.name
+        self.policy = REPLAYED if run.options.replay is not None else policy.name
         self.log = RunLog.of(recorder, run.id)
         self.built = False  # whether preflight is over
         self.began = time.monotonic()

@@ -75,7 +75,7 @@ class Driver:
         self.most_seconds, _ = limits.of_session(recorder)["run_seconds"]
         sizes = [model.state_bytes * (MOST_FUSED if model.group else 1) for model in run.models.values()]
         # Trainers that keep all processors busy are only slowed down by work beside them.
-        spare = run.options["threads"] > 1 or cores() > run.segments or bool(run.options.get("gpus"))
+        spare = run.options.threads > 1 or cores() > run.segments or bool(run.options.gpus)
         self.may_read_ahead = spare and AHEAD_FROM <= max(sizes, default=0) <= AHEAD_TO
 
     # -- ports ------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Driver:
     @property
     def ahead(self) -> bool:
         """Whether segments read ahead; that has no influence on the results."""
-        wanted = self.run.options.get("read_ahead")
+        wanted = self.run.options.read_ahead
         if wanted is None:
             times = self.units.times
             return self.may_read_ahead and times.moving_states > AHEAD_ABOVE * times.training

@@ -48,11 +48,9 @@ def carry_out(
                 attention = Attention(recorder.listen, recorder, log)
                 search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
                 search.begin()
-                engine_choice.choose(run, log)
-                warm_up.ahead(db, (run.options.get("start_with") or [run.options["engine"]])[0])
-                team = call.enter_context(
-                    kept_teams.team_for(db, run.dist_keys, run.options, attention, own=recorder.own)
-                )
+                options = engine_choice.trainer_options(run, engine_choice.choose(run, log))
+                warm_up.ahead(db, options.engine(0))
+                team = call.enter_context(kept_teams.team_for(db, run.dist_keys, options, attention, own=recorder.own))
         except BaseException as error:
             record_end(recorder, log, error)
             raise

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.architecture import sources
 from cerebro_db.core.layout import Layout
+from cerebro_db.core.run_options import RecordedSpace
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.folds import CrossValidated
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Policy
-from cerebro_db.core.search.tpe import Suggest, Trial
+from cerebro_db.core.search.tpe import Suggest
 
 from ..record.log import RunLog
 from ..record.run import Run
@@ -20,33 +22,33 @@ from ..record.run import Run
 
 def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
     """A replay repeats the decisions of the earlier run, and asks no policy."""
-    spec, search = run.options.get("search"), run.options.get("space")
-    if "replay" in run.options:
+    spec, search = run.options.search, run.options.space
+    if run.options.replay is not None:
         return NeverStop()
     policy = _named(spec, search, run, log, suggest) if spec is not None else NeverStop()
     return CrossValidated(policy, run.folds) if run.folds else policy
 
 
-def _named(spec: dict[str, Any], search: dict[str, Any] | None, run: Run, log: RunLog, suggest: Suggest) -> Policy:
+def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log: RunLog, suggest: Suggest) -> Policy:
     if search is None:
         return methods.policy_of(spec, run.epochs, log.planned_configurations())
     given = log.given_architectures()
-    labels = read_space.labels(search["space"]) or sorted(given)
+    labels = read_space.labels(search.space) or sorted(given)
     layout = Layout.from_json(run.source.layout, f"the layout of run {run.id}")
     known = {
         label: sources.of_log(given[label if isinstance(label, int) else place], layout, "architecture")
         for place, label in enumerate(labels, 1)
     }
     proposals = Proposals(
-        space=read_space.read(search["space"], known),
+        space=read_space.read(search.space, known),
         seed=run.seed,
-        at_once=-(-search["at_once"] // (run.folds + 1)),  # configurations, each of which has a model for each fold
+        at_once=-(-search.at_once // (run.folds + 1)),  # configurations, each of which has a model for each fold
         suggest=suggest,
-        past=[Trial(**trial) for trial in search["past"]],
+        past=search.past,
     )
-    return methods.policy_of(spec, run.epochs, search["configurations"], proposals)
+    return methods.policy_of(spec, run.epochs, search.configurations, proposals)
 
 
 def budget_of(run: Run) -> Budget:
     """The budget that the run began with."""
-    return Budget.from_json(run.options.get("budget") or {})
+    return run.options.budget or Budget()

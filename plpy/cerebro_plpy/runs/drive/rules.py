@@ -161,7 +161,7 @@ class Rule:
 
 def of_run(db: Database, run: Run, recorder: Session, listen: Listen) -> Rule | None:
     """The rule of a run, if it has one.  What goes wrong with it is on record and told to whoever waits."""
-    query = run.options.get("stop_when")
+    query = run.options.stop_when
     if query is None:
         return None
     log = RunLog.of(recorder, run.id)

@@ -6,7 +6,6 @@ from cerebro_db.core.events import Verdict
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.deciding import Deciding
 from cerebro_db.core.scheduling.schedule import Schedule
-from cerebro_db.core.search import objective
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.policy import History
 
@@ -29,9 +28,9 @@ class Search:
     def __init__(self, db: Database, run: Run, recorder: Session, attention: Attention) -> None:
         self.db, self.run, self.recorder = db, run, recorder
         self.log = RunLog.of(recorder, run.id)
-        self.replays = "replay" in run.options
+        self.replays = run.options.replay
         shares = recorder.own and platform.of(db).runs_functions_in_session
-        self.suggestions = Suggestions(db, run.options["engine"], shares=shares)
+        self.suggestions = Suggestions(db, run.options.engine, shares=shares)
         with as_written(run.id):
             self.policy = policies.policy_of(run, self.log, self.suggestions)
         self.rule = rules.of_run(db, run, recorder, attention)
@@ -45,7 +44,7 @@ class Search:
         """
         schedule = self.schedule()
         decisions, policy, history = self.decisions, self.policy, self.history()
-        Deciding(schedule, decisions, policy, history, self.budget(schedule), repeats=self.replays).attend()
+        Deciding(schedule, decisions, policy, history, self.budget(schedule), repeats=self.replays is not None).attend()
 
     def drive(self, team: Team) -> tuple[bool, Schedule]:
         """Take the run to its end. Returns whether its budget has ended it, and the schedule."""
@@ -54,7 +53,7 @@ class Search:
         keep_two = self.policy.asks or self.policy.proposes
         driver = Driver(self.db, self.run, schedule, team, self.recorder, self.decisions, keep_two)
         history, budget = self.history(), self.budget(schedule)
-        spent = orchestrator.run(schedule, driver, self.policy, history, budget, repeats=self.replays)
+        spent = orchestrator.run(schedule, driver, self.policy, history, budget, repeats=self.replays is not None)
         driver.beat(last=True)
         self.recorder.finish()
         return spent, schedule
@@ -80,7 +79,7 @@ class Search:
 
     def _schedule(self) -> Schedule:
         # A replay repeats the decisions of the earlier run, also under a policy that is never asked.
-        replayed = RunLog(self.log.ask, self.run.options["replay"]).decisions() if self.replays else []
+        replayed = RunLog(self.log.ask, self.replays).decisions() if self.replays is not None else []
         highest_key = max((model.key for model in self.run.models.values()), default=0)
         schedule = Schedule(self.run.plan(), self.policy.asks or self.rule is not None, replayed, highest_key)
         evaluated, decisions = self.log.evaluated(), self.log.decisions()
@@ -97,7 +96,7 @@ class Search:
 
     def history(self) -> History:
         """What the log has for a policy."""
-        history = History(objective.of_options(self.run.options, self.run.validation is not None))
+        history = History(self.run.options.optimised(self.run.validation is not None))
         if not (self.policy.asks or self.policy.proposes):
             return history
         with as_written(self.run.id):

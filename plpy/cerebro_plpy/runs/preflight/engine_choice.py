@@ -12,23 +12,26 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from cerebro_db.core.engines import AUTO, estimated_seconds, expected_faster, known_faster
 
+from ...sessions.trainer_options import TrainerOptions
 from ..record.log import RunLog
 from ..record.run import EarlierTrial, Figures, Model, Run
 
 
-def choose(run: Run, log: RunLog) -> None:
-    """Before any trainer is started: the engine of each model for which no trial is needed now."""
-    if run.options["engine"] != AUTO:
+def choose(run: Run, log: RunLog) -> Sequence[str]:
+    """Before any trainer is started: the engine of each model for which no trial is needed now.
+
+    Returns the engines that trainers start with, that of most models first.
+    """
+    if run.options.engine != AUTO:
         for model in run.models.values():
-            model.engine = run.options["engine"]
-        return
+            model.engine = run.options.engine
+        return [run.options.engine]
     fresh = [model for model in run.models.values() if not model.built]
-    if fresh and "replay" in run.options:
-        earlier = RunLog(log.ask, run.options["replay"]).built()
+    if fresh and run.options.replay is not None:
+        earlier = RunLog(log.ask, run.options.replay).built()
         for model in fresh:
             model.engine, _ = earlier.get(model.number, ("", None))
     elif fresh:
@@ -36,12 +39,22 @@ def choose(run: Run, log: RunLog) -> None:
         settle_convolutions(run, [model for model in fresh if not model.engine])
     first = first_tried(run)
     # A search may have no models yet.
-    start_with(run.options, Counter(model.engine or first for model in run.models.values()) or Counter([first]))
+    wanted = Counter(model.engine or first for model in run.models.values()) or Counter([first])
+    return [engine for engine, _ in wanted.most_common()]
 
 
-def start_with(options: dict[str, Any], engines: Counter[str]) -> None:
-    """The engines of trainers that are opened from now on."""
-    options["start_with"] = [engine for engine, _ in engines.most_common()]
+def trainer_options(run: Run, engines: Sequence[str]) -> TrainerOptions:
+    """What the run's trainers are started with."""
+    options = run.options
+    return TrainerOptions(
+        tuple(engines),
+        options.threads,
+        options.deterministic,
+        options.gpus,
+        options.hang_after,
+        options.cache_mb,
+        options.synchronous_commit,
+    )
 
 
 def first_tried(run: Run) -> str:
@@ -51,23 +64,23 @@ def first_tried(run: Run) -> str:
     seconds.
     """
     architectures = [model.definition["architecture"] for model in run.models.values()]
-    return expected_faster(architectures, bool(run.options.get("gpus")))
+    return expected_faster(architectures, bool(run.options.gpus))
 
 
 def settle_convolutions(run: Run, undecided: Sequence[Model]) -> None:
     """Where the answer is known, a trial would only cost time."""
     for model in undecided:
-        if engine := known_faster(model.definition["architecture"], bool(run.options.get("gpus"))):
-            others = [other for other in run.options["among"] if other != engine]
+        if engine := known_faster(model.definition["architecture"], bool(run.options.gpus)):
+            others = [other for other in run.options.among if other != engine]
             model.engine = engine
             model.trial = {"untried": {other: "on processors it takes longer for convolutions" for other in others}}
 
 
 def of_added(run: Run, model: Model) -> str:
     """The engine of a model that is added while the run goes on, and is like no other: nothing is tried any more."""
-    if run.options["engine"] != AUTO:
-        return str(run.options["engine"])
-    return expected_faster([model.definition["architecture"]], bool(run.options.get("gpus")))
+    if run.options.engine != AUTO:
+        return run.options.engine
+    return expected_faster([model.definition["architecture"]], bool(run.options.gpus))
 
 
 def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
@@ -83,12 +96,12 @@ def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
         # An engine may have been installed since.  And users can write events of their own, with any content.
         with contextlib.suppress(LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError):
             told, said = json.loads(tried), json.loads(refused or "{}")
-            figures = {engine: told[engine] for engine in run.options["among"] if engine in told}
-            refusals = {engine: said[engine] for engine in run.options["among"] if engine in said}
+            figures = {engine: told[engine] for engine in run.options.among if engine in told}
+            refusals = {engine: said[engine] for engine in run.options.among if engine in said}
             trial = weighed(run, by_program[program], figures)
             json.dumps([trial, refusals], allow_nan=False)
             for model in forms[form]:
-                if figures and {*figures, *refusals} == {*run.options["among"]}:
+                if figures and {*figures, *refusals} == {*run.options.among}:
                     model.engine, model.trial = next(iter(trial)), {"trial": trial, "of_run": run_id}
                     model.trial.update({"refused": refusals} if refusals else {})
                 elif figures:
@@ -99,7 +112,7 @@ def form_of(run: Run, model: Model) -> str:
     """Equal for models that are built alike and equally fast: they differ at most in the optimizer's numbers."""
     compiled = model.definition["compile"]
     optimizer = {**compiled["optimizer"], "config": sorted(compiled["optimizer"].get("config") or {})}
-    machine = [run.options["threads"], bool(run.options.get("gpus"))]
+    machine = [run.options.threads, bool(run.options.gpus)]
     form = [model.definition["architecture"], {**compiled, "optimizer": optimizer}, run.source.for_trainer, machine]
     return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:32]
 

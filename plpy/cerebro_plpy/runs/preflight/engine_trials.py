@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -19,7 +20,7 @@ from ...database.access import Database
 from ...sessions.failures import failure_of, session_was_lost
 from ...sessions.team import Team
 from ..record.run import Figures, Model, Run
-from .engine_choice import start_with, weighed
+from .engine_choice import weighed
 
 PASSING = (TrainerFailed, OutOfResources, DiskFull, GpuMissing)  # errors that say little about a model
 
@@ -93,7 +94,7 @@ def still_to_try(run: Run, programs: Sequence[TrialProgram]) -> list[tuple[str, 
         (form, engine)
         for program in programs
         if pays or not program.weighed(run)
-        for engine in run.options["among"]
+        for engine in run.options.among
         if engine not in {*program.figures, *program.unable}
         for form in program.forms
     ]
@@ -113,7 +114,7 @@ def chosen(run: Run, programs: Sequence[TrialProgram]) -> dict[str, tuple[str, d
             why: dict[str, Any] = {"trial": trial}
             if program.refusals:
                 why["refused"] = program.refusals
-            untried = {*run.options["among"]} - {*trial, *program.refusals}
+            untried = {*run.options.among} - {*trial, *program.refusals}
             if untried:
                 why["untried"] = {engine: program.crashes.get(engine, too_little) for engine in untried}
             if program.tried:
@@ -142,7 +143,7 @@ def tell(db: Database, run: Run, team: Team) -> None:
     """Say which engines were chosen, and end the trainers of all others."""
     used = Counter(model.engine for model in run.models.values() if model.engine)
     order = protocol.KeepEngines(list(used))
-    start_with(team.options, used)
+    team.options = replace(team.options, engines=tuple(engine for engine, _ in used.most_common()))
     try:
         team.run_all({worker.segment: team.order(worker, order) for worker in team.workers})
     except psycopg2.Error as error:

@@ -32,7 +32,7 @@ def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
         if not model.built and model.group is not None:
             groups.setdefault(model.group, []).append(model)
             model.group = None
-    if run.options.get("fuse") is False:
+    if run.options.fuse is False:
         return
     rehearsing = {
         key: members[: power_of_two(min(MOST_FUSED, -(-len(members) // run.segments)))]
@@ -40,10 +40,10 @@ def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
         if len(members) > run.segments and members[0].state_bytes <= SMALL_STATE
     }
     found: dict[str, dict[str, Any]]
-    if "replay" in run.options:
-        earlier = RunLog(log.ask, run.options["replay"]).fusion()
+    if run.options.replay is not None:
+        earlier = RunLog(log.ask, run.options.replay).fusion()
         found = {key: detail for key, detail in earlier.items() if key in rehearsing}
-    elif run.options.get("fuse"):
+    elif run.options.fuse:
         found = {key: {"fused": 0.0, "alone": 1.0, "asked": True} for key in rehearsing}
     else:
         found = rehearsed(team, run, rehearsing)

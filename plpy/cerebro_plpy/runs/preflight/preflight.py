@@ -97,7 +97,7 @@ def build_models(
         told = {(run.models[number].key, error.message): error.hint for number, error in failed.items()}
         for (configuration, message), hint in told.items():
             db.warning(f"configuration {configuration} failed: {message}", hint=hint)
-        if run.options["engine"] == AUTO:
+        if run.options.engine == AUTO:
             engine_trials.tell(db, run, team)
     require_room(recorder, run)
     say_needs(db, run)
@@ -109,14 +109,14 @@ def settle_positions(run: Run, log: RunLog, built: dict[int, Built]) -> None:
     A run that is resumed before its models were built may have got more models by requests.  Those come last, so that
     the run's own models have the positions that they would have had without the interruption.
     """
-    earlier = RunLog(log.ask, run.options["replay"]).built() if "replay" in run.options else {}
+    earlier = RunLog(log.ask, run.options.replay).built() if run.options.replay is not None else {}
     own: dict[int, tuple[int, float]] = {}
     requested = []
     for number, one in built.items():
         model = run.models[number]
         if number in earlier:
             _, model.position = earlier[number]
-        elif model.parent is not None or (model.chosen is not None and "space" not in run.options):
+        elif model.parent is not None or (model.chosen is not None and run.options.space is None):
             requested.append(number)
         else:
             # Of two models with equal parameters the one with more batches takes longer.
@@ -208,7 +208,9 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
         shares: dict[int, list[Task]] = {worker.segment: [] for worker in team.workers}
         for engine in {engine: None for _, engine in tasks}:
             # Prefer the segments whose trainers have started with that engine: others would have to start one more.
-            workers = [worker for worker in team.workers if team.engine(worker.segment) == engine] or team.workers
+            workers = [
+                worker for worker in team.workers if team.options.engine(worker.segment) == engine
+            ] or team.workers
             for number, task in enumerate(task for task in tasks if task[1] == engine):
                 shares[workers[number % len(workers)].segment].append(task)
         # A segment without a task reads its rows meanwhile.

@@ -8,9 +8,8 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import MetricStates
-from cerebro_db.core.recorded_options import AVERAGING as AVERAGING
-from cerebro_db.core.recorded_options import EVALUATE_TRAINING as EVALUATE_TRAINING
 from cerebro_db.core.records import dataclass, field
+from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
@@ -113,7 +112,7 @@ class Run:
     seed: int
     dist_keys: list[int]
     storage: str
-    options: dict[str, Any]
+    options: RunOptions
     architectures: dict[int, Any] = field(default_factory=dict)  # by model_id
     models: dict[int, Model] = field(default_factory=dict)
     segments_lost: bool = False  # Greenplum lost a segment meanwhile, so the caller's own session is of no more use
@@ -124,7 +123,7 @@ class Run:
 
     @property
     def averages(self) -> bool:
-        return bool(self.options.get(AVERAGING))
+        return self.options.averaging
 
     @property
     def folds(self) -> int:
@@ -144,7 +143,7 @@ class Run:
     def plan(self) -> Plan:
         evaluations = {}
         segment_of = {key: segment for segment, key in enumerate(self.dist_keys)}
-        if self.options.get(EVALUATE_TRAINING):
+        if self.options.evaluate_training:
             evaluations[DataSetName.TRAINING.value] = {
                 number: segment_of[self.source.partitions[number]["key"]] for number in self.parts(DataSetName.TRAINING)
             }
@@ -161,7 +160,7 @@ class Run:
             epochs=self.epochs,
             evaluations=evaluations,
             evaluate_every=self.evaluate_every,
-            evaluate_after=frozenset(self.options.get("evaluate_after", ())),
+            evaluate_after=frozenset(self.options.evaluate_after),
             most_fused=MOST_FUSED,
             series_seconds=SERIES_SECONDS,
         )

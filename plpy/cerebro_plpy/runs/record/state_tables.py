@@ -105,7 +105,7 @@ def appended(state_bytes: int) -> int:
 def most_bytes(run: Run) -> int:
     """The most that the states of a run take on disk."""
     sizes = [PAGE * math.ceil(model.state_bytes / WHOLE_PAGE) for model in run.models.values()]
-    tables = 3 if run.options.get("keep") == BEST else 2
+    tables = 3 if run.options.keep == BEST else 2
     return sum(
         (tables + (len(run.segments_of(model)) if run.averages else 0)) * size * appended(model.state_bytes)
         for size, model in zip(sizes, run.models.values())

@@ -6,10 +6,12 @@ configuration is: a model of a fold is evaluated on the rows of its fold, and tr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.options import BEST
+from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import methods
 
 from ...data.packed import Packed
@@ -33,7 +35,7 @@ def require_no_validation(table: str, validation_table: str | None) -> None:
         )
 
 
-def require_possible(source: Packed, chosen: dict[str, Any], *, warm_start: bool = False) -> None:
+def require_possible(source: Packed, chosen: RunOptions, *, warm_start: bool = False) -> None:
     """Refuse what would let a model of a fold know the rows of its fold, or has no meaning with folds."""
     if not source.dataset.folds:
         return
@@ -43,19 +45,19 @@ def require_possible(source: Packed, chosen: dict[str, Any], *, warm_start: bool
             " in the table may have been trained on the rows of all folds.",
             hint="Leave warm_start out.",
         )
-    require_options(chosen, chosen.get("search"))
+    require_options(chosen.keep, chosen.stop_when, chosen.search)
 
 
-def require_options(chosen: dict[str, Any], method: dict[str, Any] | None) -> None:
+def require_options(keep: str | None, stop_when: str | None, method: Mapping[str, Any] | None) -> None:
     """Refuse options that have no meaning with folds."""
-    if chosen.get("keep") == BEST:
+    if keep == BEST:
         raise InvalidArgument(
             f"option 'keep' cannot be '{BEST}' with folds: a model on all rows has no rows for"
             " validation that would say which of its epochs is best.",
             hint="Leave 'keep' out, and choose the number of epochs. cerebro.learning_curve has the validation loss"
             " of each fold after each epoch.",
         )
-    if chosen.get("stop_when") is not None:
+    if stop_when is not None:
         raise InvalidArgument(
             "option 'stop_when' cannot be used with folds: it would stop each model of a configuration"
             " after another epoch, and the model on all rows is none of those that the mean is made of.",

@@ -9,7 +9,7 @@ from typing import Any
 from cerebro_db.core import documents, options
 from cerebro_db.core.engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, OPTIONAL_PACKAGES
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
-from cerebro_db.core.options import OPTIONS
+from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import methods
 from cerebro_db.core.search.budget import Budget
 
@@ -21,8 +21,7 @@ from ...platform import machine
 from ...segment import installation, nursery
 from ...sessions import warm_up
 from ..record.log import RunLog
-from ..record.run import AVERAGING
-from .place import IN_SESSION, in_own_session
+from .place import in_own_session
 
 
 def choose_options(
@@ -32,7 +31,7 @@ def choose_options(
     use_gpus: bool,
     stop_when: str | None = None,
     tables: Sequence[Packed | None] = (),
-) -> dict[str, Any]:
+) -> RunOptions:
     """The options that the user gives, and the values of all others.
 
     ``stop_when`` is an argument, too.  ``tables`` are those that the run reads.
@@ -50,37 +49,45 @@ def choose_options(
         given = options.check({**recorded, **own})
     gpus = platform.require_gpus(db, use_gpus, keys)
     deterministic = given.get("deterministic", False)
-    engines = choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy))
-    if engines["engine"] != AUTO:
-        warm_up.ahead(db, engines["engine"])  # the rest of what is done before training takes 0.2 s
+    engine, among = choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy))
+    if engine != AUTO:
+        warm_up.ahead(db, engine)  # the rest of what is done before training takes 0.2 s
     in_session = in_own_session(db, given.get("execution"), tables, given.get("stop_when"))
     at_once = 1 if in_session else len(keys)  # trainers
-    return {
-        **engines,
-        "deterministic": deterministic,
-        "threads": given.get("threads", 1 if deterministic else max(1, machine.cores() // at_once)),
-        "execution": given.get("execution"),
-        IN_SESSION: in_session,
-        "nan": given.get("nan", OPTIONS["nan"].default),
-        "gpus": gpus,
-        "hang_after": given.get("hang_after", OPTIONS["hang_after"].default),
+    others = (
+        "nan",
+        "hang_after",
+        "read_ahead",
+        "cache_mb",
+        "execution",
+        "stop_when",
+        "precision",
+        "objective",
+        "direction",
+        "keep",
+        "replay",
+    )
+    return RunOptions(
+        engine=engine,
+        among=among,
+        deterministic=deterministic,
+        threads=given.get("threads", 1 if deterministic else max(1, machine.cores() // at_once)),
+        in_session=in_session,
+        gpus=tuple(gpus),
         # A deterministic run has the same seed every time, from the first call on.
-        "seed": given.get("seed", 0 if deterministic else secrets.randbits(31)),
+        seed=given.get("seed", 0 if deterministic else secrets.randbits(31)),
         # Fused models have the numbers of single ones, but not their bits.
-        "fuse": False if deterministic else given.get("fuse"),
-        "read_ahead": given.get("read_ahead"),
-        "cache_mb": given.get("cache_mb"),
-        "synchronous_commit": commit_option(db, given.get("synchronous_commit")),
-        "stop_when": given.get("stop_when"),
-        **({"search": methods.checked(given["search"], proposes=False)} if "search" in given else {}),
-        **{name: given[name] for name in ("precision", "objective", "direction", "keep", "replay") if name in given},
-        **({"budget": checked_budget(given["budget"])} if "budget" in given else {}),
-    }
+        fuse=False if deterministic else given.get("fuse"),
+        synchronous_commit=commit_option(db, given.get("synchronous_commit")),
+        search=methods.checked(given["search"], proposes=False) if "search" in given else None,
+        budget=checked_budget(given["budget"]) if "budget" in given else None,
+        **{name: given[name] for name in others if name in given},
+    )
 
 
-def checked_budget(given: dict[str, Any]) -> dict[str, Any]:
+def checked_budget(given: dict[str, Any]) -> Budget:
     try:
-        return Budget.from_json(given).to_json()
+        return Budget.from_json(given)
     except ValueError as error:
         raise InvalidArgument(f"option 'budget': {error}", hint='For instance {"budget": {"seconds": 600}}.') from error
 
@@ -96,14 +103,14 @@ def commit_option(db: Database, waits: bool | None) -> bool | None:
     return waits
 
 
-def choose_engine(engine: str, deterministic: bool, listen: Listen) -> dict[str, Any]:
+def choose_engine(engine: str, deterministic: bool, listen: Listen) -> tuple[str, tuple[str, ...]]:
     """The engine, or those among which a trial is to choose; all of them installed."""
     if engine == DEFAULT or (engine == AUTO and deterministic):  # a trial would depend on the load
-        return {"engine": DEFAULT}
+        return DEFAULT, ()
     installed = nursery.report(listen).engines
     if engine == AUTO:
-        among = [one for one in AUTO_ENGINES if one in installed]
-        return {"engine": AUTO, "among": among} if len(among) > 1 else {"engine": (among or installed)[0]}
+        among = tuple(one for one in AUTO_ENGINES if one in installed)
+        return (AUTO, among) if len(among) > 1 else ((*among, *installed)[0], ())
     if engine not in installed:
         package, python = ENGINES[engine], installation.installation()["trainer_python"]
         pinned = OPTIONAL_PACKAGES.get(engine)
@@ -113,7 +120,7 @@ def choose_engine(engine: str, deterministic: bool, listen: Listen) -> dict[str,
             hint=f"Use one of: {', '.join(installed)}; or have the package {package} installed into the"
             f" trainer's environment ({how}).",
         )
-    return {"engine": engine}
+    return engine, ()
 
 
 def replayed(db: Database, run_id: int) -> dict[str, Any]:
@@ -124,9 +131,9 @@ def replayed(db: Database, run_id: int) -> dict[str, Any]:
             f"there is no run {run_id} of yours to replay.",
             hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
         )
-    if recorded.get(AVERAGING):
+    if recorded.averaging:
         raise Unsupported(
             f"run {run_id} was made by madlib_keras_fit, which averages weights, so a fit cannot replay it.",
             hint="Call madlib_keras_fit again. On a table with one segment it averages nothing.",
         )
-    return options.replayable(recorded)
+    return options.replayable(recorded.to_json())

@@ -61,7 +61,7 @@ def _refuse(name: Name) -> NoReturn:
 
 def in_the_way(db: Database, run: Run, name: Name) -> bool:
     """Whether the run replaces tables: those that it made before it was extended, or began with."""
-    if run.options["warm_start"]:
+    if run.options.warm_start:
         return relations.find(db, name) is not None
     summary = relations.find(db, name.suffixed("_summary"))
     if summary is None or "run" not in relations.columns(db, summary):

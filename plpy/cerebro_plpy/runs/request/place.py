@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.options import SESSION, WORKERS
-from cerebro_db.core.recorded_options import IN_SESSION as IN_SESSION
 
 from ... import platform
 from ...data import visibility

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Callable
 
 from cerebro_db.core.architecture import reading
@@ -13,6 +14,7 @@ from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import objective
 from cerebro_db.core.sql import sql
 
@@ -26,12 +28,9 @@ from ...database.relations import Relation
 from ...definitions import custom_functions
 from ...sessions import limits
 from ..record.log import RunLog
-from ..record.run import EVALUATE_TRAINING, require_countable
+from ..record.run import require_countable
 from . import cross_validation, output
 from .options import choose_options
-from .place import IN_SESSION
-
-OBJECTIVE_OPTIONS = ("objective", "direction", "keep")
 
 
 @dataclass
@@ -47,10 +46,9 @@ class RunRequest:
     architectures: dict[int, Architecture]
     epochs: int
     evaluate_every: int
-    warm_start: bool
     name: str | None
     description: str | None
-    options: dict[str, Any]
+    options: RunOptions
 
 
 @dataclass
@@ -129,7 +127,7 @@ def of_configurations(
     source: Packed,
     validation: Packed | None,
     output: Name,
-    listed: Callable[[Known, dict[str, Any]], Configurations],
+    listed: Callable[[Known, str | None], Configurations],
     *,
     epochs: int,
     use_gpus: bool | None,
@@ -140,37 +138,34 @@ def of_configurations(
     options: str | None,
     madlib: bool = False,
 ) -> RunRequest:
-    """The request for a fit of the configurations that ``listed`` reads when the options are known."""
+    """The request for a fit of the configurations that ``listed`` reads when the objective is known."""
     keys = [partition["key"] for partition in source.layout["partitions"]]
     chosen = choose_options(db, options, keys, bool(use_gpus), tables=(source, validation))
     # A replay names the versions of custom functions that the earlier run had.
-    pinned = RunLog.of_caller(db, chosen["replay"]).compile_texts() if "replay" in chosen else ""
-    found = listed(custom_functions.known(db, pinned=pinned), chosen)
+    pinned = RunLog.of_caller(db, chosen.replay).compile_texts() if chosen.replay is not None else ""
+    found = listed(custom_functions.known(db, pinned=pinned), chosen.objective)
     rows, architectures = found.rows, found.architectures
-    if "precision" in chosen:
+    if chosen.precision is not None:
         for architecture in architectures.values():
-            architecture.translated = computed_in(architecture.translated, chosen["precision"])
+            architecture.translated = computed_in(architecture.translated, chosen.precision)
     for row in rows:
         row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
-    optimised = objective_of(chosen, rows, architectures, validation is not None)
-    chosen = {**{name: value for name, value in chosen.items() if name not in OBJECTIVE_OPTIONS}, **optimised}
+    chosen = objective_of(chosen, rows, architectures, validation is not None)
     cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
-    if "replay" in chosen:
-        require_same_work(db, chosen["replay"], source, rows, architectures)
-    most = chosen.get("budget", {}).get("configurations")
+    if chosen.replay is not None:
+        require_same_work(db, chosen.replay, source, rows, architectures)
+    most = chosen.budget.configurations if chosen.budget is not None else None
     if most is not None and most < len(rows):
         raise InvalidArgument(
             f"option 'budget' allows {most} configurations, but {found.text} has {len(rows)}.",
             hint="Raise the limit, or fit fewer configurations.",
         )
     # An objective that is measured on the validation table needs all epochs, and so does a search by it.
-    validated = validation is not None and "search" in chosen
-    dataset = objective.of_options(optimised, validated).dataset
+    validated = validation is not None and chosen.search is not None
+    dataset = chosen.optimised(validated).dataset
     every = frequency or (1 if dataset else epochs)
-    require_measured(chosen.get("search", {}), dataset, every)
+    require_measured(chosen.search or {}, dataset, every)
     require_room(db, source, chosen)
-    chosen["warm_start"] = bool(warm_start)
-    chosen[EVALUATE_TRAINING] = madlib
     return RunRequest(
         source=source,
         validation=validation,
@@ -181,10 +176,9 @@ def of_configurations(
         architectures=architectures,
         epochs=epochs,
         evaluate_every=every,
-        warm_start=bool(warm_start),
         name=name,
         description=description,
-        options=chosen,
+        options=replace(chosen, warm_start=bool(warm_start), evaluate_training=madlib),
     )
 
 
@@ -199,7 +193,7 @@ def require_epochs(
         raise InvalidArgument(f"{names[1]} is {frequency}; it must be between 1 and {names[0]} ({epochs}).")
 
 
-def require_measured(spec: dict[str, Any], dataset: str, frequency: int) -> None:
+def require_measured(spec: Mapping[str, Any], dataset: str, frequency: int) -> None:
     """Refuse a method that compares models after epochs in which they are not evaluated."""
     first = spec.get("min_epochs")
     if dataset and first is not None and frequency > first:
@@ -236,13 +230,13 @@ def read_rows(
     return source, validation
 
 
-def require_room(db: Database, source: Packed, chosen: dict[str, Any]) -> None:
+def require_room(db: Database, source: Packed, chosen: RunOptions) -> None:
     """Refuse a run for which the user, or the server, has not enough sessions."""
     segments = len(source.layout["partitions"])
     limits.require_run(limits.of(db), segments)
-    if chosen[IN_SESSION]:
+    if chosen.in_session:
         return
-    sessions = segments + 1 + (chosen["stop_when"] is not None)  # the recorder, and a rule's own
+    sessions = segments + 1 + (chosen.stop_when is not None)  # the recorder, and a rule's own
     limits.make_room(db, sessions, listener(db.plpy))
     limits.require_connections(limits.of(db), sessions)
     limit = platform.of(db).statement_limit(db)
@@ -251,18 +245,24 @@ def require_room(db: Database, source: Packed, chosen: dict[str, Any]) -> None:
 
 
 def objective_of(
-    chosen: dict[str, Any],
+    chosen: RunOptions,
     rows: list[dict[str, Any]],
     architectures: dict[int, Architecture],
     validated: bool,
     *,
     numbered: bool = True,
-) -> dict[str, str]:
-    """The objective as it goes on record, if all configurations have it.  Those of a search are not numbered yet."""
+) -> RunOptions:
+    """The options with the objective as it goes on record, if all configurations have it.
+
+    Those of a search are not numbered yet.
+    """
     configurations = {
         row["key"]: reported(row["compile"], reading.outputs(architectures[row["model_id"]].translated)) for row in rows
     }
-    return objective.chosen(chosen, configurations, validated, numbered=numbered)
+    found = objective.chosen(
+        chosen.objective, chosen.direction, chosen.keep, configurations, validated, numbered=numbered
+    )
+    return chosen if found is None else replace(chosen, objective=found.name, direction=found.direction)
 
 
 def require_same_work(

@@ -1,20 +1,21 @@
 """Which face dresses the model tables of a run.
 
-A face with model tables of its own form writes an option of its name into the runs that it begins.  Whoever makes the
+A face with model tables of its own form writes an option of its own into the runs that it begins.  Whoever makes the
 tables of such a run (the run itself, ``resume`` or ``materialize``) makes plain ones, and then calls the function of
 that face.  Runs know no face: ``api.py`` adds them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Callable
+
+from cerebro_db.core.run_options import RunOptions
 
 Dress = Callable[..., None]  # of a Database and what was Made (model_tables.py): changes the tables
 
-IMPORTS: dict[str, Callable[[], Dress]] = {}  # name of the option -> imports the function
+IMPORTS: dict[str, Callable[[], Dress]] = {}  # name of the field of RunOptions -> imports the function
 
 
-def dress_of(options: Mapping[str, Any]) -> Dress | None:
+def dress_of(options: RunOptions) -> Dress | None:
     """The function for a run with these options; None: its tables stay plain."""
-    return next((imported() for option, imported in IMPORTS.items() if option in options), None)
+    return next((imported() for option, imported in IMPORTS.items() if getattr(options, option) is not None), None)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cerebro_db.core import documents, recorded_options
+from cerebro_db.core import documents, run_options
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
@@ -20,7 +20,6 @@ from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.packed_summary import CLASS_VALUES, PackedSummary
 from cerebro_db.core.parameters import custom, writing
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.search import objective
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.sql_types import TEXT, SqlType
 
@@ -117,8 +116,8 @@ def materialize(
     if run is None:
         raise no_such_run(run_id)
     where = f"the options of run {run_id}"
-    run["options"] = recorded_options.read(documents.decoded(run["options"], where), where)
-    kept = run["options"].get("keep", LAST)
+    run["options"] = run_options.read(documents.decoded(run["options"], where), where)
+    kept = run["options"].keep
     which = which or kept
     if which == BEST and kept != BEST:
         raise WrongState(
@@ -139,7 +138,7 @@ def materialize(
     if without:
         db.warning(
             f"no epoch of configuration {', '.join(map(str, sorted(without)))} has a value of"
-            f" {run['options']['objective']} yet: the table has the last state"
+            f" {run['options'].objective} yet: the table has the last state"
         )
     if replace:
         for ending in ("_weights", "_info", "_summary", ""):
@@ -268,7 +267,7 @@ def set_key(db: Database, name: Name, key: str) -> None:
 def _make_summary(db: Database, made: MadeTables) -> None:
     """One row; the class values have the type that their column has."""
     run, summary = made.run, made.summary
-    optimised = objective.of_options(run["options"], run["validation_table"] is not None)
+    optimised = run["options"].optimised(run["validation_table"] is not None)
     create_row(
         db,
         made.name.suffixed("_summary"),

@@ -15,7 +15,6 @@ from cerebro_db.core.options import BEST
 from cerebro_db.core.protocol import TrainedMember
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import Evaluate, Train, Unit
-from cerebro_db.core.search import objective
 from cerebro_db.core.search.history import Figures, last_metrics, mean_loss
 from cerebro_db.core.sql import sql
 
@@ -40,9 +39,9 @@ class Objectives:
 
     def __init__(self, run: Run, log: RunLog, platform: Platform) -> None:
         self.run, self.log, self.platform = run, log, platform
-        self.wanted = "objective" in run.options
-        self.objective = objective.of_options(run.options, run.validation is not None)
-        self.keeps = run.options.get("keep") == BEST
+        self.wanted = run.options.objective is not None
+        self.objective = run.options.optimised(run.validation is not None)
+        self.keeps = run.options.keep == BEST
         # Model, epoch -> by hop or by part, the figures; of epochs that are not on record.
         self._figures: dict[tuple[int, int], dict[int, Figures]] = {}
         self._recorded: set[tuple[int, int]] = set()  # model, epoch

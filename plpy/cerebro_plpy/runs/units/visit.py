@@ -182,7 +182,7 @@ def _member(units: Units, visit: Train, state: StateRef) -> Member:
 
 def _result(units: Units, visit: Train, member: TrainedMember) -> Result:
     reason = None
-    if not member.finite and units.run.options.get("nan") != "keep":
+    if not member.finite and units.run.options.nan != "keep":
         reason = f"the loss became {member.loss} in epoch {visit.epoch} on segment {visit.segment}"
     return Result(reason, member.rows, member.loss, member.metrics)
 

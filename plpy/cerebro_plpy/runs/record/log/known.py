@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core import recorded_options
+from cerebro_db.core import run_options
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.layout import Layout
+from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search.steering import Standing
 from cerebro_db.core.sql import sql
 
@@ -48,11 +49,11 @@ class Known(Log):
         layout = None if text is None else Layout.parse(text, f"the layout of run {self.run}")
         return layout, segments, objective
 
-    def options(self) -> dict[str, Any] | None:
+    def options(self) -> RunOptions | None:
         """The options of a run of the caller's."""
         found = self._value(sql("SELECT options::text FROM cerebro.run WHERE {own}", own=OWN))
         where = f"the options of run {self.run}"
-        return None if found is None else recorded_options.read(decoded(found, where), where)
+        return None if found is None else run_options.read(decoded(found, where), where)
 
     def fingerprints(self) -> list[str]:
         """The checksums of the packed rows that a run of the caller's trains on, segment by segment."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from cerebro_db.core import recorded_options
+from cerebro_db.core import run_options
 from cerebro_db.core.documents import Fields, decoded
 from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import BadData
@@ -94,9 +94,9 @@ class Loading(States):
             seed,
             list(row.wholes("dist_keys", 1, MOST_PARTITIONS, -(2**31), 2**31 - 1)),
             row.identifier("storage"),
-            recorded_options.read(row.value("options"), f"{where}: options"),
+            run_options.read(row.value("options"), f"{where}: options"),
         )
-        gpus = run.options["gpus"]
+        gpus = run.options.gpus
         if [one["key"] for one in run.source.partitions] != run.dist_keys or (gpus and len(gpus) != run.segments):
             raise row.wrong("must be the keys of the segments in the layout", "dist_keys")
         require_countable(epochs, run.segments)

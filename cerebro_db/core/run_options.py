@@ -5,41 +5,100 @@ Users write the rows about their own runs, so a resumed run reads its options he
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .documents import Fields
-from .engines import AUTO, AUTO_ENGINES, ENGINES
+from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES
 from .errors import CerebroError
 from .metrics import MAX, MIN
-from .options import KEEP, LAST, OPTIONS, STOP
+from .options import LAST, OPTIONS, STOP
+from .protocol import HANG_AFTER
+from .records import dataclass
 from .scheduling.plan import MOST_HOPS
 from .search import methods
 from .search.budget import Budget
+from .search.objective import Objective, default
 from .search.space import MOST_POINTS
-from .search.tpe import COMPLETE, PRUNED, RUNNING
+from .search.tpe import COMPLETE, PRUNED, RUNNING, Trial
 
-IN_SESSION = "in_session"  # whether the run began in its caller's own session
-EVALUATE_TRAINING = "evaluate_training"  # models are evaluated on the training table, too
-AVERAGING = "averaging"  # in every epoch a replica of a model trains on each segment; their states are averaged
-MADLIB = "madlib"  # of a run that one of these functions began: what its model tables must have
+MADLIB = "madlib"  # the option that MADlib's functions write into the runs that they begin
 SINGLE, MULTIPLE, AUTOML = "madlib_keras_fit", "madlib_fit_multiple_model", "madlib_keras_automl"
 MOST_GPUS = MOST_PROCESSORS = 1 << 20
 MOST_PAST = 100_000
-# Those that choose_options leaves out have no value in a run without them.
-DEFAULTS: dict[str, Any] = {
-    "engine": "tensorflow", "deterministic": False, "threads": 1, "execution": None, IN_SESSION: False, "nan": STOP,
-    "gpus": [], "hang_after": OPTIONS["hang_after"].default, "fuse": None, "read_ahead": None, "cache_mb": None,
-    "synchronous_commit": None, "stop_when": None, "warm_start": False,
-}  # fmt: skip
+FLAGS = ("in_session", "evaluate_training", "averaging", "warm_start")
 
 
-def read(document: Any, where: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RecordedSpace:
+    """What a search proposes from.  The space itself is read with the architectures of the run."""
+
+    space: Mapping[str, Any]
+    configurations: int | None  # at most; None: until the budget is used
+    at_once: int  # models
+    past: tuple[Trial, ...] = ()  # of earlier runs
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "space": dict(self.space), "past": [trial.to_json() for trial in self.past]}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Everything that the results of a run depend on besides its rows and its configurations, and how it works."""
+
+    engine: str = DEFAULT
+    among: tuple[str, ...] = ()  # the engines that trials choose among, if the engine is ``auto``
+    deterministic: bool = False
+    seed: int = 0
+    threads: int = 1  # of each trainer
+    execution: str | None = None  # as the user wished
+    in_session: bool = False  # whether the run began in its caller's own session
+    nan: str = STOP
+    gpus: tuple[int | None, ...] = ()  # of each segment; empty: the run uses none
+    hang_after: int = HANG_AFTER
+    fuse: bool | None = None
+    read_ahead: bool | None = None
+    cache_mb: int | None = None
+    synchronous_commit: bool | None = None
+    stop_when: str | None = None
+    precision: str | None = None
+    objective: str | None = None
+    direction: str | None = None  # of the objective
+    keep: str = LAST
+    search: Mapping[str, Any] | None = None  # the method, with its parameters
+    space: RecordedSpace | None = None  # of a search that proposes
+    budget: Budget | None = None
+    replay: int | None = None  # the run that is repeated
+    warm_start: bool = False
+    evaluate_training: bool = False  # models are evaluated on the training table, too
+    evaluate_after: tuple[int, ...] = ()  # these epochs, besides those that the run evaluates regularly
+    averaging: bool = False  # in every epoch a replica of a model trains on each segment; their states are averaged
+    madlib: Mapping[str, Any] | None = None  # of a run of MADlib's functions: what its model tables must have
+
+    def optimised(self, validated: bool) -> Objective:
+        """The objective of the run.  ``validated``: it has a validation table."""
+        if self.objective is None or self.direction is None:
+            return default(validated)
+        return Objective(self.objective, self.direction)
+
+    def to_json(self) -> dict[str, Any]:
+        """As they go on record.  What has no value is left out."""
+        found = {name: value for name, value in vars(self).items() if value not in (None, ())}
+        if self.objective is None:
+            del found["keep"]  # which of its states a model keeps is a question only if there is an objective
+        for name in ("space", "budget"):
+            if name in found:
+                found[name] = found[name].to_json()
+        return found
+
+
+def read(document: Any, where: str) -> RunOptions:
     """The options; BadData, beginning with ``where``, if one of them cannot be.
 
     Those of later versions are left out.
     """
     fields = Fields(document, where)
-    found = dict(DEFAULTS)
+    found: dict[str, Any] = {}
     for name, option in OPTIONS.items():
         value = fields.value(name, None)
         if value is None or name in ("search", "budget"):
@@ -52,23 +111,22 @@ def read(document: Any, where: str) -> dict[str, Any]:
         except CerebroError as error:
             raise fields.wrong(f"cannot be used: {error.message}", name) from None
         found[name] = value
-    for name in (IN_SESSION, EVALUATE_TRAINING, AVERAGING, "warm_start"):
+    for name in FLAGS:
         if fields.value(name, None) is not None:
             found[name] = fields.flag(name)
-    if found["engine"] == AUTO or fields.has("among"):
-        found["among"] = list(fields.texts("among", len(ENGINES)))
+    if found.get("engine") == AUTO or fields.has("among"):
+        found["among"] = fields.texts("among", len(ENGINES))
         if not set(found["among"]) <= set(AUTO_ENGINES) or len(found["among"]) < 2:
             raise fields.wrong(f"must be some of {', '.join(AUTO_ENGINES)}", "among")
     if fields.value("gpus", None):
-        found["gpus"] = [_gpu(fields, one) for one in fields.list("gpus", 0, MOST_GPUS)]
+        found["gpus"] = tuple(_gpu(fields, one) for one in fields.list("gpus", 0, MOST_GPUS))
     if fields.has("evaluate_after"):
-        found["evaluate_after"] = list(fields.wholes("evaluate_after", 0, MOST_HOPS, 1, MOST_HOPS))
+        found["evaluate_after"] = fields.wholes("evaluate_after", 0, MOST_HOPS, 1, MOST_HOPS)
     if "objective" in found:
         found["direction"] = fields.choice("direction", (MIN, MAX))
-        found["keep"] = found.get("keep", LAST)
     if fields.value("budget", None) is not None:
         try:
-            found["budget"] = Budget.from_json(fields.value("budget")).to_json()
+            found["budget"] = Budget.from_json(fields.value("budget"))
         except ValueError as error:
             raise fields.wrong(str(error), "budget") from None
     if fields.value("space", None) is not None:
@@ -79,8 +137,7 @@ def read(document: Any, where: str) -> dict[str, Any]:
         raise fields.wrong("is missing", "search")
     if fields.value(MADLIB, None) is not None:
         found[MADLIB] = _madlib(fields.object(MADLIB))
-    assert found["nan"] in (STOP, KEEP)
-    return found
+    return RunOptions(**found)
 
 
 def _gpu(fields: Fields, value: Any) -> int | None:
@@ -110,27 +167,15 @@ def _search(fields: Fields, proposes: bool) -> dict[str, Any]:
         raise fields.wrong(f"cannot be used: {error.message}", "search") from None
 
 
-def _space(fields: Fields) -> dict[str, Any]:
-    """What a search proposes from.  The space itself is read with the architectures of the run."""
+def _space(fields: Fields) -> RecordedSpace:
     past = []
     for one in fields.objects("past", 0, MOST_PAST):
-        past.append(
-            {
-                "point": one.object("point").document,
-                "state": one.choice("state", (COMPLETE, PRUNED, RUNNING)),
-                "score": None if one.value("score") is None else one.number("score"),
-                "epochs": one.whole("epochs", 0, MOST_HOPS),
-            }
-        )
+        point, state = one.object("point").document, one.choice("state", (COMPLETE, PRUNED, RUNNING))
+        score = None if one.value("score") is None else one.number("score")
+        past.append(Trial(point, state, score, one.whole("epochs", 0, MOST_HOPS)))
         one.done()
-    return {
-        "space": fields.object("space").document,
-        "configurations": None
-        if fields.value("configurations") is None
-        else fields.whole("configurations", 1, MOST_POINTS),
-        "at_once": fields.whole("at_once", 1, 2**31),
-        "past": past,
-    }
+    most = None if fields.value("configurations") is None else fields.whole("configurations", 1, MOST_POINTS)
+    return RecordedSpace(fields.object("space").document, most, fields.whole("at_once", 1, 2**31), tuple(past))
 
 
 def _madlib(fields: Fields) -> dict[str, Any]:

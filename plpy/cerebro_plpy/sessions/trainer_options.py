@@ -1,0 +1,32 @@
+"""What the trainers of a team are started with."""
+
+from __future__ import annotations
+
+from cerebro_db.core.protocol import HANG_AFTER, TrainerSettings
+from cerebro_db.core.records import dataclass
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """The same for all segments, except that segments take turns with engines and have GPUs of their own."""
+
+    engines: tuple[str, ...]  # that trainers start with
+    threads: int
+    deterministic: bool = False
+    gpus: tuple[int | None, ...] = ()  # of each segment; empty: none
+    hang_after: int = HANG_AFTER
+    cache_mb: int | None = None
+    synchronous_commit: bool | None = None
+
+    def engine(self, segment: int) -> str:
+        return self.engines[segment % len(self.engines)]
+
+    def settings(self, segment: int) -> TrainerSettings:
+        return TrainerSettings(
+            engine=self.engine(segment),
+            threads=self.threads,
+            deterministic=self.deterministic,
+            gpu=self.gpus[segment] if self.gpus else None,
+            hang_after=self.hang_after,
+            cache_mb=self.cache_mb,
+        )
