@@ -205,9 +205,9 @@ def numbered(fragment: Sql) -> Sql:
     return _made(first + "".join([f"${place}{piece}" for place, piece in enumerate(others, 1)]))
 
 
-def without(fragment: Sql, pattern: re.Pattern[str]) -> Sql:
-    """The statement without what a pattern finds."""
-    return _made(pattern.sub("", fragment._sql))
+def is_query(fragment: Sql) -> bool:
+    """Whether a statement is a query."""
+    return fragment._sql.lstrip()[:7].upper().startswith(("SELECT ", "WITH "))
 
 
 # -- quoting --------------------------------------------------------------------------------------------------

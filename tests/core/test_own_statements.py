@@ -12,7 +12,7 @@ from cerebro_db.core.sql import Sql, shown, sql
 from cerebro_plpy import platform
 from cerebro_plpy.sessions import own_session
 from cerebro_plpy.sessions.own_session import OwnSession
-from cerebro_plpy.sessions.session import Statement
+from cerebro_plpy.sessions.session import BEGIN, COMMIT, ROLLBACK, Statement
 
 
 class ServerError(Exception):
@@ -75,14 +75,16 @@ WORK = sql("SELECT cerebro._work({}) {here}", here=HERE)
         (Statement.joined([Statement(sql("INSERT INTO cerebro.attempt (run) VALUES ({})"), (1,)),
                            Statement(WORK, ("{}",))]),
          f"INSERT INTO cerebro.attempt (run) VALUES (1); SELECT cerebro._work('{{}}') {ON_SEGMENT}", True),
-        (Statement.joined([Statement(sql("BEGIN")), Statement(sql("INSERT INTO s SELECT 1")),
-                           Statement(sql("COMMIT"))]),
+        (Statement.joined([BEGIN, Statement(sql("INSERT INTO s SELECT 1")), COMMIT]),
          "INSERT INTO s SELECT 1", False),
-        (Statement(sql("BEGIN; CREATE TABLE t AS SELECT 1; SELECT cerebro._data_in(x) FROM t; DROP TABLE t; COMMIT")),
+        (Statement.joined([BEGIN, Statement(sql("CREATE TABLE t AS SELECT 1")),
+                           Statement(sql("SELECT cerebro._data_in(x) FROM t")),
+                           Statement(sql("DROP TABLE t")), COMMIT]),
          "CREATE TABLE t AS SELECT 1; SELECT cerebro._data_in(x) FROM t; DROP TABLE t", False),
-        (Statement(sql("ROLLBACK; SELECT cerebro._worker_close() {here}", here=HERE)),
+        (Statement.joined([ROLLBACK, Statement(sql("SELECT cerebro._worker_close() {here}", here=HERE))]),
          f"SELECT cerebro._worker_close() {ON_SEGMENT}", True),
-        (Statement(sql("INSERT INTO s SELECT 1 RETURNING 1")), "INSERT INTO s SELECT 1 RETURNING 1", True),
+        (Statement(sql("INSERT INTO s SELECT 1 RETURNING 1"), answers=True),
+         "INSERT INTO s SELECT 1 RETURNING 1", True),
     ],
 )  # fmt: skip
 def test_a_workers_statements_are_performed(db: FakeDatabase, sent: Statement, performed: str, answers: bool) -> None:
@@ -100,7 +102,7 @@ def test_the_log_is_read_directly_and_written_through_plpgsql(db: FakeDatabase) 
     assert db.performed == [] and db.texts[-1] == "SELECT one FROM cerebro.run WHERE run = 1"
     session.run(sql("INSERT INTO cerebro.event (run) VALUES ({})"), (1,))
     assert db.performed == [("INSERT INTO cerebro.event (run) VALUES (1)", False)]
-    assert session.run(sql("BEGIN")) == session.run(sql("COMMIT")) == []
+    assert session.run_statement(BEGIN) == session.run_statement(COMMIT) == []
     assert len(db.performed) == 1
 
 

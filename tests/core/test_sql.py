@@ -36,11 +36,11 @@ SERVER = "plpy/cerebro_plpy/"
 
 # The functions that read a fragment as text or make SQL of a text, and who may call each of them.
 RESTRICTED = {
-    "text_of": {SERVER + "database/access.py", SERVER + "sessions/own_session.py"},
+    "text_of": {SERVER + "database/access.py"},
     "in_psycopg2": {SERVER + "sessions/session.py"},
     "numbered": {SERVER + "runs/record/log/base.py"},
     "with_constants": {SERVER + "sessions/own_session.py", SERVER + "runs/record/log/events.py"},
-    "without": {SERVER + "sessions/own_session.py"},
+    "is_query": {SERVER + "sessions/own_session.py"},
     "sql_of_type": {"cerebro_db/core/sql_types.py"},
     "sql_of_user": {SERVER + "database/relations.py", SERVER + "runs/drive/rules.py"},
 }

@@ -120,6 +120,8 @@ class Platform(abc.ABC):
     # A worker role acts for its user from the moment of its login, on the segments, too.  Otherwise SET ROLE is enough.
     sets_role_at_login: bool
     # A crash of the server that loses a commit loses all commits after it, too: there is one write-ahead log.
+    # Under this setting the commit of a small transaction does not wait for the disk; None: there is no such setting.
+    commits_later: Sql | None
     loses_only_the_last_commits: bool
     # What makes a query call its function once on each server that has segments.
     on_every_server: Sql = sql("")
@@ -217,10 +219,6 @@ class Platform(abc.ABC):
         """A query for the rows of a set-returning function on one segment: columns __dist_key__ and made."""
 
     @abc.abstractmethod
-    def committed_later(self, statement: Sql) -> Sql:
-        """A transaction of one statement whose commit need not wait for the disk."""
-
-    @abc.abstractmethod
     def hop_state(self, table: Sql, hop: int, here: int, there: int) -> tuple[Sql | None, Sql]:
         """How the segment of key ``here`` reads a state that was stored on the segment of key ``there``.
 
@@ -231,11 +229,11 @@ class Platform(abc.ABC):
     @abc.abstractmethod
     def bring_rows(
         self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
-    ) -> tuple[Sql, Sql, int, Sql]:
-        """How the segment of key ``here`` reads the packed rows of key ``key``: (before, table, key, after).
+    ) -> tuple[Sql, int, tuple[Sql, Sql] | None]:
+        """How the segment of key ``here`` reads the packed rows of key ``key``: (table, key, around).
 
-        The SELECT reads the returned table with the returned key.  ``before`` and ``after`` are SQL put in front
-        of it and behind it; both may be empty.  ``temporary`` is the name of no table.
+        The SELECT reads the returned table with the returned key.  ``around``: the statements before and after it, in
+        one transaction with it.  ``temporary`` is the name of no table.
         """
 
     # -- rows in an order ----------------------------------------------------------------------------------

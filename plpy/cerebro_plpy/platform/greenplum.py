@@ -38,6 +38,7 @@ class Greenplum(Platform):
     # A segment's process that replaces a killed one knows the login, but no SET ROLE.  It has to finish what the killed
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True
+    commits_later = None  # a SET makes all segments part of the transaction, and its commit one of two phases
     loses_only_the_last_commits = False
     on_every_server = sql("FROM gp_dist_random('pg_catalog.gp_id')")
     shown_settings = (
@@ -134,10 +135,6 @@ class Greenplum(Platform):
             "SELECT __dist_key__, {function} AS made {where}", function=function, where=self.on_segment(dist_key)
         )
 
-    def committed_later(self, statement: Sql) -> Sql:
-        # A SET makes all segments part of the transaction, and its commit one of two phases.
-        return statement
-
     def hop_state(self, table: Sql, hop: int, here: int, there: int) -> tuple[Sql | None, Sql]:
         """A segment can give its function only rows that it stores, so the state's rows are copied first.
 
@@ -156,13 +153,13 @@ class Greenplum(Platform):
 
     def bring_rows(
         self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
-    ) -> tuple[Sql, Sql, int, Sql]:
+    ) -> tuple[Sql, int, tuple[Sql, Sql] | None]:
         """Rows of another segment (validation rows packed for another number of segments) are copied for one read."""
         if key == here:
-            return sql(""), table, key, sql("")
+            return table, key, None
         before = sql(
-            "BEGIN; CREATE TABLE {temporary} AS SELECT {here} AS __dist_key__, buffer_id, {columns}"
-            " FROM {table} WHERE __dist_key__ = {key} {distributed_by}; ",
+            "CREATE TABLE {temporary} AS SELECT {here} AS __dist_key__, buffer_id, {columns}"
+            " FROM {table} WHERE __dist_key__ = {key} {distributed_by}",
             temporary=temporary,
             here=here,
             columns=joined(", ", columns),
@@ -170,7 +167,7 @@ class Greenplum(Platform):
             key=key,
             distributed_by=self.distributed_by(KEY),
         )
-        return before, temporary, here, sql("; DROP TABLE {temporary}; COMMIT", temporary=temporary)
+        return temporary, here, (before, sql("DROP TABLE {temporary}", temporary=temporary))
 
     # -- rows in an order ----------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class PostgreSQL(Platform):
     keeps_teams = True
     waits_in_own_session = False
     sets_role_at_login = False
+    commits_later = sql("SET LOCAL synchronous_commit = off")
     loses_only_the_last_commits = True
 
     def segments(self, db: Database, rule: DistributionRule = ALL, rows: int | None = None) -> int:
@@ -87,16 +88,13 @@ class PostgreSQL(Platform):
     def made_on_segment(self, function: Sql, dist_key: int) -> Sql:
         return sql("SELECT {key} AS __dist_key__, {function} AS made", key=dist_key, function=function)
 
-    def committed_later(self, statement: Sql) -> Sql:
-        return sql("BEGIN; SET LOCAL synchronous_commit = off; {statement}; COMMIT", statement=statement)
-
     def hop_state(self, table: Sql, hop: int, here: int, there: int) -> tuple[Sql | None, Sql]:
         return None, sql("WHERE hop = {hop}", hop=hop)
 
     def bring_rows(
         self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
-    ) -> tuple[Sql, Sql, int, Sql]:
-        return sql(""), table, key, sql("")
+    ) -> tuple[Sql, int, tuple[Sql, Sql] | None]:
+        return table, key, None
 
     def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
         seed = wanted.seed

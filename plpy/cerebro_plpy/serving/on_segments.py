@@ -15,7 +15,7 @@ from ..database import relations
 from ..database.access import Database
 from ..sessions import logins
 from ..sessions.failures import Refused
-from ..sessions.session import Session
+from ..sessions.session import Session, Statement
 from ..sessions.team import Team
 from . import staging, teams, trainers
 from .chunks import Source
@@ -70,10 +70,10 @@ def _begin_with_one_snapshot(sessions: Sequence[Session]) -> None:
 
     Otherwise a row that others change meanwhile could move from the share of one session into that of another.
     """
-    begin = sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    begin = Statement(sql("BEGIN ISOLATION LEVEL REPEATABLE READ"), bounds=True)
     first, *others = sessions
-    first.run(begin)
+    first.run_statement(begin)
     ((snapshot,),) = first.run(sql("SELECT pg_catalog.pg_export_snapshot()"))
     for session in others:
-        session.run(begin)
+        session.run_statement(begin)
         session.run(sql("SET TRANSACTION SNAPSHOT {snapshot}", snapshot=literal(snapshot)))

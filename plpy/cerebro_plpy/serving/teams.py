@@ -20,7 +20,7 @@ from cerebro_db.core.sql import Sql, sql
 from ..database.access import Database
 from ..sessions import kept_teams
 from ..sessions.failures import Refused, failure_of, session_was_lost
-from ..sessions.session import Statement
+from ..sessions.session import COMMIT, Statement
 from ..sessions.team import Team, Worker
 from ..sessions.trainer_options import TrainerOptions
 from .trained import TrainedModel
@@ -139,7 +139,7 @@ def predict(
         await team.order(worker, order.begin(name))
         await Statement(statements[worker.segment])
         if in_transaction:
-            await Statement(sql("COMMIT"))
+            await COMMIT
         await team.order(worker, protocol.EndPrediction())
 
     team.run_all({worker.segment: steps(worker) for worker in team.workers})

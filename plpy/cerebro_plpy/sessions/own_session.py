@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.sql import Sql, joined, sql, text_of, with_constants, without
+from cerebro_db.core.sql import Sql, is_query, joined, sql, with_constants
 
 from .. import platform
 from ..database.access import Database
 from ..database.cancellation import Listen
 from .session import Rows, Session, Statement
 
-TRANSACTION = re.compile(r"\A(?:BEGIN|ROLLBACK|COMMIT)(?:; |\Z)|; COMMIT\Z")  # the caller's own goes on
-QUERY = re.compile(r"\s*(?:SELECT|WITH)\b", re.IGNORECASE)
-ANSWERS = re.compile(r"(?:\A|; )(?:(?:SELECT|WITH)\b|INSERT\b[^;]* RETURNING\b)[^;]*\Z")  # of the last statement
 # Errors that end the call: a cancel, an end of the session, and on Greenplum the loss of a segment.
 FOR_GOOD = ("57", "58M")
 JSON_TYPES = (114, 3802)  # the numbers of json and jsonb
@@ -74,24 +70,25 @@ class OwnSession(Session):
         if pending is not None:
             self._answer = []
             try:
-                self._run_here(without(without(pending.sql, TRANSACTION), TRANSACTION), pending.parameters or ())
+                self._run_here([part for part in pending.parts if not part.bounds])  # the caller's own goes on
             except self._db.plpy.SPIError as error:
                 if error.sqlstate.startswith(FOR_GOOD):
                     raise
                 raise StatementFailed(error) from error
         return True
 
-    def _run_here(self, statement: Sql, parameters: Sequence[Any]) -> None:
-        if not statement:
+    def _run_here(self, statements: Sequence[Statement]) -> None:
+        if not statements:
             return
         plpy = self._db.plpy
-        here, form = with_constants(statement, parameters), text_of(statement)
+        here = joined("; ", [with_constants(one.sql, one.parameters or ()) for one in statements])
+        last, reads = statements[-1], is_query(statements[0].sql)
         # What worker sessions would be asked may take hours, and each change may wait for the lock of another session.
-        if not self._cancels_statements and (self.lasting or not QUERY.match(form)):
-            found = self._db.perform(here, answers=bool(ANSWERS.search(form)))
+        if not self._cancels_statements and (self.lasting or not reads):
+            found = self._db.perform(here, answers=is_query(last.sql) if last.answers is None else last.answers)
             self._answer = [tuple(row.values()) for row in found]
             return
-        if QUERY.match(form) and (count := self._repeated_names(statement, here)):
+        if len(statements) == 1 and reads and (count := self._repeated_names(last.sql, here)):
             # PL/Python gives rows by the names of their columns.
             names = joined(", ", (sql("c{number}", number=number) for number in range(count)))
             here = sql("SELECT * FROM ({query}) AS q ({names})", query=here, names=names)
@@ -111,12 +108,7 @@ class OwnSession(Session):
     def _repeated_names(self, statement: Sql, here: Sql) -> int:
         """How many columns a query has, if two of them share a name; else 0."""
         if statement not in self._columns:
-            try:
-                names = self._db.text(sql("SELECT * FROM ({query}) AS q LIMIT 0", query=here)).colnames()
-            except self._db.plpy.SPIError as error:  # several statements, of which the last is a query with one column
-                if error.sqlstate.startswith(FOR_GOOD):
-                    raise
-                names = []
+            names = self._db.text(sql("SELECT * FROM ({query}) AS q LIMIT 0", query=here)).colnames()
             self._columns[statement] = len(names) if len(set(names)) < len(names) else 0
         return self._columns[statement]
 

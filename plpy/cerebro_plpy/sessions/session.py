@@ -46,6 +46,9 @@ class Statement:
     sql: Sql
     parameters: Sequence[Any] | None = None
     low_priority: bool = False  # a poll: every other statement for the session goes first
+    bounds: bool = False  # it begins or ends a transaction
+    answers: bool | None = None  # whether it returns rows; None: if it is a query
+    joins: tuple[Statement, ...] = ()  # the statements that it was joined from
 
     def __await__(self) -> Generator[Statement, Rows, Rows]:
         return (yield self)
@@ -55,8 +58,19 @@ class Statement:
         """Several statements in one message: one round trip, and the rows of the last one."""
         if len(statements) == 1 and not low_priority:
             return statements[0]
-        parameters = [value for one in statements for value in one.parameters or ()]
-        return cls(joined("; ", [one.sql for one in statements]), parameters or None, low_priority)
+        parts = tuple(part for one in statements for part in one.parts)
+        parameters = [value for one in parts for value in one.parameters or ()]
+        return cls(joined("; ", [one.sql for one in parts]), parameters or None, low_priority, joins=parts)
+
+    @property
+    def parts(self) -> tuple[Statement, ...]:
+        """The statements of the message, one by one."""
+        return self.joins or (self,)
+
+
+BEGIN = Statement(sql("BEGIN"), bounds=True)
+COMMIT = Statement(sql("COMMIT"), bounds=True)
+ROLLBACK = Statement(sql("ROLLBACK"), bounds=True)
 
 
 Work = Coroutine[Any, Rows, T]
@@ -98,11 +112,14 @@ class Session:
     # -- one statement, and wait for it ------------------------------------------------------------
 
     def run(self, statement: Sql, parameters: Sequence[Any] | None = None) -> Rows:
+        return self.run_statement(Statement(statement, parameters))
+
+    def run_statement(self, statement: Statement) -> Rows:
         self.finish()
         deadline = time.monotonic() + ENDURE
         while True:
             try:
-                self.send(Statement(statement, parameters))
+                self.send(statement)
                 return self.answer()
             except psycopg2.Error as error:
                 if not self.endures(error) or self.in_transaction or time.monotonic() > deadline:
@@ -118,8 +135,7 @@ class Session:
 
     def configure(self, **settings: str) -> None:
         """Change settings for the rest of the session; settings that this server does not have are left out."""
-        statement = configured(**settings)
-        self.run(statement.sql, statement.parameters)
+        self.run_statement(configured(**settings))
 
     def _pause(self, seconds: float) -> None:
         wait_any([self], seconds)

@@ -25,7 +25,7 @@ from ..database.polling import LISTEN_EVERY
 from . import logins
 from .failures import Refused, failure_of, session_was_lost
 from .overlap import TaskQueue
-from .session import ENDURE, Session, Statement, Work, leave, wait_any, worker_settings
+from .session import BEGIN, COMMIT, ENDURE, ROLLBACK, Session, Statement, Work, leave, wait_any, worker_settings
 from .trainer_options import TrainerOptions
 
 MOST_ENDED = 5  # sessions of one segment that are ended while they are opened
@@ -246,12 +246,16 @@ class Team:
         table, columns = Name.parse(data.table).sql, list(map(identifier, data.variables))
         calls = joined(", ", (sql("cerebro._data_in({}, {}, {column})", column=column) for column in columns))
         temporary = Name(STATE_SCHEMA, f"part_{token()}").sql
-        before, table, key, after = self.platform.bring_rows(
-            table, columns, int(partition["key"]), worker.dist_key, temporary
+        table, key, around = self.platform.bring_rows(table, columns, int(partition["key"]), worker.dist_key, temporary)
+        rows = sql("{table} WHERE __dist_key__ = {key} ORDER BY buffer_id", table=table, key=key)
+        query = Statement(
+            sql("SELECT {calls} FROM {rows}", calls=calls, rows=rows),
+            [text for name in data.variables for text in (handle, name)],
         )
-        rows = sql("{table} WHERE __dist_key__ = {key} ORDER BY buffer_id{after}", table=table, key=key, after=after)
-        query = sql("{before}SELECT {calls} FROM {rows}", before=before, calls=calls, rows=rows)
-        await Statement(query, [text for name in data.variables for text in (handle, name)])
+        if around is not None:
+            before, after = map(Statement, around)
+            query = Statement.joined([BEGIN, before, query, after, COMMIT])
+        await query
         try:
             await self.order(
                 worker, protocol.LoadRows(handle, data.for_trainer, partition["rows"], partition["sha256"])
@@ -323,7 +327,8 @@ class Team:
             with contextlib.suppress(psycopg2.Error):
                 if not worker.session.lost and worker.session.ready():
                     where = self.platform.on_segment(worker.dist_key)
-                    worker.session.send(Statement(sql("ROLLBACK; SELECT cerebro._worker_close() {where}", where=where)))
+                    close = Statement(sql("SELECT cerebro._worker_close() {where}", where=where))
+                    worker.session.send(Statement.joined([ROLLBACK, close]))
                     leaving.append(worker.session)
         leave(leaving)
         for worker in workers:

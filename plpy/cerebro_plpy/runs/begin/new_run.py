@@ -10,13 +10,12 @@ from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Initial
 from cerebro_db.core.names import token
 from cerebro_db.core.scheduling.ring import derived_seed
-from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
 from ... import platform
 from ...data import visibility
 from ...database.access import Database
-from ...sessions.session import Session
+from ...sessions.session import BEGIN, COMMIT, Session
 from ..record.log import RunLog
 from ..record.run import averaging_visits
 from ..request.request import RunRequest
@@ -38,7 +37,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     # The first model of a configuration trains on all rows.
     folds: list[dict[str, Any]] = [{}]
     folds += [{"fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)]
-    recorder.run(sql("BEGIN"))  # with the initial states: a run on record can be resumed
+    recorder.run_statement(BEGIN)  # with the initial states: a run on record can be resumed
     log = RunLog.create(
         recorder,
         {
@@ -96,7 +95,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         ],
     )
     initial_states.store(recorder, log, starts, platform.of(db))
-    recorder.run(sql("COMMIT"))
+    recorder.run_statement(COMMIT)
     db.notice(
         f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.source.relation.text};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"

@@ -21,7 +21,7 @@ from cerebro_db.core.search.policy import Decision, NewModel
 from cerebro_db.core.sql import sql
 
 from ...platform.base import Platform
-from ...sessions.session import Session, Statement
+from ...sessions.session import BEGIN, COMMIT, ROLLBACK, Session, Statement
 from ..preflight import engine_choice
 from ..record import state_tables
 from ..record.log import RunLog
@@ -57,7 +57,7 @@ def commit(
     added = _made(run, log, [new for decision in decisions for new in decision.added], known)
     if built:
         _settle(run, log, [one.model for one in added if one.model.refused is None])
-    statements = [Statement(sql("BEGIN"))]
+    statements = [BEGIN]
     for decision in decisions:
         statements.append(log.decide(decision, policy))
         if decision.verdict is Verdict.EXTEND:
@@ -65,15 +65,14 @@ def commit(
     for one in added:
         statements += _records(run, log, one, built)
     try:
-        together = Statement.joined(statements)
-        recorder.run(together.sql, together.parameters)
+        recorder.run_statement(Statement.joined(statements))
         for one in added:
             _copy_state(run, log, recorder, platform, one)
     except BaseException:
         recorder.settle()
-        recorder.run(sql("ROLLBACK"))
+        recorder.run_statement(ROLLBACK)
         raise
-    recorder.run(sql("COMMIT"))
+    recorder.run_statement(COMMIT)
     for one in added:
         run.models[one.model.number] = one.model
         run.architectures.setdefault(one.model.model_id, one.model.definition["architecture"])
@@ -265,17 +264,16 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
     _, segment = log.state_after(parent.number, new.parent_hop)
     table = state_tables.table_of(run, model, 0)
     recorder.run(state_tables.create_sql(platform, table))
-    copied = recorder.run(
-        sql(
-            "INSERT INTO {table} (__dist_key__, hop, start, payload)"
-            " SELECT {here}, 0, start, payload FROM {source}"
-            " WHERE hop = {hop} AND __dist_key__ = {there} RETURNING 1",
-            table=table,
-            here=run.dist_keys[0],
-            source=state_tables.table_of(run, parent, new.parent_hop),
-            hop=new.parent_hop,
-            there=run.dist_keys[segment],
-        )
+    copy = sql(
+        "INSERT INTO {table} (__dist_key__, hop, start, payload)"
+        " SELECT {here}, 0, start, payload FROM {source}"
+        " WHERE hop = {hop} AND __dist_key__ = {there} RETURNING 1",
+        table=table,
+        here=run.dist_keys[0],
+        source=state_tables.table_of(run, parent, new.parent_hop),
+        hop=new.parent_hop,
+        there=run.dist_keys[segment],
     )
+    copied = recorder.run_statement(Statement(copy, answers=True))
     if not copied:
         raise CorruptState(f"model {new.model} cannot start from model {new.parent}: its state is gone")

@@ -19,14 +19,14 @@ from cerebro_db.core.sql import Sql, sql, sql_of_user
 from ...database.access import Database
 from ...database.cancellation import Listen
 from ...sessions.failures import cause_of, first_line
-from ...sessions.session import Rows, Session, Statement
+from ...sessions.session import ROLLBACK, Rows, Session, Statement
 from ..record.log import RunLog
 from ..record.run import Run
 
 WITHIN = 5.0  # seconds that the query may take
 SLOW = 1.0  # seconds; a query that failed after more is not repeated for REST times as long: the models wait
 REST = 20
-BEGIN = Statement(sql("BEGIN READ ONLY"))
+BEGIN_READING = Statement(sql("BEGIN READ ONLY"), bounds=True)
 
 Epoch = tuple[int, int]  # (model, epoch)
 
@@ -77,8 +77,10 @@ class Rule:
                     self._answer(rules.objections(row[0] for row in rows))
 
     async def _query(self) -> Rows:
-        rows = await Statement.joined([BEGIN, Statement(sql("SELECT cerebro._rule({}, {})"), (self.query, self.run))])
-        await Statement(sql("ROLLBACK"))
+        rows = await Statement.joined(
+            [BEGIN_READING, Statement(sql("SELECT cerebro._rule({}, {})"), (self.query, self.run))]
+        )
+        await ROLLBACK
         return rows
 
     def _answer(self, found: Objections) -> None:
@@ -128,9 +130,9 @@ class Rule:
     def _columns_of(self, statement: Sql, parameters: Sequence[Any] | None = None) -> list[tuple[str, int]]:
         """The columns of a statement that the caller waits for."""
         session = self._opened()
-        begun = Statement.joined([BEGIN, Statement(statement, parameters)])
+        begun = Statement.joined([BEGIN_READING, Statement(statement, parameters)])
         try:
-            session.run(begun.sql, begun.parameters)
+            session.run_statement(begun)
             return session.columns()
         finally:
             self._end_transaction()
@@ -142,7 +144,7 @@ class Rule:
             return
         session.work = None
         try:
-            session.run(sql("ROLLBACK"))
+            session.run_statement(ROLLBACK)
         except psycopg2.Error:
             self.close()
 
@@ -171,7 +173,7 @@ def of_run(db: Database, run: Run, recorder: Session, listen: Listen) -> Rule | 
         failed = f"the rule failed and stopped nothing: {cause}"
         recorder.finish()
         noted = log.decide(Decision(None, None, Verdict.REFUSE, failed, by=Decider.RULE), "")
-        recorder.run(noted.sql, noted.parameters)
+        recorder.run_statement(noted)
 
     return Rule(query, run.id, recorder, listen, tell)
 

@@ -30,7 +30,7 @@ from ...database import relations
 from ...database.access import Database
 from ...database.relations import Relation
 from ...sessions import recorder
-from ...sessions.session import Session
+from ...sessions.session import COMMIT, ROLLBACK, Session, Statement
 from . import cross_validation
 from .given import Given
 
@@ -216,10 +216,10 @@ def _packed_or_kept(session: Session, given: PackArguments, *, same_name: bool) 
     """All of it reads one snapshot: the rows that are packed are those of their fingerprint."""
     names = [one.name for one in fields(PackArguments)]
     call = joined(", ", [sql("same_name => {}"), *(sql("{name} => {}", name=identifier(name)) for name in names)])
-    session.run(sql("BEGIN ISOLATION LEVEL REPEATABLE READ"))
+    session.run_statement(Statement(sql("BEGIN ISOLATION LEVEL REPEATABLE READ"), bounds=True))
     values = [same_name, *(getattr(given, name) for name in names)]
     ((table,),) = session.run(sql("SELECT cerebro._packed_rows({call})", call=call), values)
-    session.run(sql("COMMIT"))
+    session.run_statement(COMMIT)
     return Name.parse(table)
 
 
@@ -303,7 +303,7 @@ def _existing(session: Session, packed: Name) -> list[Name]:
         session.settle()
     with contextlib.suppress(psycopg2.Error):
         if session.in_transaction:
-            session.run(sql("ROLLBACK"))
+            session.run_statement(ROLLBACK)
     with contextlib.suppress(psycopg2.Error):
         names = [packed.suffixed(ending) for ending in PACKED_ENDINGS]
         exist = joined(", ", [sql("pg_catalog.to_regclass({}) IS NOT NULL")] * len(names))

@@ -14,11 +14,10 @@ from cerebro_db.core import protocol
 from cerebro_db.core.metrics import merged_means, of_means
 from cerebro_db.core.protocol import Evaluated, EvaluatedModel, ModelState, StateRef
 from cerebro_db.core.scheduling.plan import Evaluate
-from cerebro_db.core.sql import sql
 
 from ...sessions.failures import Refused
 from ...sessions.overlap import Task
-from ...sessions.session import Statement
+from ...sessions.session import BEGIN, COMMIT, Statement
 from ...sessions.team import Worker
 from .unit import Fetched, Result, Units
 
@@ -75,9 +74,7 @@ async def _evaluated(
         )
         records += units.objectives.after_evaluation(unit, mine.rows, mine.loss, metrics)
     if records:
-        await Statement.joined(
-            records if len(records) == 1 else [Statement(sql("BEGIN")), *records, Statement(sql("COMMIT"))]
-        )
+        await Statement.joined(records if len(records) == 1 else [BEGIN, *records, COMMIT])
     for unit, result in results.items():
         if result.error is None:
             units.objectives.committed(unit)

@@ -16,7 +16,7 @@ from cerebro_db.core.sql import sql
 
 from ...sessions.failures import Refused
 from ...sessions.overlap import AnotherTask, Task
-from ...sessions.session import Statement
+from ...sessions.session import BEGIN, COMMIT, Statement
 from ...sessions.team import Resident, Worker
 from ..record import state_tables
 from ..record.run import Left, Model
@@ -72,8 +72,8 @@ async def compute(
         attempts = units.log.attempts(visits, worker.worker_pid, began)
         # A crash of the server can lose attempts that came to nothing, but never the attempt of a hop on record: the
         # hop's own commit writes the log up to itself.
-        later = Statement(units.platform.committed_later(attempts.sql), attempts.parameters)
-        before = [attempts if worker.session.own else later]
+        later = units.platform.commits_later
+        before = [attempts] if worker.session.own or later is None else [BEGIN, Statement(later), attempts, COMMIT]
     worker.tasks.computing_since = began
     handle, reading = await units.read(worker, units.run.source, visits[0].segment, fetched)
     trained, took = await units.compute(
@@ -153,7 +153,7 @@ async def commit(
     if kept:
         records += _free(units, kept)
         before = time.monotonic()
-        await Statement.joined([Statement(sql("BEGIN")), *records, Statement(sql("COMMIT"))])
+        await Statement.joined([BEGIN, *records, COMMIT])
         if not task.shares_session:
             units.times.moving_states += time.monotonic() - before
     worker.still_resident(trained.resident, trained.trainer_pid)

@@ -13,7 +13,7 @@ from cerebro_db.core.sql import literal, sql
 from ....database import locks
 from ....database.polling import LISTEN_EVERY
 from ....sessions import limits
-from ....sessions.session import Session
+from ....sessions.session import BEGIN, COMMIT, ROLLBACK, Session
 from ..run import no_such_run, require_countable
 from .base import OWN, OWN_IN_VIEW
 from .events import Events
@@ -80,16 +80,16 @@ class Drivers(Events):
     def claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool = False) -> None:
         """Become the one session that drives the run, or say which session does.  Submitted: nobody waits for it."""
         listen = recorder.listen
-        recorder.run(sql("BEGIN"))
+        recorder.run_statement(BEGIN)
         try:
             self._lock(recorder)
             self._claim(recorder, epochs, retry_failed, submitted)
             # Between the claim and the code that records an end, nothing may raise: not even a cancel.
             recorder.listen = lambda: None
-            recorder.run(sql("COMMIT"))
+            recorder.run_statement(COMMIT)
         except BaseException:
             recorder.settle()
-            recorder.run(sql("ROLLBACK"))
+            recorder.run_statement(ROLLBACK)
             raise
         finally:
             recorder.listen = listen

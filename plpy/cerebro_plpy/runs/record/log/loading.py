@@ -42,8 +42,7 @@ class Loading(States):
             statements += [log._insert(table, row) for row in rows]
         # Until a session drives the run it belongs to its creator: without that one nobody would ever begin it.
         statements.append(log._insert("event", {"event": Event.CREATED.value, "detail": session_of(recorder)}))
-        together = Statement.joined(statements)
-        recorder.run(together.sql, together.parameters)
+        recorder.run_statement(Statement.joined(statements))
         return log
 
     def load(self) -> Run:

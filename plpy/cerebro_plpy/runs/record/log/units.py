@@ -30,7 +30,9 @@ class UnitLog(Log):
         insert = sql(
             "INSERT INTO cerebro.attempt (run, model, hop, segment, worker_pid, started_at) VALUES {rows}", rows=rows
         )
-        return Statement(insert if began is not None else sql("{insert} RETURNING started_at", insert=insert), values)
+        if began is not None:
+            return Statement(insert, values)
+        return Statement(sql("{insert} RETURNING started_at", insert=insert), values, answers=True)
 
     def hop(
         self,
