@@ -7,9 +7,10 @@ that face.  Runs know no face: ``api.py`` adds them.
 
 from __future__ import annotations
 
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
-from cerebro_db.core.run_options import RunOptions
+if TYPE_CHECKING:  # every session imports this module
+    from cerebro_db.core.run_options import RunOptions
 
 Dress = Callable[..., None]  # of a Database and what was Made (model_tables.py): changes the tables
 

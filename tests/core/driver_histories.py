@@ -1,0 +1,378 @@
+"""Histories of runs under the real driver: each is made of one number, has faults, and is checked to the last bit.
+
+A run is driven again and again from what the server in memory still has, at last without faults.  What its models must
+come to is computed here by training each alone, without any driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import psycopg2
+from segment_in_memory import Faults, added_up, averaged, checksum, counted, loss_of, rows_of, seeded, trained
+from server_in_memory import Crash, MemorySession, MemoryTeam, Server
+
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.layout import Layout, Partition, Variable
+from cerebro_db.core.preparation import AsIs, Real
+from cerebro_db.core.protocol import codec
+from cerebro_db.core.run_options import RunOptions
+from cerebro_db.core.scheduling.ring import derived_seed, ring_positions, visit_order
+from cerebro_db.core.sql import shown
+from cerebro_plpy import platform
+from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
+from cerebro_plpy.runs.drive import attention, driver, execution
+from cerebro_plpy.runs.record import state_tables
+from cerebro_plpy.runs.record.log import RunLog
+from cerebro_plpy.sessions.trainer_options import TrainerOptions
+
+RUN, STORAGE = 7, "run_x"
+TABLE = "s.packed"
+VALIDATION_TABLE = "s.packed_validation"
+DATABASE: Any = SimpleNamespace(
+    notice=lambda *a, **k: None, warning=lambda *a, **k: None, info=lambda *a, **k: None, plpy=None
+)
+
+
+@dataclass
+class Expected:
+    """What becomes of a model that is trained alone."""
+
+    states: dict[int, str] = field(default_factory=dict)  # by hop
+    hops: dict[int, tuple[str, int, int]] = field(default_factory=dict)  # kind, epoch, segment
+    means: dict[int, dict[str, list[float]]] = field(default_factory=dict)  # by hop
+    evaluations: dict[tuple[int, str, int], float] = field(default_factory=dict)  # epoch, data set, part -> loss
+    whole: dict[tuple[int, str], float] = field(default_factory=dict)  # epoch, data set -> accuracy of all parts
+    failed: bool = False
+    fails_within: set[int] = field(default_factory=set)  # hops of its last epoch that may be on record or not
+
+
+def layout_of(keys: list[int], name: str) -> Layout:
+    return Layout(
+        inputs=(Variable("x", "float32", (1,), ("x",), AsIs()),),
+        outputs=(Variable(name, "float32", (1,), (name,), Real()),),
+        rows=10 * len(keys),
+        partitions=tuple(Partition(key, 10, 1, 80, "ab" * 32) for key in keys),
+    )
+
+
+class DriverHistory:
+    """A run with everything that happens to it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        chance = self.chance = random.Random(seed)
+        self.segments = chance.randint(1, 4)
+        self.epochs = chance.randint(1, 3)
+        self.evaluate_every = chance.randint(0, 2)
+        self.models = sorted(chance.sample(range(1, 40), chance.randint(1, 7)))
+        self.averages = chance.random() < 0.15
+        self.keys = sorted(chance.sample(range(100), self.segments))
+        self.parts = {"validation": chance.choice((0, 0, 1, self.segments))}
+        self.options = RunOptions(
+            seed=chance.getrandbits(31),
+            threads=2,
+            read_ahead=chance.choice((None, False, True, True)),
+            fuse=chance.random() < 0.4,
+            evaluate_training=chance.random() < 0.3,
+            averaging=self.averages,
+            **self._objective(),
+        )
+        if self.options.evaluate_training:
+            self.parts["training"] = self.segments
+        self.faults = Faults(chance, forgets=chance.choice((0.0, 0.0, 0.1)))
+        places = chance.choice((["host"] * self.segments, ["a", "b", "a", "b"], [""] * self.segments))
+        self.server = Server(
+            chance.choice((POSTGRESQL, GREENPLUM)), self.faults, places, chance.choice((1000, 1 << 20, 3 << 20))
+        )
+        self.server.merges = chance.random() < 0.3
+        self.seeds = {model: 1000 + model for model in self.models}
+        self.positions = ring_positions(dict.fromkeys(self.models, chance.randint(1, 3)))
+        self.counts: Counter[str] = Counter()
+
+    def _objective(self) -> dict[str, Any]:
+        if self.chance.random() < 0.6:
+            return {}
+        name = "val_loss" if self.parts["validation"] and self.chance.random() < 0.7 else "loss"
+        return {"objective": name, "direction": "min", "keep": "best"}
+
+    # -- the run on record -------------------------------------------------------------------------------------
+
+    def record(self) -> None:
+        log = self.server.log
+        layout = layout_of(self.keys, "y")
+        parts = self.parts["validation"]
+        validation = layout_of(self.keys[:parts] if parts > 1 else self.keys[-1:], "y") if parts else None
+        plan = (
+            "me", TABLE, json.dumps(layout.to_json()),
+            VALIDATION_TABLE if validation else None, json.dumps(validation.to_json()) if validation else None,
+            "s.models", self.epochs, self.evaluate_every, self.options.seed, self.keys, STORAGE,
+            json.dumps(self.options.to_json()),
+        )  # fmt: skip
+        log["run"].append({"plan": plan})
+        log["architecture"].append({"model_id": 1, "architecture": "{}"})
+        alike = self.chance.random() < 0.5
+        for place, model in enumerate(self.models):
+            seed = self.seeds[model]
+            compiled = json.dumps({"optimizer": {"class_name": "SGD"}, "seed": seed})
+            log["configuration"].append(
+                {"configuration": model, "place": place, "model_id": 1, "compile_params": "", "fit_params": "",
+                 "compile": compiled, "fit": json.dumps({"batch_size": 32, "epochs": 1}), "chosen": None}
+            )  # fmt: skip
+            visits = self.visits(model)
+            log["model"].append(
+                {"model": model, "configuration": model, "seed": seed, "initial": "random", "initial_sha256": None,
+                 "visits": visits if self.averages else None, "parent": None, "fold": None}
+            )  # fmt: skip
+            built = {"state_bytes": self.server.state_bytes, "engine": "tensorflow", "position": self.positions[model]}
+            self.server.note("built", model, built)
+            if self.options.fuse and (alike or model % 2):
+                self.server.note("fused", model, {"group": "g"})
+        for model in self.models:
+            fate, last = self.chance.random(), self.epochs * len(self.visits(model))
+            if self.averages:
+                continue  # what fails within an epoch of replicas leaves any of them
+            if fate < 0.06:
+                self.faults.broken[self.seeds[model]] = self.chance.randint(1, last)
+            elif fate < 0.12 and not self.faults.killers:
+                self.faults.killers[self.seeds[model]] = self.chance.randint(1, last)
+            elif fate < 0.16:
+                self.faults.diverging[self.seeds[model]] = self.chance.randint(1, last)
+            elif fate < 0.20:
+                self.faults.unevaluable.add(self.seeds[model])
+
+    def visits(self, model: int) -> list[int]:
+        """The segments of an epoch's hops, in their order."""
+        if self.averages:
+            return [*range(self.segments), 0]
+        return visit_order(self.options.seed, self.positions[model], self.segments)
+
+    # -- its lives ---------------------------------------------------------------------------------------------
+
+    def play(self) -> DriverHistory:
+        self.record()
+        most = self.epochs * self.segments * len(self.models)
+        for _ in range(self.chance.choice((0, 1, 1, 2, 3))):
+            fate = self.chance.random()
+            self.faults.crash_at = self.faults.cancel_at = -1
+            if fate < 0.4:
+                self.faults.crash_at = self.server.answers + 1 + int(self.chance.random() * 6 * most)
+            elif fate < 0.7:
+                self.faults.cancel_at = self.server.looks + 1 + int(self.chance.random() * 6 * most)
+            self.faults.left = self.chance.choice((0, 1, 2)) - bool(self.faults.killers)
+            if self._drive():
+                break
+        else:
+            self.faults.crash_at = self.faults.cancel_at = -1
+            self.faults.left = 0
+            assert self._drive(), "a run without faults did not end"
+        self.check()
+        return self
+
+    def _drive(self) -> bool:
+        """Whether the run came to its end."""
+        server, happened = self.server, self.faults.happened
+        server.gone, server.sessions = False, []
+        recorder = MemorySession(server, server.listen)
+        try:
+            with on(server):
+                execution.carry_out(DATABASE, recorder, RUN)
+        except Crash:
+            self.counts["crashes"] += 1
+            return False
+        except (CerebroError, psycopg2.Error) as error:
+            if self._nothing_left(error):
+                return True
+            assert self.faults.happened > happened, f"nothing happened, and the run failed: {error!r}"
+            if server.standing() == "finished":  # the cancel came while that was recorded
+                return True
+            assert server.standing() in ("failed", "cancelled"), f"the end of the run is not on record: {error!r}"
+            self.counts[type(error).__name__] += 1
+            return False
+        finally:
+            server.gone = False
+            for session in server.sessions:
+                session.orphaned()
+        return True
+
+    def _nothing_left(self, error: BaseException) -> bool:
+        """Whether all models have failed for good: then so has the run."""
+        doomed = {*self.faults.broken, *self.faults.killers, *self.faults.diverging, *self.faults.unevaluable}
+        return set(self.seeds.values()) <= doomed and "every configuration failed" in str(error)
+
+    # -- what it must come to ----------------------------------------------------------------------------------
+
+    def handle(self, part: int, dataset: str = "training") -> str:
+        table = TABLE if dataset == "training" else VALIDATION_TABLE
+        return f'"s"."{table[2:]}"/{part}/{"ab" * 32}'
+
+    def expected(self, model: int) -> Expected:
+        found, seed = Expected(), self.seeds[model]
+        state, hop = seeded(seed), 0
+        for epoch in range(1, self.epochs + 1):
+            parts: list[dict[str, list[float]]] = []
+            base, replicas, visits = state, [], self.visits(model)
+            for place, segment in enumerate(visits):
+                hop += 1
+                if hop in (self.faults.broken.get(seed), self.faults.killers.get(seed)):
+                    found.failed = True
+                    return found
+                averages = self.averages and place == len(visits) - 1
+                if averages:
+                    state = averaged(replicas)
+                    kind = "average"
+                else:
+                    before = base if self.averages else state
+                    shuffle_seed = derived_seed(self.options.seed, "rows", model - 1, hop)
+                    state = trained(before, self.handle(segment), shuffle_seed)
+                    parts.append(counted(state, self.handle(segment)))
+                    replicas.append((state, rows_of(self.handle(segment))))
+                    kind = "train replica" if self.averages else "train"
+                if hop == self.faults.diverging.get(seed):
+                    found.failed = True
+                    return found
+                found.states[hop], found.hops[hop] = state, (kind, epoch, segment)
+                found.means[hop] = added_up(parts[-1:] if kind == "train replica" else parts)
+            every = self.evaluate_every > 0 and epoch % self.evaluate_every == 0
+            if every or epoch == self.epochs:
+                if seed in self.faults.unevaluable and any(self.parts.values()):
+                    found.failed = True
+                    return found
+                for dataset, count in self.parts.items():
+                    handles = [self.handle(part, dataset) for part in range(count)]
+                    found.evaluations.update(
+                        {(epoch, dataset, part): loss_of(state, handle) for part, handle in enumerate(handles)}
+                    )
+                    if count:
+                        means = added_up([counted(state, handle) for handle in handles])
+                        found.whole[epoch, dataset] = means["accuracy"][0] / means["accuracy"][1]
+        return found
+
+    def check(self) -> None:
+        log = self.server.log
+        hops, evaluations, objectives = defaultdict(dict), defaultdict(dict), defaultdict(list)
+        for row in log["hop"]:
+            hops[row["model"]][row["hop"]] = row
+        for row in log["evaluation"]:
+            evaluations[row["model"]][row["epoch"], row["dataset"], row["part"]] = row
+        for row in log["objective"]:
+            objectives[row["model"]].append(row)
+        failed = {row["model"] for row in log["event"] if row["event"] == "model failed"}
+        for model in self.models:
+            wanted = self.expected(model)
+            assert (model in failed) == wanted.failed, f"model {model}: {wanted.failed=}"
+            mine = hops[model]
+            assert mine.keys() == wanted.states.keys(), (
+                f"model {model}: hops {sorted(mine)}, not {sorted(wanted.states)}"
+            )
+            for hop, row in mine.items():
+                assert row["state_sha256"] == checksum(wanted.states[hop]), f"model {model}, hop {hop}: another state"
+                assert (row["kind"], row["epoch"], row["segment"]) == wanted.hops[hop]
+                assert codec.from_json(row["metric_states"])["means"] == wanted.means[hop], f"model {model}, hop {hop}"
+            losses = {key: row["loss"] for key, row in evaluations[model].items()}
+            assert losses.items() <= wanted.evaluations.items() if wanted.failed else losses == wanted.evaluations
+            self._check_metrics(evaluations[model], wanted)
+            if not wanted.failed:
+                self._check_states(model, mine, wanted, objectives[model])
+        assert self.server.standing() == ("failed" if len(failed) == len(self.models) else "finished")
+
+    def _check_metrics(self, evaluations: dict[tuple[int, str, int], Any], wanted: Expected) -> None:
+        """With the last part of a data set come the metrics of all parts, once."""
+        told = [(key[:2], json.loads(row["metrics"])) for key, row in evaluations.items() if row["metrics"] != "{}"]
+        assert len({key for key, _ in told}) == len(told), "the metrics of a data set are on record twice"
+        for key, metrics in told:
+            assert abs(metrics["accuracy"] - wanted.whole[key]) < 1e-9
+        if not wanted.failed:
+            assert {key for key, _ in told} == wanted.whole.keys()
+
+    def _check_states(self, model: int, hops: dict[int, Any], wanted: Expected, objectives: list[Any]) -> None:
+        last = max(wanted.states)
+        table = self.server.states[shown(state_tables.table_name(STORAGE, model, last).sql)]
+        key = self.keys[hops[last]["segment"]]
+        assert (key, last, wanted.states[last]) in table, "the last state is gone"
+        if self.options.objective is None:
+            return
+        best: float | None = None
+        at = 0
+        of_evaluations = self.options.objective.startswith("val_")
+        epochs = {epoch for epoch, dataset, _ in wanted.evaluations if dataset == "validation"}
+        assert sorted(row["epoch"] for row in objectives) == (
+            sorted(epochs) if of_evaluations else list(range(1, self.epochs + 1))
+        )
+        for row in objectives:
+            better = best is None or row["value"] < best
+            assert row["kept"] == better, "another epoch than the best is kept"
+            if better:
+                best, at = row["value"], row["hop"]
+        kept = [
+            row[2]
+            for row in self.server.states[shown(state_tables.best_table_name(STORAGE, model).sql)]
+            if row[1] == at
+        ]
+        assert kept == [wanted.states[at]], "the best state is gone"
+
+
+@contextlib.contextmanager
+def on(server: Server) -> Iterator[None]:
+    """Whatever drives a run meanwhile drives it on the server in memory: all that is replaced is what has other tests.
+
+    The claim of a run, the choice of its engines, and what trainers are asked before the first hop.
+    """
+
+    def team_for(db: Any, keys: Sequence[int], options: Any, listen: Any, own: bool) -> Any:
+        team = MemoryTeam(server, keys, TrainerOptions(("tensorflow",), threads=1), listen)
+        team.open()
+        return contextlib.closing(team)
+
+    replaced: list[tuple[Any, str, Any]] = [
+        (platform, "of", lambda db: server.platform),
+        (execution.locks, "show", lambda *_: None),
+        (RunLog, "claim", lambda *_: server.note("started")),
+        (execution.engine_choice, "choose", lambda *_: ("tensorflow",)),
+        (execution.warm_up, "ahead", lambda *_: None),
+        (execution.kept_teams, "team_for", team_for),
+        (execution.preflight, "build_models", lambda *_, **__: None),
+        (execution.fusion, "settle", lambda *_: None),
+        (time, "monotonic", server.clock),
+        (driver, "LISTEN_EVERY", 0.0),
+        (driver, "HEARTBEAT_EVERY", 0.0),
+        (attention, "ASK_EVERY", 0.0),
+    ]
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield
+
+
+def play(seeds: range) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            history = DriverHistory(seed).play()
+        except Exception as error:
+            raise AssertionError(f"history {seed}: {error}") from error
+        counts.update(history.counts + history.server.seen)
+        counts["hops"] += len(history.server.log["hop"])
+        counts["evaluations"] += len(history.server.log["evaluation"])
+        counts["faults"] += history.faults.happened
+    return counts
+
+
+def until_caught(most: int) -> int | None:
+    """The number of the first history that goes wrong."""
+    for seed in itertools.islice(itertools.count(), most):
+        try:
+            DriverHistory(seed).play()
+        except Exception:
+            return seed
+    return None
