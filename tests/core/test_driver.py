@@ -16,12 +16,12 @@ import driver_mutants
 import pytest
 from driver_histories import DriverHistory, play
 
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # of a driver that is gone
 HISTORIES = int(os.environ.get("CEREBRO_HISTORIES", "4000"))
 SHARES = 8
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # a driver that is killed
 def test_every_model_is_trained_as_it_would_be_alone(share: int) -> None:
     """Whatever happens on the way: sessions, trainers, rows, states and commits that are lost, kills and cancels."""
     counts = play(range(share, HISTORIES, SHARES))
