@@ -14,7 +14,7 @@ from typing import Any, Callable
 from ..errors import CerebroError, InvalidArgument
 from . import custom, grammar
 from .custom import Known
-from .dimensions import OPTIMIZER_LIST, Dimension, compile_spaces, fit_space, random_stream
+from .dimensions import OPTIMIZER_LIST, GridDimension, compile_spaces, fit_space, random_stream
 from .params import compile_params, fit_params
 from .writing import compile_text, fit_text
 
@@ -118,8 +118,8 @@ def _normalized(text: str | None, argument: str) -> str:
 
 def _grid_rows(
     ids: list[int],
-    spaces: list[list[Dimension]],
-    fits: list[Dimension],
+    spaces: list[list[GridDimension]],
+    fits: list[GridDimension],
     existing: set[Row],
 ) -> list[Row]:
     for dimension in itertools.chain(fits, *spaces):
@@ -169,21 +169,21 @@ def _too_long() -> InvalidArgument:
     )
 
 
-def _of_space(space: list[Dimension]) -> Iterator[dict[str, Any]]:
+def _of_space(space: list[GridDimension]) -> Iterator[dict[str, Any]]:
     names = [dimension.name for dimension in space]
     for values in itertools.product(*(dimension.values for dimension in space)):
         yield dict(zip(names, values))
 
 
-def _points(architectures: int, spaces: list[list[Dimension]], fits: list[Dimension]) -> int:
+def _points(architectures: int, spaces: list[list[GridDimension]], fits: list[GridDimension]) -> int:
     """How many points a grid has."""
     return architectures * sum(math.prod(len(d.values) for d in [*space, *fits]) for space in spaces)
 
 
 def _random_rows(
     ids: list[int],
-    spaces: list[list[Dimension]],
-    fits: list[Dimension],
+    spaces: list[list[GridDimension]],
+    fits: list[GridDimension],
     count: int,
     random_state: int | None,
     existing: set[Row],
@@ -203,8 +203,8 @@ def _random_rows(
             hint="Make num_configs smaller, or give more values or distributions.",
         )
     seed = random.SystemRandom().getrandbits(64) if random_state is None else random_state
-    which_model = Dimension("model_id", tuple(ids), stream="model_id")
-    which_space = Dimension(OPTIMIZER_LIST, tuple(range(len(spaces))), stream=OPTIMIZER_LIST)
+    which_model = GridDimension("model_id", tuple(ids), stream="model_id")
+    which_space = GridDimension(OPTIMIZER_LIST, tuple(range(len(spaces))), stream=OPTIMIZER_LIST)
     dimensions = {one.stream: one for one in itertools.chain([which_model, which_space], *spaces, fits)}
     streams = {name: random_stream(seed, name) for name in dimensions}
     seen, rows, in_vain, characters = set(existing), [], 0, 0

@@ -14,7 +14,7 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.madlib import automl, grid_space
-from cerebro_db.core.madlib.automl import RANDOM, Hyperband, Hyperopt, Method
+from cerebro_db.core.madlib.automl import RANDOM, Hyperopt, MadlibHyperband, Method
 from cerebro_db.core.metrics import MIN
 from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.options import LAST
@@ -102,7 +102,7 @@ def madlib_keras_automl(
         say_tensorboard(db, grid_space.callbacks(fit_params_grid))
         architectures, chosen = proposed(db, method, arch, space, len(keys), chosen, known)
         rows = []
-    if isinstance(method, Hyperband):
+    if isinstance(method, MadlibHyperband):
         measured = tuple(method.measured(metrics_compute_frequency))
         chosen = replace(chosen, search=method.policy(), evaluate_after=measured)
     searched = AutoML(
@@ -167,7 +167,7 @@ def configurations(
 
     points = grids.points(compile_grid, fit_grid, len(ids))
     if points is not None and points < method.configurations:
-        if isinstance(method, Hyperband):
+        if isinstance(method, MadlibHyperband):
             raise InvalidArgument(
                 f"'{method.shown}' trains {counted(method.configurations, 'configuration')}, and the"
                 f" grids have only {points}.",
