@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Callable
 
 from ..errors import CerebroError, InvalidArgument
+from ..records import dataclass
 from . import custom, grammar
 from .custom import Known
 from .dimensions import OPTIMIZER_LIST, GridDimension, compile_spaces, fit_space, random_stream
@@ -35,6 +36,7 @@ def generate(
     search_type: str | None = "grid",
     num_configs: int | None = None,
     random_state: int | None = None,
+    *,
     existing: Collection[Row] = (),
     known: Known = custom.NONE,
     listen: Listen = lambda: None,
@@ -46,16 +48,15 @@ def generate(
     ids = _distinct_ids(model_ids)
     if compile_grid is None or not compile_grid.strip():
         raise InvalidArgument("Compile parameters cannot be empty or NULL.")
-    spaces = compile_spaces(compile_grid, "compile_params_dict")
-    fits = fit_space(fit_grid, "fit_params_dict")
+    grids = _Grids(ids, compile_spaces(compile_grid, "compile_params_dict"), fit_space(fit_grid, "fit_params_dict"))
     if _is_random(search_type):
         if num_configs is None or num_configs < 1:
             raise InvalidArgument("DL: 'num_configs' cannot be NULL and needs to be a natural number for random search")
-        rows = _random_rows(ids, spaces, fits, num_configs, random_state, set(existing), listen)
+        rows = _random_rows(grids, num_configs, random_state, set(existing), listen)
     else:
         if num_configs is not None or random_state is not None:
             raise InvalidArgument("DL: 'num_configs' and 'random_state' must be NULL for grid search")
-        rows = _grid_rows(ids, spaces, fits, set(existing))
+        rows = _grid_rows(grids, set(existing))
     return _checked_rows(rows, known, listen)
 
 
@@ -116,12 +117,17 @@ def _normalized(text: str | None, argument: str) -> str:
 # ---- grid search and random search ----------------------------------------------------------------
 
 
-def _grid_rows(
-    ids: list[int],
-    spaces: list[list[GridDimension]],
-    fits: list[GridDimension],
-    existing: set[Row],
-) -> list[Row]:
+@dataclass(frozen=True)
+class _Grids:
+    """The architectures and the two grids of a call, as they were read."""
+
+    ids: list[int]  # of the architectures
+    spaces: list[list[GridDimension]]  # of the compile parameters: a point is from one of them
+    fits: list[GridDimension]  # of the fit parameters
+
+
+def _grid_rows(grids: _Grids, existing: set[Row]) -> list[Row]:
+    ids, spaces, fits = grids.ids, grids.spaces, grids.fits
     for dimension in itertools.chain(fits, *spaces):
         if dimension.distribution is not None:
             raise InvalidArgument("DL: Cannot search from a distribution with grid search")
@@ -180,19 +186,12 @@ def _points(architectures: int, spaces: list[list[GridDimension]], fits: list[Gr
     return architectures * sum(math.prod(len(d.values) for d in [*space, *fits]) for space in spaces)
 
 
-def _random_rows(
-    ids: list[int],
-    spaces: list[list[GridDimension]],
-    fits: list[GridDimension],
-    count: int,
-    random_state: int | None,
-    existing: set[Row],
-    listen: Listen,
-) -> list[Row]:
+def _random_rows(grids: _Grids, count: int, random_state: int | None, existing: set[Row], listen: Listen) -> list[Row]:
     """Each dimension has a random stream of its own.
 
     So the dimensions are uncorrelated, and a further dimension does not change the values of the others.
     """
+    ids, spaces, fits = grids.ids, grids.spaces, grids.fits
     if count > MOST_ROWS:
         raise InvalidArgument(f"num_configs is {count}; the limit is {MOST_ROWS} in one call")
     finite = all(one.distribution is None for one in itertools.chain(fits, *spaces))

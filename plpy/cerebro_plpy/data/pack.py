@@ -112,7 +112,7 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
             labels.find(db, source, variable, variable.preparation, None)
     if windows is not None:
         group = divided.group() if divided is not None else None
-        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, wanted.weight, group)
+        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, weight=wanted.weight, group=group)
     count = pack_plain.segments_of(db, wanted.segments, wanted.rule, rows)
     job = PackJob(
         source=training,
@@ -165,7 +165,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
             labels.match(db, source, variable, variable.preparation, trained.output_text)
             variable.shape = like.shape
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None)
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs)
     count = min(len(trained.keys), rows)
     job = replace(
         trained,

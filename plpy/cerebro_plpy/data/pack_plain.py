@@ -125,7 +125,7 @@ def pack_validation(
             labels.match(db, source, variable, variable.preparation, training.text)
             variable.shape = trained.shape
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None)
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs)
     agreement.require_same_shapes(training, ins, outs)
 
     count = min(training.segments, rows)

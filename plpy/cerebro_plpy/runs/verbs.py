@@ -279,7 +279,8 @@ def _searching(
     source, validation = _packed(db, given, rows, plan.epochs)
     spec = methods.checked(plan.method, proposes=True)
     return search.request_of(
-        db, given, source, validation, output, space, named, spec, plan.epochs, most, options
+        db, given, source, validation, output, space=space, named=named, spec=spec, epochs=plan.epochs,
+        configurations=most, options=options,
     )  # fmt: skip
 
 
