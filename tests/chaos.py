@@ -395,7 +395,7 @@ TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
 
 
 def wreak(
-    server: Server, folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None], only: str = ""
+    server: Server, folder: Path, events: int, seed: int, resume: bool, say: Callable[[str], None], *, only: str = ""
 ) -> Tally:
     """Cause this number of events, in addition to those in the folder's tally; only those whose names begin so."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -439,7 +439,7 @@ def main() -> int:
             chosen.seed,
             chosen.resume,
             lambda text: print(text, flush=True),
-            chosen.only,
+            only=chosen.only,
         )
     finally:
         if isinstance(server, clusters.Cluster):

@@ -15,7 +15,7 @@ from .errors import translated
 log = logging.getLogger("cerebro_db")
 
 
-class Database:
+class DatabaseClient:
     def __init__(self, target: Any = None) -> None:
         self.engine = engine_of(target)
 

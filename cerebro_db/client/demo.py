@@ -40,7 +40,7 @@ TABLES = (
 EPOCHS = 7
 
 
-class Session:
+class DemoSession:
     """A connection that shows its statements as psql would."""
 
     def __init__(self, dsn: str, console: Terminal) -> None:
@@ -71,10 +71,10 @@ class Session:
             return cursor.fetchall() if cursor.description else []
 
 
-class Fit(threading.Thread):
+class DemoFit(threading.Thread):
     """Runs the statement that trains. The statement returns when all is trained; meanwhile its run can be watched."""
 
-    def __init__(self, session: Session, statement: str) -> None:
+    def __init__(self, session: DemoSession, statement: str) -> None:
         super().__init__(name="fit")
         self.session, self.statement = session, statement
         self.error: psycopg2.Error | None = None
@@ -115,7 +115,7 @@ class Fit(threading.Thread):
 # --- the steps ---------------------------------------------------------------------------------------------
 
 
-def make_room(session: Session) -> None:
+def make_room(session: DemoSession) -> None:
     """Makes the demo's schema, or drops the demo's tables in it. Raises an error if somebody else made the schema."""
     if not session.quietly("SELECT 1 FROM pg_extension WHERE extname = 'cerebro_db'"):
         raise CannotConnect(
@@ -141,7 +141,7 @@ def make_room(session: Session) -> None:
     session.run(f'SET search_path = {SCHEMA}, "$user", public;')
 
 
-def load_digits(session: Session) -> None:
+def load_digits(session: DemoSession) -> None:
     try:
         from sklearn import datasets
     except ImportError as error:
@@ -159,7 +159,7 @@ def load_digits(session: Session) -> None:
         _copy(session, table, chosen)
 
 
-def _copy(session: Session, table: str, rows: Sequence[tuple[int, list[list[int]], int]]) -> None:
+def _copy(session: DemoSession, table: str, rows: Sequence[tuple[int, list[list[int]], int]]) -> None:
     def lines() -> Iterator[str]:
         for number, image, digit in rows:
             yield f"{number}\t{json.dumps(image).replace('[', '{').replace(']', '}')}\t{digit}\n"
@@ -168,12 +168,12 @@ def _copy(session: Session, table: str, rows: Sequence[tuple[int, list[list[int]
         cursor.copy_expert(f"COPY {table} FROM STDIN", io.StringIO("".join(lines())))
 
 
-def train(session: Session, epochs: int) -> tuple[Cerebro, int]:
+def train(session: DemoSession, epochs: int) -> tuple[Cerebro, int]:
     """Trains, and shows the run's progress through other connections. Ctrl-C cancels the run."""
     statement = statements.FIT.format(epochs=epochs)
     session.show(statement)
     cerebro = Cerebro(session.connection)
-    fit = Fit(session, statement)
+    fit = DemoFit(session, statement)
     try:
         with session.console.status("Starting a trainer on each segment …"):
             number = fit.number(cerebro)
@@ -185,7 +185,7 @@ def train(session: Session, epochs: int) -> tuple[Cerebro, int]:
     return cerebro, number
 
 
-def leaderboard(session: Session, cerebro: Cerebro, run: int) -> int:
+def leaderboard(session: DemoSession, cerebro: Cerebro, run: int) -> int:
     """Shows the leaderboard and returns the number of the best configuration."""
     session.show(statements.LEADERBOARD.format(run=run))
     entries = cerebro.leaderboard(run)
@@ -193,7 +193,7 @@ def leaderboard(session: Session, cerebro: Cerebro, run: int) -> int:
     return entries[0].configuration
 
 
-def predict(session: Session, configuration: int) -> None:
+def predict(session: DemoSession, configuration: int) -> None:
     session.run(statements.PREDICT.format(configuration=configuration))
     rows = session.run(statements.PREDICTED)
     wrong = sum(1 for row in rows if row[3] != str(row[2]))
@@ -243,7 +243,7 @@ def demo(dsn: str | None, epochs: int, console: Terminal) -> int:
         console.print()
         console.print(Text(title, style="bold cyan"))
 
-    session = Session(dsn or default_dsn(), console)
+    session = DemoSession(dsn or default_dsn(), console)
     step("1. A table of images")
     make_room(session)
     load_digits(session)

@@ -13,7 +13,7 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name
 
-from .database import Database
+from .database import DatabaseClient
 from .errors import ClientError, MissingPackage, NoSuchModel
 
 COLUMNS = (
@@ -22,7 +22,7 @@ COLUMNS = (
 )
 
 
-def load(database: Database, model_table: str, configuration: int) -> Any:
+def load(database: DatabaseClient, model_table: str, configuration: int) -> Any:
     """The model of this configuration in a model table."""
     try:
         table = Name.parse(model_table, "model table")

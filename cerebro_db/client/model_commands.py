@@ -77,6 +77,7 @@ def predict(
         str,
         typer.Argument(metavar="ROWS", help="A query; with --into, the name of a table or view.", show_default=False),
     ],
+    *,
     dsn: Dsn = None,
     into: Annotated[
         str | None, typer.Option(metavar="TABLE", help="Write the predictions into a new table.", show_default=False)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from .database import Database
+from .database import DatabaseClient
 from .orm import ModelTable
 
 
@@ -21,7 +21,7 @@ class Prediction(NamedTuple):
     rank: int | None
 
 
-class Serving(Database):
+class Serving(DatabaseClient):
     """``configuration`` is the number of the model in its table. Without it, the best one by the run's objective."""
 
     def models(self) -> list[ModelTable]:

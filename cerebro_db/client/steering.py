@@ -8,11 +8,11 @@ from typing import Any
 from psycopg2 import sql
 from psycopg2.extras import Json
 
-from .database import Database
+from .database import DatabaseClient
 from .run_handle import AnyRun, number_of, owner_of
 
 
-class Steering(Database):
+class Steering(DatabaseClient):
     """What concerns a model in training takes effect at the end of its epoch, everything else at once.
 
     If no session drives the run, the request waits until ``resume``. ``Cerebro.requests(run)`` says what became of it.

@@ -59,6 +59,7 @@ def clone(
         list[str] | None,
         typer.Argument(metavar="[NAME=VALUE]...", help="For instance learning_rate=0.001.", show_default=False),
     ] = None,
+    *,
     dsn: Dsn = None,
     model: Model = None,
     reason: Reason = None,

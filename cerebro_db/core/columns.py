@@ -8,7 +8,7 @@ from typing import Any
 
 from .distributions import FEW_VALUES, Distribution, chosen, rounded, six_digits
 from .errors import BadData, InvalidArgument
-from .features import CYCLES, TRANSFORMS, Category, Date, Feature, Number, Words
+from .features import CYCLES, TRANSFORMS, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 from .records import dataclass, field
 from .sql_types import DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, SqlType
 
@@ -252,31 +252,31 @@ def _usual(found: Found) -> str:
     return POSSIBLE.get(found.family, ("category",))[0]
 
 
-def _number(found: Found, wish: Wish) -> Number:
+def _number(found: Found, wish: Wish) -> NumberFeature:
     not_finite = wish.arguments.get("not_finite", "error")
     missing = found.nulls > 0 or (not_finite == "null" and found.not_finite > 0)
     if not found.numbers.rows:  # all of them NaN
         raise BadData(f"column '{found.name}' has no finite value.", hint="Leave it out of inputs.")
     one = chosen(found.numbers, wish.arguments.get("transform"))
     fill = rounded(found.numbers.quantile(0.5), found.numbers.moments().deviation)
-    return Number(
+    return NumberFeature(
         found.family, SqlType(found.type), one.transform, one.mean, one.deviation, fill, missing, not_finite,
         one.unit, one.knots, one.scores,
     )  # fmt: skip
 
 
-def _date(found: Found, wish: Wish) -> Date:
+def _date(found: Found, wish: Wish) -> DateFeature:
     moments = found.numbers.moments()
     if found.family == "time":
-        return Date(found.family, SqlType(found.type), ("day",), 0.0, 0.0, found.nulls > 0)
+        return DateFeature(found.family, SqlType(found.type), ("day",), 0.0, 0.0, found.nulls > 0)
     usual = [one for one in CYCLES if one != "day" or found.with_time]
     deviation = six_digits(moments.deviation)
     mean = rounded(moments.mean, moments.deviation) if deviation else 0.0
     cycles = tuple(dict.fromkeys(wish.arguments.get("cycles", usual)))
-    return Date(found.family, SqlType(found.type), cycles, mean, deviation, found.nulls > 0)
+    return DateFeature(found.family, SqlType(found.type), cycles, mean, deviation, found.nulls > 0)
 
 
-def _category(found: Found, wish: Wish) -> Category:
+def _category(found: Found, wish: Wish) -> CategoryFeature:
     counted = _counted(found)
     most = wish.arguments.get("values", MOST_VALUES)
     least = wish.arguments.get("least", max(2, min(5, found.filled // 100)))
@@ -286,7 +286,7 @@ def _category(found: Found, wish: Wish) -> Category:
     listed = set(values)
     rest = [value for value, _ in counted if value not in listed]
     # Hashed values need not be listed.  Without buckets, the rare values that are not listed are unknown.
-    return Category(
+    return CategoryFeature(
         found.family, SqlType(found.type), tuple(values), () if buckets else tuple(rest), buckets,
         wish.arguments.get("unknown", "notice"),
     )  # fmt: skip
@@ -300,11 +300,11 @@ def _counted(found: Found) -> list[tuple[str, int]]:
     return sorted(numbers, key=lambda one: (-one[1], one[0]))
 
 
-def _words(found: Found, wish: Wish) -> Words:
+def _words(found: Found, wish: Wish) -> WordsFeature:
     twice = 8 * math.ceil(2 * found.words / 8)  # the words of nearly all rows
     length = wish.arguments.get("length", max(8, min(64, twice)))
     ids = wish.arguments.get("ids", max(1000, min(10_000, found.filled // 10)))
-    return Words(found.family, SqlType(found.type), length, ids)
+    return WordsFeature(found.family, SqlType(found.type), length, ids)
 
 
 def inputs_of(decided: Sequence[tuple[str, Feature]]) -> list[tuple[str, list[tuple[str, Feature]]]]:
@@ -313,10 +313,10 @@ def inputs_of(decided: Sequence[tuple[str, Feature]]) -> list[tuple[str, list[tu
     # Apart from the others, because a text may have the name of a group.
     texts: list[tuple[str, list[tuple[str, Feature]]]] = []
     for name, feature in decided:
-        if isinstance(feature, Words):
+        if isinstance(feature, WordsFeature):
             texts.append((name, [(name, feature)]))
         else:
-            group = NUMBERS if isinstance(feature, (Number, Date)) else CATEGORIES
+            group = NUMBERS if isinstance(feature, (NumberFeature, DateFeature)) else CATEGORIES
             together.setdefault(group, []).append((name, feature))
     return [(name, together[name]) for name in (NUMBERS, CATEGORIES) if name in together] + texts
 

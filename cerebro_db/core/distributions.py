@@ -87,7 +87,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Transform:
-    """The parameters of a features.Number that have to do with its transform."""
+    """The parameters of a NumberFeature that have to do with its transform."""
 
     transform: str
     mean: float

@@ -30,7 +30,7 @@ MOST_KNOTS = 1000
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberFeature:
     prepared_as: ClassVar[str] = "number"
     family: str  # of the column's type, see sql_types.py
     type: SqlType
@@ -49,7 +49,7 @@ class Number:
         return ["value", *(["missing"] if self.missing else [])]
 
     @classmethod
-    def read(cls, fields: Fields) -> Number:
+    def read(cls, fields: Fields) -> NumberFeature:
         found = cls(
             *sql_types.read_family(fields),
             transform=fields.choice("transform", TRANSFORMS),
@@ -73,7 +73,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Date:
+class DateFeature:
     prepared_as: ClassVar[str] = "date"
     family: str
     type: SqlType
@@ -88,7 +88,7 @@ class Date:
         return [*pairs, *(["days"] if self.deviation else []), *(["missing"] if self.missing else [])]
 
     @classmethod
-    def read(cls, fields: Fields) -> Date:
+    def read(cls, fields: Fields) -> DateFeature:
         found = cls(
             *sql_types.read_family(fields),
             cycles=fields.texts("cycles", len(CYCLES)),
@@ -104,7 +104,7 @@ class Date:
 
 
 @dataclass(frozen=True)
-class Category:
+class CategoryFeature:
     prepared_as: ClassVar[str] = "category"
     family: str
     type: SqlType
@@ -132,7 +132,7 @@ class Category:
         return self.size - self.buckets
 
     @classmethod
-    def read(cls, fields: Fields) -> Category:
+    def read(cls, fields: Fields) -> CategoryFeature:
         found = cls(
             *sql_types.read_family(fields),
             values=fields.texts("values"),
@@ -146,7 +146,7 @@ class Category:
 
 
 @dataclass(frozen=True)
-class Words:
+class WordsFeature:
     prepared_as: ClassVar[str] = "words"
     family: str
     type: SqlType
@@ -158,7 +158,7 @@ class Words:
         return [f"word {place}" for place in range(1, self.length + 1)]
 
     @classmethod
-    def read(cls, fields: Fields) -> Words:
+    def read(cls, fields: Fields) -> WordsFeature:
         return cls(
             *sql_types.read_family(fields),
             length=fields.whole("length", 1, MOST_LENGTH),
@@ -166,8 +166,10 @@ class Words:
         )
 
 
-Feature = Union[Number, Date, Category, Words]
-FEATURES: dict[str, Any] = {kind.prepared_as: kind for kind in (Number, Date, Category, Words)}
+Feature = Union[NumberFeature, DateFeature, CategoryFeature, WordsFeature]
+FEATURES: dict[str, Any] = {
+    kind.prepared_as: kind for kind in (NumberFeature, DateFeature, CategoryFeature, WordsFeature)
+}
 
 
 def to_json(feature: Feature) -> Json:

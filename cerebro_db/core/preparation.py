@@ -29,8 +29,7 @@ from typing import Any, ClassVar
 
 from . import features, sql_types
 from .documents import Fields
-from .features import Category, Date, Feature, Number
-from .features import Words as WordsFeature
+from .features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 from .packing import INTEGERS, ITEM_BYTES, MOST_CLASSES, ArrayEncoder, ClassEncoder, Encoder, float32
 from .records import dataclass
 from .sql_types import SqlType
@@ -263,7 +262,7 @@ class ByColumn(Preparation):
     """Columns that are prepared one by one.  ``kinds``: what their features may be."""
 
     prepared: tuple[Feature, ...]
-    kinds: ClassVar[tuple[type[Number | Date | Category | WordsFeature], ...]]
+    kinds: ClassVar[tuple[type[NumberFeature | DateFeature | CategoryFeature | WordsFeature], ...]]
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -294,7 +293,7 @@ class ByColumn(Preparation):
 @dataclass(frozen=True)
 class Numbers(ByColumn):
     kind = "numbers"
-    kinds = (Number, Date)
+    kinds = (NumberFeature, DateFeature)
 
     def dtype(self, integers: bool) -> str:
         return "float32"
@@ -304,12 +303,12 @@ class Numbers(ByColumn):
 @dataclass(frozen=True)
 class Categories(ByColumn):
     kind = "categories"
-    kinds = (Category,)
+    kinds = (CategoryFeature,)
 
     @property
     def sizes(self) -> list[int]:
         """The number of codes of each column."""
-        return [feature.size for feature in self.prepared if isinstance(feature, Category)]
+        return [feature.size for feature in self.prepared if isinstance(feature, CategoryFeature)]
 
     def dtype(self, integers: bool) -> str:
         largest = max(self.sizes) - 1

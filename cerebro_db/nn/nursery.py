@@ -56,7 +56,7 @@ from cerebro_db.core.nursery import (  # noqa: E402
     send,
 )
 from cerebro_db.nn.processes import born, close, kill, lives, spawned  # noqa: E402
-from cerebro_db.nn.templates import Session, Templates, Wanted  # noqa: E402
+from cerebro_db.nn.templates import ConnectedSession, Templates, WantedTrainer  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PR_SET_CHILD_SUBREAPER = 36
@@ -70,7 +70,7 @@ ENDS_WITHIN = 10.0  # seconds from the end of a connection to the end of the pro
 class Leftover:
     """The scratch folders of a session that closed its connection, perhaps because its process is ending."""
 
-    session: Session
+    session: ConnectedSession
     since: float
 
 
@@ -78,7 +78,7 @@ class Nursery:
     def __init__(self, folder: Path, postmaster: int, keep: float) -> None:
         self.folder, self.postmaster = folder, postmaster
         self.postmaster_born = born(postmaster)
-        self.sessions: list[Session] = []
+        self.sessions: list[ConnectedSession] = []
         self.ended: dict[int, int] = {}  # children that ended before it was known whose they are
         self.left: list[Leftover] = []
         self.places: set[str] = set()  # folders in which the sessions' scratch folders are
@@ -175,7 +175,7 @@ class Nursery:
                 connection.close()
                 return
             connection.setblocking(False)  # a session that does not read cannot stop the others
-            session = Session(connection, pid, born(pid))
+            session = ConnectedSession(connection, pid, born(pid))
             self.selector.register(connection, selectors.EVENT_READ, self._from(session))
         except OSError:
             connection.close()
@@ -193,7 +193,7 @@ class Nursery:
         with contextlib.suppress(OSError):
             self.spare = os.open(os.devnull, os.O_RDONLY)
 
-    def _from(self, session: Session) -> Callable[[], None]:
+    def _from(self, session: ConnectedSession) -> Callable[[], None]:
         def receive_one() -> None:
             try:
                 message, streams = receive(session.connection)
@@ -205,14 +205,14 @@ class Nursery:
 
         return receive_one
 
-    def _obey(self, session: Session, message: Message, streams: list[int]) -> bool:
+    def _obey(self, session: ConnectedSession, message: Message, streams: list[int]) -> bool:
         """Do what a session asks for.  False: no session of ours says this."""
         if isinstance(message, StartTrainer):
             if len(streams) != STREAMS or session.folders or not is_sound(session, message):
                 return False
             session.folders = message.folders
             self.places.update(map(os.path.dirname, message.folders))
-            self.templates.start(Wanted(session, message, streams, time.monotonic()))
+            self.templates.start(WantedTrainer(session, message, streams, time.monotonic()))
             return True
         if streams:
             return False
@@ -226,12 +226,12 @@ class Nursery:
             return False
         return True
 
-    def _tell(self, session: Session, message: Welcome | Started | NotStarted | Ended | Report) -> None:
+    def _tell(self, session: ConnectedSession, message: Welcome | Started | NotStarted | Ended | Report) -> None:
         if session.open:
             with contextlib.suppress(Gone):  # its end of the connection will say so
                 send(session.connection, message)
 
-    def _close(self, session: Session) -> None:
+    def _close(self, session: ConnectedSession) -> None:
         if not session.open:
             return
         session.open = False
@@ -242,7 +242,7 @@ class Nursery:
         if session.folders:
             self.left.append(Leftover(session, time.monotonic()))
 
-    def _kill_trainer(self, session: Session) -> None:
+    def _kill_trainer(self, session: ConnectedSession) -> None:
         if session.trainer is not None:  # not waited for yet, so no other process can have the number
             kill(session.trainer)
 
@@ -253,7 +253,7 @@ class Nursery:
 
     # -- trainers ------------------------------------------------------------------------------------
 
-    def _start_interpreter(self, wanted: Wanted) -> None:
+    def _start_interpreter(self, wanted: WantedTrainer) -> None:
         """A new Python that imports the framework itself."""
         home = wanted.order.folders[0]
         gpu = ["--gpu"] if wanted.order.gpu else []
@@ -267,7 +267,7 @@ class Nursery:
         self.ended.pop(pid, None)  # that was another process
         self._started(wanted, Started(pid, template=False))
 
-    def _started(self, wanted: Wanted, started: Started) -> None:
+    def _started(self, wanted: WantedTrainer, started: Started) -> None:
         close(wanted.streams)
         session = wanted.session
         session.trainer = started.pid
@@ -277,7 +277,7 @@ class Nursery:
         elif not session.open:
             kill(started.pid)
 
-    def _trainer_ended(self, session: Session, status: int) -> None:
+    def _trainer_ended(self, session: ConnectedSession, status: int) -> None:
         session.trainer = None
         self._tell(session, Ended(status))
 
@@ -330,7 +330,7 @@ def has_room() -> bool:
     return len(opened) == 2 * STREAMS
 
 
-def is_sound(session: Session, order: StartTrainer) -> bool:
+def is_sound(session: ConnectedSession, order: StartTrainer) -> bool:
     """Whether the folders are scratch folders of the session: they are removed with it."""
     return (
         order.engine in ENGINES

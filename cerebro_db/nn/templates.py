@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).resolve().parent / "template.py"
 
 
 @dataclass
-class Session:
+class ConnectedSession:
     """The connection of a database session, which may have one trainer."""
 
     connection: socket.socket
@@ -33,10 +33,10 @@ class Session:
 
 
 @dataclass
-class Wanted:
+class WantedTrainer:
     """A trainer that a template was asked for."""
 
-    session: Session
+    session: ConnectedSession
     order: StartTrainer
     streams: list[int]
     since: float
@@ -50,7 +50,7 @@ class Template:
     since: float
     used: float
     ready: bool = False
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[WantedTrainer] = field(default_factory=list)
 
     def hangs(self, now: float) -> bool:
         if not self.ready:
@@ -66,15 +66,15 @@ class Templates:
         selector: selectors.BaseSelector,
         folder: Path,
         keep: float,
-        started: Callable[[Wanted, Started], None],
-        start_otherwise: Callable[[Wanted], None],
+        started: Callable[[WantedTrainer, Started], None],
+        start_otherwise: Callable[[WantedTrainer], None],
     ) -> None:
         self._selector, self._folder, self._keep = selector, folder, keep
         self._started, self._start_otherwise = started, start_otherwise
         self.living: dict[str, Template] = {}
         self.failed: dict[str, tuple[float, str]] = {}  # engine -> when its template failed, and why
 
-    def start(self, wanted: Wanted) -> None:
+    def start(self, wanted: WantedTrainer) -> None:
         """Have a trainer started, by a template if there is one."""
         template = self.of(wanted.order.engine)
         if template is not None:

@@ -202,7 +202,9 @@ class Trainer:
             self._visits += 1
             token = f"{os.getpid()}.{self._visits}"
             try:
-                members, seconds = training.train(programs, group, index, dataset, token, pace, report, self._listen)
+                members, seconds = training.train(
+                    programs, group, index, dataset, token, pace=pace, report=report, listen=self._listen
+                )
                 results.append(TrainedGroup(members, seconds))
                 done += sum(member.rows for member in members)
             except Exception as error:

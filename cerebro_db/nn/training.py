@@ -39,6 +39,7 @@ def train(
     first_index: int,
     dataset: Dataset,
     token: str,
+    *,
     pace: Pace,
     report: Report,
     listen: Listen,

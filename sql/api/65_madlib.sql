@@ -182,7 +182,7 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_fit_multiple_model(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_fit_multiple_model(plpy, *args, None)
+return api.madlib_fit_multiple_model(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_fit_multiple_model(
     text, text, text, integer, boolean, text, integer, boolean, text, text, boolean) IS

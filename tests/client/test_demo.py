@@ -30,11 +30,11 @@ def clean(server: str) -> Iterator[Any]:
             cursor.execute("DROP SCHEMA IF EXISTS cerebro_demo CASCADE")
 
 
-def session(server: str) -> demo.Session:
-    return demo.Session(server, Terminal(file=io.StringIO(), width=100))
+def session(server: str) -> demo.DemoSession:
+    return demo.DemoSession(server, Terminal(file=io.StringIO(), width=100))
 
 
-def said(session: demo.Session) -> str:
+def said(session: demo.DemoSession) -> str:
     return session.console.file.getvalue()  # type: ignore[attr-defined]
 
 

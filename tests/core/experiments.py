@@ -296,9 +296,9 @@ class Experiment:
         hops = plan.epochs * plan.segments
         for crash in range(chance.choice((0, 1, 1, 2, 4))):
             faults.crash_at = 1 + int(chance.random() ** 2 * 3 * hops * len(plan.models))
-            self._drive(plan, log, faults, chance, policy, replayed, thorough=crash == 0)
+            self._drive(plan, log, faults, chance, policy, replayed=replayed, thorough=crash == 0)
         faults.crash_at = -1
-        assert self._drive(plan, log, faults, chance, policy, replayed), "a run without a crash did not end"
+        assert self._drive(plan, log, faults, chance, policy, replayed=replayed), "a run without a crash did not end"
         return log
 
     def _drive(
@@ -308,6 +308,7 @@ class Experiment:
         faults: Faults,
         chance: random.Random,
         policy: Any,
+        *,
         replayed: Iterable[Decision] = (),
         thorough: bool = True,
     ) -> bool:

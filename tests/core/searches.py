@@ -311,9 +311,9 @@ class Search:
         people = chance.choice((0, 0.05, 0.2))
         for crash in range(chance.choice((0, 1, 1, 2, 4))):
             faults.crash_at = 1 + int(chance.random() ** 2 * 4 * plan.epochs * plan.segments * (len(plan.models) + 3))
-            self._drive(plan, log, faults, chance, policy, budget, people, thorough=crash == 0)
+            self._drive(plan, log, faults, chance, policy, budget=budget, people=people, thorough=crash == 0)
         faults.crash_at = -1
-        ended = self._drive(plan, log, faults, chance, policy, budget, people)
+        ended = self._drive(plan, log, faults, chance, policy, budget=budget, people=people)
         assert ended is not None, "a search without a crash did not end"
         self._check(plan, log, faults, policy)
         by = Counter(str(decision.by) for decision in log.decisions)
@@ -371,6 +371,7 @@ class Search:
         faults: Faults,
         chance: random.Random,
         policy: Policy,
+        *,
         budget: Budget,
         people: float,
         replayed: Iterable[Decision] = (),
@@ -442,7 +443,7 @@ class Search:
         for crashes in (chance.random() < 0.5, False):
             faults.crash_at = chance.randint(1, 200) if crashes else -1
             more = {"replayed": log.decisions, "repeats": True}
-            self._drive(plan, again, faults, chance, NoPolicy(), Budget(), 0.0, **more)
+            self._drive(plan, again, faults, chance, NoPolicy(), budget=Budget(), people=0.0, **more)
         assert again.states == log.states and again.models == log.models
         assert again.failed == log.failed and again.stops.keys() == log.stops.keys()
         self.found["replays"] += 1

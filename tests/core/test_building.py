@@ -10,18 +10,17 @@ import pytest
 
 from cerebro_db.core.architecture import building, reading
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.features import Category, Date, Number, Words
+from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.parameters import params
-from cerebro_db.core.preparation import AsIs, Categories, Encoded, Measured, Numbers, OneHot, Preparation, Real
-from cerebro_db.core.preparation import Words as WordInput
+from cerebro_db.core.preparation import AsIs, Categories, Encoded, Measured, Numbers, OneHot, Preparation, Real, Words
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.windows import Windows
 
-AGE = Number("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error")
-BORN = Date("date", SqlType("date"), ("year",), 18000.0, 300.0, False)
-CITY = Category("text", SqlType("text"), ("Rome", "Bonn"), (), 0, "notice")
-LOGIN = Category("text", SqlType("text"), (), (), 256, "notice")
+AGE = NumberFeature("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error")
+BORN = DateFeature("date", SqlType("date"), ("year",), 18000.0, 300.0, False)
+CITY = CategoryFeature("text", SqlType("text"), ("Rome", "Bonn"), (), 0, "notice")
+LOGIN = CategoryFeature("text", SqlType("text"), (), (), 256, "notice")
 
 
 def variable(name: str, preparation: Preparation, shape: tuple[int, ...], dtype: str = "float32") -> Variable:
@@ -31,7 +30,7 @@ def variable(name: str, preparation: Preparation, shape: tuple[int, ...], dtype:
 
 NUMBERS = variable("numbers", Numbers((AGE, BORN)), (5,))
 CODES = variable("categories", Categories((CITY, LOGIN)), (2,), "int16")
-TEXT = variable("review", WordInput((Words("text", SqlType("text"), 8, 100),)), (8,), "int32")
+TEXT = variable("review", Words((WordsFeature("text", SqlType("text"), 8, 100),)), (8,), "int32")
 IMAGE = variable("Das Bild", AsIs(), (4, 4), "uint8")
 KIND = variable("kind", OneHot(SqlType("text"), ("a", "b", "c")), (3,), "int16")
 PRICE = variable("price", Measured(4000.0, 1500.0), (1,))

@@ -14,7 +14,7 @@ from cerebro_db.core.columns import Found, Ignored, Wish, decide, family_of, inp
 from cerebro_db.core.distributions import Bin, Distribution, chosen
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.features import Category, Date, Number, Words
+from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.sql import literal, shown
 from cerebro_db.core.sql_types import SqlType
 
@@ -65,7 +65,7 @@ def test_a_transform_is_chosen_by_the_tails() -> None:
 @pytest.mark.parametrize("wanted", [None, "standard", "log", "quantile"])
 def test_odd_distributions_have_a_transform(values: list[float], wanted: str | None) -> None:
     one = chosen(distribution(values), wanted)
-    made = Number("number", SqlType("real"), one.transform, one.mean, one.deviation, 0.0, False, "error",
+    made = NumberFeature("number", SqlType("real"), one.transform, one.mean, one.deviation, 0.0, False, "error",
                   one.unit, one.knots, one.scores)  # fmt: skip
     assert features.read(Fields(json.loads(json.dumps(features.to_json(made))), "x")) == made
 
@@ -82,22 +82,22 @@ def test_quantiles_within_bins() -> None:
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
-        (found("real", [1.0, 2.5, 3.0]), Number),
-        (found("integer", [float(i % 50) for i in range(500)]), Number),
-        (found("integer", [float(i % 3) for i in range(500)]), Category),
-        (found("integer", [float(i % 50) for i in range(500)], refers=True), Category),
-        (found("real", [float(i % 3) for i in range(500)]), Number),
-        (found("text", texts=["a", "b"] * 40), Category),
-        (found("text", texts=[f"this is the text number {i}" for i in range(90)]), Words),
-        (found("text", texts=["one of a few long texts"] * 50 + ["and one more of them"] * 50), Category),
-        (found("date", [float(i) for i in range(90)]), Date),
-        (found("interval", [1.0, 2.0]), Number),
-        (found("uuid", texts=["a", "b"] * 30), Category),
+        (found("real", [1.0, 2.5, 3.0]), NumberFeature),
+        (found("integer", [float(i % 50) for i in range(500)]), NumberFeature),
+        (found("integer", [float(i % 3) for i in range(500)]), CategoryFeature),
+        (found("integer", [float(i % 50) for i in range(500)], refers=True), CategoryFeature),
+        (found("real", [float(i % 3) for i in range(500)]), NumberFeature),
+        (found("text", texts=["a", "b"] * 40), CategoryFeature),
+        (found("text", texts=[f"this is the text number {i}" for i in range(90)]), WordsFeature),
+        (found("text", texts=["one of a few long texts"] * 50 + ["and one more of them"] * 50), CategoryFeature),
+        (found("date", [float(i) for i in range(90)]), DateFeature),
+        (found("interval", [1.0, 2.0]), NumberFeature),
+        (found("uuid", texts=["a", "b"] * 30), CategoryFeature),
         (found("text", texts=[f"u{i}" for i in range(90)]), Ignored),
         (found("integer", [float(i % 50) for i in range(500)], is_key=True), Ignored),
         (found("integer", [float(i) for i in range(500)], numbers_the_rows=True), Ignored),
         (found("text", texts=["same"] * 90), Ignored),
-        (found("text", texts=["same"] * 90, nulls=10), Category),
+        (found("text", texts=["same"] * 90, nulls=10), CategoryFeature),
         (found("real", [], nulls=10), Ignored),
     ],
 )  # fmt: skip
@@ -106,9 +106,9 @@ def test_columns_become_what_suits_them(column: Found, expected: type) -> None:
 
 
 def test_a_wish_goes_before_what_is_usual() -> None:
-    assert isinstance(became(found("integer", [1.0, 2.0] * 50), Wish("number")), Number)
-    assert isinstance(became(found("integer", [1.0, 2.0], is_key=True), Wish("number")), Number)
-    assert isinstance(became(found("text", texts=["a"] * 30), Wish("words", {"length": 3})), Words)
+    assert isinstance(became(found("integer", [1.0, 2.0] * 50), Wish("number")), NumberFeature)
+    assert isinstance(became(found("integer", [1.0, 2.0], is_key=True), Wish("number")), NumberFeature)
+    assert isinstance(became(found("text", texts=["a"] * 30), Wish("words", {"length": 3})), WordsFeature)
     assert became(found("real", [1.0]), Wish("ignore")) == Ignored("as prepare says")
     assert became(found("real", [1.0, 2.0]), Wish("number", {"transform": "log"})).transform == "log"
 
@@ -136,7 +136,7 @@ def test_numbers_that_are_not_finite_are_refused_or_count_as_null() -> None:
 def test_inputs_are_grouped() -> None:
     number, code, words = (
         became(found("real", [1.0, 2.0])), became(found("text", texts=["a", "b"] * 30)),
-        Words("text", SqlType("text"), 8, 100),
+        WordsFeature("text", SqlType("text"), 8, 100),
     )  # fmt: skip
     groups = inputs_of([("t", words), ("c", code), ("n", number), ("m", number)])
     assert [(name, [one for one, _ in pairs]) for name, pairs in groups] == [
@@ -145,7 +145,7 @@ def test_inputs_are_grouped() -> None:
 
 
 def test_a_text_with_the_name_of_a_group_is_apart_from_the_group() -> None:
-    number, words = became(found("real", [1.0, 2.0])), Words("text", SqlType("text"), 8, 100)
+    number, words = became(found("real", [1.0, 2.0])), WordsFeature("text", SqlType("text"), 8, 100)
     for order in ([("numbers", words), ("n", number)], [("n", number), ("numbers", words)]):
         assert inputs_of(order) == [("numbers", [("n", number)]), ("numbers", [("numbers", words)])]
 

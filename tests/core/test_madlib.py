@@ -9,7 +9,7 @@ import pytest
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.madlib import automl, grid_space, usage
-from cerebro_db.core.madlib.automl import Bracket, Hyperband, Hyperopt
+from cerebro_db.core.madlib.automl import Hyperopt, MadlibBracket, MadlibHyperband
 from cerebro_db.core.madlib.functions import FUNCTIONS
 from cerebro_db.core.madlib.hyperband import schedule
 from cerebro_db.core.madlib.tables import TABLES
@@ -81,8 +81,8 @@ def test_a_schedule_that_makes_no_sense(r: int, eta: int, skip_last: int, wrong:
 
 
 def test_automl_parameters_have_madlibs_defaults() -> None:
-    assert automl.read(None, None) == Hyperband(6, 3, 0) == automl.read("Hyperband", "")
-    assert automl.read("hyperband", "R=9") == Hyperband(9, 3, 0)
+    assert automl.read(None, None) == MadlibHyperband(6, 3, 0) == automl.read("Hyperband", "")
+    assert automl.read("hyperband", "R=9") == MadlibHyperband(9, 3, 0)
     assert automl.read("hyperopt", "algorithm=Rand, num_configs=7") == Hyperopt(7, 5, "rand")
     assert automl.read("hyperopt", None).shown == "num_configs=20, num_iterations=5, algorithm=tpe"
 
@@ -113,15 +113,19 @@ def test_automl_parameters_that_make_no_sense(method: str, given: str | None, wr
 
 def test_rounds_of_hyperband_add_up() -> None:
     """A round goes on from the weights of the round before, so its iterations come on top."""
-    nine = Hyperband(9, 3, 0)
-    assert nine.brackets == [Bracket(2, 9, (1, 4, 13)), Bracket(1, 3, (3, 12)), Bracket(0, 3, (9,))]
+    nine = MadlibHyperband(9, 3, 0)
+    assert nine.brackets == [MadlibBracket(2, 9, (1, 4, 13)), MadlibBracket(1, 3, (3, 12)), MadlibBracket(0, 3, (9,))]
     assert (nine.configurations, nine.iterations) == (15, 13)
     assert [nine.bracket_of(place).s for place in (0, 8, 9, 12, 14)] == [2, 2, 1, 0, 0]  # type: ignore[union-attr]
     assert nine.bracket_of(15) is None
     assert [nine.brackets[0].round_of(epoch) for epoch in (1, 2, 4, 5, 13)] == [0, 1, 1, 2, 2]
-    assert Hyperband(4, 2, 0).brackets[0].ends == (1, 3, 7)
+    assert MadlibHyperband(4, 2, 0).brackets[0].ends == (1, 3, 7)
     assert nine.measured(None) == [1, 3, 4, 9, 12, 13]
-    assert [Hyperband(5, 5, 1).last_iterations, nine.last_iterations, Hyperband(10, 3, 1).last_iterations] == [1, 9, 3]
+    assert [
+        MadlibHyperband(5, 5, 1).last_iterations,
+        nine.last_iterations,
+        MadlibHyperband(10, 3, 1).last_iterations,
+    ] == [1, 9, 3]
     # Every second iteration of a round, and its last: the round of 9 that begins after 4 is measured at 6, 8, 10, 12.
     assert nine.brackets[0].measured(2) == [1, 3, 4, 6, 8, 10, 12, 13]
 
@@ -129,10 +133,10 @@ def test_rounds_of_hyperband_add_up() -> None:
 @pytest.mark.parametrize(
     ("method", "frequency", "wrong"),
     [
-        (Hyperband(), 0, "metrics_compute_frequency is 0"),
+        (MadlibHyperband(), 0, "metrics_compute_frequency is 0"),
         (Hyperopt(), 0, "'metrics_compute_frequency' out of iteration range"),
         (Hyperopt(), 6, "'metrics_compute_frequency' out of iteration range"),
-        (Hyperband(), 7, None),  # more than any round has: counts for none
+        (MadlibHyperband(), 7, None),  # more than any round has: counts for none
         (Hyperopt(), 5, None),
         (Hyperopt(), None, None),
     ],

@@ -279,7 +279,7 @@ def test_an_experiment_notices_a_broken_replay(broken):
     pytest.fail(f"{found} of 200 experiments have noticed it")
 
 
-def drive(plan, seconds, faults=None, chance=None, log=None, policy=None, replayed=()):
+def drive(plan, seconds, faults=None, chance=None, log=None, policy=None, *, replayed=()):
     log = log or Log.of(plan)
     history, decides = log.history(plan), policy is not None
     # In a replay models may wait for their copies.

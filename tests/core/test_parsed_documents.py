@@ -20,8 +20,7 @@ from cerebro_db.core import options
 from cerebro_db.core.architecture import placeholders, reading
 from cerebro_db.core.errors import BadData, CerebroError
 from cerebro_db.core.events import Action, Verdict
-from cerebro_db.core.features import Category, Date, Number
-from cerebro_db.core.features import Words as WordsFeature
+from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.layout import Layout, Partition, Variable
 from cerebro_db.core.packed_summary import PackedSummary
 from cerebro_db.core.parameters import params
@@ -50,11 +49,13 @@ from cerebro_plpy.database.relations import Column
 from tests import documents
 from tests.documents import DEEP, MARK
 
-NUMBER = Number("number", SqlType("real"), "quantile", 1.0, 2.0, 0.5, True, "error", 1.0, (0.0, 1.0), (-1.0, 1.0))
-LOG = Number("money", SqlType("money"), "log", 1.0, 2.0, 0.5, True, "null", 3.0)
-DATE = Date("date", SqlType("timestamp with time zone"), ("year", "day"), 18000.0, 300.0, True)
-CITY = Category("text", SqlType('s."My Type"'), ("Rome", "D'Oh"), ("Bonn",), 0, "notice")
-ZIP = Category("number", SqlType("integer"), ("1",), (), 16, "error")
+NUMBER = NumberFeature(
+    "number", SqlType("real"), "quantile", 1.0, 2.0, 0.5, True, "error", 1.0, (0.0, 1.0), (-1.0, 1.0)
+)
+LOG = NumberFeature("money", SqlType("money"), "log", 1.0, 2.0, 0.5, True, "null", 3.0)
+DATE = DateFeature("date", SqlType("timestamp with time zone"), ("year", "day"), 18000.0, 300.0, True)
+CITY = CategoryFeature("text", SqlType('s."My Type"'), ("Rome", "D'Oh"), ("Bonn",), 0, "notice")
+ZIP = CategoryFeature("number", SqlType("integer"), ("1",), (), 16, "error")
 WORDS = Words((WordsFeature("text", TEXT, 3, 100),))
 PARTS = (Partition(0, 2, 1, 10, "ab" * 32, (1, 1)), Partition(7, 2, 1, 5, "cd" * 32, (2, 0)))
 LAYOUT = Layout(

@@ -12,8 +12,7 @@ import pytest
 from cerebro_db.core import preparation
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.features import Category, Date, Number
-from cerebro_db.core.features import Words as WordsFeature
+from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.layout import DataSet, Layout, Partition, Variable
 from cerebro_db.core.packing import float32
 from cerebro_db.core.preparation import (
@@ -286,9 +285,9 @@ def test_every_kind_has_its_expression_and_its_line_in_the_table() -> None:
 
 # -- columns that are prepared one by one --------------------------------------------------------------------
 
-NUMBER = Number("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error")
-DATE = Date("date", SqlType("date"), ("year", "week"), 18000.0, 300.0, False)
-CITY = Category("text", TEXT_TYPE, ("Rome", "D'Oh"), ("Bonn",), 0, "notice")
+NUMBER = NumberFeature("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error")
+DATE = DateFeature("date", SqlType("date"), ("year", "week"), 18000.0, 300.0, False)
+CITY = CategoryFeature("text", TEXT_TYPE, ("Rome", "D'Oh"), ("Bonn",), 0, "notice")
 PREPARED = (Numbers((NUMBER, DATE)), Categories((CITY,)), Words((WordsFeature("text", TEXT_TYPE, 8, 100),)))
 
 
@@ -305,7 +304,7 @@ def test_what_columns_become_together() -> None:
     assert (codes.dtype, codes.shape, codes.wire_dtype) == ("uint8", (1,), "int32")
     assert CITY.codes == {"Rome": 1, "D'Oh": 2, "Bonn": 3} and CITY.size == 4
     assert '\'{"Rome": 1, "D\'\'Oh": 2, "Bonn": 3}\'::pg_catalog.jsonb' in shown(expression(codes, alias))
-    wide = Categories((Category("text", TEXT_TYPE, tuple(map(str, range(300))), (), 0, "notice"),))
+    wide = Categories((CategoryFeature("text", TEXT_TYPE, tuple(map(str, range(300))), (), 0, "notice"),))
     assert applied("categories", [TEXT], wide).dtype == "int16"
 
 

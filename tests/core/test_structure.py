@@ -13,6 +13,13 @@ SERVER = Path(__file__).parents[2] / "plpy" / "cerebro_plpy"
 MAY_BRANCH = {"database/cancellation.py"}  # and all of platform/
 LOG = SERVER / "runs" / "record" / "log"
 LOG_TABLES = "architecture|attempt|configuration|decision|evaluation|event|heartbeat|hop|model|request|run"
+CEREBRO_DB = SERVER.parents[1] / "cerebro_db"
+# Classes that share a name on purpose: a reader meets one thing in two programs.
+SHARED_NAMES = {
+    *("Average", "Evaluate", "Train"),  # a unit of the schedule, and the order to a trainer that carries it out
+    *("Cancelled", "CannotConnect"),  # errors of the server, and as what users of the client see them
+    *("Decision", "Request", "Run"),  # what the server works with, and a row of the client's view of the same name
+}
 
 
 def branches_on_the_database(tree: ast.AST) -> bool:
@@ -96,3 +103,20 @@ def test_no_module_spells_an_order_as_a_string() -> None:
                 keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
                 assert not keys & {"order", "work"}, f"{path}:{node.lineno}"
     assert {"train", "evaluate", "predict"} <= set(ORDERS)
+
+
+def homes(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """The name of each class that stands at the top of a module, and the modules that define it."""
+    found: dict[str, list[str]] = {}
+    for path, tree in modules.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(path)
+    return found
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    modules = [path for top in (CEREBRO_DB, SERVER) for path in top.rglob("*.py")]
+    found = homes({str(path): ast.parse(path.read_text()) for path in modules})
+    assert {name for name, paths in found.items() if len(paths) > 1} == SHARED_NAMES
+    assert homes({"a": ast.parse("class A: pass"), "b": ast.parse("class A: pass")}) == {"A": ["a", "b"]}

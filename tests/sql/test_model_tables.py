@@ -300,7 +300,7 @@ def test_drop_model_drops_both(place: Lab, plain: int, dressed: int, single: int
     ],
 )  # fmt: skip
 def test_errors_have_the_words_of_the_function(
-    place: Lab, plain: int, dressed: int, single: int, call: str, says: str, hint: str
+    place: Lab, plain: int, dressed: int, single: int, *, call: str, says: str, hint: str
 ) -> None:
     place("CREATE TABLE IF NOT EXISTS alone_in_the_world AS SELECT * FROM ours")
     for ending in ("", "_info", "_summary"):

@@ -182,7 +182,7 @@ def arch(sql):
     load(sql)
 
 
-def select(sql, compile_params=(ADAM, SGD), fit_params=FIT, ids=(2, 1), arch="arch", table="mst", object_table=None):
+def select(sql, compile_params=(ADAM, SGD), fit_params=FIT, ids=(2, 1), arch="arch", *, table="mst", object_table=None):
     sql(
         "SELECT madlib.load_model_selection_table(%s, %s, %s::int[], %s::text[], %s::text[], %s)",
         *(arch, table, ids and list(ids), compile_params and list(compile_params), fit_params, object_table),

@@ -199,7 +199,7 @@ def test_no_signal_goes_to_a_number_that_may_be_anothers_by_now(monkeypatch: Any
     monkeypatch.setattr(processes.os, "killpg", lambda pid, number: struck.append(pid))
     monkeypatch.setattr(processes.os, "kill", lambda pid, number: None)
     host = process.Nursery.__new__(process.Nursery)
-    session = process.Session(None, 1, "", trainer=1001)  # type: ignore[arg-type]
+    session = process.ConnectedSession(None, 1, "", trainer=1001)  # type: ignore[arg-type]
     session.open = False
     host._kill_trainer(session)
     host._trainer_ended(session, 0)
@@ -216,7 +216,7 @@ def test_a_session_of_which_the_start_is_not_known_keeps_its_files(tmp_path: Pat
     sessions = {"unknown": (me, ""), "lives": (me, born(me)), "another": (me, "1"), "gone": (ended.pid, "")}
     for name, (pid, birth) in sessions.items():
         (tmp_path / name).mkdir()
-        session = templates.Session(None, pid, birth, folders=[str(tmp_path / name)])  # type: ignore[arg-type]
+        session = templates.ConnectedSession(None, pid, birth, folders=[str(tmp_path / name)])  # type: ignore[arg-type]
         here.left.append(process.Leftover(session, time.monotonic()))
     assert here._sweep()
     eventually(
@@ -650,9 +650,9 @@ def test_a_template_that_dies_does_not_take_along_a_trainer(monkeypatch: Any) ->
         lambda wanted, told: there.update({wanted.order.engine: told.pid}),
         lambda wanted: otherwise.append(wanted.order.engine),
     )
-    session = templates.Session(ours, 1, "")
+    session = templates.ConnectedSession(ours, 1, "")
     orders = [StartTrainer(name, [name], []) for name in ("first", "second")]
-    wanted = [templates.Wanted(session, order, [], 0.0) for order in orders]
+    wanted = [templates.WantedTrainer(session, order, [], 0.0) for order in orders]
     one = all_of_them.living["jax"] = templates.Template("jax", 1, ours, 0, 0, ready=True, wanted=wanted)
     all_of_them._selector.register(ours, selectors.EVENT_READ)
     send(its, Started(77, home="second"))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BadData
-from ..features import Category, Words
+from ..features import CategoryFeature, WordsFeature
 from ..layout import Variable
 from .graph import Graph
 
@@ -43,11 +43,11 @@ def vectors(graph: Graph, variable: Variable, name: str, embedding: int, windowe
 
 def _sizes(variable: Variable) -> list[int]:
     """The number of codes of each column."""
-    return [feature.size for feature in variable.preparation.features if isinstance(feature, Category)]
+    return [feature.size for feature in variable.preparation.features if isinstance(feature, CategoryFeature)]
 
 
 def _ids(variable: Variable) -> int:
-    (words,) = [feature for feature in variable.preparation.features if isinstance(feature, Words)]
+    (words,) = [feature for feature in variable.preparation.features if isinstance(feature, WordsFeature)]
     return words.ids
 
 

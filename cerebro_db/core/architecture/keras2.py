@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import InvalidArgument, Unsupported
 from .keras2_arguments import RENAMED, dropped
-from .keras2_graph import Graph
+from .keras2_graph import Keras2Graph
 from .messages import at, shown
 
 Node = dict[str, Any]
@@ -202,7 +202,7 @@ def _functional(config: Any, path: str) -> Node:
     if not isinstance(config, dict) or not isinstance(config.get("layers"), list):
         raise InvalidArgument(f"{at(path, 'config')} of a functional model must contain a list of layers")
     layers = [_layer(layer, f"{at(path, 'config')}.layers[{index}]") for index, layer in enumerate(config["layers"])]
-    graph = Graph(layers, config, at(path, "config"))
+    graph = Keras2Graph(layers, config, at(path, "config"))
     for layer in layers:
         nodes = layer.get("inbound_nodes") or []
         if not isinstance(nodes, list):

@@ -13,7 +13,7 @@ Node = dict[str, Any]
 _RECURRENT = {"RNN", "SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "Bidirectional"}
 
 
-class Graph:
+class Keras2Graph:
     """The references ``[layer, call, output]`` between the layers of one functional model."""
 
     def __init__(self, layers: list[Node], config: Node, path: str) -> None:

@@ -14,7 +14,7 @@ RANDOM, TPE = "rand", "tpe"
 
 
 @dataclass(frozen=True)
-class Bracket:
+class MadlibBracket:
     """Configurations that compete with each other. After each round the best of them go on."""
 
     s: int
@@ -37,7 +37,7 @@ class Bracket:
 
 
 @dataclass(frozen=True)
-class Hyperband:
+class MadlibHyperband:
     r: int = 6
     eta: int = 3
     skip_last: int = 0
@@ -45,13 +45,14 @@ class Hyperband:
     keys: ClassVar[dict[str, str]] = {"R": "r", "eta": "eta", "skip_last": "skip_last"}
 
     @property
-    def brackets(self) -> list[Bracket]:
+    def brackets(self) -> list[MadlibBracket]:
         """The bracket with the most configurations first."""
         by_bracket: dict[int, list[Round]] = {}
         for one in schedule(self.r, self.eta, self.skip_last):
             by_bracket.setdefault(one.s, []).append(one)
         return [
-            Bracket(s, rounds[0].n_i, tuple(accumulate(one.r_i for one in rounds))) for s, rounds in by_bracket.items()
+            MadlibBracket(s, rounds[0].n_i, tuple(accumulate(one.r_i for one in rounds)))
+            for s, rounds in by_bracket.items()
         ]
 
     @property
@@ -68,7 +69,7 @@ class Hyperband:
         """Of MADlib's last fit, which trains the last rounds of all brackets."""
         return self.r // self.eta**self.skip_last
 
-    def bracket_of(self, place: int) -> Bracket | None:
+    def bracket_of(self, place: int) -> MadlibBracket | None:
         """The bracket of the configuration with this place, from 0; None: the configuration belongs to none."""
         for bracket in self.brackets:
             if place < bracket.size:
@@ -114,19 +115,19 @@ class Hyperopt:
         return _shown(self)
 
 
-Method = Union[Hyperband, Hyperopt]
-METHODS: dict[str, type[Method]] = {"hyperband": Hyperband, "hyperopt": Hyperopt}
+Method = Union[MadlibHyperband, Hyperopt]
+METHODS: dict[str, type[Method]] = {"hyperband": MadlibHyperband, "hyperopt": Hyperopt}
 
 
 def read(name: str | None, params: str | None) -> Method:
     """The method of this name with its parameters; those that are left out have MADlib's defaults."""
-    made = METHODS.get((name or Hyperband.name).strip().lower())
+    made = METHODS.get((name or MadlibHyperband.name).strip().lower())
     if made is None:
         raise InvalidArgument(
             "The chosen automl method must be 'hyperband' or 'hyperopt'", hint=f"automl_method is '{name}'."
         )
     method = made(**_given(made, params))
-    if isinstance(method, Hyperband):
+    if isinstance(method, MadlibHyperband):
         schedule(method.r, method.eta, method.skip_last)  # raises what is wrong
         return method
     for key in ("num_configs", "num_iterations"):

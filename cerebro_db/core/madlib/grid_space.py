@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..parameters.dimensions import Dimension, compile_spaces, fit_space
+from ..parameters.dimensions import GridDimension, compile_spaces, fit_space
 from ..parameters.params import COMPILE_KEYS, has_tensorboard
 from ..parameters.value_types import is_number
 from ..parameters.writing import DEFAULT_OPTIMIZER, fit_text
@@ -36,14 +36,14 @@ def callbacks(fit_grid: str | None) -> list[str]:
     return [fit_text({CALLBACKS: value}) for one in found for value in one.values]
 
 
-def _optimizers(dimensions: list[Dimension]) -> list[Any]:
+def _optimizers(dimensions: list[GridDimension]) -> list[Any]:
     """Each optimizer with its own dimensions: every other parameter is an argument of the optimizer."""
     names = next((one.values for one in dimensions if one.name == OPTIMIZER), (DEFAULT_OPTIMIZER,))
     own = {one.name: _tree(one) for one in dimensions if one.name not in COMPILE_KEYS}
     return [{"class_name": str(name), "config": own} if own else name for name in dict.fromkeys(names)]
 
 
-def _tree(dimension: Dimension) -> Any:
+def _tree(dimension: GridDimension) -> Any:
     """The constant, or the dimension of a space."""
     name, values = dimension.name, dimension.values
     if dimension.distribution is None:

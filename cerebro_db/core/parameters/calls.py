@@ -7,16 +7,16 @@ from typing import Any
 
 from ..errors import InvalidArgument
 from . import grammar
-from .grammar import Call, Word
+from .grammar import BareWord, Call
 from .value_types import checked, refuse, shown
 from .vocabulary import Entry, Vocabulary
 
 
 def read_call(value: Any, parameter: str) -> tuple[str, dict[str | int, Any]]:
     """The name and arguments in ``Adam``, ``'Adam'``, ``'Adam(lr=1)'``, ``Adam(lr=1)`` or a serialized Keras object."""
-    if isinstance(value, str) and not isinstance(value, Word):
+    if isinstance(value, str) and not isinstance(value, BareWord):
         value = grammar.expression(value, parameter) if value.strip() else ""
-    if isinstance(value, Word):
+    if isinstance(value, BareWord):
         return str(value), {}
     if isinstance(value, Call):
         return value.name, value.arguments
@@ -70,7 +70,7 @@ def checked_arguments(vocabulary: Vocabulary, entry: Entry, given: dict[str, Any
             )
         if value is None and not value_type.endswith("?"):
             continue  # In Keras 2, None stood for the default.
-        value = str(value) if isinstance(value, Word) else value
+        value = str(value) if isinstance(value, BareWord) else value
         config[name] = checked(f"{entry.class_name}.{name}", value, value_type)
     for name in entry.required:
         if name not in config:

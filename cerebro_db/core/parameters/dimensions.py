@@ -28,7 +28,7 @@ _WHOLE_NUMBERS = {"batch_size", "epochs", "initial_epoch", "steps_per_epoch"} | 
 
 
 @dataclass(frozen=True)
-class Dimension:
+class GridDimension:
     """One parameter of a grid."""
 
     name: str
@@ -76,7 +76,7 @@ def random_stream(seed: int, name: str) -> random.Random:
     return random.Random(int.from_bytes(digest, "big"))
 
 
-def compile_spaces(grid: str | None, argument: str) -> list[list[Dimension]]:
+def compile_spaces(grid: str | None, argument: str) -> list[list[GridDimension]]:
     """The dimensions of the compile parameters.
 
     There is one space for each dictionary in optimizer_params_list, or a single space without that list.
@@ -101,7 +101,7 @@ def compile_spaces(grid: str | None, argument: str) -> list[list[Dimension]]:
     return spaces
 
 
-def fit_space(grid: str | None, argument: str) -> list[Dimension]:
+def fit_space(grid: str | None, argument: str) -> list[GridDimension]:
     """The dimensions of the fit parameters."""
     return [_dimension(key, value, "fit") for key, value in _literal(grid, argument).items()]
 
@@ -125,7 +125,7 @@ def _literal(text: str | None, argument: str) -> dict[str, Any]:
 
 def _refuse_words(value: Any) -> None:
     """The grammar also reads names without quotes and calls.  Neither has a meaning in a grid."""
-    if isinstance(value, (grammar.Word, grammar.Call)):
+    if isinstance(value, (grammar.BareWord, grammar.Call)):
         name = value.name if isinstance(value, grammar.Call) else value
         raise InvalidSyntax(f"{name} must be in quotes")
     inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
@@ -133,14 +133,14 @@ def _refuse_words(value: Any) -> None:
         _refuse_words(item)
 
 
-def _dimension(name: str, values: Any, grid: str, stream: str = "") -> Dimension:
+def _dimension(name: str, values: Any, grid: str, stream: str = "") -> GridDimension:
     if not name.isidentifier():
         raise InvalidArgument(f"{name} is not currently accepted as a parameter.")
     if not isinstance(values, list) or not values:
         raise InvalidArgument(f"DL: {grid} param values must be specified in a list", hint=f"'{name}': [value, …]")
     stream = stream or f"{grid}.{name}"
     if not _is_distribution(values):
-        return Dimension(name, tuple(values), stream=stream)
+        return GridDimension(name, tuple(values), stream=stream)
     if len(values) != 3:
         raise InvalidArgument(f"DL: '{name}' should have exactly 3 elements if picking from a distribution")
     low, high, distribution = values
@@ -160,12 +160,12 @@ def _dimension(name: str, values: Any, grid: str, stream: str = "") -> Dimension
         raise InvalidArgument(f"DL: '{name}': the bounds of a log_near_one distribution must be below 1")
     whole = isinstance(low, int) and isinstance(high, int) and distribution != "log_near_one"
     if not (whole if grid == "arch" else name in _WHOLE_NUMBERS):
-        return Dimension(name, (low, high), distribution, stream)
+        return GridDimension(name, (low, high), distribution, stream)
     if low != int(low) or high != int(high) or low < 0 or distribution == "log_near_one":
         raise InvalidArgument(
             f"DL: '{name}': the bounds must be whole numbers of at least 0, and the distribution linear or log"
         )
-    return Dimension(name, (int(low), int(high)), distribution, stream, whole=True)
+    return GridDimension(name, (int(low), int(high)), distribution, stream, whole=True)
 
 
 def _is_distribution(values: list[Any]) -> bool:

@@ -30,7 +30,7 @@ _TOKEN = re.compile(
 _CONSTANTS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 
 
-class Word(str):
+class BareWord(str):
     """A name without quotes, such as ``Adam`` in ``optimizer=Adam``."""
 
 
@@ -118,7 +118,7 @@ class _Parser:
         places = 0
         while not self.at(")"):
             given = self.value()
-            if isinstance(given, Word) and self.at("="):
+            if isinstance(given, BareWord) and self.at("="):
                 self.advance()
                 found[str(given)] = self.value()
             elif len(found) > places:
@@ -143,7 +143,7 @@ class _Parser:
             self.advance()
             if self.at("("):
                 return self.bracketed(lambda: Call(token, self.arguments()), ")")
-            return _CONSTANTS[token] if token in _CONSTANTS else Word(token)
+            return _CONSTANTS[token] if token in _CONSTANTS else BareWord(token)
         if self.at("["):
             return self.bracketed(lambda: self.items("]"), "]")
         if self.at("("):
@@ -187,7 +187,7 @@ class _Parser:
             if not isinstance(key, (str, int, float)):
                 self.fail(f"{key!r} cannot be a key")
             self.expect(":")
-            pairs[str(key) if isinstance(key, Word) else key] = self.value()
+            pairs[str(key) if isinstance(key, BareWord) else key] = self.value()
             if not self.at("}"):
                 self.expect(",")
         return pairs

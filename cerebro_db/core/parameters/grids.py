@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Callable
 
 from ..errors import CerebroError, InvalidArgument
+from ..records import dataclass
 from . import custom, grammar
 from .custom import Known
-from .dimensions import OPTIMIZER_LIST, Dimension, compile_spaces, fit_space, random_stream
+from .dimensions import OPTIMIZER_LIST, GridDimension, compile_spaces, fit_space, random_stream
 from .params import compile_params, fit_params
 from .writing import compile_text, fit_text
 
@@ -35,6 +36,7 @@ def generate(
     search_type: str | None = "grid",
     num_configs: int | None = None,
     random_state: int | None = None,
+    *,
     existing: Collection[Row] = (),
     known: Known = custom.NONE,
     listen: Listen = lambda: None,
@@ -46,16 +48,15 @@ def generate(
     ids = _distinct_ids(model_ids)
     if compile_grid is None or not compile_grid.strip():
         raise InvalidArgument("Compile parameters cannot be empty or NULL.")
-    spaces = compile_spaces(compile_grid, "compile_params_dict")
-    fits = fit_space(fit_grid, "fit_params_dict")
+    grids = _Grids(ids, compile_spaces(compile_grid, "compile_params_dict"), fit_space(fit_grid, "fit_params_dict"))
     if _is_random(search_type):
         if num_configs is None or num_configs < 1:
             raise InvalidArgument("DL: 'num_configs' cannot be NULL and needs to be a natural number for random search")
-        rows = _random_rows(ids, spaces, fits, num_configs, random_state, set(existing), listen)
+        rows = _random_rows(grids, num_configs, random_state, set(existing), listen)
     else:
         if num_configs is not None or random_state is not None:
             raise InvalidArgument("DL: 'num_configs' and 'random_state' must be NULL for grid search")
-        rows = _grid_rows(ids, spaces, fits, set(existing))
+        rows = _grid_rows(grids, set(existing))
     return _checked_rows(rows, known, listen)
 
 
@@ -116,12 +117,17 @@ def _normalized(text: str | None, argument: str) -> str:
 # ---- grid search and random search ----------------------------------------------------------------
 
 
-def _grid_rows(
-    ids: list[int],
-    spaces: list[list[Dimension]],
-    fits: list[Dimension],
-    existing: set[Row],
-) -> list[Row]:
+@dataclass(frozen=True)
+class _Grids:
+    """The architectures and the two grids of a call, as they were read."""
+
+    ids: list[int]  # of the architectures
+    spaces: list[list[GridDimension]]  # of the compile parameters: a point is from one of them
+    fits: list[GridDimension]  # of the fit parameters
+
+
+def _grid_rows(grids: _Grids, existing: set[Row]) -> list[Row]:
+    ids, spaces, fits = grids.ids, grids.spaces, grids.fits
     for dimension in itertools.chain(fits, *spaces):
         if dimension.distribution is not None:
             raise InvalidArgument("DL: Cannot search from a distribution with grid search")
@@ -169,30 +175,23 @@ def _too_long() -> InvalidArgument:
     )
 
 
-def _of_space(space: list[Dimension]) -> Iterator[dict[str, Any]]:
+def _of_space(space: list[GridDimension]) -> Iterator[dict[str, Any]]:
     names = [dimension.name for dimension in space]
     for values in itertools.product(*(dimension.values for dimension in space)):
         yield dict(zip(names, values))
 
 
-def _points(architectures: int, spaces: list[list[Dimension]], fits: list[Dimension]) -> int:
+def _points(architectures: int, spaces: list[list[GridDimension]], fits: list[GridDimension]) -> int:
     """How many points a grid has."""
     return architectures * sum(math.prod(len(d.values) for d in [*space, *fits]) for space in spaces)
 
 
-def _random_rows(
-    ids: list[int],
-    spaces: list[list[Dimension]],
-    fits: list[Dimension],
-    count: int,
-    random_state: int | None,
-    existing: set[Row],
-    listen: Listen,
-) -> list[Row]:
+def _random_rows(grids: _Grids, count: int, random_state: int | None, existing: set[Row], listen: Listen) -> list[Row]:
     """Each dimension has a random stream of its own.
 
     So the dimensions are uncorrelated, and a further dimension does not change the values of the others.
     """
+    ids, spaces, fits = grids.ids, grids.spaces, grids.fits
     if count > MOST_ROWS:
         raise InvalidArgument(f"num_configs is {count}; the limit is {MOST_ROWS} in one call")
     finite = all(one.distribution is None for one in itertools.chain(fits, *spaces))
@@ -203,8 +202,8 @@ def _random_rows(
             hint="Make num_configs smaller, or give more values or distributions.",
         )
     seed = random.SystemRandom().getrandbits(64) if random_state is None else random_state
-    which_model = Dimension("model_id", tuple(ids), stream="model_id")
-    which_space = Dimension(OPTIMIZER_LIST, tuple(range(len(spaces))), stream=OPTIMIZER_LIST)
+    which_model = GridDimension("model_id", tuple(ids), stream="model_id")
+    which_space = GridDimension(OPTIMIZER_LIST, tuple(range(len(spaces))), stream=OPTIMIZER_LIST)
     dimensions = {one.stream: one for one in itertools.chain([which_model, which_space], *spaces, fits)}
     streams = {name: random_stream(seed, name) for name in dimensions}
     seen, rows, in_vain, characters = set(existing), [], 0, 0

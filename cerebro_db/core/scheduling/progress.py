@@ -36,7 +36,7 @@ class Spent:
 
 
 @dataclass
-class Progress:
+class ModelProgress:
     """While a model is active, it has units waiting or under way, or it awaits a decision."""
 
     plan: ModelPlan

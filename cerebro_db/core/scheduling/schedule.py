@@ -25,7 +25,7 @@ from ..events import Decider, Verdict
 from ..search.policy import Decision, NewModel
 from . import companions
 from .plan import Evaluate, ModelPlan, Plan, Train, Unit
-from .progress import Progress, Spent, Status
+from .progress import ModelProgress, Spent, Status
 from .replay import Replay, copies, keys, point
 
 MOST_TRIES = 3  # of a unit
@@ -45,7 +45,7 @@ class Schedule:
     ) -> None:
         self.plan, self.decides = plan, decides
         self._replay, self._highest_key = Replay(replayed), highest_key
-        self.progress: dict[int, Progress] = {}
+        self.progress: dict[int, ModelProgress] = {}
         self.busy: dict[int, set[Unit]] = {}
         self.decisions: list[Decision] = []  # on record
         self.hops = 0  # of all models, committed or under way
@@ -56,7 +56,7 @@ class Schedule:
             set()
         )  # models that await a decision at the end of their epoch, whether or not others do
         self._held: set[int] = set()  # models whose next visit waits until a replayed decision has copied their state
-        # The same units as in Progress.waiting, by segment: 1,000 models are not searched for each hop.
+        # The same units as in ModelProgress.waiting, by segment: 1,000 models are not searched for each hop.
         self._waiting: list[dict[Unit, None]] = [{} for _ in range(plan.segments)]
         self._visits, self._evaluations = Spent(), Spent()  # of all models
         for one in plan.models:
@@ -294,7 +294,7 @@ class Schedule:
             raise ValueError(f"there is a model {one.model} already")
         self.plan.require_visits(one)
         order = self.plan.order_of(one)
-        mine = self.progress[one.model] = Progress(one, order, self.plan.epochs * len(order))
+        mine = self.progress[one.model] = ModelProgress(one, order, self.plan.epochs * len(order))
         if one.refused is not None:
             mine.status, mine.reason = Status.FAILED, one.refused
             self.failures += 1
@@ -498,7 +498,7 @@ class Schedule:
         mine.waiting.clear()
         self._held.discard(model)
 
-    def _release(self, unit: Unit) -> Progress:
+    def _release(self, unit: Unit) -> ModelProgress:
         units = self.busy.get(unit.segment, set())
         if unit not in units:
             raise RuntimeError(f"{unit} is not under way")

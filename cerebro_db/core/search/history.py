@@ -120,9 +120,9 @@ class History:
     def trained(
         self, model: int, epoch: int, hop: int, rows: int, loss: float | None, metrics: Mapping[str, Value]
     ) -> None:
-        self._add(model, epoch, "", hop, rows, loss, metrics)
+        self._add(model, epoch, "", hop, _figures(rows, loss, metrics))
 
-    def evaluated(
+    def evaluated(  # noqa: PLR0917  (runs/drive calls it so)
         self,
         model: int,
         epoch: int,
@@ -132,7 +132,7 @@ class History:
         loss: float | None,
         metrics: Mapping[str, Value],
     ) -> None:
-        self._add(model, epoch, dataset, part, rows, loss, metrics)
+        self._add(model, epoch, dataset, part, _figures(rows, loss, metrics))
 
     def complete(self, model: int, epochs: int) -> None:
         """So many epochs of a model are complete. Policies do not see its figures of a later epoch."""
@@ -156,21 +156,15 @@ class History:
         """A model has failed for good."""
         self._failed.add(model)
 
-    def _add(
-        self,
-        model: int,
-        epoch: int,
-        dataset: str,
-        place: int,
-        rows: int,
-        loss: float | None,
-        metrics: Mapping[str, Value],
-    ) -> None:
+    def _add(self, model: int, epoch: int, dataset: str, place: int, figures: Figures) -> None:
         self.begins(model)
-        # Of a metric with a value per class policies see the mean.  The log keeps no NaN, so none is seen here either.
-        figures = Figures(rows, number(loss), {name: number(value) for name, value in metrics.items()})
         self._figures.setdefault((model, epoch), {}).setdefault(dataset, {})[place] = figures
         self._values.pop((model, epoch), None)
+
+
+def _figures(rows: int, loss: float | None, metrics: Mapping[str, Value]) -> Figures:
+    """As policies see them: of a metric with a value per class the mean; no NaN, because the log keeps none either."""
+    return Figures(rows, number(loss), {name: number(value) for name, value in metrics.items()})
 
 
 def prefix_of(dataset: str) -> str:

@@ -14,7 +14,7 @@ from ..architecture.sources import Source
 from ..parameters.value_types import is_finite, is_number, shown
 from ..records import dataclass
 from .dimensions import MOST_VALUES, Choice, Condition, Dimension, Number
-from .space import ARCHITECTURE, PARTS, Label, Option, Options, Space, flat_path, wrong
+from .space import ARCHITECTURE, PARTS, ChoiceOption, Label, Options, Space, flat_path, wrong
 
 KINDS = {  # of a dimension with two bounds -> logarithmic, whole
     "uniform": (False, False),
@@ -187,7 +187,7 @@ class _Reader:
         choice = Choice(name, path, (), labels)
         self.found.append(_Found(choice, "name" in value, when, inside))
         options = [
-            Option(label, self.tree(option, _Place(place, f"[{index}]"), (*inside, (path, label)), depth + 1))
+            ChoiceOption(label, self.tree(option, _Place(place, f"[{index}]"), (*inside, (path, label)), depth + 1))
             for index, (label, option) in enumerate(zip(labels, given))
         ]
         return Options(choice, tuple(options))
@@ -324,7 +324,7 @@ def _resolved(tree: Any, by_path: Mapping[str, Dimension]) -> Any:
     if isinstance(tree, Options):
         choice = by_path[tree.dimension.path]
         assert isinstance(choice, Choice)
-        return Options(choice, tuple(Option(one.label, _resolved(one.tree, by_path)) for one in tree.options))
+        return Options(choice, tuple(ChoiceOption(one.label, _resolved(one.tree, by_path)) for one in tree.options))
     if isinstance(tree, Dimension):
         return by_path[tree.path]
     if isinstance(tree, dict):

@@ -42,7 +42,7 @@ _MEASURES = ("loss", "metrics", "weighted_metrics", "loss_weights")
 
 
 @dataclass(frozen=True)
-class Option:
+class ChoiceOption:
     """An option of a choice that has dimensions of its own, or is a list or an object."""
 
     label: Any
@@ -54,7 +54,7 @@ class Options:
     """Where a choice stands in the tree of a space."""
 
     dimension: Choice
-    options: tuple[Option, ...]
+    options: tuple[ChoiceOption, ...]
 
 
 @dataclass(frozen=True)

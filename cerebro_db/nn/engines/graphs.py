@@ -27,21 +27,21 @@ class ProgramGraphs:
         unique = {id(one.value.handle): one for one in variables}.values()
         self._handles = [one.value.handle for one in unique]
         self._variables = [[str(one.dtype), list(one.shape)] for one in unique]
-        self._ready: dict[str, Graph] = {}
+        self._ready: dict[str, GraphFunction] = {}
 
     @property
     def kept(self) -> bool:
         """Whether later trainers will read what this one traces."""
         return self._kept.folder is not None
 
-    def function(self, what: str, traced: Callable[[], Any]) -> Graph:
+    def function(self, what: str, traced: Callable[[], Any]) -> GraphFunction:
         """The function of this name: an earlier trainer's, or else the concrete function that ``traced`` returns."""
         if what not in self._ready:
             path = self._kept.path(self._key, what)
             found = self._read(path) if path is not None else None
             if found is None:
                 concrete = traced()
-                found = Graph(
+                found = GraphFunction(
                     self._tf,
                     concrete.function_def.signature.name,
                     list(concrete.captured_inputs),
@@ -80,7 +80,7 @@ class ProgramGraphs:
         }
         write_whole(path, json.dumps(head).encode() + b"\n" + library.SerializeToString())
 
-    def _read(self, path: Path) -> Graph | None:
+    def _read(self, path: Path) -> GraphFunction | None:
         from tensorflow.core.framework import function_pb2
         from tensorflow.python.eager import context  # has no public name
 
@@ -96,10 +96,10 @@ class ProgramGraphs:
             if not context.context().has_function(one.signature.name):
                 context.context().add_function_def(one)
         captured = [self._handles[place] for place in head["captured"]]
-        return Graph(self._tf, head["name"], captured, head["outputs"])
+        return GraphFunction(self._tf, head["name"], captured, head["outputs"])
 
 
-class Graph:
+class GraphFunction:
     """A function that can be called with arrays or tensors, and returns tensors."""
 
     def __init__(self, tf: Any, name: str, captured: list[Any], outputs: int, concrete: Any = None) -> None:

@@ -203,7 +203,7 @@ class JaxProgram(KerasProgram):
         shared = rows == dataset.rows or not members  # else fused members have rows of their own
         key = what, size, last, rows, members, shared  # the number of batches is an argument
         if key not in self._executables:
-            jax, visit = self.jax, functools.partial(self._batches, what, size)
+            jax, visit = self.jax, functools.partial(self._batches, what=what, size=size)
             fixed, carried = map(_values, self.fixed_and_carried(what))
             order = jax.ShapeDtypeStruct((rows,), np.int32)
             columns = [jax.ShapeDtypeStruct((rows, *column.shape[1:]), column.dtype) for column in dataset.columns]
@@ -254,7 +254,16 @@ class JaxProgram(KerasProgram):
     # --- what is compiled ---
 
     def _batches(
-        self, what: str, size: int, fixed: Values, carried: Values, columns: Any, order: Any, start: Any, batches: Any
+        self,
+        fixed: Values,
+        carried: Values,
+        columns: Any,
+        order: Any,
+        start: Any,
+        batches: Any,
+        *,
+        what: str,
+        size: int,
     ) -> Values:
         """The carried values after some batches of ``size`` rows each, from ``start`` in the order."""
         lax = self.jax.lax

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_db.nn.engines.graphs import Graph, ProgramGraphs
+from cerebro_db.nn.engines.graphs import GraphFunction, ProgramGraphs
 from cerebro_db.nn.engines.kept import Kept
 from cerebro_db.nn.engines.program import KerasProgram
 from cerebro_db.nn.models import build, custom_functions, numbers
@@ -195,7 +195,7 @@ class TensorFlowProgram(KerasProgram):
 
     # --- what is traced ---
 
-    def _function(self, what: str) -> Graph:
+    def _function(self, what: str) -> GraphFunction:
         return self._graphs.function(what, lambda: self._traced(what))
 
     def _traced(self, what: str) -> Any:

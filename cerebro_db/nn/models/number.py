@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 
-class Number(keras.Variable):
+class NumberVariable(keras.Variable):
     """A positive number, whose value may change after the code that uses it was compiled.
 
     Keras tests such a number before it computes (``if self.momentum != 0``).  The test runs while the code is traced,

@@ -70,9 +70,9 @@ def install(model: Any, configuration: Configuration, as_variables: bool) -> lis
     holders: list[Any] = []
     for number, places in zip(apart(configuration)[1], _places(model, configuration)):
         if as_variables:
-            from cerebro_db.nn.models.number import Number
+            from cerebro_db.nn.models.number import NumberVariable
 
-            holders.append(Number(number))
+            holders.append(NumberVariable(number))
             _put_in(places, holders[-1])
         else:
             holders.append(Plain(places))

@@ -14,10 +14,12 @@ from ..database.relations import Column
 from . import variables
 from .preparation import NUMBERS, SourceVariable, applied
 from .summary import Training
-from .words import Words
+from .words import ArgumentWords
 
 
-def require_same_number(training: Training, inputs: Sequence[Any], outputs: Sequence[Any], words: Words) -> None:
+def require_same_number(
+    training: Training, inputs: Sequence[Any], outputs: Sequence[Any], words: ArgumentWords
+) -> None:
     for argument, here, there in (
         (words.inputs, inputs, training.layout.inputs),
         (words.target, outputs, training.layout.outputs),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cerebro_db.core import columns as deciding
 from cerebro_db.core.columns import NOTHING, Found, Ignored
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.features import Category, Feature, Number
+from cerebro_db.core.features import CategoryFeature, Feature, NumberFeature
 from cerebro_db.core.preparation import AsIs, ByColumn, Categories, Numbers, OneHot, Preparation, Words
 from cerebro_db.core.sql import identifier, sql
 
@@ -95,7 +95,7 @@ def _find_row_numbers(db: Database, training: Relation, found: list[Found], aske
 
 def _require_known(db: Database, found: Found, feature: Feature) -> None:
     """A notice, or an error if that is the wish, for values of the training rows that have no code."""
-    if not isinstance(feature, Category) or feature.buckets:
+    if not isinstance(feature, CategoryFeature) or feature.buckets:
         return
     without = found.groups - len(feature.values) - len(feature.rare)
     if without > 0:
@@ -145,7 +145,7 @@ def _outputs(db: Database, asked: AskedColumns, found: list[Found]) -> list[Sour
 def _tell(db: Database, decided: list[tuple[str, Feature]], ignored: dict[str, str], found: list[Found]) -> None:
     became: dict[str, list[str]] = {}
     for name, feature in decided:
-        transform = feature.transform if isinstance(feature, Number) and feature.transform != "standard" else ""
+        transform = feature.transform if isinstance(feature, NumberFeature) and feature.transform != "standard" else ""
         became.setdefault(feature.prepared_as, []).append(name + (f" ({transform})" if transform else ""))
     if became:
         listed = "; ".join(f"{what}: {', '.join(names)}" for what, names in became.items())

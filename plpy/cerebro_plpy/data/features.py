@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from cerebro_db.core.distributions import limits
-from cerebro_db.core.features import Category, Date, Feature, Number, Words
+from cerebro_db.core.features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 from cerebro_db.core.sql import Sql, literal, number_array, sql
 
 from ..database.relations import Column
@@ -85,13 +85,13 @@ def text(column: Column, value: Sql) -> Sql:
 
 def floats(feature: Feature, column: Column, value: Sql) -> list[Sql]:
     """The elements of a real[] that a number or date becomes."""
-    if isinstance(feature, Number):
+    if isinstance(feature, NumberFeature):
         return _number(feature, column, value)
-    assert isinstance(feature, Date)
+    assert isinstance(feature, DateFeature)
     return _date(feature, column, value)
 
 
-def _number(feature: Number, column: Column, value: Sql) -> list[Sql]:
+def _number(feature: NumberFeature, column: Column, value: Sql) -> list[Sql]:
     known = number(column, value)
     if feature.not_finite == "null" and column.type in REALS:
         known = sql("CASE WHEN {known} IN {not_finite} THEN NULL ELSE {known} END", known=known, not_finite=NOT_FINITE)
@@ -100,7 +100,7 @@ def _number(feature: Number, column: Column, value: Sql) -> list[Sql]:
     return [*elements, sql("(({known}) IS NULL)::integer::real", known=known)] if feature.missing else elements
 
 
-def _transformed(feature: Number, value: Sql) -> Sql:
+def _transformed(feature: NumberFeature, value: Sql) -> Sql:
     if feature.transform == "quantile":
         return _interpolated(feature, value)
     if feature.transform == "log":
@@ -126,7 +126,7 @@ def _between(low: float, value: Sql, high: float) -> Sql:
     return sql("LEAST(GREATEST({value}, {low}), {high})", value=value, low=low, high=high)
 
 
-def _interpolated(feature: Number, value: Sql) -> Sql:
+def _interpolated(feature: NumberFeature, value: Sql) -> Sql:
     """A line from knot to knot; beyond the knots the score of the last."""
     knots, scores = feature.knots, feature.scores
     slopes = [(y2 - y1) / (x2 - x1) for x1, x2, y1, y2 in zip(knots, knots[1:], scores, scores[1:])]
@@ -149,7 +149,7 @@ def _array(values: tuple[float, ...] | list[float]) -> Sql:
     return sql("{values}::double precision[]", values=number_array(values))
 
 
-def _date(feature: Date, column: Column, value: Sql) -> list[Sql]:
+def _date(feature: DateFeature, column: Column, value: Sql) -> list[Sql]:
     when = sql("({moment})", moment=moment(column, value))
     elements = []
     for cycle in feature.cycles:
@@ -170,7 +170,7 @@ def _date(feature: Date, column: Column, value: Sql) -> list[Sql]:
 
 def code(feature: Feature, column: Column, value: Sql) -> Sql:
     """The integer that a category becomes."""
-    assert isinstance(feature, Category)
+    assert isinstance(feature, CategoryFeature)
     spelled = text(column, value)
     if not feature.buckets:
         return sql("COALESCE({looked_up}, 0)", looked_up=_looked_up(feature, spelled))
@@ -182,7 +182,7 @@ def code(feature: Feature, column: Column, value: Sql) -> Sql:
     )
 
 
-def _looked_up(feature: Category, spelled: Sql) -> Sql:
+def _looked_up(feature: CategoryFeature, spelled: Sql) -> Sql:
     """The code of a listed value, else NULL.  A key of a jsonb is found by binary search."""
     codes = literal(json.dumps(feature.codes, ensure_ascii=False))
     return sql("({codes}::pg_catalog.jsonb OPERATOR(pg_catalog.->) ({spelled}))::integer", codes=codes, spelled=spelled)
@@ -199,7 +199,7 @@ def _of_so_many(hashed: Sql, count: int) -> Sql:
 
 def word_ids(feature: Feature, value: Sql) -> Sql:
     """The integer[] that a text becomes."""
-    assert isinstance(feature, Words)
+    assert isinstance(feature, WordsFeature)
     return sql("cerebro._word_ids({value}::text, {length}, {ids})", value=value, length=feature.length, ids=feature.ids)
 
 
@@ -208,7 +208,7 @@ def word_ids(feature: Feature, value: Sql) -> Sql:
 
 def is_unknown(feature: Feature, column: Column, value: Sql) -> Sql | None:
     """The condition for a category that training has not seen; None if there is no such value."""
-    if not isinstance(feature, Category) or feature.buckets:
+    if not isinstance(feature, CategoryFeature) or feature.buckets:
         return None
     spelled = text(column, value)
     return sql("{value} IS NOT NULL AND {looked_up} IS NULL", value=value, looked_up=_looked_up(feature, spelled))
@@ -216,6 +216,6 @@ def is_unknown(feature: Feature, column: Column, value: Sql) -> Sql | None:
 
 def is_not_finite(feature: Feature, column: Column, value: Sql) -> Sql | None:
     """The condition for a number that must not be; None if all numbers may be."""
-    if not isinstance(feature, Number) or feature.not_finite == "null" or column.type not in REALS:
+    if not isinstance(feature, NumberFeature) or feature.not_finite == "null" or column.type not in REALS:
         return None
     return sql("{value}::double precision IN {not_finite}", value=value, not_finite=NOT_FINITE)

@@ -26,7 +26,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
 from . import asked, pack
-from .pack import VALIDATION, Wanted
+from .pack import VALIDATION, WantedPacking
 from .pack_arguments import PackArguments
 from .preparation import NUMBERS
 from .summary import read_layout
@@ -57,7 +57,7 @@ def packed_rows(db: Database, same_name: bool, *arguments: Any) -> str:
 # -- the fingerprint -----------------------------------------------------------------------------------------
 
 
-def fingerprint_of(db: Database, wanted: Wanted) -> str:
+def fingerprint_of(db: Database, wanted: WantedPacking) -> str:
     """Equal for two calls only if they pack the same rows in the same way, but for a seed that is drawn."""
     source, given = wanted.source, asdict(wanted.given)
     used = _used(db, wanted)
@@ -85,7 +85,7 @@ def fingerprint_of(db: Database, wanted: Wanted) -> str:
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 
 
-def _used(db: Database, wanted: Wanted) -> list[Column]:
+def _used(db: Database, wanted: WantedPacking) -> list[Column]:
     """The columns whose values decide what is packed, and on which side of a split a row is."""
     present = relations.columns(db, wanted.source)
     found = [*wanted.asked.targets, *wanted.asked.inputs]

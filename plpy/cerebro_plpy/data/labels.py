@@ -13,7 +13,7 @@ from cerebro_db.core.sql import identifier, sql
 from ..database.access import Database
 from ..database.relations import Relation
 from .preparation import SourceVariable, label_text
-from .words import NATURAL, Words
+from .words import NATURAL, ArgumentWords
 
 
 def find(
@@ -22,7 +22,7 @@ def find(
     variable: SourceVariable,
     one_hot: OneHot,
     declared: int | None,
-    words: Words = NATURAL,
+    words: ArgumentWords = NATURAL,
 ) -> None:
     """Set the labels of a variable to those of its column, sorted, and the class of every spelling of a label.
 

@@ -37,7 +37,7 @@ VALIDATION = "_validation"  # ending of the packed table with the rows for valid
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedPacking:
     """What is to be packed, and how: the arguments, checked against the columns of the source."""
 
     given: PackArguments
@@ -61,7 +61,7 @@ def pack(db: Database, *arguments: Any) -> None:
     write(db, checked(db, PackArguments(*arguments)))
 
 
-def write(db: Database, wanted: Wanted, fingerprint: str | None = None) -> Name:
+def write(db: Database, wanted: WantedPacking, fingerprint: str | None = None) -> Name:
     """Make the packed tables; return the name of the one for training."""
     begun = time.monotonic()
     job, others = planned(db, wanted)
@@ -73,7 +73,7 @@ def write(db: Database, wanted: Wanted, fingerprint: str | None = None) -> Name:
     return job.output
 
 
-def checked(db: Database, given: PackArguments) -> Wanted:
+def checked(db: Database, given: PackArguments) -> WantedPacking:
     source = relations.filled(db, given.source_table)
     pack_plain.check_buffer_size(given.buffer_size)
     wanted = platform.segments_wanted(db, given.segments)
@@ -87,10 +87,10 @@ def checked(db: Database, given: PackArguments) -> Wanted:
         relations.require_readable(db, source, [split.at])
     apart = divided.by if divided is not None else split.by if split is not None else ()
     asked = asked_for(db, source, given, apart, windows, weight)
-    return Wanted(given, source, wanted, rule, windows, divided, split, weight, asked)
+    return WantedPacking(given, source, wanted, rule, windows, divided, split, weight, asked)
 
 
-def planned(db: Database, wanted: Wanted) -> tuple[PackJob, Relation | None]:
+def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | None]:
     """What is to be packed for training, with everything found in the rows, and the rows for validation."""
     source, windows, divided, asked = wanted.source, wanted.windows, wanted.folds, wanted.asked
     class_weight = wanted.given.class_weight
@@ -112,7 +112,7 @@ def planned(db: Database, wanted: Wanted) -> tuple[PackJob, Relation | None]:
             labels.find(db, source, variable, variable.preparation, None)
     if windows is not None:
         group = divided.group() if divided is not None else None
-        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, wanted.weight, group)
+        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, weight=wanted.weight, group=group)
     count = pack_plain.segments_of(db, wanted.segments, wanted.rule, rows)
     job = PackJob(
         source=training,
@@ -165,7 +165,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
             labels.match(db, source, variable, variable.preparation, trained.output_text)
             variable.shape = like.shape
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None)
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs)
     count = min(len(trained.keys), rows)
     job = replace(
         trained,

@@ -26,7 +26,7 @@ from . import agreement, buffers, by_name, labels, row_weights, variables, windo
 from .pack_arguments import LikeArguments, PlainArguments
 from .preparation import SourceVariable, applied, find_shapes
 from .summary import PackJob, read_training
-from .words import NATURAL, Words
+from .words import NATURAL, ArgumentWords
 
 FAR_TOO_MANY = 2  # times as many segments as the rows repay
 
@@ -41,7 +41,7 @@ def pack_like(db: Database, *arguments: Any) -> None:
     pack_validation(db, LikeArguments(*arguments))
 
 
-def pack_training(db: Database, given: PlainArguments, *, words: Words = NATURAL, madlib: bool = False) -> None:
+def pack_training(db: Database, given: PlainArguments, *, words: ArgumentWords = NATURAL, madlib: bool = False) -> None:
     begun = time.monotonic()
     source = relations.filled(db, given.source_table)
     output = free_output(db, given.output_table)
@@ -84,7 +84,9 @@ def pack_training(db: Database, given: PlainArguments, *, words: Words = NATURAL
     tell(db, job, begun)
 
 
-def pack_validation(db: Database, given: LikeArguments, *, words: Words = NATURAL, madlib: bool = False) -> None:
+def pack_validation(
+    db: Database, given: LikeArguments, *, words: ArgumentWords = NATURAL, madlib: bool = False
+) -> None:
     begun = time.monotonic()
     source = relations.filled(db, given.source_table)
     output = free_output(db, given.output_table)
@@ -123,7 +125,7 @@ def pack_validation(db: Database, given: LikeArguments, *, words: Words = NATURA
             labels.match(db, source, variable, variable.preparation, training.text)
             variable.shape = trained.shape
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, None)
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs)
     agreement.require_same_shapes(training, ins, outs)
 
     count = min(training.segments, rows)
@@ -163,7 +165,7 @@ def check_buffer_size(buffer_size: int | None) -> None:
         )
 
 
-def _constant(value: float | None, words: Words) -> float:
+def _constant(value: float | None, words: ArgumentWords) -> float:
     if value is None or abs(value - 1.0) <= 1e-6:
         return 1.0
     if not preparation.LEAST_DIVISOR < value <= preparation.LARGEST_DIVISOR:
@@ -175,7 +177,7 @@ def _constant(value: float | None, words: Words) -> float:
 
 
 def _columns(
-    db: Database, source: Relation, target: str | None, inputs: str | None, words: Words
+    db: Database, source: Relation, target: str | None, inputs: str | None, words: ArgumentWords
 ) -> tuple[list[Column], list[Column]]:
     present = relations.columns(db, source)
     names = split_list(target, words.target), split_list(inputs, words.inputs)
@@ -235,7 +237,7 @@ def geometry_of(
 
 
 def _find_labels(
-    db: Database, source: Relation, outs: list[SourceVariable], classes: list[int | None] | None, words: Words
+    db: Database, source: Relation, outs: list[SourceVariable], classes: list[int | None] | None, words: ArgumentWords
 ) -> None:
     declared = classes or [None] * len(outs)
     if len(declared) != len(outs):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.features import Category, Date, Number
+from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, sql
 
@@ -33,7 +33,7 @@ def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: identi
         for feature, column in zip(variable.preparation.features, variable.columns):
             name = alias(column)
             if condition := features.is_unknown(feature, column, name):
-                assert isinstance(feature, Category)
+                assert isinstance(feature, CategoryFeature)
                 found.append(
                     Surprise(column.name, condition, feature.unknown == "error",
                              "have a value that training has not seen"
@@ -47,7 +47,7 @@ def of(variables: Sequence[SourceVariable], alias: Alias = lambda column: identi
                              "Leave these rows out, or pack the training table with prepare =>"
                              f' \'{{"{column.name}": {{"not_finite": "null"}}}}\'.')
                 )  # fmt: skip
-            if isinstance(feature, (Number, Date)) and not feature.missing:
+            if isinstance(feature, (NumberFeature, DateFeature)) and not feature.missing:
                 found.append(
                     Surprise(column.name, sql("{name} IS NULL", name=name), False,
                              "are NULL, but no training row is; a number counts as the median then, a date as 0", "")

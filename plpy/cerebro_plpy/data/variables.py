@@ -21,7 +21,7 @@ from cerebro_db.core.sql_types import SqlType
 
 from ..database.relations import Column, Relation, has_columns
 from .preparation import NUMBERS, REALS, SMALL, SourceVariable
-from .words import Words
+from .words import ArgumentWords
 
 FEATURES = "features"
 WEIGHT = "__weight__"  # the packed column with the weights of the rows
@@ -61,7 +61,7 @@ def target_to_stratify(present: dict[str, Column], target: str | None, source: R
     return pick(present, names, "target", source)[0]
 
 
-def require_apart(inputs: list[Column], outputs: list[Column], words: Words) -> None:
+def require_apart(inputs: list[Column], outputs: list[Column], words: ArgumentWords) -> None:
     """An output that is an input, too, would be predicted from itself."""
     for column in inputs:
         if column in outputs:

@@ -42,6 +42,7 @@ def of(
     windows: Windows,
     inputs: Sequence[SourceVariable],
     targets: Sequence[Column] = (),
+    *,
     weight: Column | None = None,
     key: Sql | None = None,
     group: Sql | None = None,
@@ -115,13 +116,15 @@ def gathered(
     windows: Windows,
     inputs: list[SourceVariable],
     outputs: list[SourceVariable],
-    weight: Column | None,
+    *,
+    weight: Column | None = None,
     group: Sql | None = None,
 ) -> tuple[Relation, list[SourceVariable], int]:
     """The windows to pack, their inputs, and how many there are; an error if they cannot be made."""
     require_target(windows, outputs)
     require_usable(db, source, windows, inputs)
-    found = of(source, windows, inputs, [column for one in outputs for column in one.columns], weight, group=group)
+    targets = [column for one in outputs for column in one.columns]
+    found = of(source, windows, inputs, targets, weight=weight, group=group)
     ins = inputs_of(inputs, windows)
     rows = buffers.count(db, found, ins + outputs)
     if not rows:

@@ -6,7 +6,7 @@ from cerebro_db.core.records import dataclass
 
 
 @dataclass(frozen=True)
-class Words:
+class ArgumentWords:
     """By default those of the functions of the schema cerebro."""
 
     target: str = "target"
@@ -16,4 +16,4 @@ class Words:
     divide_by: str = "divide_by must be a positive number, or NULL."  # what is wrong with another number
 
 
-NATURAL = Words()
+NATURAL = ArgumentWords()

@@ -14,12 +14,13 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.madlib import automl, grid_space
-from cerebro_db.core.madlib.automl import RANDOM, Hyperband, Hyperopt, Method
+from cerebro_db.core.madlib.automl import RANDOM, Hyperopt, MadlibHyperband, Method
 from cerebro_db.core.metrics import MIN
 from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.options import LAST
 from cerebro_db.core.parameters import grids, params
 from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import AUTOML, RecordedSpace, RunOptions
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.sql import sql
@@ -43,47 +44,52 @@ from .fit_multiple import table_or_none
 ENDINGS = ("_info", "_summary", "_weights")
 
 
+@dataclass(frozen=True)
+class AutoMLArguments:
+    """The arguments of ``madlib_keras_automl``, in the order of the SQL function."""
+
+    source_table: str
+    model_output_table: str | None
+    model_arch_table: str | None
+    model_selection_table: str | None
+    model_id_list: list[int | None] | None
+    compile_params_grid: str | None
+    fit_params_grid: str | None
+    automl_method: str | None
+    automl_params: str | None
+    random_state: int | None
+    object_table: str | None
+    use_gpus: bool | None
+    validation_table: str | None
+    metrics_compute_frequency: int | None
+    name: str | None
+    description: str | None
+
+
 @entry(called="madlib_keras_automl error")
-def madlib_keras_automl(
-    db: Database,
-    source_table: str,
-    model_output_table: str | None,
-    model_arch_table: str | None,
-    model_selection_table: str | None,
-    model_id_list: list[int | None] | None,
-    compile_params_grid: str | None,
-    fit_params_grid: str | None,
-    automl_method: str | None,
-    automl_params: str | None,
-    random_state: int | None,
-    object_table: str | None,
-    use_gpus: bool | None,
-    validation_table: str | None,
-    metrics_compute_frequency: int | None,
-    name: str | None,
-    description: str | None,
-) -> None:
+def madlib_keras_automl(db: Database, *arguments: Any) -> None:
+    given = AutoMLArguments(*arguments)
     visibility.refuse_transaction(db)
-    validation_table = table_or_none(validation_table)
-    method = automl.read(automl_method, automl_params)
-    automl.require_frequency(method, metrics_compute_frequency)
-    source, validation = read_rows(db, source_table, validation_table, method.iterations)
-    output = relations.new(db, model_output_table, ENDINGS, argument="model_output_table")
-    selected = new_selection(db, model_selection_table, output)
-    arch = relations.filled(db, model_arch_table, argument="model_arch_table")
-    objects = custom_functions.require_table(db, object_table)
-    ids = selection.model_ids(db, arch, model_id_list)
+    validation_table = table_or_none(given.validation_table)
+    method = automl.read(given.automl_method, given.automl_params)
+    automl.require_frequency(method, given.metrics_compute_frequency)
+    source, validation = read_rows(db, given.source_table, validation_table, method.iterations)
+    output = relations.new(db, given.model_output_table, ENDINGS, argument="model_output_table")
+    selected = new_selection(db, given.model_selection_table, output)
+    arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
+    objects = custom_functions.require_table(db, given.object_table)
+    ids = selection.model_ids(db, arch, given.model_id_list)
     keys = [partition["key"] for partition in source.layout["partitions"]]
-    asked = {} if random_state is None else {"seed": random_state}
-    chosen = choose_options(db, json.dumps(asked), keys, bool(use_gpus), tables=(source, validation))
+    asked = {} if given.random_state is None else {"seed": given.random_state}
+    chosen = choose_options(db, json.dumps(asked), keys, bool(given.use_gpus), tables=(source, validation))
     require_room(db, source, chosen)
     named = {
-        "source_table": source_table,
+        "source_table": given.source_table,
         "validation_table": validation_table,
-        "model": model_output_table,
-        "model_info": with_ending(model_output_table, "_info"),
-        "model_arch_table": model_arch_table,
-        "model_selection_table": model_selection_table,
+        "model": given.model_output_table,
+        "model_info": with_ending(given.model_output_table, "_info"),
+        "model_arch_table": given.model_arch_table,
+        "model_selection_table": given.model_selection_table,
         "object_table": objects,
     }
     chosen = replace(chosen, evaluate_training=True)
@@ -91,26 +97,26 @@ def madlib_keras_automl(
         # Measured after an iteration, as MADlib does.
         chosen = replace(chosen, objective="train_loss", direction=MIN, keep=LAST)
     known = custom_functions.known_as_madlib(db, objects)
-    planned = configurations(db, method, arch, ids, compile_params_grid, fit_params_grid, chosen.seed, known)
+    planned = configurations(db, given, method, ids, chosen.seed, known)
     if planned is not None:
         architectures = {number: read_architecture(db, arch, number) for number in {row[0] for row in planned}}
         say_tensorboard(db, [row[2] for row in planned])
         rows = [read_row(place, row, architectures, known) for place, row in enumerate(planned)]
     else:
-        assert compile_params_grid is not None
-        space = grid_space.space(ids, compile_params_grid, fit_params_grid)
-        say_tensorboard(db, grid_space.callbacks(fit_params_grid))
-        architectures, chosen = proposed(db, method, arch, space, len(keys), chosen, known)
+        assert given.compile_params_grid is not None
+        space = grid_space.space(ids, given.compile_params_grid, given.fit_params_grid)
+        say_tensorboard(db, grid_space.callbacks(given.fit_params_grid))
+        architectures, chosen = proposed(db, method, arch, space, chosen, known=known, segments=len(keys))
         rows = []
-    if isinstance(method, Hyperband):
-        measured = tuple(method.measured(metrics_compute_frequency))
+    if isinstance(method, MadlibHyperband):
+        measured = tuple(method.measured(given.metrics_compute_frequency))
         chosen = replace(chosen, search=method.policy(), evaluate_after=measured)
     searched = AutoML(
-        method=(automl_method or "").strip() or method.name,
-        params=(automl_params or "").strip() or method.shown,
-        frequency=metrics_compute_frequency,
-        random_state=random_state,
-        use_gpus=bool(use_gpus),
+        method=(given.automl_method or "").strip() or method.name,
+        params=(given.automl_params or "").strip() or method.shown,
+        frequency=given.metrics_compute_frequency,
+        random_state=given.random_state,
+        use_gpus=bool(given.use_gpus),
         selection=str(selected),
     )
     hyperopt = isinstance(method, Hyperopt)
@@ -123,9 +129,9 @@ def madlib_keras_automl(
         rows=rows,
         architectures=architectures,
         epochs=method.iterations,
-        evaluate_every=(metrics_compute_frequency if hyperopt else None) or method.iterations,
-        name=name,
-        description=description,
+        evaluate_every=(given.metrics_compute_frequency if hyperopt else None) or method.iterations,
+        name=given.name,
+        description=given.description,
         options=chosen,
     )
     run_request(db, model_tables.began(request, AUTOML, named, searched))
@@ -148,16 +154,10 @@ def new_selection(db: Database, text: str | None, output: Name) -> Name:
 
 
 def configurations(
-    db: Database,
-    method: Method,
-    arch: Relation,
-    ids: list[int],
-    compile_grid: str | None,
-    fit_grid: str | None,
-    seed: int,
-    known: Known,
+    db: Database, given: AutoMLArguments, method: Method, ids: list[int], seed: int, known: Known
 ) -> list[grids.Row] | None:
     """All configurations of the run; None: they are proposed while it goes on."""
+    compile_grid, fit_grid = given.compile_params_grid, given.fit_params_grid
     if not (compile_grid or "").strip():
         raise InvalidArgument("Compile parameters cannot be empty or NULL.")
 
@@ -167,7 +167,7 @@ def configurations(
 
     points = grids.points(compile_grid, fit_grid, len(ids))
     if points is not None and points < method.configurations:
-        if isinstance(method, Hyperband):
+        if isinstance(method, MadlibHyperband):
             raise InvalidArgument(
                 f"'{method.shown}' trains {counted(method.configurations, 'configuration')}, and the"
                 f" grids have only {points}.",
@@ -202,9 +202,10 @@ def proposed(
     method: Method,
     arch: Relation,
     space: dict[str, Any],
-    segments: int,
     chosen: RunOptions,
+    *,
     known: Known,
+    segments: int,
 ) -> tuple[dict[int, Architecture], RunOptions]:
     """The architectures of a search by TPE, and the options with its method and space."""
     rows = read_architectures(db, arch, space["architecture"])

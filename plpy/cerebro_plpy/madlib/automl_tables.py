@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.madlib import automl
-from cerebro_db.core.madlib.automl import Hyperband
+from cerebro_db.core.madlib.automl import MadlibHyperband
 from cerebro_db.core.model_columns import MADLIB
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
@@ -42,13 +42,13 @@ class AutoML:
 
     @property
     def info_columns(self) -> dict[str, str]:
-        rounds = {"s": "integer", "i": "integer"} if isinstance(self.asked, Hyperband) else {}
+        rounds = {"s": "integer", "i": "integer"} if isinstance(self.asked, MadlibHyperband) else {}
         return {"metrics_iters": "integer[]", **rounds}
 
     def told(self, key: int, epoch: int) -> dict[str, Any]:
         """What the columns of _info say of a configuration that has trained so many epochs."""
         asked = self.asked
-        bracket = asked.bracket_of(key - 1) if isinstance(asked, Hyperband) else None
+        bracket = asked.bracket_of(key - 1) if isinstance(asked, MadlibHyperband) else None
         if bracket is None:
             return {}
         last = bracket.ends[-1]
@@ -79,7 +79,7 @@ class AutoML:
 
     def _last_frequency(self) -> int:
         """As in MADlib, that of the last fit that AutoML consists of."""
-        last = self.asked.last_iterations if isinstance(self.asked, Hyperband) else self.asked.iterations
+        last = self.asked.last_iterations if isinstance(self.asked, MadlibHyperband) else self.asked.iterations
         return self.frequency if self.frequency is not None and self.frequency <= last else last
 
 

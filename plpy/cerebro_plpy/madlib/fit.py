@@ -14,6 +14,7 @@ from cerebro_db.core.errors import WrongState
 from cerebro_db.core.model_columns import MADLIB_SINGLE
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import SINGLE
 
 from ..data import visibility, weights
@@ -42,54 +43,60 @@ from .single_table import KEY
 ENDINGS = ("_info", "_summary", "_weights")
 
 
+@dataclass(frozen=True)
+class SingleFitArguments:
+    """The arguments of ``madlib_keras_fit``, in the order of the SQL function."""
+
+    source_table: str
+    model: str
+    model_arch_table: str
+    model_id: int | None
+    compile_params: str | None
+    fit_params: str | None
+    num_iterations: int
+    use_gpus: bool | None
+    validation_table: str | None
+    metrics_compute_frequency: int | None
+    warm_start: bool | None
+    name: str | None
+    description: str | None
+    object_table: str | None
+
+
 @entry(called="madlib_keras_fit error")
-def madlib_keras_fit(
-    db: Database,
-    source_table: str,
-    model: str,
-    model_arch_table: str,
-    model_id: int | None,
-    compile_params: str | None,
-    fit_params: str | None,
-    num_iterations: int,
-    use_gpus: bool | None,
-    validation_table: str | None,
-    metrics_compute_frequency: int | None,
-    warm_start: bool | None,
-    name: str | None,
-    description: str | None,
-    object_table: str | None,
-) -> None:
+def madlib_keras_fit(db: Database, *arguments: Any) -> None:
+    given = SingleFitArguments(*arguments)
+    model_id, iterations, frequency = given.model_id, given.num_iterations, given.metrics_compute_frequency
     visibility.refuse_transaction(db)
-    validation_table = table_or_none(validation_table)
-    require_epochs(num_iterations, metrics_compute_frequency)
-    source, validation = read_rows(db, source_table, validation_table, num_iterations)
-    if warm_start:
-        relations.existing(db, model, "A warm start goes on from it.", argument="model")
-        output = relations.qualified(db, Name.parse(model))
+    validation_table = table_or_none(given.validation_table)
+    require_epochs(iterations, frequency)
+    source, validation = read_rows(db, given.source_table, validation_table, iterations)
+    if given.warm_start:
+        relations.existing(db, given.model, "A warm start goes on from it.", argument="model")
+        output = relations.qualified(db, Name.parse(given.model))
         _require_single(db, output)
     else:
-        output = relations.new(db, model, ENDINGS, argument="model")
-    objects = custom_functions.require_table(db, object_table)
-    arch = relations.filled(db, model_arch_table, argument="model_arch_table")
+        output = relations.new(db, given.model, ENDINGS, argument="model")
+    objects = custom_functions.require_table(db, given.object_table)
+    arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
     relations.require_columns(db, arch, ["model_id", "model_arch"])
     architecture = read_architecture(db, arch, model_id)
-    compiled = params.compile_params(compile_params, custom_functions.known_as_madlib(db, objects, fitting=True))
+    compiled = params.compile_params(given.compile_params, custom_functions.known_as_madlib(db, objects, fitting=True))
     row = {
         "key": KEY,
         "model_id": model_id,
-        "compile_params": compile_params,
-        "fit_params": fit_params,
+        "compile_params": given.compile_params,
+        "fit_params": given.fit_params,
         "compile": reading.for_outputs(compiled, architecture.translated),
-        "fit": params.fit_params(fit_params, tensorboard=True),
+        "fit": params.fit_params(given.fit_params, tensorboard=True),
     }
-    say_tensorboard(db, [fit_params])
-    if warm_start:
+    say_tensorboard(db, [given.fit_params])
+    if given.warm_start:
         architecture.weights = b"".join(_weights(db, output))
     keys = [partition["key"] for partition in source.layout["partitions"]]
     averaging = len(keys) > 1
-    require_countable(num_iterations, len(keys) + averaging)  # with the hops that average
-    chosen = choose_options(db, None, keys, bool(use_gpus), tables=(source, validation))
+    require_countable(iterations, len(keys) + averaging)  # with the hops that average
+    chosen = choose_options(db, None, keys, bool(given.use_gpus), tables=(source, validation))
     require_room(db, source, chosen)
     assert model_id is not None
     request = RunRequest(
@@ -100,23 +107,23 @@ def madlib_keras_fit(
         arch_table=arch.text,
         rows=[row],
         architectures={model_id: architecture},
-        epochs=num_iterations,
-        evaluate_every=metrics_compute_frequency or num_iterations,
-        name=name,
-        description=description,
+        epochs=iterations,
+        evaluate_every=frequency or iterations,
+        name=given.name,
+        description=given.description,
         options=replace(chosen, evaluate_training=True, averaging=averaging),  # the weights stand for a warm start
     )
     names = {
-        "source_table": source_table,
+        "source_table": given.source_table,
         "validation_table": validation_table,
-        "model": model,
-        "model_arch_table": model_arch_table,
+        "model": given.model,
+        "model_arch_table": given.model_arch_table,
         "object_table": objects,
     }
     request = model_tables.began(request, SINGLE, names)
     with recorder.opened(db, own=chosen.in_session) as session:
         run = carry_out(db, session, put_on_record(db, session, request))
-        fit.hand_out(db, session, run, output, replace=bool(warm_start))
+        fit.hand_out(db, session, run, output, replace=bool(given.warm_start))
 
 
 def _require_single(db: Database, name: Name) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.names import Name, with_ending
@@ -12,7 +13,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..runs import fit
-from ..runs.request.request import check
+from ..runs.request.request import FitMultipleArguments, check
 from . import model_tables
 
 
@@ -24,23 +25,22 @@ def table_or_none(text: str | None) -> str | None:
 @entry(called="madlib_fit_multiple_model error")
 def fit_multiple_model(db: Database, *arguments: Any) -> int:
     """Tables, losses and metrics have their full names; folds and options are possible."""
-    return fit.run_request(db, model_tables.began(check(db, *arguments), MULTIPLE, {}))
+    return fit.run_request(db, model_tables.began(check(db, FitMultipleArguments(*arguments)), MULTIPLE, {}))
 
 
 @entry(called="madlib_keras_fit_multiple error")
 def madlib_fit_multiple_model(db: Database, *arguments: Any) -> None:
-    source, output, selection, epochs, use_gpus, validation, *more = arguments
-    validation = table_or_none(validation)
+    given = FitMultipleArguments(*arguments)
+    given = replace(given, validation_table=table_or_none(given.validation_table))
     names = {
-        "source_table": source,
-        "validation_table": validation,
-        "model": output,
-        "model_info": with_ending(output, "_info"),
-        "model_selection_table": selection,
-        **_named_by(db, selection),
+        "source_table": given.source_table,
+        "validation_table": given.validation_table,
+        "model": given.model_output_table,
+        "model_info": with_ending(given.model_output_table, "_info"),
+        "model_selection_table": given.model_selection_table,
+        **_named_by(db, given.model_selection_table),
     }
-    request = check(db, source, output, selection, epochs, use_gpus, validation, *more, madlib=True)
-    fit.run_request(db, model_tables.began(request, MULTIPLE, names))
+    fit.run_request(db, model_tables.began(check(db, given, madlib=True), MULTIPLE, names))
 
 
 def _named_by(db: Database, selection: str | None) -> dict[str, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.records import dataclass
 
 from ..database import relations
 from ..database.access import Database
@@ -12,63 +13,77 @@ from ..database.entry import entry
 from ..serving import execution
 
 
+@dataclass(frozen=True)
+class PredictArguments:
+    """The arguments of ``madlib_keras_predict``, in the order of the SQL function."""
+
+    model_table: str
+    test_table: str
+    id_col: str
+    independent_varname: str | None
+    output_table: str
+    pred_type: str | int | float | None
+    use_gpus: bool | None
+    mst_key: int | None
+
+
+@dataclass(frozen=True)
+class ByomArguments:
+    """The arguments of ``madlib_keras_predict_byom``, in the order of the SQL function."""
+
+    model_arch_table: str
+    model_id: int | None
+    test_table: str
+    id_col: str
+    independent_varname: str
+    output_table: str
+    pred_type: str | int | float | None
+    use_gpus: bool | None
+    class_values: list[Any] | None
+    normalizing_const: float | None
+    dependent_count: int | None
+
+
 @entry(called="madlib_keras_predict error")
-def madlib_keras_predict(
-    db: Database,
-    model_table: str,
-    test_table: str,
-    id_col: str,
-    independent_varname: str | None,
-    output_table: str,
-    pred_type: str | int | float | None,
-    use_gpus: bool | None,
-    mst_key: int | None,
-) -> None:
-    wanted = prediction_type(pred_type)
-    test = relations.filled(db, test_table, argument="test_table")
-    with execution.place_for(db, test, use_gpus) as predict:
+def madlib_keras_predict(db: Database, *arguments: Any) -> None:
+    given = PredictArguments(*arguments)
+    wanted = prediction_type(given.pred_type)
+    test = relations.filled(db, given.test_table, argument="test_table")
+    with execution.place_for(db, test, given.use_gpus) as predict:
         from ..serving import table_rows  # only now: the trainer starts meanwhile
         from ..serving.trained import read_model
 
-        model = read_model(db, model_table, mst_key)
-        output = relations.new(db, output_table)
+        model = read_model(db, given.model_table, given.mst_key)
+        output = relations.new(db, given.output_table)
         present = relations.columns(db, test)
-        identity = table_rows.id_column(id_col, present, test)
-        inputs = table_rows.inputs_of(db, model.layout, independent_varname, present, test)
-        write = table_rows.predicted(db, predict, model, test, present, identity, inputs, wanted)
+        identity = table_rows.id_column(given.id_col, present, test)
+        inputs = table_rows.inputs_of(db, model.layout, given.independent_varname, present, test)
+        rows = table_rows.rows_by_column(test, present, inputs, identity)
+        write = table_rows.predicted(db, predict, model, rows, wanted)
     write(output)
 
 
 @entry(called="madlib_keras_predict_byom error")
-def madlib_keras_predict_byom(
-    db: Database,
-    model_arch_table: str,
-    model_id: int | None,
-    test_table: str,
-    id_col: str,
-    independent_varname: str,
-    output_table: str,
-    pred_type: str | int | float | None,
-    use_gpus: bool | None,
-    class_values: list[Any] | None,
-    normalizing_const: float | None,
-    dependent_count: int | None,
-) -> None:
+def madlib_keras_predict_byom(db: Database, *arguments: Any) -> None:
     """As ``keras_predict``, with an architecture and weights that no fit has made: "bring your own model"."""
-    wanted = prediction_type(pred_type)
-    test = relations.filled(db, test_table, argument="test_table")
-    with execution.place_for(db, test, use_gpus) as predict:
+    given = ByomArguments(*arguments)
+    wanted = prediction_type(given.pred_type)
+    test = relations.filled(db, given.test_table, argument="test_table")
+    with execution.place_for(db, test, given.use_gpus) as predict:
         from ..serving import table_rows  # only now: the trainer starts meanwhile
         from . import byom
 
-        output = relations.new(db, output_table)
+        output = relations.new(db, given.output_table)
         present = relations.columns(db, test)
-        identity = table_rows.id_column(id_col, present, test)
-        columns = table_rows.input_columns(independent_varname, present, test)
+        identity = table_rows.id_column(given.id_col, present, test)
+        columns = table_rows.input_columns(given.independent_varname, present, test)
         relations.require_readable(db, test, [identity, *columns])
-        inputs = byom.inputs(db, test, columns, normalizing_const)
-        model = byom.read_model(db, model_arch_table, model_id, inputs, class_values, dependent_count)
-        write = table_rows.predicted(db, predict, model, test, present, identity, inputs, wanted)
+        inputs = byom.inputs(db, test, columns, given.normalizing_const)
+        model = byom.read_model(
+            db, given.model_arch_table, given.model_id, inputs, given.class_values, given.dependent_count
+        )
+        rows = table_rows.rows_by_column(test, present, inputs, identity)
+        write = table_rows.predicted(db, predict, model, rows, wanted)
     write(output)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from ..data import pack_plain
 from ..data.pack_arguments import LikeArguments, PlainArguments
-from ..data.words import Words
+from ..data.words import ArgumentWords
 from ..database.access import Database
 from ..database.entry import entry
 
-WORDS = Words(
+WORDS = ArgumentWords(
     target="dependent_varname",
     inputs="independent_varname",
     packed_table="training_preprocessor_table",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import grids
 from cerebro_db.core.parameters.grids import Row
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, sql
 from cerebro_db.core.texts import counted
 
@@ -20,24 +23,44 @@ from ..definitions import custom_functions
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 
 
+@dataclass(frozen=True)
+class ListArguments:
+    """The arguments of ``load_model_selection_table``, in the order of the SQL function."""
+
+    model_arch_table: str | None
+    model_selection_table: str | None
+    model_id_list: list[int | None] | None
+    compile_params_list: list[str | None] | None
+    fit_params_list: list[str | None] | None
+    object_table: str | None
+
+
+@dataclass(frozen=True)
+class GridArguments:
+    """The arguments of ``generate_model_configs``, in the order of the SQL function."""
+
+    model_arch_table: str | None
+    model_selection_table: str | None
+    model_id_list: list[int | None] | None
+    compile_params_grid: str | None
+    fit_params_grid: str | None
+    search_type: str | None
+    num_configs: int | None
+    random_state: int | None
+    object_table: str | None
+
+
 @entry(called="load_model_selection_table error")
-def madlib_load_model_selection_table(
-    db: Database,
-    model_arch_table: str | None,
-    model_selection_table: str | None,
-    model_id_list: list[int | None] | None,
-    compile_params_list: list[str | None] | None,
-    fit_params_list: list[str | None] | None,
-    object_table: str | None,
-) -> None:
-    arch = relations.filled(db, model_arch_table, argument="model_arch_table")
-    objects = custom_functions.require_table(db, object_table)
-    name = relations.new(db, model_selection_table, ("_summary",), argument="model_selection_table")
-    ids = model_ids(db, arch, model_id_list)
+def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
+    given = ListArguments(*arguments)
+    arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
+    objects = custom_functions.require_table(db, given.object_table)
+    name = relations.new(db, given.model_selection_table, ("_summary",), argument="model_selection_table")
+    ids = model_ids(db, arch, given.model_id_list)
     rows = grids.cross_product(
         ids,
-        _texts(compile_params_list),
-        _texts(fit_params_list),
+        _texts(given.compile_params_list),
+        _texts(given.fit_params_list),
         custom_functions.known_as_madlib(db, objects),
         listener(db.plpy),
     )
@@ -48,23 +71,13 @@ def madlib_load_model_selection_table(
 
 
 @entry(called="generate_model_configs error")
-def madlib_generate_model_configs(
-    db: Database,
-    model_arch_table: str | None,
-    model_selection_table: str | None,
-    model_id_list: list[int | None] | None,
-    compile_params_grid: str | None,
-    fit_params_grid: str | None,
-    search_type: str | None,
-    num_configs: int | None,
-    random_state: int | None,
-    object_table: str | None,
-) -> None:
+def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
     """A table whose summary is gone gets a new one."""
-    arch = relations.filled(db, model_arch_table, argument="model_arch_table")
-    objects = custom_functions.require_table(db, object_table)
-    ids = model_ids(db, arch, model_id_list)
-    table = _existing(db, model_selection_table, arch)
+    given = GridArguments(*arguments)
+    arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
+    objects = custom_functions.require_table(db, given.object_table)
+    ids = model_ids(db, arch, given.model_id_list)
+    table = _existing(db, given.model_selection_table, arch)
     known: list[Row] = []
     if table is not None:
         # Until this transaction ends, no other session can add the configurations that we find missing.
@@ -73,16 +86,16 @@ def madlib_generate_model_configs(
         known = [(row["model_id"], row["compile_params"], row["fit_params"]) for row in found]
     rows = grids.generate(
         ids,
-        compile_params_grid,
-        fit_params_grid,
-        search_type,
-        num_configs,
-        random_state,
+        given.compile_params_grid,
+        given.fit_params_grid,
+        given.search_type,
+        given.num_configs,
+        given.random_state,
         existing=known,
         known=custom_functions.known_as_madlib(db, objects),
         listen=listener(db.plpy),
     )
-    name = table.name if table else relations.new(db, model_selection_table, ("_summary",))
+    name = table.name if table else relations.new(db, given.model_selection_table, ("_summary",))
     if table is None:
         _create(db, name)
     elif relations.find(db, name.suffixed("_summary")) is None:

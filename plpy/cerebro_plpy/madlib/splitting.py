@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import split_list, token
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..database import relations
@@ -13,31 +16,37 @@ from ..database.entry import entry
 ENDINGS = ("_train", "_test")
 
 
+@dataclass(frozen=True)
+class SplitArguments:
+    """The arguments of ``train_test_split``, in the order of the SQL function."""
+
+    source_table: str | None
+    output_table: str | None
+    train_proportion: float | None
+    test_proportion: float | None
+    grouping_cols: str | None
+    target_cols: str | None
+    with_replacement: bool | None
+    separate_output_tables: bool | None
+
+
 @entry(called="train_test_split error")
-def train_test_split(
-    db: Database,
-    source_table: str | None,
-    output_table: str | None,
-    train_proportion: float | None,
-    test_proportion: float | None,
-    grouping_cols: str | None,
-    target_cols: str | None,
-    with_replacement: bool | None,
-    separate_output_tables: bool | None,
-) -> None:
-    source = relations.filled(db, source_table)
-    train, test = _proportions(train_proportion, test_proportion, bool(with_replacement))
-    output = relations.new(db, output_table, ENDINGS if separate_output_tables else ())
+def train_test_split(db: Database, *arguments: Any) -> None:
+    given = SplitArguments(*arguments)
+    source = relations.filled(db, given.source_table)
+    train, test = _proportions(given.train_proportion, given.test_proportion, bool(given.with_replacement))
+    output = relations.new(db, given.output_table, ENDINGS if given.separate_output_tables else ())
     present = list(relations.columns(db, source))
-    targets = present if (target_cols or "*").strip() == "*" else split_list(target_cols, "target_cols")
-    groups = split_list(grouping_cols, "grouping_cols") if (grouping_cols or "").strip() else []
+    targets = present if (given.target_cols or "*").strip() == "*" else split_list(given.target_cols, "target_cols")
+    groups = split_list(given.grouping_cols, "grouping_cols") if (given.grouping_cols or "").strip() else []
     relations.require_columns(db, source, targets + groups)
 
     # As in MADlib, the columns of the groups come first, wherever target_cols has them.
     columns = joined(", ", map(identifier, dict.fromkeys(groups + targets)))
     by = joined(", ", map(identifier, groups))
-    drawn = (_with_replacement if with_replacement else _without_replacement)(source.sql, columns, by, train, test)
-    if not separate_output_tables:
+    draw = _with_replacement if given.with_replacement else _without_replacement
+    drawn = draw(source.sql, columns, by, train, test)
+    if not given.separate_output_tables:
         db.patiently(
             sql(
                 "CREATE TABLE {output} AS SELECT {columns}, __split AS split FROM ({drawn}) drawn",

@@ -54,6 +54,7 @@ def request_of(
     source: Packed,
     validation: Packed | None,
     output: Name,
+    *,
     space: dict[str, Any],
     named: dict[Any, Named],
     spec: dict[str, Any],

@@ -10,6 +10,7 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Action, RunStatus
 from cerebro_db.core.parameters import changes, flat
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.search import steering
 from cerebro_db.core.search.decision import NewConfiguration, NewModel
 
@@ -65,25 +66,31 @@ def go_on(db: Database, run: int, key: int | None, reason: str | None, model: in
     return steered.ask(Action.GO_ON, reason, model=steered.meant(key, model, steering.GONE_ON).model)
 
 
+@dataclass(frozen=True)
+class CloneArguments:
+    """The arguments of ``cerebro.clone_model``, in the order of the SQL function."""
+
+    run: int
+    configuration: int | None
+    changes: str | None
+    reason: str | None
+    model: int | None
+    owner: str | None
+
+
 @entry
-def clone_model(
-    db: Database,
-    run: int,
-    key: int | None,
-    changed: str | None,
-    reason: str | None,
-    model: int | None,
-    owner: str | None,
-) -> int:
-    steered = Steered(db, run, owner)
-    parent = steered.meant(key, model, steering.CLONED)
+def clone_model(db: Database, *arguments: Any) -> int:
+    given = CloneArguments(*arguments)
+    steered = Steered(db, given.run, given.owner)
+    parent = steered.meant(given.configuration, given.model, steering.CLONED)
     configuration = None
-    if changed is not None:
-        given = documents.argument(changed, "changes")
+    if given.changes is not None:
+        changed = documents.argument(given.changes, "changes")
         known = custom_functions.known(db)
-        texts = changes.changed(parent.compile_params, parent.fit_params, given, known)
-        configuration = NewConfiguration(*texts, chosen=given)
-    return steered.ask(Action.ADD, reason, new=NewModel(parent=parent.model, configuration=configuration).to_json())
+        texts = changes.changed(parent.compile_params, parent.fit_params, changed, known)
+        configuration = NewConfiguration(*texts, chosen=changed)
+    new = NewModel(parent=parent.model, configuration=configuration)
+    return steered.ask(Action.ADD, given.reason, new=new.to_json())
 
 
 @entry

@@ -46,7 +46,7 @@ MOST_SHOWN = 20  # configurations
 
 
 @dataclass(frozen=True)
-class Call:
+class Asked:
     """What the arguments say that is the same whatever the rows are."""
 
     options: dict[str, Any]  # with those that have arguments of their own, but not the budget
@@ -107,7 +107,7 @@ def _called(db: Database, given: Given) -> int | None:
 # -- arguments ---------------------------------------------------------------------------------------------
 
 
-def _asked(db: Database, given: Given) -> Call:
+def _asked(db: Database, given: Given) -> Asked:
     """The arguments, with all errors that do not depend on the rows.  Packing may take hours."""
     for name, value in (("epochs", given.epochs), ("max_configurations", given.max_configurations)):
         if value is not None and value < 1:
@@ -126,7 +126,7 @@ def _asked(db: Database, given: Given) -> Call:
             method = search.method_of(given.method)
             methods.checked(method, proposes=True)
         space, named = _space(db, given)
-    asked = Call(options, *_budget(db, given, options), space, named, method, listed)
+    asked = Asked(options, *_budget(db, given, options), space, named, method, listed)
     _require_sound(db, given, asked)
     return asked
 
@@ -212,7 +212,7 @@ def _kinds(value: dict[str, Any], where: str) -> dict[Any, Named]:
     return {kind: Named(kind, Kind(kind, fixed, where)) for kind, fixed in value.items()}
 
 
-def _require_sound(db: Database, given: Given, asked: Call) -> None:
+def _require_sound(db: Database, given: Given, asked: Asked) -> None:
     """Raise the errors of the run that do not depend on the rows."""
     wished = str(asked.options.get("objective") or "")
     if wished.startswith("val_") and given.validation == 0 and given.validation_table is None and given.folds is None:
@@ -238,12 +238,12 @@ def _require_sound(db: Database, given: Given, asked: Call) -> None:
 # -- requests ----------------------------------------------------------------------------------------------
 
 
-def _all_options(asked: Call) -> dict[str, Any]:
+def _all_options(asked: Asked) -> dict[str, Any]:
     return asked.options if asked.budget is None else {**asked.options, "budget": asked.budget}
 
 
 def _searching(
-    db: Database, given: Given, asked: Call, rows: Rows, output: Name, seconds: float | None
+    db: Database, given: Given, asked: Asked, rows: Rows, output: Name, seconds: float | None
 ) -> RunRequest | None:
     """The request of a train or a search; None for a dry run."""
     options = _all_options(asked)
@@ -279,12 +279,13 @@ def _searching(
     source, validation = _packed(db, given, rows, plan.epochs)
     spec = methods.checked(plan.method, proposes=True)
     return search.request_of(
-        db, given, source, validation, output, space, named, spec, plan.epochs, most, options
+        db, given, source, validation, output, space=space, named=named, spec=spec, epochs=plan.epochs,
+        configurations=most, options=options,
     )  # fmt: skip
 
 
 def _fitting(
-    db: Database, given: Given, asked: Call, rows: Rows, output: Name, _seconds: float | None
+    db: Database, given: Given, asked: Asked, rows: Rows, output: Name, _seconds: float | None
 ) -> RunRequest | None:
     """The request of a fit; None for a dry run."""
     listed, options, epochs = asked.listed, _all_options(asked), given.epochs

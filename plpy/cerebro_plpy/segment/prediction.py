@@ -13,7 +13,7 @@ from cerebro_db.core.protocol import BeginPrediction, CustomFunction, Predict, P
 Answer = tuple[int, Optional[int], Optional[bytes], bytes]
 
 
-class Prediction:
+class SegmentPrediction:
     """One model applied to the rows of one statement."""
 
     def __init__(

@@ -50,7 +50,7 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform import machine
 from . import compiled, filling, inspection, memory
-from .prediction import Prediction
+from .prediction import SegmentPrediction
 from .row_cache import RowCache
 from .scratch import data_folder, place_of, remove, require_disk, scratch_folders
 from .states import CurrentUser, OutgoingStates, ReceivedStates
@@ -83,7 +83,7 @@ class Segment:
         self.received = ReceivedStates(self.folder, self.folder == on_disk, CurrentUser(plpy), self._require_folders)
         self.outgoing = OutgoingStates(self.folder, CurrentUser(plpy))
         self.under_way: UnderWay | None = None
-        self.prediction: Prediction | None = None
+        self.prediction: SegmentPrediction | None = None
         self.lent = False  # to a call that predicts in this session
         self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
             LoadRows: self.load_rows,
@@ -333,7 +333,7 @@ class Segment:
         return self.running().held == order
 
     def begin_prediction(self, order: BeginPrediction) -> Done:
-        self.prediction = Prediction(
+        self.prediction = SegmentPrediction(
             self.folder,
             order,
             self.received.filled(order.state),

@@ -13,7 +13,7 @@ from cerebro_db.core.sql import Sql, sql
 from .. import platform
 from ..database.access import Database
 from ..database.relations import Relation
-from ..segment.prediction import Prediction
+from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
 from . import staging, trainers
 
@@ -84,7 +84,7 @@ def _predict_here(db: Database, mine: Segment, model: TrainedModel, order: Predi
     return table
 
 
-def _predict_fetched(db: Database, prediction: Prediction, chunks: Sql, table: Sql) -> None:
+def _predict_fetched(db: Database, prediction: SegmentPrediction, chunks: Sql, table: Sql) -> None:
     """Chunk by chunk through this function, where a query would call cerebro._predict on the segments."""
     cursor = db.cursor(sql("SELECT __dist_key__, rows, ids::text AS ids, variables FROM ({chunks}) c", chunks=chunks))
     while found := cursor.fetch(1):

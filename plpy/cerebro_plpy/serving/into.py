@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import sql
 
 from ..database import relations
@@ -11,36 +14,41 @@ from ..database.entry import entry
 from . import execution
 
 
+@dataclass(frozen=True)
+class IntoArguments:
+    """The arguments of ``cerebro.predict_into``, in the order of the SQL function."""
+
+    model_table: str | None
+    source_table: str | None
+    output_table: str | None
+    key: str | None
+    configuration: int | None
+    top: int | None
+
+
 @entry
-def predict_into(
-    db: Database,
-    model_table: str | None,
-    source_table: str | None,
-    output_table: str | None,
-    key: str | None,
-    configuration: int | None,
-    top: int | None,
-) -> int:
+def predict_into(db: Database, *arguments: Any) -> int:
     """Write the table; return the number of rows, or windows, that were predicted."""
-    source = relations.existing(db, source_table)
-    output = relations.new(db, output_table)
+    given = IntoArguments(*arguments)
+    source = relations.existing(db, given.source_table)
+    output = relations.new(db, given.output_table)
     with execution.place_for(db, source, False) as predict:
         from . import natural, predictions, table_rows  # only now: the trainer starts meanwhile
         from .trained import read_model
 
-        ranks = natural.require_top(top)
-        model = read_model(db, model_table or "", configuration)
+        ranks = natural.require_top(given.top)
+        model = read_model(db, given.model_table or "", given.configuration)
         named, present = f"'{source.text}'", relations.columns(db, source)
         inputs = natural.inputs_of(db, model.layout, present, named)
-        columns = natural.key_columns(key, present, model.layout, named)
+        columns = natural.key_columns(given.key, present, model.layout, named)
         if not columns:
             raise InvalidArgument(
                 f"{named} has no column for the key: the model uses all of its columns.",
                 hint="Add a column that numbers the rows, or name one of the columns: key => 'column'.",
             )
         best = natural.best_classes(model.layout.outputs, ranks)
-        one = natural.key_of(columns)
-        staged = table_rows.answers(db, predict, model, source, present, one, columns, inputs, best)
+        to_predict = table_rows.RowsToPredict(source, present, inputs, natural.key_of(columns), columns)
+        staged = table_rows.answers(db, predict, model, to_predict, best)
     predictions.write_rows(db, staged, output, natural.outputs_as_json(model.layout.outputs))
     rows = db.value(sql("SELECT COALESCE(sum(rows), 0)::bigint AS rows FROM {staged}", staged=staged))
     db.execute(sql("DROP TABLE {staged}", staged=staged))

@@ -10,6 +10,7 @@ from typing import Any
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import split_list
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, shown, sql
 from cerebro_db.core.texts import or_null
 
@@ -24,21 +25,31 @@ PAIR = "__cerebro_pair"  # the column that the query gets
 MOST_BINS = 1_000_000
 
 
-@entry(called=INTERNAL)
-def judging(
-    db: Database, called: str, model_table: str | None, query: str | None, target: str | None, key: str | None,
-    wanted: str | None, configuration: int | None, bins: int | None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """One row: the query with the key and the actual value of each row, and the class that is judged.
+@dataclass(frozen=True)
+class JudgingArguments:
+    """The arguments of ``cerebro._judging``, in the order of the SQL function."""
 
-    ``wanted``: number; class, meaning all classes; one, with the class after a blank (no blank: the second of two); or
-    any, which takes numbers and classes, and of two classes the second.  ``called``: the function that the user called.
-    """
-    db.called = called
-    if bins is None or not 1 <= bins <= MOST_BINS:
-        raise InvalidArgument(f"bins must be at least 1, not {or_null(bins)}.", hint="10 is usual.")
-    source, present, variable = judged_of(db, model_table, query, target, configuration)
-    kind, blank, given = (wanted or "").partition(" ")  # a class may be an empty text
+    called: str  # the function that the user called
+    model_table: str | None
+    query: str | None
+    target: str | None
+    key: str | None
+    # number; class, meaning all classes; one, with the class after a blank (no blank: the second of two); or any, which
+    # takes numbers and classes, and of two classes the second
+    wanted: str | None
+    configuration: int | None
+    bins: int | None
+
+
+@entry(called=INTERNAL)
+def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
+    """One row: the query with the key and the actual value of each row, and the class that is judged."""
+    given = JudgingArguments(*arguments)
+    db.called = given.called
+    if given.bins is None or not 1 <= given.bins <= MOST_BINS:
+        raise InvalidArgument(f"bins must be at least 1, not {or_null(given.bins)}.", hint="10 is usual.")
+    source, present, variable = judged_of(db, given.model_table, given.query, given.target, given.configuration)
+    kind, blank, wanted_class = (given.wanted or "").partition(" ")  # a class may be an empty text
     is_number = variable.target == "real"
     if kind != "any" and is_number != (kind == "number"):
         raise InvalidArgument(
@@ -46,10 +57,10 @@ def judging(
             hint="cerebro.residuals() judges numbers; the other functions judge classes.",
         )
     classes = None if is_number else class_values(variable)
-    judged_class = _class(variable, given if blank else None) if kind == "one" else None
+    judged_class = _class(variable, wanted_class if blank else None) if kind == "one" else None
     if kind == "any" and classes is not None and len(classes) == 2:
         judged_class = classes[1]
-    pair_key = _key(key, present)
+    pair_key = _key(given.key, present)
     actual = actual_of(db, source, present[variable.columns[0]], variable)
     return [
         {

@@ -12,6 +12,7 @@ from cerebro_db.core.errors import BadData, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.protocol import BestClasses
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..data import buffers, by_name, surprises, windowed
@@ -25,17 +26,28 @@ from .inputs import as_trained
 from .trained import TrainedModel, class_values
 
 
+@dataclass(frozen=True)
+class RowsToPredict:
+    """The rows of a table or view, with what the model needs of them."""
+
+    table: Relation
+    present: dict[str, Column]  # the columns of the table
+    inputs: list[SourceVariable]
+    key: Sql  # what identifies a row
+    key_columns: list[str]  # what the key is made of
+
+
+def rows_by_column(
+    table: Relation, present: dict[str, Column], inputs: list[SourceVariable], identity: Column
+) -> RowsToPredict:
+    """The rows, each identified by one of the columns."""
+    return RowsToPredict(table, present, inputs, identifier(identity.name), [identity.name])
+
+
 def predicted(
-    db: Database,
-    predict: execution.Predict,
-    model: TrainedModel,
-    test: Relation,
-    present: dict[str, Column],
-    identity: Column,
-    inputs: list[SourceVariable],
-    wanted: tuple[str, float],
+    db: Database, predict: execution.Predict, model: TrainedModel, rows: RowsToPredict, wanted: tuple[str, float]
 ) -> Callable[[Name], None]:
-    """Predict the rows; the result writes the table that the user asked for."""
+    """Predict the rows, whose key is a column; the result writes the table that the user asked for."""
     kind, number = wanted
     outputs = model.layout.outputs
     numbers = [variable.target == "real" for variable in outputs]
@@ -48,7 +60,8 @@ def predicted(
     labels = {variable.name: class_values(variable) for variable in outputs}
     ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
     best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
-    staged = answers(db, predict, model, test, present, identifier(identity.name), [identity.name], inputs, best)
+    staged = answers(db, predict, model, rows, best)
+    identity = rows.present[rows.key_columns[0]]
 
     def write(output: Name) -> None:
         if values:
@@ -62,33 +75,25 @@ def predicted(
 
 
 def answers(
-    db: Database,
-    predict: execution.Predict,
-    model: TrainedModel,
-    test: Relation,
-    present: dict[str, Column],
-    key: Sql,
-    key_columns: list[str],
-    inputs: list[SourceVariable],
-    best: BestClasses | None,
+    db: Database, predict: execution.Predict, model: TrainedModel, rows: RowsToPredict, best: BestClasses | None
 ) -> Sql:
     """Predict the rows; the staging table that has the answers.
 
-    ``key``: what identifies a row, made of the ``key_columns``.  ``best``: the classes that are wanted; None: numbers.
+    ``best``: the classes that are wanted; None: numbers.
     """
+    table, key, inputs = rows.table, rows.key, rows.inputs
     windows = model.layout.windows
     ordering = windows.columns if windows is not None else ()
-    read = [*key_columns, *(column.name for variable in inputs for column in variable.columns), *ordering]
-    relations.require_readable(db, test, [present[name] for name in read if name in present])
-    rows = lru_cache(maxsize=None)(partial(count, db, test, key_columns, inputs))
+    read = [*rows.key_columns, *(column.name for variable in inputs for column in variable.columns), *ordering]
+    relations.require_readable(db, table, [rows.present[name] for name in read if name in rows.present])
+    counted = lru_cache(maxsize=None)(partial(count, db, table, rows.key_columns, inputs))
     if surprises.of(inputs):
-        rows()  # it tells what training has not seen, and the segments do not
-    table = test
+        counted()  # it tells what training has not seen, and the segments do not
     if windows is not None:
-        rows()
-        table, inputs = windowed.to_predict(db, test, windows, inputs, key)
+        counted()
+        table, inputs = windowed.to_predict(db, table, windows, inputs, key)
         key = windowed.KEY
-    source = Source(table, key, inputs, rows, bytes_per_row(model.layout))
+    source = Source(table, key, inputs, counted, bytes_per_row(model.layout))
     return predict(model, trainers.prediction_order(model, inputs, best), source)
 
 

@@ -64,9 +64,8 @@ def evaluate(
     db: Database, team: Team, model: TrainedModel, data: DataSet, parts: Sequence[int]
 ) -> tuple[float, dict[str, Any]]:
     """The loss and the metrics over all these parts of the data; session i evaluates ``parts[i]``."""
-    handles: dict[int, str] = {}
     configuration = _to_evaluate(model)
-    found = _evaluated(db, team, model, configuration, data, parts, [], handles)
+    found, handles = _evaluated(db, team, model, configuration, data, parts)
     loss = math.fsum(part.loss * part.rows for part in found) / sum(part.rows for part in found)
     states = [part.metric_states for part in found]
     if len(states) == 1:
@@ -86,7 +85,7 @@ def evaluate_exchanges(
 ) -> list[Means]:
     """What the losses count over all these parts: with the rows as they are, then with each exchange."""
     configuration = _to_evaluate(model, metrics=[], weighted_metrics=None)
-    found = _evaluated(db, team, model, configuration, data, parts, exchanges, {})
+    found, _ = _evaluated(db, team, model, configuration, data, parts, exchanges=exchanges)
     each = [[part.metric_states, *part.exchanged] for part in found]
     return [merged_means(states.means for states in parts) for parts in zip(*each)]
 
@@ -104,11 +103,12 @@ def _evaluated(
     configuration: dict[str, Any],
     data: DataSet,
     parts: Sequence[int],
-    exchanges: Sequence[Exchange],
-    handles: dict[int, str],
-) -> list[EvaluatedModel]:
-    """The result of each part.  ``handles`` gets the names of the rows of each session."""
+    *,
+    exchanges: Sequence[Exchange] = (),
+) -> tuple[list[EvaluatedModel], dict[int, str]]:
+    """The result of each part, and the name of the rows of each session."""
     name = token(8)
+    handles: dict[int, str] = {}
 
     async def steps(worker: Worker) -> EvaluatedModel:
         handles[worker.segment], _ = await team.read(worker, data, parts[worker.segment])
@@ -119,7 +119,7 @@ def _evaluated(
             raise Refused(result.error.error())
         return result
 
-    return list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values())
+    return list(team.run_all({worker.segment: steps(worker) for worker in team.workers}).values()), handles
 
 
 def predict(

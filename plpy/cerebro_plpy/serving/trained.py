@@ -137,7 +137,7 @@ def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
         )
     ):
         raise WrongState(f"model {key} of {table.text} has no weights")
-    return _model(db, table, summary, named, key, row, chunked)
+    return _model(db, table, summary, named, key, row, chunked=chunked)
 
 
 def require_trained(table: Relation, present: dict[str, Column]) -> ModelColumns:
@@ -196,7 +196,8 @@ def _read_single(
     row = db.one(sql("{selected} FROM {summary} t, {table} m", selected=selected, summary=summary.sql, table=table.sql))
     if row is None:
         raise WrongState(f"Input table '{table.text}' is empty!")
-    return _model(db, table, summary, named, 1, row, _chunks(db, table, named) if row["large"] else None)
+    chunked = _chunks(db, table, named) if row["large"] else None
+    return _model(db, table, summary, named, 1, row, chunked=chunked)
 
 
 def _chunks(db: Database, table: Relation, named: ModelColumns) -> Relation | None:
@@ -231,6 +232,7 @@ def _model(
     named: ModelColumns,
     key: int,
     row: dict[str, Any],
+    *,
     chunked: Relation | None,
 ) -> TrainedModel:
     definition, trained_on = _definition(db, row), _layout(db, table, summary)

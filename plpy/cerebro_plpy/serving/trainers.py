@@ -20,7 +20,7 @@ from .. import platform
 from ..database.access import Database
 from ..platform.machine import cores
 from ..segment import current
-from ..segment.prediction import Prediction
+from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
 from ..sessions.resting import rest_mine
 from ..sessions.trainer_options import TrainerOptions
@@ -94,7 +94,7 @@ def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[Segment]:
 
 
 @contextlib.contextmanager
-def predicting(db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder) -> Iterator[Prediction]:
+def predicting(db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder) -> Iterator[SegmentPrediction]:
     """Within it, cerebro._predict works in the caller's session."""
     name, start = model.version(db) or token(8), 0
     begin = order.begin(name)

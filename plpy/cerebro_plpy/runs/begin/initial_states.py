@@ -34,6 +34,15 @@ class Start:
     sha256: str | None = None  # of the earlier run's state
 
 
+@dataclass(frozen=True)
+class GivenWeights:
+    """The weights that a model table has for a model."""
+
+    chunks: Sql | None  # the table that has them in chunks; None: they are one value
+    sha256: str | None  # of that value
+    named: ModelColumns  # what the columns of the tables are called
+
+
 def of_request(db: Database, request: RunRequest) -> dict[int, Start]:
     """Number of the configuration -> what its model starts from; all others start from random weights."""
     if request.options.warm_start:
@@ -79,7 +88,8 @@ def _from_model_tables(db: Database, request: RunRequest) -> dict[int, Start]:
         if model["large"] and chunks is None:
             raise WrongState(f"model {key} of '{request.output}' has no weights to go on from")
         architecture = request.architectures[row["model_id"]].translated
-        start = _whole_state(db, run, row, architecture, chunks, model["sha256"], named) if run else None
+        given = GivenWeights(chunks, model["sha256"], named)
+        start = _whole_state(db, run, row, architecture, given) if run else None
         if start is None:
             weights_only.append(key)
             pieces = partial(weights.pieces, db, request.output.sql, chunks, key, named)
@@ -95,18 +105,9 @@ def _from_model_tables(db: Database, request: RunRequest) -> dict[int, Start]:
 
 
 def _whole_state(
-    db: Database,
-    run: int,
-    row: dict[str, Any],
-    architecture: dict[str, Any],
-    chunks: Sql | None,
-    sha256: str | None,
-    named: ModelColumns,
+    db: Database, run: int, row: dict[str, Any], architecture: dict[str, Any], given: GivenWeights
 ) -> Start | None:
-    """The best or last state of an earlier run, if it trained the same configuration and has these very weights.
-
-    ``chunks`` is the table that has the weights in chunks; else ``sha256`` is their hash.
-    """
+    """The best or last state of an earlier run, if it trained the same configuration and has these very weights."""
     earlier = RunLog.of_caller(db, run).earlier_model(row["key"])
     if (
         earlier is None
@@ -122,20 +123,12 @@ def _whole_state(
             hop=state.hop,
             key=earlier.dist_keys[state.segment],
         )
-        if relations.find(db, name) is not None and _has_weights(db, row["key"], rows, state, chunks, sha256, named):
+        if relations.find(db, name) is not None and _has_weights(db, row["key"], rows, state, given):
             return Start(Initial.FULL, rows=rows, sha256=state.state_sha256)
     return None
 
 
-def _has_weights(
-    db: Database,
-    key: int,
-    rows: Sql,
-    state: StateOnRecord,
-    given: Sql | None,
-    sha256: str | None,
-    named: ModelColumns,
-) -> bool:
+def _has_weights(db: Database, key: int, rows: Sql, state: StateOnRecord, given: GivenWeights) -> bool:
     first, size = state.weights_offset, state.weights_bytes
     if size <= weights.LARGEST_VALUE:
         hashed = sql("SELECT encode(sha256(value), 'hex') FROM")
@@ -143,8 +136,8 @@ def _has_weights(
             db.value(sql("{hashed} ({query}) w", hashed=hashed, query=query))
             for query in weights.value_queries(rows, first, size)
         )
-        return given is None and next(filter(None, hashes), None) == sha256
-    if given is None:
+        return given.chunks is None and next(filter(None, hashes), None) == given.sha256
+    if given.chunks is None:
         return False  # the given model is a smaller one
     chunks = weights.chunks_sql(key, rows, first, size)
     hashed = sql("SELECT start, sha256(payload) FROM")
@@ -153,8 +146,8 @@ def _has_weights(
             sql(
                 "SELECT (SELECT sum(octet_length(payload)) FROM {given} WHERE {number} = {key}) = {size} AND NOT EXISTS"
                 " ({hashed} ({chunks}) w EXCEPT {hashed} {given} WHERE {number} = {key})",
-                given=given,
-                number=named.key,
+                given=given.chunks,
+                number=given.named.key,
                 key=key,
                 size=size,
                 hashed=hashed,

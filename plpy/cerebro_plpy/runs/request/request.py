@@ -72,33 +72,36 @@ class Configurations:
     arch_table: str = ""
 
 
-def check(
-    db: Database,
-    source_table: str,
-    output_table: str,
-    selection_table: str,
-    epochs: int,
-    use_gpus: bool | None,
-    validation_table: str | None,
-    frequency: int | None,
-    warm_start: bool | None,
-    name: str | None,
-    description: str | None,
-    _use_caching: bool | None,  # trainers always keep their rows
-    options: str | None,
-    *,
-    madlib: bool = False,
-) -> RunRequest:
+@dataclass(frozen=True)
+class FitMultipleArguments:
+    """The arguments of ``madlib_fit_multiple_model``, in the order of the SQL function."""
+
+    source_table: str
+    model_output_table: str
+    model_selection_table: str
+    num_iterations: int
+    use_gpus: bool | None
+    validation_table: str | None
+    metrics_compute_frequency: int | None
+    warm_start: bool | None
+    name: str | None
+    description: str | None
+    use_caching: bool | None  # of no effect: trainers always keep their rows
+    options: str | None = None
+
+
+def check(db: Database, given: FitMultipleArguments, *, madlib: bool = False) -> RunRequest:
     """The request of ``madlib_fit_multiple_model``."""
     visibility.refuse_transaction(db)
+    epochs, frequency = given.num_iterations, given.metrics_compute_frequency
     require_epochs(epochs, frequency)
-    source, validation = read_rows(db, source_table, validation_table, epochs, folds=not madlib)
-    selection = selection_of(db, selection_table)
-    output = model_table(db, output_table, warm_start, "model_output_table")
+    source, validation = read_rows(db, given.source_table, given.validation_table, epochs, folds=not madlib)
+    selection = selection_of(db, given.model_selection_table)
+    output = model_table(db, given.model_output_table, given.warm_start, "model_output_table")
     return of_configurations(
         db, source, validation, output, lambda known, _: read_selection(db, selection, known, madlib), epochs=epochs,
-        use_gpus=use_gpus, frequency=frequency, warm_start=warm_start, name=name, description=description,
-        options=options, madlib=madlib,
+        use_gpus=given.use_gpus, frequency=frequency, warm_start=given.warm_start, name=given.name,
+        description=given.description, options=given.options, madlib=madlib,
     )  # fmt: skip
 
 
