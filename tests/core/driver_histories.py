@@ -33,7 +33,7 @@ from cerebro_plpy import platform
 from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
 from cerebro_plpy.runs.drive import attention, driver, execution
 from cerebro_plpy.runs.record import state_tables
-from cerebro_plpy.runs.record.log import RunLog
+from cerebro_plpy.runs.record.log.drivers import Drivers
 from cerebro_plpy.sessions.trainer_options import TrainerOptions
 
 RUN, STORAGE = 7, "run_x"
@@ -337,7 +337,7 @@ def on(server: Server) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (platform, "of", lambda db: server.platform),
         (execution.locks, "show", lambda *_: None),
-        (RunLog, "claim", lambda *_: server.note("started")),
+        (Drivers, "claim", lambda *_: server.note("started")),
         (execution.engine_choice, "choose", lambda *_: ("tensorflow",)),
         (execution.warm_up, "ahead", lambda *_: None),
         (execution.kept_teams, "team_for", team_for),

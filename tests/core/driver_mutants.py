@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         "what evaluations before the start have counted is forgotten", RUNS + "drive.driver",
-        "self.units.evaluated = self.log.counted_by_part()", "pass",
+        "self.units.evaluated = self.log.units.counted_by_part()", "pass",
     ),
     Mutant(
         "a visit that failed beside others is not tried alone", RUNS + "drive.driver",
@@ -145,11 +145,11 @@ MUTANTS = (
         "        self.committed(unit)",
     ),
     Mutant(
-        "a resumed run looks for states on the first segment", RUNS + "record.log.loading",
+        "a resumed run looks for states on the first segment", RUNS + "record.log.plan",
         "            model.dist_key = run.dist_keys[last.segment]\n", "            model.dist_key = run.dist_keys[0]\n",
     ),
     Mutant(
-        "a resumed run forgets the replicas of an epoch", RUNS + "record.log.loading",
+        "a resumed run forgets the replicas of an epoch", RUNS + "record.log.plan",
         "for model in run.models.values() if run.averages else ():", "for model in ():",
     ),
     Mutant(

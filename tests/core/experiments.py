@@ -32,6 +32,7 @@ from cerebro_db.core.events import Verdict
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.ring import ring_positions
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Status, Train
+from cerebro_db.core.search.history import Figures
 from cerebro_db.core.search.policy import Decision, History, NewModel
 
 Lineage = tuple[int, ...]  # a model of the plan; of an added one also the epoch and the place, of each generation
@@ -182,7 +183,7 @@ def lives_of(plan: Plan, policy: Any, faults: Faults, evaluates_after: Evaluates
                 history.trained(mine.model, epoch, hop, *figures_of(visit, life.states[hop]))
             for (at, dataset, part), state in life.evaluations.items():
                 unit = Evaluate(mine.model, 0, at, 0, dataset, part)
-                history.evaluated(mine.model, at, dataset, part, *figures_of(unit, state))
+                history.evaluated(mine.model, at, dataset, part, Figures.of(*figures_of(unit, state)))
             history.complete(mine.model, epoch)
             return policy.decide(history, mine.model, epoch)
 

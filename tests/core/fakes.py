@@ -24,6 +24,7 @@ from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions, visit_order
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Train, Unit
 from cerebro_db.core.search.budget import Used
+from cerebro_db.core.search.history import Figures
 from cerebro_db.core.search.policy import Decision, History
 from cerebro_db.core.search.request import Request
 
@@ -152,7 +153,7 @@ class Log:
                 history.trained(model, visit.epoch, hop, *self._figures(visit, state))
         for (model, epoch, dataset, part), state in self.evaluations.items():
             unit = Evaluate(model, 0, epoch, 0, dataset, part)
-            history.evaluated(model, epoch, dataset, part, *self._figures(unit, state))
+            history.evaluated(model, epoch, dataset, part, Figures.of(*self._figures(unit, state)))
         return history
 
     def decided(self, model: int, epoch: int) -> bool:

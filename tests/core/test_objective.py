@@ -10,7 +10,7 @@ from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.parameters.params import compile_params
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.run_options import RunOptions
-from cerebro_db.core.search.history import History
+from cerebro_db.core.search.history import Figures, History
 from cerebro_db.core.search.objective import Objective, chosen, default, require_reported
 
 KNOWN = {"metric": {"lift": "lift@2"}, "loss": {}}
@@ -124,10 +124,10 @@ def test_the_score_of_an_epoch() -> None:
     """The names are those of the history; of a metric with several values the mean counts."""
     history = History(Objective("val_f1", "max"))
     history.trained(1, 1, 1, 10, 0.5, {"f1": [0.1, 0.2]})
-    history.evaluated(1, 1, "validation", 0, 10, 0.4, {"f1": [0.5, 1.0]})
+    history.evaluated(1, 1, "validation", 0, Figures.of(10, 0.4, {"f1": [0.5, 1.0]}))
     assert history.score(1, 1) is None, "not before the epoch is complete"
     history.complete(1, 1)
     assert history.score(1, 1) == -0.75
-    history.evaluated(1, 2, "validation", 0, 10, 0.4, {"f1": [float("nan"), 1.0]})
+    history.evaluated(1, 2, "validation", 0, Figures.of(10, 0.4, {"f1": [float("nan"), 1.0]}))
     history.complete(1, 2)
     assert history.score(1, 2) is None

@@ -15,7 +15,7 @@ from cerebro_db.core.scheduling.plan import Evaluate, Train
 from cerebro_db.core.sql import shown
 from cerebro_plpy.platform.postgresql import PostgreSQL
 from cerebro_plpy.runs.record import state_tables
-from cerebro_plpy.runs.record.log import RunLog
+from cerebro_plpy.runs.record.log.units import UnitLog
 from cerebro_plpy.runs.record.run import Model, Run
 from cerebro_plpy.runs.units.objectives import Objectives
 from cerebro_plpy.sessions.session import Statement
@@ -23,7 +23,7 @@ from cerebro_plpy.sessions.session import Statement
 SEGMENTS = 2
 
 
-class Log(RunLog):
+class Log(UnitLog):
     """Takes statements when their transaction commits."""
 
     def __init__(self) -> None:

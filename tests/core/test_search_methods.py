@@ -11,6 +11,7 @@ from simulated_search import Simulation
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.search import methods
+from cerebro_db.core.search.history import Figures
 from cerebro_db.core.search.hyperband import Hyperband
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.policy import Decision, History, Objective, Policy, Verdict
@@ -238,7 +239,7 @@ def test_patience_does_not_count_epochs_without_an_evaluation() -> None:
     for epoch in range(1, 8):
         history.trained(1, epoch, epoch, 5, 1.0, {})
         if epoch == 1:
-            history.evaluated(1, epoch, "validation", 0, 5, 0.5, {})
+            history.evaluated(1, epoch, "validation", 0, Figures.of(5, 0.5, {}))
         history.complete(1, epoch)
     assert stopping("patience", 1, patience=2).decide(history, 1, 7).verdict is Verdict.CONTINUE
 

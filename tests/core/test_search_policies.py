@@ -30,6 +30,7 @@ from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan, Schedule, Status
 from cerebro_db.core.search import methods
 from cerebro_db.core.search.folds import CrossValidated
+from cerebro_db.core.search.history import Figures
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewConfiguration, NewModel, Objective, Policy
@@ -114,7 +115,7 @@ def random_history(seed: int, order: int = 0) -> History:
                 told.append(("trained", model, epoch, hop, chance.randint(0, 9), some(), {"accuracy": some()}))
             for part in range(chance.randint(0, 2)):
                 figures = (chance.randint(0, 9), some(), {"accuracy": some()})
-                told.append(("evaluated", model, epoch, "validation", part, *figures))
+                told.append(("evaluated", model, epoch, "validation", part, Figures.of(*figures)))
         complete = max(0, epochs - chance.randint(0, 1))
         history.complete(model, complete)
         for epoch in range(1, complete):
@@ -408,9 +409,9 @@ def test_losses_are_weighted_by_rows_and_metrics_are_the_latest() -> None:
     history = History()
     history.trained(1, 1, 2, 10, 2.0, {"recall": 0.1})
     history.trained(1, 1, 1, 30, 1.0, {"recall": 0.5})
-    history.evaluated(1, 1, "validation", 0, 1, 4.0, {"recall": 1.0})
-    history.evaluated(1, 1, "validation", 1, 3, 8.0, {})
-    history.evaluated(1, 1, "training", 0, 5, 0.25, {})
+    history.evaluated(1, 1, "validation", 0, Figures.of(1, 4.0, {"recall": 1.0}))
+    history.evaluated(1, 1, "validation", 1, Figures.of(3, 8.0, {}))
+    history.evaluated(1, 1, "training", 0, Figures.of(5, 0.25, {}))
     history.complete(1, 1)
     assert dict(history.values(1, 1)) == {
         "loss": 1.25,
@@ -444,9 +445,9 @@ def test_a_mean_of_huge_values_is_finite() -> None:
 
 def test_a_part_without_rows_does_not_count() -> None:
     history = History()
-    history.evaluated(1, 1, "validation", 0, 0, None, {})
-    history.evaluated(1, 1, "validation", 1, 4, 0.5, {})
-    history.evaluated(2, 1, "validation", 0, 0, None, {})
+    history.evaluated(1, 1, "validation", 0, Figures.of(0, None, {}))
+    history.evaluated(1, 1, "validation", 1, Figures.of(4, 0.5, {}))
+    history.evaluated(2, 1, "validation", 0, Figures.of(0, None, {}))
     history.complete(1, 1)
     history.complete(2, 1)
     assert history.value(1, 1, "val_loss") == 0.5 and history.value(2, 1, "val_loss") is None
@@ -507,7 +508,7 @@ def test_it_knows_the_models_their_configurations_and_decisions() -> None:
 @pytest.mark.parametrize(("direction", "score"), [("min", 0.5), ("max", -0.5)])
 def test_a_smaller_score_is_better(direction, score) -> None:
     history = History(Objective("val_auc", direction))
-    history.evaluated(1, 1, "validation", 0, 5, 0.1, {"auc": 0.5})
+    history.evaluated(1, 1, "validation", 0, Figures.of(5, 0.1, {"auc": 0.5}))
     history.complete(1, 1)
     assert history.score(1, 1) == score and history.score(1, 2) is history.score(2, 1) is None
 

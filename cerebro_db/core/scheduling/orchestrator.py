@@ -7,6 +7,7 @@ simulated clock with injected faults. Either way this loop is all of model hoppe
 from __future__ import annotations
 
 from ..search.budget import Budget
+from ..search.history import Figures
 from ..search.never_stop import NeverStop
 from ..search.policy import History, Policy
 from .deciding import NO_LIMIT, Deciding
@@ -81,4 +82,4 @@ def record(history: History, outcome: Outcome) -> None:
     if isinstance(unit, Train):
         history.trained(unit.model, unit.epoch, unit.hop, *figures)
     else:
-        history.evaluated(unit.model, unit.epoch, unit.dataset, unit.part, *figures)
+        history.evaluated(unit.model, unit.epoch, unit.dataset, unit.part, Figures.of(*figures))

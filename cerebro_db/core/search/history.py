@@ -21,6 +21,11 @@ class Figures:
     loss: float | None  # None: not a finite number
     metrics: Mapping[str, float | None]  # of the epoch's visits so far, or of all parts; of other parts none
 
+    @classmethod
+    def of(cls, rows: int, loss: float | None, metrics: Mapping[str, Value]) -> Figures:
+        """As policies see them: of a metric with a value per class the mean; no NaN, as the log keeps none either."""
+        return cls(rows, number(loss), {name: number(value) for name, value in metrics.items()})
+
 
 @dataclass
 class History:
@@ -120,19 +125,10 @@ class History:
     def trained(
         self, model: int, epoch: int, hop: int, rows: int, loss: float | None, metrics: Mapping[str, Value]
     ) -> None:
-        self._add(model, epoch, "", hop, _figures(rows, loss, metrics))
+        self._add(model, epoch, "", hop, Figures.of(rows, loss, metrics))
 
-    def evaluated(  # noqa: PLR0917  (runs/drive calls it so)
-        self,
-        model: int,
-        epoch: int,
-        dataset: str,
-        part: int,
-        rows: int,
-        loss: float | None,
-        metrics: Mapping[str, Value],
-    ) -> None:
-        self._add(model, epoch, dataset, part, _figures(rows, loss, metrics))
+    def evaluated(self, model: int, epoch: int, dataset: str, part: int, figures: Figures) -> None:
+        self._add(model, epoch, dataset, part, figures)
 
     def complete(self, model: int, epochs: int) -> None:
         """So many epochs of a model are complete. Policies do not see its figures of a later epoch."""
@@ -160,11 +156,6 @@ class History:
         self.begins(model)
         self._figures.setdefault((model, epoch), {}).setdefault(dataset, {})[place] = figures
         self._values.pop((model, epoch), None)
-
-
-def _figures(rows: int, loss: float | None, metrics: Mapping[str, Value]) -> Figures:
-    """As policies see them: of a metric with a value per class the mean; no NaN, because the log keeps none either."""
-    return Figures(rows, number(loss), {name: number(value) for name, value in metrics.items()})
 
 
 def prefix_of(dataset: str) -> str:

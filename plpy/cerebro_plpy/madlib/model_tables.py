@@ -112,9 +112,9 @@ def _make_info(db: Database, made: MadeTables, asked: AsWritten) -> None:
     run = made.run
     log = RunLog.of_caller(db, run["run"])
     epoch_of = {state.key: state.epoch for state in made.states}
-    texts = log.compile_params() if asked.written else {}
+    texts = log.known.compile_params() if asked.written else {}
     told: dict[int, dict[str, Any]] = {}
-    for key, (architecture, compiled, _) in log.configurations().items():
+    for key, (architecture, compiled, _) in log.known.configurations().items():
         outputs = reading.outputs(architecture)
         loss = writing.loss_type(compiled, outputs)
         metrics = writing.metrics_type(compiled, outputs, plain=bool(asked.written))

@@ -34,7 +34,7 @@ def make_over(db: Database, made: MadeTables) -> None:
     for table in (name, name.suffixed("_weights")):
         if relations.find(db, table) is not None:
             db.execute(sql("DELETE FROM {table} WHERE mst_key <> {key}", table=table.sql, key=KEY))
-    architecture, *_ = RunLog.of_caller(db, made.run["run"]).configurations()[KEY]
+    architecture, *_ = RunLog.of_caller(db, made.run["run"]).known.configurations()[KEY]
     # MADlib calls the units of each output num_classes.
     units = [width or output.shape[-1] for width, output in zip(reading.widths(architecture), made.layout.outputs)]
     labels = joined("", (sql(", s.{column}", column=identifier(column)) for column, _, _ in class_values(made)))

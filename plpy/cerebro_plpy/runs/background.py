@@ -32,7 +32,7 @@ def start(db: Database, run_id: int, epochs: int | None = None, retry_failed: bo
     """Have a session of its own drive a run; raises what that session refuses at once."""
     require_statements(db)
     log = RunLog.of_caller(db, run_id)
-    before = log.starts()
+    before = log.drivers.starts()
     # A session goes on without a client as long as it has nothing to send.  This one is told to send no messages, so it
     # has nothing to send before its transaction ends; then it finds that the client is gone, and ends.
     with contextlib.closing(
@@ -42,7 +42,7 @@ def start(db: Database, run_id: int, epochs: int | None = None, retry_failed: bo
         session.run(sql("SET client_min_messages = error"))
         session.send(Statement(sql("SELECT cerebro._drive({}, {}, {})"), (run_id, epochs, retry_failed)))
         try:
-            while not session.ready() and log.starts() == before:
+            while not session.ready() and log.drivers.starts() == before:
                 time.sleep(LISTEN_EVERY)
         except psycopg2.Error as error:
             refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)

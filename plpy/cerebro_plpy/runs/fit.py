@@ -63,7 +63,7 @@ def submit_request(db: Database, request: RunRequest) -> int:
     with recorder.opened(db) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
-        RunLog.of(session, run_id).note(Event.SUBMITTED)
+        RunLog.of(session, run_id).events.note(Event.SUBMITTED)
     background.start(db, run_id)
     return run_id
 
@@ -73,13 +73,13 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
     """Take a run up where its log ends, or train it beyond its end."""
     visibility.refuse_transaction(db)
     if wait is False:
-        RunLog.of_caller(db, run_id).require_own()
+        RunLog.of_caller(db, run_id).known.require_own()
         background.start(db, run_id, epochs, bool(retry_failed))
         return run_id
-    recorded = RunLog.of_caller(db, run_id).options()
+    recorded = RunLog.of_caller(db, run_id).known.options()
     own = recorded is not None and recorded.execution == SESSION
     with recorder.opened(db, own=own) as session:
-        output.require_place(db, RunLog.of(session, run_id).load())
+        output.require_place(db, RunLog.of(session, run_id).plan.load())
         _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
     return run_id
 
@@ -128,13 +128,13 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
         locks.take(db, f"cerebro_db table {name}", f"the name {name}")
         output.require_makeable(db, name, replace=replace)
         model_tables.materialize(db, run.id, name, replace=replace)
-        RunLog.of_caller(db, run.id).note(Event.MATERIALIZED)
+        RunLog.of_caller(db, run.id).events.note(Event.MATERIALIZED)
     except BaseException as error:
         if session.own:  # the error undoes the whole run
             raise
         session.settle()
         with contextlib.suppress(psycopg2.Error):
-            RunLog.of(session, run.id).note(Event.NOT_MATERIALIZED, message=str(error))
+            RunLog.of(session, run.id).events.note(Event.NOT_MATERIALIZED, message=str(error))
         kept = f"The models are kept: SELECT cerebro.materialize({run.id}, 'another_name');"
         if isinstance(error, CerebroError):
             error.hint = kept

@@ -35,13 +35,13 @@ def wait(db: Database, run_id: int, timeout: float | None) -> str:
     def over(ended: bool) -> bool:
         return ended or (deadline is not None and time.monotonic() >= deadline)
 
-    whose = RunLog.of_caller(db, run_id).whose()
-    status, ended, message = RunLog.of_caller(db, run_id).standing(whose)
+    whose = RunLog.of_caller(db, run_id).drivers.whose()
+    status, ended, message = RunLog.of_caller(db, run_id).drivers.standing(whose)
     if not over(ended):
         with _polled(db, run_id) as log:
             while not over(ended):
                 time.sleep(LISTEN_EVERY)  # the next question listens for a cancel
-                status, ended, message = log.standing(whose)
+                status, ended, message = log.drivers.standing(whose)
     if status is RunStatus.FINISHED and ended and message is not None:
         db.warning(f"run {run_id} is finished: {message}")
     # A submitted run that is finished makes its model tables before it has ended.
@@ -70,12 +70,12 @@ def _polled(db: Database, run_id: int) -> Iterator[RunLog]:
 def cancel(db: Database, run_id: int, owner: str | None) -> bool:
     """Ask the session that drives the run to end it; False if no session does."""
     log = RunLog.of_caller(db, run_id)
-    whose = log.whose(owner)
-    if log.status(whose) is not RunStatus.RUNNING:
+    whose = log.drivers.whose(owner)
+    if log.drivers.status(whose) is not RunStatus.RUNNING:
         return False
     if whose != relations.current_role(db):
         require_admin(db, run_id, whose, "cancel")
-    log.request_cancel(whose)
+    log.events.request_cancel(whose)
     return True
 
 
@@ -84,13 +84,13 @@ def to_forget(db: Database, run_id: int, owner: str | None) -> str:
     """The owner of a run that the caller may remove; nothing else can change the run until the transaction ends."""
     locks.take(db, locks.of_run(run_id), f"run {run_id}")
     log = RunLog.of_caller(db, run_id)
-    whose = log.whose(owner)
+    whose = log.drivers.whose(owner)
     if whose != relations.current_role(db):
         require_admin(db, run_id, whose, "forget")
-    if log.is_running(whose):
+    if log.drivers.is_running(whose):
         raise InUse(f"run {run_id} is running", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
     if whose == relations.current_role(db):
-        log.require_own()
+        log.known.require_own()
     return whose
 
 

@@ -157,7 +157,7 @@ def of_text(name: str | None, text: str, precision: str | None) -> Architecture:
 
 def require_same_architectures(db: Database, run_id: int, architectures: dict[int, Architecture]) -> None:
     """Refuse to replay a search with other architectures under the same numbers."""
-    given = RunLog.of_caller(db, run_id).given_architectures()
+    given = RunLog.of_caller(db, run_id).plan.given_architectures()
     for model_id, architecture in architectures.items():
         if given.get(model_id) != architecture.given:
             raise WrongState(

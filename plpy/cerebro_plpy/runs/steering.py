@@ -31,15 +31,15 @@ class Steered:
         self.db = db
         self.log = RunLog.of_caller(db, run_id)
         self.run = self.log.run
-        self.owner = self.log.whose(owner)
+        self.owner = self.log.drivers.whose(owner)
         self.own = self.owner == relations.current_role(db)
         if not self.own:
             require_admin(db, self.run, self.owner, "steer")
 
     def ask(self, action: Action, reason: str | None, **detail: Any) -> int:
         """Put a request on record; returns its number."""
-        request = self.log.ask_for(self.owner, action, steering.checked_reason(reason), detail)
-        status = self.log.status(self.owner)
+        request = self.log.events.ask_for(self.owner, action, steering.checked_reason(reason), detail)
+        status = self.log.drivers.status(self.owner)
         if status not in (RunStatus.RUNNING, RunStatus.CREATED):
             whose = "" if self.own else f", called by {self.owner}"
             self.db.notice(
@@ -49,7 +49,7 @@ class Steered:
         return request
 
     def meant(self, key: int | None, model: int | None, done: str) -> steering.Standing:
-        return steering.meant(self.run, self.log.standings(self.owner), key, model, done)
+        return steering.meant(self.run, self.log.known.standings(self.owner), key, model, done)
 
 
 @entry
@@ -99,7 +99,7 @@ def add_configuration(db: Database, run: int, parameters: str | None, reason: st
     given = documents.argument(parameters, "parameters")
     if not isinstance(given, dict):
         raise InvalidArgument(f"parameters is {documents.shown(given)}; it must be an object.", hint=flat.EXAMPLE)
-    layout, segments, objective = steered.log.rows_and_objective(steered.owner)
+    layout, segments, objective = steered.log.known.rows_and_objective(steered.owner)
     listed = configurations.checked(db, given, "parameters", {})
     known = custom_functions.known(db)
     made, compiled, fit, parsed, _ = configurations.built(listed, layout, segments, objective, known)
@@ -111,7 +111,7 @@ def add_configuration(db: Database, run: int, parameters: str | None, reason: st
 @entry
 def extend(db: Database, run: int, epochs: int | None, reason: str | None, owner: str | None) -> int:
     steered = Steered(db, run, owner)
-    planned, segments = steered.log.size(steered.owner)
+    planned, segments = steered.log.known.size(steered.owner)
     epochs = steering.checked_epochs(steered.run, planned, epochs)
     require_countable(epochs, segments)
     return steered.ask(Action.EXTEND, reason, epochs=epochs)

@@ -108,7 +108,7 @@ def _whole_state(
     db: Database, run: int, row: dict[str, Any], architecture: dict[str, Any], given: GivenWeights
 ) -> Start | None:
     """The best or last state of an earlier run, if it trained the same configuration and has these very weights."""
-    earlier = RunLog.of_caller(db, run).earlier_model(row["key"])
+    earlier = RunLog.of_caller(db, run).states.earlier_model(row["key"])
     if (
         earlier is None
         or decoded(earlier.compile, f"run {run}") != row["compile"]
@@ -161,7 +161,7 @@ def store(recorder: Session, log: RunLog, starts: dict[int, Start], platform: Pl
     """Store the given states where the first hop of each model will look for them."""
     if not starts:
         return
-    run = log.load()
+    run = log.plan.load()
     for model in run.models.values():
         start = starts.get(model.key)
         if start is None:

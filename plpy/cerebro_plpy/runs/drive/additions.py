@@ -45,9 +45,9 @@ def commit(
     recorder: Session,
     platform: Platform,
     decisions: Sequence[Decision],
+    *,
     policy: str,
     known: Known,
-    *,
     built: bool,
 ) -> list[Model]:
     """Commit decisions and the models that they add in one transaction; returns these models.
@@ -59,9 +59,9 @@ def commit(
         _settle(run, log, [one.model for one in added if one.model.refused is None])
     statements = [BEGIN]
     for decision in decisions:
-        statements.append(log.decide(decision, policy))
+        statements.append(log.events.decide(decision, policy))
         if decision.verdict is Verdict.EXTEND:
-            statements.append(log.event(Event.EXTENDED, epochs=decision.detail["epochs"]))
+            statements.append(log.events.event(Event.EXTENDED, epochs=decision.detail["epochs"]))
     for one in added:
         statements += _records(run, log, one, built)
     try:
@@ -196,7 +196,7 @@ def _start(run: Run, log: RunLog, new: NewModel, model: Model) -> None:
     if new.parent is None or new.parent_hop is None or model.refused is not None:
         return
     parent = run.models[new.parent]
-    model.sha256, _ = log.state_after(parent.number, new.parent_hop)
+    model.sha256, _ = log.states.state_after(parent.number, new.parent_hop)
     if new.parent_hop > 0:
         model.initial = Initial.FULL
     else:
@@ -205,7 +205,7 @@ def _start(run: Run, log: RunLog, new: NewModel, model: Model) -> None:
 
 def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
     """Ring positions, engines and what preflight would find out: as models know it that are built alike."""
-    earlier = RunLog(log.ask, run.options.replay).built() if run.options.replay is not None else {}
+    earlier = RunLog(log.ask, run.options.replay).plan.built() if run.options.replay is not None else {}
     taken = {position for model in run.models.values() if (position := model.position) is not None}
     fresh = ring_positions({model.number: 0 for model in models if model.number not in earlier}, taken)
     for model in models:
@@ -242,14 +242,14 @@ def _records(run: Run, log: RunLog, one: Added, built: bool) -> list[Statement]:
     model, made = one.model, []
     fold_rows = None if model.fold is None else run.source.rows_of_fold(model.fold)
     if one.new.configuration is not None:
-        made += log.add_configuration(model, one.given)
-    made.append(log.add_model(model, one.new.parent, one.new.parent_hop, fold_rows))
+        made += log.events.add_configuration(model, one.given)
+    made.append(log.events.add_model(model, one.new.parent, one.new.parent_hop, fold_rows))
     if model.refused is not None:
-        made.append(log.event(Event.MODEL_FAILED, model.number, reason=model.refused, refused=True))
+        made.append(log.events.event(Event.MODEL_FAILED, model.number, reason=model.refused, refused=True))
     elif built:
         told = {"state_bytes": model.state_bytes, "engine": model.engine, "position": model.position}
         known = {} if model.parameters is None else {"parameters": model.parameters}
-        made.append(log.event(Event.BUILT, model.number, **told, **known))
+        made.append(log.events.event(Event.BUILT, model.number, **told, **known))
     return made
 
 
@@ -261,7 +261,7 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
     if new.parent is None or new.parent_hop is None:
         raise Unsupported(f"model {new.model} has no parent to start from")
     parent = run.models[new.parent]
-    _, segment = log.state_after(parent.number, new.parent_hop)
+    _, segment = log.states.state_after(parent.number, new.parent_hop)
     table = state_tables.table_of(run, model, 0)
     recorder.run(state_tables.create_sql(platform, table))
     copy = sql(

@@ -26,7 +26,7 @@ class Attention:
         self._asked_at = time.monotonic()
         self._cancelled = self._raised = False
         # The requests that were ever seen, and those of them that no decision answers yet.
-        self._seen = {request.request: request for request in log.requests()}
+        self._seen = {request.request: request for request in log.events.requests()}
         self._open = set(self._seen)
 
     def __call__(self) -> None:
@@ -50,10 +50,10 @@ class Attention:
         self._open.discard(request)
 
     async def _ask(self) -> None:
-        rows = await self._log.cancel_requested()
+        rows = await self._log.events.cancel_requested()
         self._cancelled = bool(rows and rows[0][0])
         # A request can be committed after another one with a larger number.
-        for row in await self._log.new_requests(list(self._seen)):
-            request = self._log.request_of(row)
+        for row in await self._log.events.new_requests(list(self._seen)):
+            request = self._log.events.request_of(row)
             self._seen[request.request] = request
             self._open.add(request.request)

@@ -38,6 +38,7 @@ class Decisions:
         recorder: Session,
         platform: Platform,
         policy: Policy,
+        *,
         attention: Attention,
         rule: Rule | None,
     ) -> None:
@@ -57,8 +58,8 @@ class Decisions:
         if self._known is None and any(decision.added for decision in decisions):
             self._known = custom_functions.latest(self.recorder.run(custom_functions.LATEST))
         added = additions.commit(
-            self.run, self.log, self.recorder, self.platform, decisions, self.policy, self._known or {},
-            built=self.built,
+            self.run, self.log, self.recorder, self.platform, decisions,
+            policy=self.policy, known=self._known or {}, built=self.built,
         )  # fmt: skip
         for decision in decisions:
             if decision.verdict is Verdict.EXTEND:
@@ -94,6 +95,6 @@ class Decisions:
         """Also by the sessions that have driven the run before."""
         if self._before is None:
             self.recorder.finish()
-            self._before = Used(self.log.driven_seconds(), self.log.unit_seconds() - self.unit_seconds)
+            self._before = Used(self.log.units.driven_seconds(), self.log.units.unit_seconds() - self.unit_seconds)
         seconds = self._before.seconds + time.monotonic() - self.began
         return Used(seconds, self._before.unit_seconds + self.unit_seconds)

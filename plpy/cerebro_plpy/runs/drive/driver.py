@@ -57,6 +57,7 @@ class Driver:
         team: Team,
         recorder: Session,
         decisions: Decisions,
+        *,
         keep_two: bool,
     ) -> None:
         self.db = db
@@ -67,7 +68,7 @@ class Driver:
         self.decisions = decisions
         self.log = RunLog.of(recorder, run.id)
         self.units = Units(run, self.log, team, keep_two=keep_two)
-        self.units.evaluated = self.log.counted_by_part()
+        self.units.evaluated = self.log.units.counted_by_part()
         self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
         self.beat_at = 0.0
         self.told_tenth = -1
@@ -128,11 +129,11 @@ class Driver:
         return outcomes
 
     def gave_up(self, model: int, reason: str) -> None:
-        self.idle_log().note(Event.MODEL_FAILED, model, reason=reason)
+        self.idle_log().events.note(Event.MODEL_FAILED, model, reason=reason)
         self.db.warning(f"configuration {self.run.models[model].key} failed: {reason}")
 
     def trying_again(self, unit: Unit, reason: str) -> None:
-        self.idle_log().note(Event.UNIT_FAILED, unit.model, reason=reason, segment=unit.segment)
+        self.idle_log().events.note(Event.UNIT_FAILED, unit.model, reason=reason, segment=unit.segment)
         key = self.run.models[unit.model].key
         self.db.notice(f"configuration {key} on segment {unit.segment}: {reason}; trying again")
 
@@ -238,9 +239,9 @@ class Driver:
         log = self.idle_log()
         self.units.objectives.look_up(unit)
         if isinstance(unit, Evaluate):
-            evaluated = log.evaluation_on_record(unit)
+            evaluated = log.units.evaluation_on_record(unit)
             return None if evaluated is None else Outcome(unit, seconds, None, False, *evaluated)
-        hop = log.hop_on_record(unit)
+        hop = log.units.hop_on_record(unit)
         if hop is None:
             return None
         rows, loss, metrics, state_bytes, sha256, counted = hop
@@ -308,14 +309,14 @@ class Driver:
             self._tell(done, total, now)
 
     async def _heartbeat(self, done: int, total: int) -> None:
-        await self.log.heartbeat(done, total)
+        await self.log.events.heartbeat(done, total)
 
     def _tell(self, done: int, total: int, now: float) -> None:
         speed = (done - self.done_before) / max(now - self.started, 0.001)
         statuses = [mine.status for mine in self.schedule.progress.values()]
         failed = statuses.count(Status.FAILED)
         finished = statuses.count(Status.FINISHED) + statuses.count(Status.STOPPED)
-        left = self.idle_log().seconds_left()
+        left = self.idle_log().known.seconds_left()
         self.db.notice(
             f"{100 * done / total:3.0f} %  {finished} of {len(statuses)}"
             f" {'models' if self.run.folds else 'configurations'} finished{f', {failed} failed' if failed else ''},"

@@ -39,12 +39,12 @@ def carry_out(
     log = RunLog.of(recorder, run_id)
     # Between the claim and the code that records an end, nothing may be raised.
     with listening.paused(), contextlib.ExitStack() as call:
-        log.claim(recorder, epochs, retry_failed, submitted)
+        log.drivers.claim(recorder, epochs, retry_failed, submitted)
         try:
             with listening.resumed():
                 if retry_failed:
-                    log.revive_failed()
-                run = log.load()
+                    log.events.revive_failed()
+                run = log.plan.load()
                 attention = Attention(recorder.listen, recorder, log)
                 search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
                 search.begin()
@@ -70,7 +70,7 @@ def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, se
             if recorder.own and not team.platform.subtransactions_are_safe:
                 require_log(run, schedule, search)
         detail: dict[str, Any] = {"reason": SPENT} if spent else {}
-        log.note(Event.FINISHED, **detail)
+        log.events.note(Event.FINISHED, **detail)
     except BaseException as error:
         team.abandon()
         record_end(recorder, log, error)
@@ -124,12 +124,12 @@ def record_end(recorder: Session, log: RunLog, error: BaseException) -> None:
     event = Event.CANCELLED if cancelled else Event.FAILED
     recorder.settle()
     try:
-        log.note_end(recorder, event, error)
+        log.events.note_end(recorder, event, error)
     except psycopg2.Error:
         # Perhaps the recorder session itself was lost.  Without an end on record the run would count as running for
         # as long as this session lives.
         with contextlib.suppress(psycopg2.Error, CerebroError):
             assert recorder.another is not None
             another = recorder.another(lambda: None)
-            log.note_end(another, event, error)
+            log.events.note_end(another, event, error)
             another.close()

@@ -31,8 +31,8 @@ def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
 
 def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log: RunLog, suggest: Suggest) -> Policy:
     if search is None:
-        return methods.policy_of(spec, run.epochs, log.planned_configurations())
-    given = log.given_architectures()
+        return methods.policy_of(spec, run.epochs, log.plan.planned_configurations())
+    given = log.plan.given_architectures()
     labels = read_space.labels(search.space) or sorted(given)
     layout = Layout.from_json(run.source.layout, f"the layout of run {run.id}")
     known = {

@@ -172,7 +172,7 @@ def of_run(db: Database, run: Run, recorder: Session, listen: Listen) -> Rule | 
         db.warning(f"stop_when failed and stops nothing: {cause}", hint="Each cause is reported once.")
         failed = f"the rule failed and stopped nothing: {cause}"
         recorder.finish()
-        noted = log.decide(Decision(None, None, Verdict.REFUSE, failed, by=Decider.RULE), "")
+        noted = log.events.decide(Decision(None, None, Verdict.REFUSE, failed, by=Decider.RULE), "")
         recorder.run_statement(noted)
 
     return Rule(query, run.id, recorder, listen, tell)

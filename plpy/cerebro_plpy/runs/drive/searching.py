@@ -7,6 +7,7 @@ from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.deciding import Deciding
 from cerebro_db.core.scheduling.schedule import Schedule
 from cerebro_db.core.search.budget import Budget
+from cerebro_db.core.search.history import Figures
 from cerebro_db.core.search.policy import History
 
 from ... import platform
@@ -34,7 +35,7 @@ class Search:
         with as_written(run.id):
             self.policy = policies.policy_of(run, self.log, self.suggestions)
         self.rule = rules.of_run(db, run, recorder, attention)
-        self.decisions = Decisions(db, run, recorder, platform.of(db), self.policy, attention, self.rule)
+        self.decisions = Decisions(db, run, recorder, platform.of(db), self.policy, attention=attention, rule=self.rule)
 
     def begin(self) -> None:
         """Make the decisions that are due before preflight, so that it builds the models that they add with the others.
@@ -51,7 +52,7 @@ class Search:
         self.decisions.built = True
         schedule = self.schedule()
         keep_two = self.policy.asks or self.policy.proposes
-        driver = Driver(self.db, self.run, schedule, team, self.recorder, self.decisions, keep_two)
+        driver = Driver(self.db, self.run, schedule, team, self.recorder, self.decisions, keep_two=keep_two)
         history, budget = self.history(), self.budget(schedule)
         spent = orchestrator.run(schedule, driver, self.policy, history, budget, repeats=self.replays is not None)
         driver.beat(last=True)
@@ -67,7 +68,7 @@ class Search:
         """The schedule as another session would find it now."""
         mine = self.run
         try:
-            self.run = self.log.load()
+            self.run = self.log.plan.load()
             return self.schedule()
         finally:
             self.run = mine
@@ -79,10 +80,10 @@ class Search:
 
     def _schedule(self) -> Schedule:
         # A replay repeats the decisions of the earlier run, also under a policy that is never asked.
-        replayed = RunLog(self.log.ask, self.replays).decisions() if self.replays is not None else []
+        replayed = RunLog(self.log.ask, self.replays).events.decisions() if self.replays is not None else []
         highest_key = max((model.key for model in self.run.models.values()), default=0)
         schedule = Schedule(self.run.plan(), self.policy.asks or self.rule is not None, replayed, highest_key)
-        evaluated, decisions = self.log.evaluated(), self.log.decisions()
+        evaluated, decisions = self.log.units.evaluated(), self.log.events.decisions()
         for decision in decisions:
             if decision.model is None:
                 schedule.recall(decision)
@@ -90,7 +91,7 @@ class Search:
             mine = [decision for decision in decisions if decision.model == number]
             hops = model.hops + len(model.replicas)
             schedule.restore(number, hops, evaluated.get(number, ()), mine, model.replicas)
-        for number, reason in self.log.failed().items():
+        for number, reason in self.log.events.failed().items():
             schedule.give_up(number, reason)
         return schedule
 
@@ -102,10 +103,10 @@ class Search:
         with as_written(self.run.id):
             for model in self.run.models.values():
                 history.begins(model.number, self.run.configuration_of(model))
-            for model_number, epoch, hop, *figures in self.log.hops():
+            for model_number, epoch, hop, *figures in self.log.units.hops():
                 history.trained(model_number, epoch, hop, *figures)
-            for model_number, epoch, dataset, part, *figures in self.log.evaluations():
-                history.evaluated(model_number, epoch, dataset, part, *figures)
+            for model_number, epoch, dataset, part, *figures in self.log.units.evaluations():
+                history.evaluated(model_number, epoch, dataset, part, Figures.of(*figures))
         return history
 
     def budget(self, schedule: Schedule) -> Budget:

@@ -31,7 +31,7 @@ def choose(run: Run, log: RunLog) -> Sequence[str]:
         return [run.options.engine]
     fresh = [model for model in run.models.values() if not model.built]
     if fresh and run.options.replay is not None:
-        earlier = RunLog(log.ask, run.options.replay).built()
+        earlier = RunLog(log.ask, run.options.replay).plan.built()
         for model in fresh:
             model.engine, _ = earlier.get(model.number, ("", None))
     elif fresh:
@@ -88,7 +88,7 @@ def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
     forms: dict[str, list[Model]] = {}
     for model in fresh:
         forms.setdefault(form_of(run, model), []).append(model)
-    earlier = log.earlier_trials(list(forms))
+    earlier = log.events.earlier_trials(list(forms))
     by_program: dict[str, list[Model]] = {}  # a program is compiled once for all of its models
     for form, program, *_ in earlier:
         by_program.setdefault(program, []).extend(forms[form])

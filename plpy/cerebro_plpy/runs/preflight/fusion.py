@@ -41,7 +41,7 @@ def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
     }
     found: dict[str, dict[str, Any]]
     if run.options.replay is not None:
-        earlier = RunLog(log.ask, run.options.replay).fusion()
+        earlier = RunLog(log.ask, run.options.replay).plan.fusion()
         found = {key: detail for key, detail in earlier.items() if key in rehearsing}
     elif run.options.fuse:
         found = {key: {"fused": 0.0, "alone": 1.0, "asked": True} for key in rehearsing}
@@ -52,7 +52,7 @@ def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
         for model in groups[key]:
             model.group = key if pays else None
         detail = {"group": key, **seconds}
-        log.note_each(Event.FUSED if pays else Event.NOT_FUSED, {model.number: detail for model in groups[key]})
+        log.events.note_each(Event.FUSED if pays else Event.NOT_FUSED, {model.number: detail for model in groups[key]})
         if pays:
             db.notice(f"{len(groups[key])} configurations train up to {len(rehearsing[key])} at a time in one pass")
 

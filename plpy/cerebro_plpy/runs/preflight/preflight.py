@@ -72,7 +72,7 @@ def build_models(
             model = run.models[number]
             if isinstance(found, CerebroError):
                 failed[number] = found
-                log.note(Event.MODEL_FAILED, number, reason=found.message)
+                log.events.note(Event.MODEL_FAILED, number, reason=found.message)
             else:
                 model.state_bytes, model.engine = found.described.state_bytes, found.engine
                 model.parameters = found.described.parameters
@@ -82,7 +82,7 @@ def build_models(
                 built[number] = found
         if built:
             settle_positions(run, log, built)
-            log.note_each(
+            log.events.note_each(
                 Event.BUILT,
                 {
                     number: {**one.on_record(), **run.models[number].trial, "position": run.models[number].position}
@@ -109,7 +109,7 @@ def settle_positions(run: Run, log: RunLog, built: dict[int, Built]) -> None:
     A run that is resumed before its models were built may have got more models by requests.  Those come last, so that
     the run's own models have the positions that they would have had without the interruption.
     """
-    earlier = RunLog(log.ask, run.options.replay).built() if run.options.replay is not None else {}
+    earlier = RunLog(log.ask, run.options.replay).plan.built() if run.options.replay is not None else {}
     own: dict[int, tuple[int, float]] = {}
     requested = []
     for number, one in built.items():

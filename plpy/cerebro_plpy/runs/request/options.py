@@ -125,7 +125,7 @@ def choose_engine(engine: str, deterministic: bool, listen: Listen) -> tuple[str
 
 def replayed(db: Database, run_id: int) -> dict[str, Any]:
     """The options of an earlier run, for a run that repeats its numbers."""
-    recorded = RunLog.of_caller(db, run_id).options()
+    recorded = RunLog.of_caller(db, run_id).known.options()
     if recorded is None:
         raise UndefinedObject(
             f"there is no run {run_id} of yours to replay.",

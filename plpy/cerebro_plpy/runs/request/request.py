@@ -145,7 +145,7 @@ def of_configurations(
     keys = [partition["key"] for partition in source.layout["partitions"]]
     chosen = choose_options(db, options, keys, bool(use_gpus), tables=(source, validation))
     # A replay names the versions of custom functions that the earlier run had.
-    pinned = RunLog.of_caller(db, chosen.replay).compile_texts() if chosen.replay is not None else ""
+    pinned = RunLog.of_caller(db, chosen.replay).known.compile_texts() if chosen.replay is not None else ""
     found = listed(custom_functions.known(db, pinned=pinned), chosen.objective)
     rows, architectures = found.rows, found.architectures
     if chosen.precision is not None:
@@ -279,13 +279,13 @@ def require_same_work(
     log = RunLog.of_caller(db, run_id)
     hint = f"SELECT source_table, selection_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
     fingerprints = [partition["sha256"] for partition in source.layout["partitions"]]
-    if log.fingerprints() != fingerprints:
+    if log.known.fingerprints() != fingerprints:
         raise WrongState(
             f"run {run_id} cannot be replayed on '{source.relation.text}': it had other rows, another"
             " order of rows, or another number of segments.",
             hint=hint,
         )
-    earlier = log.configurations(added=False)
+    earlier = log.known.configurations(added=False)
     now = {row["key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}
     others = sorted(key for key in {*earlier, *now} if not alike(earlier.get(key), now.get(key)))
     if others:

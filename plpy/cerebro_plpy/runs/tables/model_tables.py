@@ -81,13 +81,13 @@ def materialize_run(db: Database, run_id: int, model_table: str, which: str | No
         )
     name = relations.new(db, model_table, ("_info", "_summary", "_weights"), argument="model_table")
     log = RunLog.of_caller(db, run_id)
-    if log.status() is RunStatus.RUNNING:
+    if log.drivers.status() is RunStatus.RUNNING:
         raise InUse(
             f"run {run_id} is being trained",
             hint=f"SELECT cerebro.wait({run_id}); or end it: cerebro.cancel({run_id}).",
         )
     materialize(db, run_id, name, replace=False, which=which, fold=fold)
-    log.note(Event.MATERIALIZED)
+    log.events.note(Event.MATERIALIZED)
 
 
 def materialize(
@@ -131,7 +131,7 @@ def materialize(
             f"run {run_id} has no fold {fold}.",
             hint=f"It has the folds 1 to {folds}." if folds else "It was trained on rows without folds.",
         )
-    states = RunLog.of_caller(db, run_id).states_of_best_models(which, fold=fold)
+    states = RunLog.of_caller(db, run_id).states.states_of_best_models(which, fold=fold)
     if not states:
         raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
     without = [state.key for state in states if state.which != which]
@@ -220,7 +220,7 @@ def _make_models(db: Database, made: MadeTables) -> None:
 def _make_info(db: Database, made: MadeTables) -> None:
     run = made.run
     told: dict[int, dict[str, Any]] = {}
-    for key, (architecture, compiled, _) in RunLog.of_caller(db, run["run"]).configurations().items():
+    for key, (architecture, compiled, _) in RunLog.of_caller(db, run["run"]).known.configurations().items():
         outputs = reading.outputs(architecture)
         told[key] = {"loss": writing.loss_type(compiled, outputs), "metrics": writing.metrics_type(compiled, outputs)}
         if references := sorted(custom.references(compiled)):

@@ -62,7 +62,7 @@ async def _evaluated(
         metrics = await metrics_of_all(units, worker, task, unit, handle, mine)
         results[unit] = Result(None, mine.rows, mine.loss, metrics)
         records.append(
-            units.log.evaluation(
+            units.log.units.evaluation(
                 unit,
                 mine,
                 metrics,

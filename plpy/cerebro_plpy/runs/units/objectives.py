@@ -21,7 +21,7 @@ from cerebro_db.core.sql import sql
 from ...platform.base import Platform
 from ...sessions.session import Statement
 from ..record import state_tables
-from ..record.log import RunLog
+from ..record.log.units import UnitLog
 from ..record.run import Run
 
 
@@ -37,7 +37,7 @@ class Epoch:
 class Objectives:
     """What is known of the objective of a run's models; of a run without one, nothing."""
 
-    def __init__(self, run: Run, log: RunLog, platform: Platform) -> None:
+    def __init__(self, run: Run, log: UnitLog, platform: Platform) -> None:
         self.run, self.log, self.platform = run, log, platform
         self.wanted = run.options.objective is not None
         self.objective = run.options.optimised(run.validation is not None)

@@ -69,7 +69,7 @@ class Units:
         self.times = Times()
         # Model, epoch, data set -> by part, what the metrics have counted; until the last part is evaluated.
         self.evaluated: dict[tuple[int, int, str], dict[int, MetricStates]] = {}
-        self.objectives = Objectives(run, log, team.platform)
+        self.objectives = Objectives(run, log.units, team.platform)
         self.rows_done = 0  # in committed visits
 
     @property

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 
 from cerebro_db.core import protocol
 from cerebro_db.core.protocol import Group, Member, StateRef, Trained, TrainedMember
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica
 from cerebro_db.core.sql import sql
 
@@ -28,28 +29,35 @@ async def train(
     units: Units, worker: Worker, task: Task, groups: Sequence[Sequence[Train]], share: bool
 ) -> list[Result]:
     """Train the groups one after the other: a result for each visit, in order."""
-    visits = [visit for group in groups for visit in group]
-    wanted = [(units.model(visit), visit.start) for visit in visits]
-    if isinstance(visits[0], Average):
-        wanted = averaging.replicas_of(units, visits[0])
-    fetched = await units.fetch_ahead(worker, task, wanted)
+    fetched = await units.fetch_ahead(worker, task, wanted(units, groups))
     with worker.tasks.computes(task):
         worker.session.progress = None
-        trained, began, seconds = await compute(units, worker, task, groups, wanted, fetched, share)
-        task.rows = sum(member.rows for group in trained.groups for member in group.members)
-    return await commit(units, worker, task, groups, trained, began, seconds)
+        computed = await compute(units, worker, task, groups, fetched, share)
+        task.rows = sum(member.rows for group in computed.trained.groups for member in group.members)
+    return await commit(units, worker, task, groups, computed)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What the trainer has answered, and what is known of the time before."""
+
+    trained: Trained
+    began: datetime
+    seconds: dict[str, float]  # by stage, before the trainer computed
+
+
+def wanted(units: Units, groups: Sequence[Sequence[Train]]) -> list[tuple[Model, int]]:
+    """The states that the visits start from: the model, and the hop that left its state."""
+    visits = [visit for group in groups for visit in group]
+    if isinstance(visits[0], Average):
+        return averaging.replicas_of(units, visits[0])
+    return [(units.model(visit), visit.start) for visit in visits]
 
 
 async def compute(
-    units: Units,
-    worker: Worker,
-    task: Task,
-    groups: Sequence[Sequence[Train]],
-    wanted: Sequence[tuple[Model, int]],
-    fetched: Fetched | None,
-    share: bool,
-) -> tuple[Trained, datetime, dict[str, float]]:
-    """Have the trainer train the groups: its answer, when that began, and the seconds spent before."""
+    units: Units, worker: Worker, task: Task, groups: Sequence[Sequence[Train]], fetched: Fetched | None, share: bool
+) -> Computed:
+    """Have the trainer train the groups."""
 
     def order(handle: str, refs: Sequence[StateRef]) -> protocol.Computation[Trained]:
         if isinstance(visits[0], Average):
@@ -65,45 +73,41 @@ async def compute(
     task.shares_session = share or fetched is not None
     if task.shares_session:
         # The session may be busy with another task, so the database says when this one began.
-        began = (await units.log.attempts(visits, worker.worker_pid))[0][0]
+        began = (await units.log.units.attempts(visits, worker.worker_pid))[0][0]
         before: list[Statement] = []
     else:
         began = datetime.now(timezone.utc)
-        attempts = units.log.attempts(visits, worker.worker_pid, began)
+        attempts = units.log.units.attempts(visits, worker.worker_pid, began)
         # A crash of the server can lose attempts that came to nothing, but never the attempt of a hop on record: the
         # hop's own commit writes the log up to itself.
         later = units.platform.commits_later
         before = [attempts] if worker.session.own or later is None else [BEGIN, Statement(later), attempts, COMMIT]
     worker.tasks.computing_since = began
     handle, reading = await units.read(worker, units.run.source, visits[0].segment, fetched)
+    states = wanted(units, groups)
     trained, took = await units.compute(
         worker,
         task,
-        wanted,
+        states,
         fetched,
         before,
         lambda refs: order(handle, refs),
         # Of several visits, one may put its state where another's is; an average is put there, too.
-        resident=len(wanted) == 1 and not isinstance(visits[0], Average),
+        resident=len(states) == 1 and not isinstance(visits[0], Average),
     )
     computed = sum(sum(group.seconds.values()) for group in trained.groups)
     seconds = {"data": reading, "load": max(0.0, took - computed)}
     for group in trained.groups:
         units.count(task, group.seconds, "train")
     units.count(task, seconds, "train")
-    return trained, began, seconds
+    return Computed(trained, began, seconds)
 
 
 async def commit(
-    units: Units,
-    worker: Worker,
-    task: Task,
-    groups: Sequence[Sequence[Train]],
-    trained: Trained,
-    began: datetime,
-    seconds: dict[str, float],
+    units: Units, worker: Worker, task: Task, groups: Sequence[Sequence[Train]], computed: Computed
 ) -> list[Result]:
     """Store the states and records of all visits that succeeded, in one transaction."""
+    trained, seconds = computed.trained, computed.seconds
     while worker.tasks.followed(task) and worker.tasks.computing_since is None:
         await AnotherTask()  # the next task gets the trainer before this one stores
     followed_at = worker.tasks.computing_since
@@ -130,10 +134,10 @@ async def commit(
                 kept.append((visit, member))
                 records += _store(units, worker, visit, trained.visit, member)
                 records.append(
-                    units.log.hop(
+                    units.log.units.hop(
                         visit,
                         member,
-                        began=began,
+                        began=computed.began,
                         slice_of_time=(elapsed, elapsed + part),
                         worker_pid=trained.worker_pid,
                         trainer_pid=trained.trainer_pid,

@@ -7,12 +7,21 @@ session stores them in the transaction that stores the state.
 
 from __future__ import annotations
 
-from .base import as_written
+from collections.abc import Iterable
+from typing import Any
+
+from cerebro_db.core.sql import sql
+
+from ....database.access import Database
+from ....sessions.session import Session
+from ..run import no_such_run
+from .base import Ask, as_written, asking
 from .drivers import Drivers
+from .events import Events
 from .known import Known
-from .loading import Loading
 from .past import earlier_configurations, earlier_runs
-from .states import EarlierModel, StateOnRecord
+from .plan import PlanLog
+from .states import EarlierModel, StateOnRecord, States
 from .tables import ARCHITECTURE, EVALUATED, MODEL_INFO
 from .units import UnitLog
 
@@ -29,5 +38,38 @@ __all__ = [
 ]
 
 
-class RunLog(Drivers, Loading, Known, UnitLog):
+class RunLog:
     """The log of one run, through one session."""
+
+    def __init__(self, ask: Ask, run: int) -> None:
+        self.ask, self.run = ask, run
+        self.plan = PlanLog(ask, run)
+        self.events = Events(ask, run)
+        self.units = UnitLog(ask, run)
+        self.states = States(ask, run)
+        self.drivers = Drivers(ask, run)
+        self.known = Known(ask, run)
+
+    @classmethod
+    def of(cls, recorder: Session, run: int) -> RunLog:
+        return cls(recorder.run, run)
+
+    @classmethod
+    def of_caller(cls, db: Database, run: int | None) -> RunLog:
+        if run is None:
+            raise no_such_run(run)
+        return cls(asking(db), run)
+
+    @classmethod
+    def create(
+        cls,
+        recorder: Session,
+        values: dict[str, Any],
+        architectures: Iterable[dict[str, Any]],
+        configurations: Iterable[dict[str, Any]],
+        models: Iterable[dict[str, Any]],
+    ) -> RunLog:
+        """Put a new run on record, within the recorder's transaction."""
+        log = cls.of(recorder, recorder.run(sql("SELECT nextval('cerebro.run_id')"))[0][0])
+        log.plan.create(recorder, values, architectures, configurations, models)
+        return log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable
 
 from cerebro_db.core.errors import BadData, CorruptState, InvalidArgument
 from cerebro_db.core.events import Event
@@ -14,8 +14,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, literal, marks, numbere
 from cerebro_db.core.texts import shortened
 
 from ....database.access import Database
-from ....sessions.session import Rows, Session, Statement
-from ..run import no_such_run
+from ....sessions.session import Rows, Statement
 
 Ask = Callable[[Sql, Sequence[Any]], Rows]
 
@@ -39,25 +38,12 @@ def asking(db: Database) -> Ask:
     return ask
 
 
-L = TypeVar("L", bound="Log")
-
-
-class Log:
-    """The log of one run, through one session."""
+class Part:
+    """A part of the log of one run, through one session."""
 
     def __init__(self, ask: Ask, run: int) -> None:
         self.ask = ask
         self.run = run
-
-    @classmethod
-    def of(cls: type[L], recorder: Session, run: int) -> L:
-        return cls(recorder.run, run)
-
-    @classmethod
-    def of_caller(cls: type[L], db: Database, run: int | None) -> L:
-        if run is None:
-            raise no_such_run(run)
-        return cls(asking(db), run)
 
     def _all(self, statement: Sql, *parameters: Any) -> Rows:
         return self.ask(statement, (self.run, *parameters))

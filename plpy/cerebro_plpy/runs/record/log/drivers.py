@@ -15,12 +15,16 @@ from ....database.polling import LISTEN_EVERY
 from ....sessions import limits
 from ....sessions.session import BEGIN, COMMIT, ROLLBACK, Session
 from ..run import no_such_run, require_countable
-from .base import OWN, OWN_IN_VIEW
+from .base import OWN, OWN_IN_VIEW, Ask, Part
 from .events import Events
 
 
-class Drivers(Events):
+class Drivers(Part):
     """The claim of a run, and its status."""
+
+    def __init__(self, ask: Ask, run: int) -> None:
+        super().__init__(ask, run)
+        self._events = Events(ask, run)
 
     def status(self, owner: str | None = None) -> RunStatus:
         """The run's status, to its owner, a monitor or an administrator."""
@@ -138,8 +142,8 @@ class Drivers(Events):
         if (
             status == RunStatus.FINISHED
             and (epochs is None or epochs == planned)
-            and not (retry_failed and self.failed(for_good=False))
-            and not self.requests()
+            and not (retry_failed and self._events.failed(for_good=False))
+            and not self._events.requests()
         ):
             raise WrongState(
                 f"run {self.run} is finished",
@@ -147,10 +151,10 @@ class Drivers(Events):
             )
         limits.require_run(limits.of_session(recorder), segments)
         if epochs is not None:
-            self.note(Event.EXTENDED, epochs=epochs)
-        if submitted and self.last_of(Event.SUBMITTED, Event.STARTED) != Event.SUBMITTED:
-            self.note(Event.SUBMITTED)
-        self.note(Event.STARTED, **session_of(recorder))
+            self._events.note(Event.EXTENDED, epochs=epochs)
+        if submitted and self._events.last_of(Event.SUBMITTED, Event.STARTED) != Event.SUBMITTED:
+            self._events.note(Event.SUBMITTED)
+        self._events.note(Event.STARTED, **session_of(recorder))
 
     def starts(self) -> int:
         """How often a session has begun to drive the run."""

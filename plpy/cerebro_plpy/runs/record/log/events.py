@@ -17,12 +17,12 @@ from cerebro_db.core.texts import shortened
 from ....sessions.failures import first_line
 from ....sessions.session import Rows, Session, Statement
 from ..run import Model
-from .base import LONGEST_TEXT, ME, MODEL_EVENTS, OWN, Log, listed, recordable_detail
+from .base import LONGEST_TEXT, ME, MODEL_EVENTS, OWN, Part, listed, recordable_detail
 
 DECISION = ("model", "epoch", "decision", "reason", "policy", "request", "detail")  # columns; detail as text
 
 
-class Events(Log):
+class Events(Part):
     """Records what happens, and tells what has."""
 
     def note(self, event: Event, model: int | None = None, **detail: Any) -> None:

@@ -12,10 +12,10 @@ from cerebro_db.core.search.steering import Standing
 from cerebro_db.core.sql import sql
 
 from ..run import no_such_run
-from .base import OWN, OWN_IN_VIEW, Log
+from .base import OWN, OWN_IN_VIEW, Part
 
 
-class Known(Log):
+class Known(Part):
     """The plan of a run, and how its models stand."""
 
     def standings(self, owner: str) -> list[Standing]:

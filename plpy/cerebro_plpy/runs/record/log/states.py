@@ -7,7 +7,7 @@ from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, literal, sql
 
-from .base import ME, OWN, OWN_IN_VIEW, Log
+from .base import ME, OWN, OWN_IN_VIEW, Part
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class EarlierModel:
     architecture: str
 
 
-class States(Log):
+class States(Part):
     """The last states, and those that are kept as the best."""
 
     def last_states(self, key: int | None = None) -> list[StateOnRecord]:

@@ -14,10 +14,10 @@ from cerebro_db.core.scheduling.schedule import Evaluate, Train
 from cerebro_db.core.sql import joined, marks, sql
 
 from ....sessions.session import Rows, Statement
-from .base import OWN, Log, counted_states, listed, recordable
+from .base import OWN, Part, counted_states, listed, recordable
 
 
-class UnitLog(Log):
+class UnitLog(Part):
     """What each unit of work has found, and how long it took."""
 
     def attempts(self, visits: Sequence[Train], worker_pid: int, began: datetime | None = None) -> Statement:
@@ -178,6 +178,34 @@ class UnitLog(Log):
             if states is not None:
                 found.setdefault((model, epoch, dataset), {})[part] = states
         return found
+
+    def evaluated(self) -> dict[int, list[tuple[int, str, int]]]:
+        """Model -> the (epoch, dataset, part) that were evaluated."""
+        done: dict[int, list[tuple[int, str, int]]] = {}
+        for model, *evaluation in self._all(
+            sql("SELECT model, epoch, dataset, part FROM cerebro.evaluation WHERE {own}", own=OWN)
+        ):
+            done.setdefault(model, []).append(tuple(evaluation))  # type: ignore[arg-type]
+        return done
+
+    def hops(self) -> Rows:
+        """(model, epoch, hop, rows, loss, metrics) of every hop.  Needs a recorder session."""
+        return self._all(
+            sql(
+                "SELECT model, epoch, hop, rows, loss, metrics FROM cerebro.hop WHERE {own} ORDER BY model, hop",
+                own=OWN,
+            )
+        )
+
+    def evaluations(self) -> Rows:
+        """(model, epoch, dataset, part, rows, loss, metrics) of every evaluation.  Needs a recorder session."""
+        return self._all(
+            sql(
+                "SELECT model, epoch, dataset, part, rows, loss, metrics FROM cerebro.evaluation WHERE {own}"
+                " ORDER BY model, epoch, dataset, part",
+                own=OWN,
+            )
+        )
 
     def evaluation_on_record(self, unit: Evaluate) -> tuple[int, float, dict[str, Any]] | None:
         """(rows, loss, metrics) of an evaluation, if it is committed."""

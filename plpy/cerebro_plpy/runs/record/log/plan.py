@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from cerebro_db.core import run_options
 from cerebro_db.core.documents import Fields, decoded
@@ -14,36 +14,48 @@ from cerebro_db.core.layout import MOST_PARTITIONS, DataSet, Layout
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import literal, sql
 
-from ....sessions.session import Rows, Session, Statement
+from ....sessions.session import Session, Statement
 from ..run import Model, Replica, Run, no_such_run, require_countable
-from .base import MODEL_EVENTS, OWN, OWN_IN_VIEW, as_written, counted_states
+from .base import MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
 from .drivers import session_of
 from .states import States
 
-L = TypeVar("L", bound="Loading")
+
+class PlanRow(NamedTuple):
+    """What the view cerebro.run_plan says of a run."""
+
+    owner: str
+    source: str
+    layout: str
+    validation: str | None
+    validation_layout: str | None
+    model_table: str
+    epochs: int
+    evaluate_every: int
+    seed: int
+    dist_keys: Any
+    storage: str
+    options: str
 
 
-class Loading(States):
+class PlanLog(Part):
     """The run as it was planned, and as it stands."""
 
-    @classmethod
     def create(
-        cls: type[L],
+        self,
         recorder: Session,
         values: dict[str, Any],
         architectures: Iterable[dict[str, Any]],
         configurations: Iterable[dict[str, Any]],
         models: Iterable[dict[str, Any]],
-    ) -> L:
+    ) -> None:
         """Put a new run on record, within the recorder's transaction."""
-        log = cls.of(recorder, recorder.run(sql("SELECT nextval('cerebro.run_id')"))[0][0])
-        statements = [log._insert("run", values)]
+        statements = [self._insert("run", values)]
         for table, rows in (("architecture", architectures), ("configuration", configurations), ("model", models)):
-            statements += [log._insert(table, row) for row in rows]
+            statements += [self._insert(table, row) for row in rows]
         # Until a session drives the run it belongs to its creator: without that one nobody would ever begin it.
-        statements.append(log._insert("event", {"event": Event.CREATED.value, "detail": session_of(recorder)}))
+        statements.append(self._insert("event", {"event": Event.CREATED.value, "detail": session_of(recorder)}))
         recorder.run_statement(Statement.joined(statements))
-        return log
 
     def load(self) -> Run:
         """The run of the recorder's user, as far as its log goes.  Needs a recorder session."""
@@ -58,39 +70,27 @@ class Loading(States):
         if not found:
             raise no_such_run(self.run)
         with as_written(self.run):
-            run = self._run(*found[0])
+            run = self._run(PlanRow(*found[0]))
             self._load_models(run)
             self._load_progress(run)
         return run
 
-    def _run(
-        self,
-        owner: str,
-        source: str,
-        layout: str,
-        validation: str | None,
-        validation_layout: str | None,
-        model_table: str,
-        epochs: int,
-        evaluate_every: int,
-        seed: int,
-        dist_keys: Any,
-        storage: str,
-        options: str,
-    ) -> Run:
+    def _run(self, plan: PlanRow) -> Run:
         where = f"run {self.run}"
-        row = Fields(
-            {"dist_keys": dist_keys, "storage": storage, "options": decoded(options, f"{where}: options")}, where
+        options = decoded(plan.options, f"{where}: options")
+        row = Fields({"dist_keys": plan.dist_keys, "storage": plan.storage, "options": options}, where)
+        validation = plan.validation and self._data(
+            plan.validation, plan.validation_layout, f"{where}: validation_layout"
         )
         run = Run(
             self.run,
-            owner,
-            self._data(source, layout, f"{where}: layout"),
-            self._data(validation, validation_layout, f"{where}: validation_layout") if validation else None,
-            str(Name.parse(model_table, f"{where}: model_table")),
-            epochs,
-            evaluate_every,
-            seed,
+            plan.owner,
+            self._data(plan.source, plan.layout, f"{where}: layout"),
+            validation or None,
+            str(Name.parse(plan.model_table, f"{where}: model_table")),
+            plan.epochs,
+            plan.evaluate_every,
+            plan.seed,
             list(row.wholes("dist_keys", 1, MOST_PARTITIONS, -(2**31), 2**31 - 1)),
             row.identifier("storage"),
             run_options.read(row.value("options"), f"{where}: options"),
@@ -98,7 +98,7 @@ class Loading(States):
         gpus = run.options.gpus
         if [one["key"] for one in run.source.partitions] != run.dist_keys or (gpus and len(gpus) != run.segments):
             raise row.wrong("must be the keys of the segments in the layout", "dist_keys")
-        require_countable(epochs, run.segments)
+        require_countable(plan.epochs, run.segments)
         return run
 
     def _data(self, table: str, layout: str | None, where: str) -> DataSet:
@@ -210,7 +210,7 @@ class Loading(States):
             )
         ):
             run.models[number].group = group
-        for last in self.last_states():
+        for last in States(self.ask, self.run).last_states():
             model = run.models[last.model]
             self._require_hop(run, model, last.hop, last.epoch, last.segment)
             model.hops, model.sha256, model.state_bytes = last.hop, last.state_sha256, last.state_bytes
@@ -259,34 +259,6 @@ class Loading(States):
     def planned_configurations(self) -> int:
         """How many configurations the run had when it was created."""
         return int(self._value(sql("SELECT configurations FROM cerebro.run WHERE {own}", own=OWN)))
-
-    def evaluated(self) -> dict[int, list[tuple[int, str, int]]]:
-        """Model -> the (epoch, dataset, part) that were evaluated."""
-        done: dict[int, list[tuple[int, str, int]]] = {}
-        for model, *evaluation in self._all(
-            sql("SELECT model, epoch, dataset, part FROM cerebro.evaluation WHERE {own}", own=OWN)
-        ):
-            done.setdefault(model, []).append(tuple(evaluation))  # type: ignore[arg-type]
-        return done
-
-    def hops(self) -> Rows:
-        """(model, epoch, hop, rows, loss, metrics) of every hop.  Needs a recorder session."""
-        return self._all(
-            sql(
-                "SELECT model, epoch, hop, rows, loss, metrics FROM cerebro.hop WHERE {own} ORDER BY model, hop",
-                own=OWN,
-            )
-        )
-
-    def evaluations(self) -> Rows:
-        """(model, epoch, dataset, part, rows, loss, metrics) of every evaluation.  Needs a recorder session."""
-        return self._all(
-            sql(
-                "SELECT model, epoch, dataset, part, rows, loss, metrics FROM cerebro.evaluation WHERE {own}"
-                " ORDER BY model, epoch, dataset, part",
-                own=OWN,
-            )
-        )
 
     def built(self) -> dict[int, tuple[str, int | None]]:
         """Model -> its engine and its ring position, for a replay."""
