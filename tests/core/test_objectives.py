@@ -16,7 +16,7 @@ from cerebro_db.core.sql import shown
 from cerebro_plpy.platform.postgresql import PostgreSQL
 from cerebro_plpy.runs.record import state_tables
 from cerebro_plpy.runs.record.log.units import UnitLog
-from cerebro_plpy.runs.record.run import Model, Run
+from cerebro_plpy.runs.record.run import AskedModel, Model, Run
 from cerebro_plpy.runs.units.objectives import Objectives
 from cerebro_plpy.sessions.session import Statement
 
@@ -52,7 +52,7 @@ class Log(UnitLog):
 def run(**options: Any) -> Run:
     chosen = RunOptions(**{"keep": "best", "direction": "min", **options})
     made = Run(1, "me", data(), data(), "models", 9, 1, 1, [0, 1], "run_0", chosen)
-    made.models[1] = Model(1, 1, 0, 1, "", "", {}, 1, Initial.RANDOM, None, state_bytes=1 << 18)
+    made.models[1] = Model(AskedModel(1, 1, 0, 1, "", "", {}, 1, Initial.RANDOM), None, state_bytes=1 << 18)
     return made
 
 

@@ -12,7 +12,7 @@ from cerebro_db.core.layout import DataSet
 from cerebro_db.core.run_options import RecordedSpace, RunOptions
 from cerebro_plpy.runs.preflight.preflight import Built, settle_positions
 from cerebro_plpy.runs.record.log import RunLog
-from cerebro_plpy.runs.record.run import Model, Run
+from cerebro_plpy.runs.record.run import AskedModel, Model, Run
 
 PARAMETERS = {1: 50, 2: 900, 3: 50}
 SPACE = RecordedSpace({}, 3, 2)
@@ -21,11 +21,9 @@ SPACE = RecordedSpace({}, 3, 2)
 def run_of(*requested: dict[str, Any], **options: Any) -> Run:
     rows = DataSet("t", {"partitions": [{"key": 0, "rows": 10}, {"key": 1, "rows": 10}], "rows": 20})
     run = Run(1, "me", rows, None, "models", 9, 1, 1, [0, 1], "run_0", RunOptions(**options))
-    for number in (*PARAMETERS, *(4 + place for place in range(len(requested)))):
-        run.models[number] = Model(number, number, 0, 1, "", "", {"fit": {}}, 1, Initial.RANDOM, None)
-    for number, known in enumerate(requested, 4):
-        for name, value in known.items():
-            setattr(run.models[number], name, value)
+    for number, known in {**dict.fromkeys(PARAMETERS, {}), **dict(enumerate(requested, 4))}.items():
+        asked = AskedModel(number, number, 0, 1, "", "", {"fit": {}}, 1, Initial.RANDOM, **known)
+        run.models[number] = Model(asked, None)
     return run
 
 
@@ -33,7 +31,7 @@ def settled(run: Run) -> dict[int, int | None]:
     described = {number: SimpleNamespace(parameters=PARAMETERS.get(number, 5000)) for number in run.models}
     built = {number: Built(cast(Any, one), "jax", None) for number, one in described.items()}
     settle_positions(run, cast(RunLog, None), built)
-    return {number: model.position for number, model in run.models.items()}
+    return {number: model.build.position for number, model in run.models.items()}
 
 
 @pytest.mark.parametrize("requested", [{"parent": 2}, {"chosen": {"learning_rate": 0.1}}, {"parent": 1, "chosen": {}}])

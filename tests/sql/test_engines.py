@@ -301,7 +301,7 @@ def test_a_trial_takes_a_batch_size_near_the_typical_one(sizes: list[int], first
 
     alike: list[Any] = [SimpleNamespace(batch_size=size) for size in sizes]
     ordered = [engine_trials.typical_first(alike, rank) for rank in range(3)]
-    assert [first.batch_size for first, *_ in ordered] == firsts
+    assert [first.asked.batch_size for first, *_ in ordered] == firsts
     assert all(sorted(map(id, one)) == sorted(map(id, alike)) for one in ordered)
 
 

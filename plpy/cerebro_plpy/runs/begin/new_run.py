@@ -84,7 +84,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
             {
                 "model": place * len(folds) + number + 1,
                 "configuration": row["key"],
-                "visits": averaging_visits(segments) if request.options.averaging else None,
+                "visits": list(averaging_visits(segments)) if request.options.averaging else None,
                 "seed": derived_seed(seed, "configuration", place),  # all its models begin with the same weights
                 "initial": starts[row["key"]].initial.value if row["key"] in starts else Initial.RANDOM.value,
                 "initial_sha256": starts[row["key"]].sha256 if row["key"] in starts else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.architecture import reading
@@ -25,7 +26,7 @@ from ...sessions.session import BEGIN, COMMIT, ROLLBACK, Session, Statement
 from ..preflight import engine_choice
 from ..record import state_tables
 from ..record.log import RunLog
-from ..record.run import Model, Run, averaging_visits
+from ..record.run import AskedModel, Model, ModelBuild, Run, averaging_visits
 
 NOTHING: dict[str, Any] = {"architecture": {}, "compile": {}, "fit": {}}  # the definition of a refused configuration
 
@@ -56,7 +57,7 @@ def commit(
     """
     added = _made(run, log, [new for decision in decisions for new in decision.added], known)
     if built:
-        _settle(run, log, [one.model for one in added if one.model.refused is None])
+        _settle(run, log, [one.model for one in added if one.model.asked.refused is None])
     statements = [BEGIN]
     for decision in decisions:
         statements.append(log.events.decide(decision, policy))
@@ -75,7 +76,7 @@ def commit(
     recorder.run_statement(COMMIT)
     for one in added:
         run.models[one.model.number] = one.model
-        run.architectures.setdefault(one.model.model_id, one.model.definition["architecture"])
+        run.architectures.setdefault(one.model.asked.model_id, one.model.asked.definition["architecture"])
     return [one.model for one in added]
 
 
@@ -86,86 +87,90 @@ def _made(run: Run, log: RunLog, added: Sequence[NewModel], known: Known) -> lis
     """The new models, as a resumed run would load them."""
     made: list[Added] = []
     architectures = dict(run.architectures)
-    place = max((model.place for model in run.models.values()), default=-1)
+    place = max((model.asked.place for model in run.models.values()), default=-1)
     for new in added:
         assert new.model is not None
-        model, given = _configured(run, new, architectures, known)
-        if new.configuration is not None:
+        if new.configuration is None:
+            asked, given = _alike(run, new), None
+        else:
             place += 1
-            model.place = place
-        architectures.setdefault(model.model_id, model.definition["architecture"])
-        _start(run, log, new, model)
-        made.append(Added(new, model, given))
+            asked, given = _configured(run, new, place, architectures, known)
+        architectures.setdefault(asked.model_id, asked.definition["architecture"])
+        made.append(Added(new, _start(run, log, new, asked), given))
     return made
 
 
-def _configured(run: Run, new: NewModel, architectures: dict[int, Any], known: Known) -> tuple[Model, str | None]:
-    """The model with its configuration; one that fails the checks is refused, and the run goes on without it."""
+def _alike(run: Run, new: NewModel) -> AskedModel:
+    """A model of a configuration that the run has."""
     assert new.model is not None
     parent = run.models[new.parent] if new.parent is not None else None
-    own = new.configuration
-    if own is None:
-        key = parent.key if new.key is None and parent is not None else new.key
-        like = next((model for model in run.models.values() if model.key == key), None)
-        if like is None:
-            raise UndefinedObject(f"model {new.model} cannot be added: the run has no configuration {key}")
-        fresh = Model(
-            new.model, like.key, like.place, like.model_id, like.compile_params, like.fit_params, like.definition,
-            seed=0, initial=Initial.RANDOM, sha256=None, chosen=like.chosen, refused=like.refused,
-        )  # fmt: skip
-        fresh.adopts = parent is not None and parent.key != fresh.key
-        fresh.refused = fresh.refused or _unlike(parent, fresh)
-        return fresh, None
-    assert new.key is not None
+    key = parent.key if new.key is None and parent is not None else new.key
+    like = next((model.asked for model in run.models.values() if model.key == key), None)
+    if like is None:
+        raise UndefinedObject(f"model {new.model} cannot be added: the run has no configuration {key}")
+    return replace(
+        like,
+        number=new.model,
+        adopts=parent is not None and parent.key != like.key,
+        refused=like.refused or _unlike(parent, like.definition),
+    )
+
+
+def _configured(
+    run: Run, new: NewModel, place: int, architectures: dict[int, Any], known: Known
+) -> tuple[AskedModel, str | None]:
+    """A model of a new configuration; one that fails the checks is refused, and the run goes on without it."""
+    own, parent = new.configuration, run.models[new.parent] if new.parent is not None else None
+    assert new.model is not None and new.key is not None and own is not None
     number = own.model_id if own.architecture is None else max([0, *architectures]) + 1
     if number is None:
         assert parent is not None
-        number = parent.model_id
-    fresh = Model(
-        new.model, new.key, 0, number, own.compile_params, own.fit_params, NOTHING,
-        seed=0, initial=Initial.RANDOM, sha256=None, adopts=parent is not None, chosen=dict(own.chosen),
+        number = parent.asked.model_id
+    asked = AskedModel(
+        new.model, new.key, place, number, own.compile_params, own.fit_params, NOTHING, seed=0, initial=Initial.RANDOM,
+        adopts=parent is not None, chosen=dict(own.chosen),
     )  # fmt: skip
     given = None
     try:
-        fresh.definition, given = _definition(run, own.architecture, number, architectures, fresh, known)
+        definition, given = _definition(run, own.architecture, asked, architectures, known)
         for known_id, architecture in architectures.items():
-            if given is not None and architecture == fresh.definition["architecture"]:
-                fresh.model_id, given = known_id, None
-        fresh.refused = _unlike(parent, fresh)
+            if given is not None and architecture == definition["architecture"]:
+                number, given = known_id, None
+        refused = _unlike(parent, definition)
     except CerebroError as error:
-        fresh.refused = error.message
+        definition, refused = NOTHING, error.message
         if own.architecture is not None:
             given = _as_json(own.architecture)
-    if fresh.refused is not None:
-        fresh.definition = NOTHING
-    return fresh, given
+    return replace(
+        asked, model_id=number, definition=definition if refused is None else NOTHING, refused=refused
+    ), given
 
 
 def _definition(
-    run: Run, text: str | None, number: int, architectures: dict[int, Any], model: Model, known: Known
+    run: Run, text: str | None, asked: AskedModel, architectures: dict[int, Any], known: Known
 ) -> tuple[dict[str, Any], str | None]:
     """The definition of a configuration after the checks of a selection table's row, and a new architecture's text."""
     if text is not None:
         architecture = reading.architecture(text)
         if run.options.precision is not None:
             architecture = computed_in(architecture, run.options.precision)
-    elif architectures.get(number):
-        architecture = architectures[number]
+    elif architectures.get(asked.model_id):
+        architecture = architectures[asked.model_id]
     else:
-        raise InvalidArgument(f"the run has no architecture {number}")
-    compiled = reading.for_outputs(params.compile_params(model.compile_params, known), architecture)
+        raise InvalidArgument(f"the run has no architecture {asked.model_id}")
+    compiled = reading.for_outputs(params.compile_params(asked.compile_params, known), architecture)
     objective.require_reported(run.options.objective, reported(compiled, reading.outputs(architecture)))
-    fitted = params.fit_params(model.fit_params)
+    fitted = params.fit_params(asked.fit_params)
     return {"architecture": architecture, "compile": compiled, "fit": fitted}, text
 
 
-def _unlike(parent: Model | None, child: Model) -> str | None:
+def _unlike(parent: Model | None, definition: dict[str, Any]) -> str | None:
     """Why a model cannot start from another one's state: the state fits one architecture and one optimizer."""
-    if parent is None or child.refused is not None:
+    if parent is None:
         return None
-    if child.definition["architecture"] != parent.definition["architecture"]:
+    if definition["architecture"] != parent.asked.definition["architecture"]:
         return f"it cannot start from the state of model {parent.number}, which has another architecture"
-    mine, its = (one.definition["compile"].get("optimizer") for one in (child, parent))
+    mine, its = (one["compile"].get("optimizer") for one in (definition, parent.asked.definition))
     if mine is None or its is None or slots(mine) != slots(its):
         return (
             f"it cannot start from the state of model {parent.number}, whose optimizer has another class or other slots"
@@ -182,57 +187,60 @@ def _as_json(text: str) -> str:
         return json.dumps(text)
 
 
-def _start(run: Run, log: RunLog, new: NewModel, model: Model) -> None:
-    """What the model starts from."""
-    model.visits = None if new.visits is None else list(new.visits)
+def _start(run: Run, log: RunLog, new: NewModel, asked: AskedModel) -> Model:
+    """The model, with what it starts from."""
+    visits = None if new.visits is None else tuple(new.visits)
     if run.averages:
-        model.visits = averaging_visits(run.segments) if model.visits is None else [*model.visits, model.visits[0]]
-    model.dist_key, model.parent = run.dist_keys[0], new.parent
-    model.seed = derived_seed(run.seed, "model", model.number)
-    # A state goes on with the rows that it was trained on.
-    model.fold = new.fold if new.parent is None else run.models[new.parent].fold
+        visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
+    parent = run.models[new.parent] if new.parent is not None else None
+    seed, initial, sha256 = derived_seed(run.seed, "model", asked.number), Initial.RANDOM, None
     if new.fold is not None:  # all models of a configuration begin with the same weights
-        model.seed = next(one.seed for one in run.models.values() if one.key == model.key and one.parent is None)
-    if new.parent is None or new.parent_hop is None or model.refused is not None:
-        return
-    parent = run.models[new.parent]
-    model.sha256, _ = log.states.state_after(parent.number, new.parent_hop)
-    if new.parent_hop > 0:
-        model.initial = Initial.FULL
-    else:
-        model.seed, model.initial = parent.seed, parent.initial
+        of_key = [one.asked for one in run.models.values() if one.key == asked.key]
+        seed = next(one.seed for one in of_key if one.parent is None)
+    if parent is not None and new.parent_hop is not None and asked.refused is None:
+        sha256, _ = log.states.state_after(parent.number, new.parent_hop)
+        if new.parent_hop > 0:
+            initial = Initial.FULL
+        else:
+            seed, initial = parent.asked.seed, parent.asked.initial
+    # A state goes on with the rows that it was trained on.
+    fold = new.fold if parent is None else parent.asked.fold
+    asked = replace(asked, visits=visits, parent=new.parent, seed=seed, initial=initial, fold=fold)
+    return Model(asked, sha256, run.dist_keys[0])
 
 
 def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
     """Ring positions, engines and what preflight would find out: as models know it that are built alike."""
     earlier = RunLog(log.ask, run.options.replay).plan.built() if run.options.replay is not None else {}
-    taken = {position for model in run.models.values() if (position := model.position) is not None}
+    taken = {position for model in run.models.values() if (position := model.build.position) is not None}
     fresh = ring_positions({model.number: 0 for model in models if model.number not in earlier}, taken)
     for model in models:
-        alike = [one for one in run.models.values() if one.built and one.model_id == model.model_id]
-        model.built = True
+        alike = [one for one in run.models.values() if one.build.done and one.asked.model_id == model.asked.model_id]
+        build = model.build = ModelBuild(done=True)
         if model.number in earlier:
-            model.engine, model.position = earlier[model.number]
+            build.engine, build.position = earlier[model.number]
         else:
-            model.position = fresh[model.number]
-            model.engine = alike[0].engine if alike else engine_choice.of_added(run, model)
+            build.position = fresh[model.number]
+            build.engine = alike[0].build.engine if alike else engine_choice.of_added(run, model)
         model.state_bytes = max((one.state_bytes for one in alike or run.models.values()), default=0)
-        model.parameters = alike[0].parameters if alike else None
-        model.group = next((one.group for one in alike if one.fold == model.fold and _same_step(one, model)), None)
+        build.parameters = alike[0].build.parameters if alike else None
+        equal = (one for one in alike if one.asked.fold == model.asked.fold and _same_step(one, model))
+        build.group = next((one.build.group for one in equal), None)
 
 
 def _same_step(one: Model, other: Model) -> bool:
     """Whether two models surely have one compiled step and the same batches: all but the learning rate is the same."""
 
     def step(model: Model) -> list[Any]:
-        compiled = model.definition["compile"]
-        config = dict(compiled["optimizer"].get("config") or {})
+        definition = model.asked.definition
+        optimizer = definition["compile"]["optimizer"]
+        config = dict(optimizer.get("config") or {})
         if isinstance(config.get("learning_rate", 0.0), (int, float)):
             config.pop("learning_rate", None)
-        optimizer = {**compiled["optimizer"], "config": config}
-        return [model.definition["architecture"], {**compiled, "optimizer": optimizer}, model.definition["fit"]]
+        compiled = {**definition["compile"], "optimizer": {**optimizer, "config": config}}
+        return [definition["architecture"], compiled, definition["fit"]]
 
-    return one.engine == other.engine and step(one) == step(other)
+    return one.build.engine == other.build.engine and step(one) == step(other)
 
 
 # -- what the log gets -------------------------------------------------------------------------------------
@@ -240,15 +248,15 @@ def _same_step(one: Model, other: Model) -> bool:
 
 def _records(run: Run, log: RunLog, one: Added, built: bool) -> list[Statement]:
     model, made = one.model, []
-    fold_rows = None if model.fold is None else run.source.rows_of_fold(model.fold)
+    fold_rows = None if model.asked.fold is None else run.source.rows_of_fold(model.asked.fold)
     if one.new.configuration is not None:
         made += log.events.add_configuration(model, one.given)
     made.append(log.events.add_model(model, one.new.parent, one.new.parent_hop, fold_rows))
-    if model.refused is not None:
-        made.append(log.events.event(Event.MODEL_FAILED, model.number, reason=model.refused, refused=True))
+    if model.asked.refused is not None:
+        made.append(log.events.event(Event.MODEL_FAILED, model.number, reason=model.asked.refused, refused=True))
     elif built:
-        told = {"state_bytes": model.state_bytes, "engine": model.engine, "position": model.position}
-        known = {} if model.parameters is None else {"parameters": model.parameters}
+        told = {"state_bytes": model.state_bytes, "engine": model.build.engine, "position": model.build.position}
+        known = {} if model.build.parameters is None else {"parameters": model.build.parameters}
         made.append(log.events.event(Event.BUILT, model.number, **told, **known))
     return made
 
@@ -256,7 +264,7 @@ def _records(run: Run, log: RunLog, one: Added, built: bool) -> list[Statement]:
 def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, one: Added) -> None:
     """Give the model the state that it starts from."""
     new, model = one.new, one.model
-    if model.initial == Initial.RANDOM:
+    if model.asked.initial == Initial.RANDOM:
         return
     if new.parent is None or new.parent_hop is None:
         raise Unsupported(f"model {new.model} has no parent to start from")

@@ -67,8 +67,8 @@ class Decisions:
             if decision.request is not None:
                 self.attention.answered(decision.request)
         for model in added:
-            if model.refused is not None:
-                self.db.warning(f"configuration {model.key} failed: {model.refused}")
+            if model.asked.refused is not None:
+                self.db.warning(f"configuration {model.key} failed: {model.asked.refused}")
         return [self.run.plan_of(model) for model in added]
 
     def configuration(self, model: int) -> dict[str, Any]:

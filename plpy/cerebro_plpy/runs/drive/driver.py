@@ -74,7 +74,7 @@ class Driver:
         self.told_tenth = -1
         self.started = self.told_at = time.monotonic()
         self.most_seconds, _ = limits.of_session(recorder)["run_seconds"]
-        sizes = [model.state_bytes * (MOST_FUSED if model.group else 1) for model in run.models.values()]
+        sizes = [model.state_bytes * (MOST_FUSED if model.build.group else 1) for model in run.models.values()]
         # Trainers that keep all processors busy are only slowed down by work beside them.
         spare = run.options.threads > 1 or cores() > run.segments or bool(run.options.gpus)
         self.may_read_ahead = spare and AHEAD_FROM <= max(sizes, default=0) <= AHEAD_TO

@@ -27,19 +27,19 @@ def choose(run: Run, log: RunLog) -> Sequence[str]:
     """
     if run.options.engine != AUTO:
         for model in run.models.values():
-            model.engine = run.options.engine
+            model.build.engine = run.options.engine
         return [run.options.engine]
-    fresh = [model for model in run.models.values() if not model.built]
+    fresh = [model for model in run.models.values() if not model.build.done]
     if fresh and run.options.replay is not None:
         earlier = RunLog(log.ask, run.options.replay).plan.built()
         for model in fresh:
-            model.engine, _ = earlier.get(model.number, ("", None))
+            model.build.engine, _ = earlier.get(model.number, ("", None))
     elif fresh:
         recall(run, log, fresh)
-        settle_convolutions(run, [model for model in fresh if not model.engine])
+        settle_convolutions(run, [model for model in fresh if not model.build.engine])
     first = first_tried(run)
     # A search may have no models yet.
-    wanted = Counter(model.engine or first for model in run.models.values()) or Counter([first])
+    wanted = Counter(model.build.engine or first for model in run.models.values()) or Counter([first])
     return [engine for engine, _ in wanted.most_common()]
 
 
@@ -63,24 +63,26 @@ def first_tried(run: Run) -> str:
     A run with convolutions needs TensorFlow, so other models are tried with that, too: to start another engine takes
     seconds.
     """
-    architectures = [model.definition["architecture"] for model in run.models.values()]
+    architectures = [model.asked.definition["architecture"] for model in run.models.values()]
     return expected_faster(architectures, bool(run.options.gpus))
 
 
 def settle_convolutions(run: Run, undecided: Sequence[Model]) -> None:
     """Where the answer is known, a trial would only cost time."""
     for model in undecided:
-        if engine := known_faster(model.definition["architecture"], bool(run.options.gpus)):
+        if engine := known_faster(model.asked.definition["architecture"], bool(run.options.gpus)):
             others = [other for other in run.options.among if other != engine]
-            model.engine = engine
-            model.trial = {"untried": {other: "on processors it takes longer for convolutions" for other in others}}
+            model.build.engine = engine
+            model.build.trial = {
+                "untried": {other: "on processors it takes longer for convolutions" for other in others}
+            }
 
 
 def of_added(run: Run, model: Model) -> str:
     """The engine of a model that is added while the run goes on, and is like no other: nothing is tried any more."""
     if run.options.engine != AUTO:
         return run.options.engine
-    return expected_faster([model.definition["architecture"]], bool(run.options.gpus))
+    return expected_faster([model.asked.definition["architecture"]], bool(run.options.gpus))
 
 
 def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
@@ -102,23 +104,28 @@ def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
             json.dumps([trial, refusals], allow_nan=False)
             for model in forms[form]:
                 if figures and {*figures, *refusals} == {*run.options.among}:
-                    model.engine, model.trial = next(iter(trial)), {"trial": trial, "of_run": run_id}
-                    model.trial.update({"refused": refusals} if refusals else {})
+                    model.build.engine, model.build.trial = next(iter(trial)), {"trial": trial, "of_run": run_id}
+                    model.build.trial.update({"refused": refusals} if refusals else {})
                 elif figures:
-                    model.earlier = EarlierTrial(run_id, figures, program)
+                    model.build.earlier = EarlierTrial(run_id, figures, program)
 
 
 def form_of(run: Run, model: Model) -> str:
     """Equal for models that are built alike and equally fast: they differ at most in the optimizer's numbers."""
-    compiled = model.definition["compile"]
+    compiled = model.asked.definition["compile"]
     optimizer = {**compiled["optimizer"], "config": sorted(compiled["optimizer"].get("config") or {})}
     machine = [run.options.threads, bool(run.options.gpus)]
-    form = [model.definition["architecture"], {**compiled, "optimizer": optimizer}, run.source.for_trainer, machine]
+    form = [
+        model.asked.definition["architecture"],
+        {**compiled, "optimizer": optimizer},
+        run.source.for_trainer,
+        machine,
+    ]
     return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def weighed(run: Run, alike: Sequence[Model], figures: Figures) -> dict[str, float]:
     """What each engine would take for all that a segment has to do with these models, the best engine first."""
     rows = [run.rows_of(model) * run.epochs / run.segments for model in alike]
-    batches = sum(mine / model.batch_size for mine, model in zip(rows, alike))
-    return estimated_seconds(figures, [model.batch_size for model in alike], batches, run.segments)
+    batches = sum(mine / model.asked.batch_size for mine, model in zip(rows, alike))
+    return estimated_seconds(figures, [model.asked.batch_size for model in alike], batches, run.segments)

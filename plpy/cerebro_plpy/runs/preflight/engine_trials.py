@@ -41,7 +41,7 @@ class TrialProgram:
         self.forms.append(form)
         self.alike += alike
         self.tried |= bool(answers)
-        earlier = alike[0].earlier
+        earlier = alike[0].build.earlier
         for engine, figures in (earlier.figures if earlier else {}).items():
             if engine not in answers:
                 self._worst(engine, figures)
@@ -81,7 +81,7 @@ def programs_of(
     for form, alike in forms.items():
         mine = {engine: answer for (its, engine), answer in answers.items() if its == form}
         names = [answer.program for answer in mine.values() if isinstance(answer, EngineTried)]
-        earlier = alike[0].earlier
+        earlier = alike[0].build.earlier
         name = names[0] if names else earlier.program if earlier else form
         programs.setdefault(name, TrialProgram(name)).add(form, alike, mine)
     return list(programs.values())
@@ -120,7 +120,7 @@ def chosen(run: Run, programs: Sequence[TrialProgram]) -> dict[str, tuple[str, d
             if program.tried:
                 why.update(tried={e: program.figures[e] for e in trial}, form=form, program=program.name)
             else:
-                why["of_run"] = program.alike[0].earlier.run  # type: ignore[union-attr]
+                why["of_run"] = program.alike[0].build.earlier.run  # type: ignore[union-attr]
             found[form] = next(iter(trial)), why
     return found
 
@@ -131,17 +131,17 @@ def typical_first(alike: Sequence[Model], rank: int = 0) -> list[Model]:
     ``rank``: of the batch sizes, the most typical one (0) comes first, or the next one (1), and so on.  The time of a
     trial's batch stands for all batches, so none comes first that is less than half or more than twice the typical one.
     """
-    typical = len(alike) / sum(1 / model.batch_size for model in alike)
-    ordered = sorted(alike, key=lambda model: abs(math.log(model.batch_size / typical)))
-    sizes = list(dict.fromkeys(model.batch_size for model in ordered))
+    typical = len(alike) / sum(1 / model.asked.batch_size for model in alike)
+    ordered = sorted(alike, key=lambda model: abs(math.log(model.asked.batch_size / typical)))
+    sizes = list(dict.fromkeys(model.asked.batch_size for model in ordered))
     near = [size for size in sizes if typical / 2 <= size <= typical * 2] or sizes[:1]
     first = near[rank % len(near)]
-    return sorted(ordered, key=lambda model: model.batch_size != first)
+    return sorted(ordered, key=lambda model: model.asked.batch_size != first)
 
 
 def tell(db: Database, run: Run, team: Team) -> None:
     """Say which engines were chosen, and end the trainers of all others."""
-    used = Counter(model.engine for model in run.models.values() if model.engine)
+    used = Counter(model.build.engine for model in run.models.values() if model.build.engine)
     order = protocol.KeepEngines(list(used))
     team.options = replace(team.options, engines=tuple(engine for engine, _ in used.most_common()))
     try:

@@ -29,9 +29,9 @@ def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
     """
     groups: dict[str, list[Model]] = {}
     for model in run.models.values():
-        if not model.built and model.group is not None:
-            groups.setdefault(model.group, []).append(model)
-            model.group = None
+        if not model.build.done and model.build.group is not None:
+            groups.setdefault(model.build.group, []).append(model)
+            model.build.group = None
     if run.options.fuse is False:
         return
     rehearsing = {
@@ -50,7 +50,7 @@ def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
     for key, seconds in found.items():
         pays = seconds["fused"] < WORTH * seconds["alone"]
         for model in groups[key]:
-            model.group = key if pays else None
+            model.build.group = key if pays else None
         detail = {"group": key, **seconds}
         log.events.note_each(Event.FUSED if pays else Event.NOT_FUSED, {model.number: detail for model in groups[key]})
         if pays:
@@ -65,9 +65,9 @@ def rehearsed(team: Team, run: Run, groups: dict[str, list[Model]]) -> dict[str,
         handle, _ = await team.read(worker, run.source, worker.segment)
         for key in keys:
             order = protocol.RehearseFusion(
-                configurations=[model.definition for model in groups[key]],
+                configurations=[model.asked.definition for model in groups[key]],
                 handle=handle,
-                engine=groups[key][0].engine,
+                engine=groups[key][0].build.engine,
             )
             try:
                 answer = await team.order(worker, order)

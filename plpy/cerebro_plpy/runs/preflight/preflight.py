@@ -64,7 +64,7 @@ def build_models(
     A model that cannot be built, or does not fit the rows, fails here and alone.  The others say how much memory and
     disk the run will need.  ``may_all_fail``: others may be proposed then.
     """
-    fresh = [model for model in run.models.values() if not model.built and model.refused is None]
+    fresh = [model for model in run.models.values() if not model.build.done and model.asked.refused is None]
     if fresh:
         failed: dict[int, CerebroError] = {}
         built: dict[int, Built] = {}
@@ -74,18 +74,22 @@ def build_models(
                 failed[number] = found
                 log.events.note(Event.MODEL_FAILED, number, reason=found.message)
             else:
-                model.state_bytes, model.engine = found.described.state_bytes, found.engine
-                model.parameters = found.described.parameters
+                model.state_bytes, model.build.engine = found.described.state_bytes, found.engine
+                model.build.parameters = found.described.parameters
                 # fusion.settle decides whether the models of a group are fused.  Those of other folds have other rows.
                 key = found.fusion_key
-                model.group = key if key is None or model.fold is None else f"{key}/{model.fold}"
+                model.build.group = key if key is None or model.asked.fold is None else f"{key}/{model.asked.fold}"
                 built[number] = found
         if built:
             settle_positions(run, log, built)
             log.events.note_each(
                 Event.BUILT,
                 {
-                    number: {**one.on_record(), **run.models[number].trial, "position": run.models[number].position}
+                    number: {
+                        **one.on_record(),
+                        **run.models[number].build.trial,
+                        "position": run.models[number].build.position,
+                    }
                     for number, one in built.items()
                 },
             )
@@ -115,16 +119,16 @@ def settle_positions(run: Run, log: RunLog, built: dict[int, Built]) -> None:
     for number, one in built.items():
         model = run.models[number]
         if number in earlier:
-            _, model.position = earlier[number]
-        elif model.parent is not None or (model.chosen is not None and run.options.space is None):
+            _, model.build.position = earlier[number]
+        elif model.asked.parent is not None or (model.asked.chosen is not None and run.options.space is None):
             requested.append(number)
         else:
             # Of two models with equal parameters the one with more batches takes longer.
-            own[number] = one.described.parameters, run.rows_of(model) / model.batch_size
+            own[number] = one.described.parameters, run.rows_of(model) / model.asked.batch_size
     for costs in (own, dict.fromkeys(sorted(requested), 0)):
-        taken = {model.position for model in run.models.values() if model.position is not None}
+        taken = {model.build.position for model in run.models.values() if model.build.position is not None}
         for number, position in ring_positions(costs, taken).items():
-            run.models[number].position = position
+            run.models[number].build.position = position
 
 
 def described_for_sure(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built | CerebroError]:
@@ -167,7 +171,7 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
         form: engine_trials.typical_first(alike, number % len(team.workers))
         for number, (form, alike) in enumerate(forms.items())
     }
-    engines = {form: alike[0].engine for form, alike in forms.items() if alike[0].engine}
+    engines = {form: alike[0].build.engine for form, alike in forms.items() if alike[0].build.engine}
     answers: dict[Task, Answer] = {}
 
     async def look_at(worker: Worker, tasks: list[Task]) -> dict[Task, Answer]:
@@ -188,18 +192,18 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
 
     async def describe(worker: Worker, form: str, engine: str) -> Described:
         one, *others = forms[form]
-        definitions = [other.definition for other in others]
+        definitions = [other.asked.definition for other in others]
         if form in engines:
             return await team.order(
                 worker,
                 protocol.Describe(
-                    configuration=one.definition, layout=run.source.for_trainer, others=definitions, engine=engine
+                    configuration=one.asked.definition, layout=run.source.for_trainer, others=definitions, engine=engine
                 ),
             )
         handle, _ = await team.read(worker, run.source, worker.segment)
         return await team.order(
             worker,
-            protocol.TryEngine(configuration=one.definition, handle=handle, others=definitions, engine=engine),
+            protocol.TryEngine(configuration=one.asked.definition, handle=handle, others=definitions, engine=engine),
         )
 
     def ask(tasks: list[Task]) -> None:
@@ -225,7 +229,9 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
     undecided = {form: alike for form, alike in forms.items() if form not in engines}
     reasons: dict[str, dict[str, Any]] = {}
     first = engine_choice.first_tried(run)
-    known = {form for form, alike in undecided.items() if alike[0].earlier and first in alike[0].earlier.figures}
+    known = {
+        form for form, alike in undecided.items() if alike[0].build.earlier and first in alike[0].build.earlier.figures
+    }
     ask([(form, engines.get(form, first)) for form in forms if form not in known])
     ask(engine_trials.still_to_try(run, engine_trials.programs_of(undecided, answers)))
     for form, (engine, why) in engine_trials.chosen(run, engine_trials.programs_of(undecided, answers)).items():

@@ -51,9 +51,9 @@ class Replica:
     left: Left | None = None  # the file of its state
 
 
-@dataclass
-class Model:
-    """What trains: a configuration of the run, and how far it is."""
+@dataclass(frozen=True)
+class AskedModel:
+    """What was asked for: a configuration of the run, and what its model starts from."""
 
     number: int
     key: int
@@ -64,31 +64,53 @@ class Model:
     definition: dict[str, Any]  # architecture, compile, fit
     seed: int
     initial: Initial
-    sha256: str | None  # of its last state; before the first hop, of the whole state it starts from
-    visits: list[int] | None = None  # the segments of an epoch's hops; None: each segment of the run once
+    visits: tuple[int, ...] | None = None  # the segments of an epoch's hops; None: each segment of the run once
     parent: int | None = None  # the model whose state it starts from
     adopts: bool = False  # it starts from the state of another configuration
     chosen: dict[str, Any] | None = None  # of a configuration that was added: the point of the search space
     refused: str | None = None  # why its configuration cannot be trained at all
-    hops: int = 0
-    epoch: int = 0  # of the last hop
-    metric_states: MetricStates | None = None  # what the metrics have counted in that epoch so far
-    state_bytes: int = 0
-    parameters: int | None = None
-    built: bool = False  # whether a trainer has built it and found that it fits the data
-    dist_key: int = 0  # of the segment where its state was written
-    left: Left | None = None  # the file of its state
-    replicas: dict[int, Replica] = field(default_factory=dict)  # by hop; of the epoch under way, if the run averages
-    engine: str = ""  # chosen when it is built at the latest
-    trial: dict[str, Any] = field(default_factory=dict)  # the earlier trial that its engine was chosen by
-    earlier: EarlierTrial | None = None  # trials of some engines only; weighed when the run is built
-    position: int | None = None  # on the ring; settled when it is built, since its visits follow from it
-    group: str | None = None  # its fusion group
     fold: int | None = None  # it trains on the rows of all other folds, and is evaluated on those of this one
 
     @property
     def batch_size(self) -> int:
         return self.definition["fit"].get("batch_size") or DEFAULT_BATCH
+
+
+@dataclass
+class ModelBuild:
+    """What preflight has found out and chosen, before the first visit."""
+
+    done: bool = False  # whether a trainer has built the model and found that it fits the data
+    engine: str = ""
+    trial: dict[str, Any] = field(default_factory=dict)  # the earlier trial that its engine was chosen by
+    earlier: EarlierTrial | None = None  # trials of some engines only; weighed when the run is built
+    parameters: int | None = None
+    position: int | None = None  # on the ring; the visits follow from it
+    group: str | None = None  # its fusion group
+
+
+@dataclass
+class Model:
+    """What trains: what was asked for, how it was built, and how far it is."""
+
+    asked: AskedModel
+    sha256: str | None  # of its last state; before the first hop, of the whole state it starts from
+    dist_key: int = 0  # of the segment where its state was written
+    build: ModelBuild = field(default_factory=ModelBuild)
+    state_bytes: int = 0
+    hops: int = 0
+    epoch: int = 0  # of the last hop
+    metric_states: MetricStates | None = None  # what the metrics have counted in that epoch so far
+    left: Left | None = None  # the file of its state
+    replicas: dict[int, Replica] = field(default_factory=dict)  # by hop; of the epoch under way, if the run averages
+
+    @property
+    def number(self) -> int:
+        return self.asked.number
+
+    @property
+    def key(self) -> int:
+        return self.asked.key
 
     def after(self, hop: int) -> Model | Replica:
         """What is known of the state after a hop: after that of a replica, or the last of the model's own."""
@@ -168,33 +190,33 @@ class Run:
     def plan_of(self, model: Model) -> ModelPlan:
         return ModelPlan(
             model.number,
-            model.place if model.position is None else model.position,
-            None if model.visits is None else tuple(model.visits),
-            None if self.averages else model.group,
-            model.engine if 0 < model.state_bytes <= SMALL_STATE and not self.averages else None,
-            model.refused,
+            model.asked.place if model.build.position is None else model.build.position,
+            model.asked.visits,
+            None if self.averages else model.build.group,
+            model.build.engine if 0 < model.state_bytes <= SMALL_STATE and not self.averages else None,
+            model.asked.refused,
             self.averages,
-            model.fold,
+            model.asked.fold,
             # The rows for validation of a model on all rows would be rows that it was trained on.
-            not self.folds or model.fold is not None,
+            not self.folds or model.asked.fold is not None,
         )
 
     def configuration_of(self, model: Model) -> dict[str, Any]:
         """What a search policy knows of a model."""
-        fold = {"fold": model.fold} if self.folds else {}
-        return {"key": model.key, **model.definition, "chosen": model.chosen, **fold}
+        fold = {"fold": model.asked.fold} if self.folds else {}
+        return {"key": model.key, **model.asked.definition, "chosen": model.asked.chosen, **fold}
 
     def hops_of(self, model: Model) -> int:
         return self.epochs * self.hops_per_epoch(model)
 
     def hops_per_epoch(self, model: Model) -> int:
-        return self.segments if model.visits is None else len(model.visits)
+        return self.segments if model.asked.visits is None else len(model.asked.visits)
 
     def segments_of(self, model: Model) -> list[int]:
         """The segments on which an epoch of a model trains."""
-        if model.visits is None:
+        if model.asked.visits is None:
             return list(range(self.segments))
-        return model.visits[:-1] if self.averages else model.visits
+        return list(model.asked.visits[:-1] if self.averages else model.asked.visits)
 
     def is_replica(self, model: Model, hop: int) -> bool:
         """Whether a hop leaves the state of a replica, which goes into an average."""
@@ -207,11 +229,11 @@ class Run:
 
     def rows_of(self, model: Model) -> int:
         """How many rows one epoch of a model trains on."""
-        fit = model.definition["fit"]
+        fit = model.asked.definition["fit"]
         rows = 0
         for segment in self.segments_of(model):
             partition = self.source.partitions[segment]
-            once = partition["rows"] - (partition["folds"][model.fold - 1] if model.fold is not None else 0)
+            once = partition["rows"] - (partition["folds"][model.asked.fold - 1] if model.asked.fold is not None else 0)
             if fit.get("steps_per_epoch"):
                 once = min(once, fit["steps_per_epoch"] * fit["batch_size"])
             rows += once * fit.get("epochs", 1)
@@ -221,9 +243,9 @@ class Run:
         return derived_seed(self.seed, "rows", model.number - 1, hop)
 
 
-def averaging_visits(segments: int) -> list[int]:
+def averaging_visits(segments: int) -> tuple[int, ...]:
     """The segments of the hops of an epoch that ends with an average: each once, and the one that averages."""
-    return [*range(segments), 0]
+    return (*range(segments), 0)
 
 
 def require_countable(epochs: int, segments: int) -> None:

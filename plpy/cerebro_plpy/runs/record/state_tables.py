@@ -74,7 +74,7 @@ def _is_first(run: Run, model: Model, hop: int) -> bool:
     between = run.hops_per_epoch(model) if run.averages else 1  # two states of the model, or of one replica
     if run.is_replica(model, hop):
         return hop < between
-    given = [] if model.initial == Initial.RANDOM else [0]
+    given = [] if model.asked.initial == Initial.RANDOM else [0]
     return not any((hop - earlier) % 2 == 0 for earlier in (*given, *range(between, hop, between)[:2]))
 
 

@@ -25,4 +25,6 @@ def order(units: Units, hop: Average, handle: str, states: Sequence[StateRef]) -
         for replica, state in zip(found, states)
     ]
     model = units.model(hop)
-    return protocol.Average(model.definition, handle, replicas, state_bytes=model.state_bytes, engine=model.engine)
+    return protocol.Average(
+        model.asked.definition, handle, replicas, state_bytes=model.state_bytes, engine=model.build.engine
+    )

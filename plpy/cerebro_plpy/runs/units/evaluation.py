@@ -43,10 +43,10 @@ async def _evaluated(
 
     def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
         models = [
-            ModelState(model.definition, state, state_bytes=model.state_bytes, fold=model.fold)
+            ModelState(model.asked.definition, state, state_bytes=model.state_bytes, fold=model.asked.fold)
             for (model, _), state in zip(wanted, refs)
         ]
-        return protocol.Evaluate(handle, models, engine=wanted[0][0].engine)
+        return protocol.Evaluate(handle, models, engine=wanted[0][0].build.engine)
 
     # The program that trains is not the one that evaluates rows whose columns have other names or types.
     alike = units.run.data(todo[0].dataset).for_trainer == units.run.source.for_trainer
@@ -113,6 +113,6 @@ async def metrics_of_all(
         return found.metrics
     if found.metric_states.others is None:
         return of_means(merged_means(one.means for one in states))
-    order = protocol.MergeMetrics(model.definition, handle, states, model.engine)
+    order = protocol.MergeMetrics(model.asked.definition, handle, states, model.build.engine)
     give = units.team.order_and_share if task.shares_session else units.team.order
     return (await give(worker, order)).metrics

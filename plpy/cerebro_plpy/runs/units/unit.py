@@ -130,7 +130,7 @@ class Units:
                 fetched.refs.append(StateRef.resident(in_memory.token))
                 fetched.may_be_gone = True
                 continue
-            if hop == 0 and model.initial == Initial.RANDOM:
+            if hop == 0 and model.asked.initial == Initial.RANDOM:
                 fetched.refs.append(StateRef.seed())
                 continue
             name = f"{self.run.id}/{model.number}/{hop}/{time.monotonic()}"
@@ -156,11 +156,11 @@ class Units:
                     (name,),
                 )
             )
-            if hop == 0 and model.initial == Initial.WEIGHTS:
+            if hop == 0 and model.asked.initial == Initial.WEIGHTS:
                 fetched.refs.append(StateRef.weights(name))
             else:
                 assert state.sha256 is not None
-                fetched.refs.append(StateRef.full(name, state.sha256, adopted=hop == 0 and model.adopts))
+                fetched.refs.append(StateRef.full(name, state.sha256, adopted=hop == 0 and model.asked.adopts))
         return fetched
 
     async def read(self, worker: Worker, data: DataSet, part: int, fetched: Fetched | None) -> tuple[str, float]:

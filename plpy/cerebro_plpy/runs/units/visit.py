@@ -65,7 +65,7 @@ async def compute(
         states = iter(refs)
         return protocol.Train(
             handle=handle,
-            engine=units.model(groups[0][0]).engine,
+            engine=units.model(groups[0][0]).build.engine,
             groups=[Group([_member(units, visit, next(states)) for visit in group]) for group in groups],
         )
 
@@ -174,13 +174,13 @@ def _member(units: Units, visit: Train, state: StateRef) -> Member:
     model = units.model(visit)
     goes_on = model.epoch == visit.epoch and not isinstance(visit, TrainReplica)
     return Member(
-        configuration=model.definition,
-        seed=model.seed,
+        configuration=model.asked.definition,
+        seed=model.asked.seed,
         shuffle_seed=units.run.shuffle_seed(model, visit.hop),
         state=state,
         state_bytes=model.state_bytes,
         metric_states=model.metric_states if goes_on else None,
-        fold=model.fold,
+        fold=model.asked.fold,
     )
 
 

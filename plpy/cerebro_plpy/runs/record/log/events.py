@@ -194,17 +194,17 @@ class Events(Part):
         """Record the configuration of an added model.  ``given``: the text of an architecture that the run lacked."""
         made = []
         if given is not None:
-            architecture = {"given": given, "architecture": json.dumps(model.definition["architecture"])}
-            made.append(self._insert("architecture", {"model_id": model.model_id, **architecture}))
+            architecture = {"given": given, "architecture": json.dumps(model.asked.definition["architecture"])}
+            made.append(self._insert("architecture", {"model_id": model.asked.model_id, **architecture}))
         row = {
             "configuration": model.key,
-            "place": model.place,
-            "model_id": model.model_id,
-            "compile_params": model.compile_params,
-            "fit_params": model.fit_params,
-            "compile": model.definition["compile"],
-            "fit": model.definition["fit"],
-            "chosen": model.chosen,
+            "place": model.asked.place,
+            "model_id": model.asked.model_id,
+            "compile_params": model.asked.compile_params,
+            "fit_params": model.asked.fit_params,
+            "compile": model.asked.definition["compile"],
+            "fit": model.asked.definition["fit"],
+            "chosen": model.asked.chosen,
         }
         return [*made, self._insert("configuration", row)]
 
@@ -215,13 +215,13 @@ class Events(Part):
             {
                 "model": model.number,
                 "configuration": model.key,
-                "visits": model.visits,
-                "seed": model.seed,
-                "initial": model.initial.value,
+                "visits": None if model.asked.visits is None else list(model.asked.visits),
+                "seed": model.asked.seed,
+                "initial": model.asked.initial.value,
                 "initial_sha256": model.sha256,
                 "parent": parent,
                 "parent_hop": parent_hop,
-                "fold": model.fold,
+                "fold": model.asked.fold,
                 "fold_rows": fold_rows,
             },
         )

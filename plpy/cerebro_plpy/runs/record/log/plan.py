@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cerebro_db.core import run_options
@@ -15,7 +16,7 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.sql import literal, sql
 
 from ....sessions.session import Session, Statement
-from ..run import Model, Replica, Run, no_such_run, require_countable
+from ..run import AskedModel, Model, Replica, Run, no_such_run, require_countable
 from .base import MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
 from .drivers import session_of
 from .states import States
@@ -129,7 +130,9 @@ class PlanLog(Part):
             initial,
             sha256,
             visits,
-            *more,
+            parent,
+            chosen,
+            fold,
         ) in self._all(
             sql(
                 "SELECT m.model, m.configuration, c.place, c.model_id, c.compile_params, c.fit_params,"
@@ -141,39 +144,46 @@ class PlanLog(Part):
             )
         ):
             configuration = f"configuration {key}"
-            compiled_, fit_ = self._json(compile_, configuration), self._json(fit, configuration)
-            definition = {"architecture": run.architectures.get(model_id, {}), "compile": compiled_, "fit": fit_}
-            model = run.models[number] = Model(
-                number, key, place, model_id, compiled, fitted, definition, seed, Initial(initial), sha256, visits
-            )
-            parent, chosen, model.fold = more
-            model.parent, model.chosen = parent, None if chosen is None else self._json(chosen, configuration)
-            self._require_possible(run, model)
-            model.adopts = model.parent is not None and run.models[model.parent].key != key
-            model.refused = None if compiled_ else "its configuration cannot be trained"
+            definition = {
+                "architecture": run.architectures.get(model_id, {}),
+                "compile": self._json(compile_, configuration),
+                "fit": self._json(fit, configuration),
+            }
+            asked = AskedModel(
+                number, key, place, model_id, compiled, fitted, definition, seed, Initial(initial),
+                visits=visits,
+                parent=parent,
+                chosen=None if chosen is None else self._json(chosen, configuration),
+                refused=None if definition["compile"] else "its configuration cannot be trained",
+                fold=fold,
+            )  # fmt: skip
+            asked = self._checked(run, asked)
+            adopts = parent is not None and run.models[parent].key != key
             # A given initial state is put on the first segment.
-            model.dist_key = run.dist_keys[0]
+            run.models[number] = Model(replace(asked, adopts=adopts), sha256, run.dist_keys[0])
 
     def _json(self, text: str, what: str) -> dict[str, Any]:
         """An object of a row, as the code that made it wrote it."""
         where = f"{what} of run {self.run}"
         return Fields(decoded(text, where), where).document
 
-    def _require_possible(self, run: Run, model: Model) -> None:
+    def _checked(self, run: Run, asked: AskedModel) -> AskedModel:
         """An error for a model that the run cannot have: its rows may be those of a user."""
         row = Fields(
-            {"visits": model.visits, "fit": model.definition["fit"]}, f"model {model.number} of run {self.run}"
+            {"visits": asked.visits, "fit": asked.definition["fit"]}, f"model {asked.number} of run {self.run}"
         )
-        if model.visits is not None:
-            model.visits = list(row.wholes("visits", 1, MOST_PARTITIONS, 0, run.segments - 1))
-        if model.fold is not None and model.fold > run.folds:
-            raise row.wrong(f"has fold {model.fold}, and the run has {run.folds}")
+        visits = None
+        if asked.visits is not None:
+            visits = tuple(row.wholes("visits", 1, MOST_PARTITIONS, 0, run.segments - 1))
+        if asked.fold is not None and asked.fold > run.folds:
+            raise row.wrong(f"has fold {asked.fold}, and the run has {run.folds}")
         fit = row.object("fit")
         for name, default in (("batch_size", 32), ("epochs", 1), ("steps_per_epoch", None)):
             if fit.value(name, None) is not None:
                 fit.whole(name, 1, 2**31 - 1, default=default)
-        if not 0 <= model.place < 2**31:
+        if not 0 <= asked.place < 2**31:
             raise row.wrong("has a configuration with a negative place")
+        return replace(asked, visits=visits)
 
     def _built(self) -> dict[int, tuple[int, str, int | None, int | None]]:
         """Model -> the bytes of its state, its engine, its ring position and the number of its parameters."""
@@ -199,8 +209,8 @@ class PlanLog(Part):
     def _load_progress(self, run: Run) -> None:
         for number, built in self._built().items():
             model = run.models[number]
-            model.built = True
-            model.state_bytes, model.engine, model.position, model.parameters = built
+            model.build.done = True
+            model.state_bytes, model.build.engine, model.build.position, model.build.parameters = built
         for number, group in self._all(
             sql(
                 "SELECT model, detail ->> 'group' FROM {model_events} WHERE {own} AND event = {fused}",
@@ -209,7 +219,7 @@ class PlanLog(Part):
                 fused=literal(Event.FUSED),
             )
         ):
-            run.models[number].group = group
+            run.models[number].build.group = group
         for last in States(self.ask, self.run).last_states():
             model = run.models[last.model]
             self._require_hop(run, model, last.hop, last.epoch, last.segment)
