@@ -102,7 +102,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # With several processes, what takes long begins first, and the many quick tests fill the end.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     folders = {name: place for place, name in enumerate(("sql", "client", "nn", "embedded", "core"))}
-    items.sort(key=lambda item: (item.path not in slow, folders.get(item.path.parent.name, 0)))
+    here = Path(__file__).parent
+    items.sort(key=lambda item: (item.path not in slow, folders.get(item.path.relative_to(here).parts[0], 0)))
     known: dict[str, bool] = {}
     for item in items:
         for need, (there, reason) in NEEDS.items():

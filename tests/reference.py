@@ -33,7 +33,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 SEARCH_PAGE = FOLDER.parent / "search.md"
 METHODS = re.compile(r"(?<=<!-- methods )(\w+)( -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
 
-# Every public view and function under a heading; tests/sql/test_reference.py finds what is missing.
+# Every public view and function under a heading; tests/sql/docs/test_reference.py finds what is missing.
 VIEWS = {
     "Runs": ["runs", "run_plan", "run_progress"],
     "Models": ["models", "leaderboard", "cross_validation", "learning_curve", "metric"],

@@ -1,7 +1,7 @@
 -- The views on runs.  People and BI tools read them: columns are plain scalars where possible, and each has a comment.
 --
 -- For all views of runs: users see their own runs, members of cerebro_monitor see all runs, but no values of rows
--- (tests/sql/monitor_columns.txt says of each column why it has none). A view reads its tables with the rights of the
+-- (tests/sql/rights/monitor_columns.txt says of each column why it has none). A view reads its tables with the rights of the
 -- extension's owner, so row-level security does not apply; all rows come from the views of 15_visible_rows.sql.
 -- security_barrier makes their filter run before the conditions of a query, whose functions could otherwise see rows of
 -- other users.
@@ -16,7 +16,7 @@
 -- * A condition on the run reaches every table, but not through GROUPING SETS, nor through a FULL JOIN of a FULL JOIN: there
 --   is one in each level of a query, and grouping, windows or UNION ALL are between the levels.
 -- * LEFT JOIN is for the sessions of the server only. They are few.
--- tests/sql/test_many_runs.py counts the rows that each view reads.
+-- tests/sql/runs/test_many_runs.py counts the rows that each view reads.
 -- The tables have the number of the owner (10_runs.sql), and the views show the name, which a query can compare with a text.
 -- CREATE OR REPLACE VIEW can add columns only at the end.
 

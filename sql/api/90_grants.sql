@@ -1,5 +1,5 @@
 -- Who may use what.  PUBLIC has no rights. Functions that only the server itself calls are granted to no user.
--- tests/sql/privileges.txt is the complete matrix; a test compares it with the database.
+-- tests/sql/rights/privileges.txt is the complete matrix; a test compares it with the database.
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA cerebro FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA cerebro FROM PUBLIC;

@@ -11,7 +11,7 @@
 -- * Users can write any row about their own runs, and the views compute with the rows of all users. The CHECK
 --   constraints refuse whatever would make such a computation fail or take long (text that is not a number, numbers that
 --   overflow or vanish, moments before the calendar, JSON of another shape, values and lists that are too long): without
---   them, one user's row could end the queries of a monitor. tests/sql/test_hostile_rows.py tries hostile values of
+--   them, one user's row could end the queries of a monitor. tests/sql/rights/test_hostile_rows.py tries hostile values of
 --   each column's type in every column, and what the views take out of the JSON in every JSON column.
 -- * The bounds leave room for whatever the server itself writes. The length of a JSON is that of its text, because 1e9999
 --   is short as it is given, and long as it is shown.

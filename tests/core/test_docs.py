@@ -28,8 +28,8 @@ EXAMPLES = {  # files that the worked examples of extending.md make
     "cerebro_db/core/search/far_behind.py",
     "cerebro_db/nn/engines/eager.py",
     "tests/nn/test_eager.py",
-    "tests/sql/test_durations.py",
-    "tests/sql/test_run_events.py",
+    "tests/sql/runs/test_durations.py",
+    "tests/sql/runs/test_run_events.py",
 }
 
 SOURCES = list((ROOT / "tests").rglob("*.py"))

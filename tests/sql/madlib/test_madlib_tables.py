@@ -9,7 +9,7 @@ from psycopg2 import errors
 
 from cerebro_db.core.madlib.tables import TABLES
 from tests.sql.lab import Lab
-from tests.sql.madlib_lab import iris_data
+from tests.sql.madlib.madlib_lab import iris_data
 
 MODEL = """{"class_name": "Sequential", "keras_version": "2.1.6", "backend": "tensorflow", "config": [
   {"class_name": "Dense", "config": {"name": "dense_1", "batch_input_shape": [null, 4], "dtype": "float32",

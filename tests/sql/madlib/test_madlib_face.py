@@ -14,7 +14,7 @@ from cerebro_db.embedded.database import equip
 from cerebro_db.embedded.extension import Sources
 from tests.conftest import connect
 from tests.sql.lab import Lab, run
-from tests.sql.madlib_lab import iris_data, kinds, psql, require_columns
+from tests.sql.madlib.madlib_lab import iris_data, kinds, psql, require_columns
 from tests.sql.users import town
 
 CATALOG = """

@@ -226,7 +226,7 @@ def segment(tmp_path: Path, nursery_folder: Path, monkeypatch: Any) -> Iterator[
     for module in (trainer, nursery, nursery_process, installation):
         monkeypatch.setattr(module, "installation", lambda: python)
     for module in (nursery, nursery_process):
-        monkeypatch.setattr(module, "INSTALLATION", Path(__file__).parents[2])
+        monkeypatch.setattr(module, "INSTALLATION", Path(__file__).parents[3])
     monkeypatch.chdir(nursery_folder)
     monkeypatch.setattr(current, "_segment", None)
     yield Worker(Plpy())

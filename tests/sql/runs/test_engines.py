@@ -343,7 +343,7 @@ def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> No
     for module in (installation, nursery, nursery_process):
         monkeypatch.setattr(module, "installation", lambda: {"trainer_python": bare})
     for module in (nursery, nursery_process):
-        monkeypatch.setattr(module, "INSTALLATION", Path(__file__).parents[2])
+        monkeypatch.setattr(module, "INSTALLATION", Path(__file__).parents[3])
     monkeypatch.chdir(tmp_path)
     listen = lambda: None  # noqa: E731
     assert nursery.report(listen).engines == []

@@ -1,4 +1,4 @@
-"""Training on a GPU: skipped where there is none.  Other tests pretend one (tests/sql/test_segment.py)."""
+"""Training on a GPU: skipped where there is none.  Other tests pretend one (tests/sql/server/test_segment.py)."""
 
 from __future__ import annotations
 

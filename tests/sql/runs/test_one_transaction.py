@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sql.lab import Lab
-from tests.sql.madlib_lab import SCRIPTS, iris_data, psql
+from tests.sql.madlib.madlib_lab import SCRIPTS, iris_data, psql
 
 SETS = {
     "models": ("iris_fit_multiple.sql", "iris_fit.sql"),

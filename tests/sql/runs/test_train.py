@@ -11,9 +11,9 @@ import pytest
 
 from cerebro_db.core.windows import wanted
 from cerebro_plpy.runs.request.training_rows import validation_share
+from tests.sql.data.test_row_weights import weights_of
+from tests.sql.data.test_tables import values
 from tests.sql.lab import Lab, eventually, run
-from tests.sql.test_row_weights import weights_of
-from tests.sql.test_tables import values
 
 FLATS = """
 CREATE TABLE flats AS SELECT i AS id, (i * 37 % 91)::real AS size,

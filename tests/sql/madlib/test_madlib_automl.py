@@ -11,7 +11,7 @@ import pytest
 from psycopg2 import errors
 
 from tests.sql.lab import Lab, eventually, run
-from tests.sql.madlib_lab import iris_data, psql, require_columns
+from tests.sql.madlib.madlib_lab import iris_data, psql, require_columns
 
 GRID = """$${'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],
     'optimizer_params_list': [{'optimizer': ['Adam', 'SGD'], 'lr': [0.001, 0.1, 'log']}]}$$"""

@@ -17,7 +17,7 @@ from cerebro_db.core.sql import literal, shown
 from tests import documents
 from tests.documents import MARK, SQL
 from tests.sql import users
-from tests.sql.test_hostile_documents import OURS, RAW
+from tests.sql.rights.test_hostile_documents import OURS, RAW
 from tests.sql.users import User
 
 # Each of these columns gets each value; those that a check of the table refuses prove nothing.

@@ -14,7 +14,7 @@ import pytest
 from tests.bench.page import updated
 from tests.bench.results import Unfit, merged
 
-CLONE = Path(__file__).resolve().parents[2]
+CLONE = Path(__file__).resolve().parents[3]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ from psycopg2.extensions import make_dsn, parse_dsn
 from tests.conftest import connect
 from tests.sql.lab import Lab, eventually
 from tests.sql.memory import ADAM, SGD, Watch, compiled, model_of
-from tests.sql.test_dump_restore import tool
+from tests.sql.server.test_dump_restore import tool
 
 pytestmark = pytest.mark.throw_away
 MB, GB = 1 << 20, 1 << 30

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.sql.data.test_tables import packed, refused, values
 from tests.sql.lab import Lab, layer, sequential
-from tests.sql.test_tables import packed, refused, values
 
 ROWS = 400
 

@@ -9,7 +9,7 @@ import pytest
 
 from cerebro_plpy.runs.request.given import FIT, SEARCH, SHARED, TRAIN, names
 from tests.sql.lab import Lab, verb
-from tests.sql.test_train import FLATS
+from tests.sql.runs.test_train import FLATS
 
 VERBS = {TRAIN: "train", SEARCH: "search", FIT: "fit"}
 SPACE = {"learning_rate": {"log_uniform": [0.001, 0.01]}, "units": 8, "batch_size": 64}

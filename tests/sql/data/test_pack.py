@@ -435,7 +435,7 @@ def test_one_row_is_enough(sql, flowers):
 
 def test_the_notice_says_what_was_done_and_rules_are_ignored(sql, flowers, greenplum):
     sql.db.notices.clear()
-    # Greenplum does not ignore them; see tests/sql/test_greenplum.py.
+    # Greenplum does not ignore them; see tests/sql/server/test_greenplum.py.
     pack(sql, segments=2, distribution_rules="all_segments" if greenplum else "gpu_segments")
     assert greenplum or "distribution_rules is ignored" in sql.db.notices[0]
     assert "150 rows in 2 buffers on 2 segments" in sql.db.notices[-1]

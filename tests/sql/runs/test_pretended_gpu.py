@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.throw_away
 
-CLONE = Path(__file__).resolve().parents[2]
+CLONE = Path(__file__).resolve().parents[3]
 DEVICES = r"""
 set -e
 dev=$1; shift

@@ -11,8 +11,8 @@ import psycopg2
 import pytest
 
 from tests.nn import configurations as c
+from tests.sql.data.test_tables import columns_of, packed, refused, values
 from tests.sql.lab import Lab
-from tests.sql.test_tables import columns_of, packed, refused, values
 
 LENGTH, STEP = 12, 6
 SEQUENCE: dict[str, Any] = {"by": "who", "order": "at", "length": LENGTH, "step": STEP}

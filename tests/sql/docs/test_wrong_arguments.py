@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 
 from cerebro_db.core.madlib.functions import FUNCTIONS
-from tests.sql.test_ending import Function, Trial, cast, equip, functions
+from tests.sql.runs.test_ending import Function, Trial, cast, equip, functions
 from tests.sql.users import Town, User, town
 
 WRONG = {

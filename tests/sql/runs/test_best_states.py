@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 
 from tests.sql.lab import Lab, commits_that_wait, eventually, layer, sequential, verb
-from tests.sql.test_metrics import broken
+from tests.sql.runs.test_metrics import broken
 
 EPOCHS, SEGMENTS, ROWS = 6, 2, 60
 METRICS = "metrics=['accuracy', AUC(name='area')]"
