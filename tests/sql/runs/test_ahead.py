@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sql.lab import CROSS, Lab, eventually, flower_model, trainer_processes
+from tests.sql.lab import CROSS, Lab, flower_model
 
 SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 3, 6
 OPTIONS = {"deterministic": True, "seed": 4}
@@ -114,32 +110,3 @@ def scratch_of_waiting(place: Lab) -> list[Path]:
         if folder.name.partition("-")[0] in map(str, waiting)
         for path in folder.glob("*")
     ]
-
-
-def test_who_is_lost_meanwhile_is_nobodys_fault(place: Lab, one_by_one: int) -> None:
-    """Sessions end and trainers are killed repeatedly, at any step of fetching, computing and storing."""
-    run_id = place.submit(
-        "train", "struck", "mst", EPOCHS, validation_table="val", metrics_compute_frequency=1, options=AHEAD
-    )
-    hops = "SELECT count(*) FROM hop WHERE run = %s"
-    chance = random.Random(1)
-    for strike in range(8):
-        eventually(lambda least=3 * strike + 2: place.value(hops, run_id) >= least, 120, "hops")
-        time.sleep(chance.random() / 10)
-        pids = [
-            pid for (pid,) in place("SELECT pid FROM pg_stat_activity WHERE application_name ~ 'cerebro_db segment'")
-        ]
-        if not pids:
-            break
-        victim = chance.choice(pids)
-        if strike % 2 and place.home is not None:
-            for pid, parent in trainer_processes(place.home):
-                if parent == victim:
-                    os.kill(pid, signal.SIGKILL)
-        else:
-            place("SELECT pg_terminate_backend(%s)", victim)
-    assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
-    assert place("SELECT 1 FROM event WHERE run = %s AND event = 'unit failed'", run_id), "it was struck at work"
-    assert not place("SELECT detail FROM event WHERE run = %s AND event = 'model failed'", run_id)
-    assert place.states(run_id) == place.states(one_by_one)
-    assert place.weights("struck") == place.weights("one_by_one")

@@ -392,39 +392,6 @@ def test_all_segments_train_at_the_same_time(points: Lab, calm: int) -> None:
 
 
 @pytest.mark.throw_away
-def test_a_run_that_fails_between_its_replicas_goes_on_to_the_same_bits(points: Lab, calm: int) -> None:
-    """The session of the first average is lost.  Later, two replicas are committed when the third one cannot be."""
-    points("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-           " IF NEW.hop = 4 AND (SELECT count(*) = 1 FROM cerebro.attempt a WHERE a.run = NEW.run AND a.hop = 4) THEN"
-           "  PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(1);"
-           " ELSIF NEW.hop = 7 THEN PERFORM pg_sleep(2); RAISE EXCEPTION 'no room';"
-           " END IF; RETURN NEW; END $$")  # fmt: skip
-    points("CREATE TRIGGER refuse BEFORE INSERT ON cerebro.hop FOR EACH ROW EXECUTE FUNCTION refuse()")
-    try:
-        who = Caller(points, "broken").done()
-    finally:
-        points("DROP TRIGGER refuse ON cerebro.hop; DROP FUNCTION refuse()")
-    assert who.error is not None and "no room" in str(who.error)
-    run_id = run_of(points, "broken")
-    assert points("SELECT to_regclass('broken'), to_regclass('broken_summary')") == [(None, None)]
-    assert points.status(run_id) == "failed"
-    before = points("SELECT hop, state_sha256, finished_at FROM hop WHERE run = %s ORDER BY hop", run_id)
-    assert [hop for hop, *_ in before] == [1, 2, 3, 4, 5, 6]
-    assert points.value("SELECT count(*) FROM attempt WHERE run = %s AND hop = 4", run_id) == 2
-    assert points("SELECT epochs_done, status FROM leaderboard WHERE run = %s", run_id) == [(1, "training")]
-    # The state of a model is that of its last average.
-    points("SELECT cerebro.materialize(%s, 'so_far')", run_id)
-    assert points("SELECT s.run, octet_length(m.model_weights) > 0 FROM so_far_summary s, so_far m") == [(run_id, True)]
-    points("SELECT cerebro.resume(%s)", run_id)
-    assert hashes(points, run_id) == hashes(points, calm)
-    assert before == points(
-        "SELECT hop, state_sha256, finished_at FROM hop WHERE run = %s AND hop < 7 ORDER BY hop", run_id
-    )
-    assert points.weights("broken")[1] == bytes(points.value("SELECT model_weights FROM calm"))
-    assert set().union(*stored(points, run_id).values()) == {12}
-
-
-@pytest.mark.throw_away
 def test_a_run_that_is_killed_and_cancelled_goes_on_to_the_same_bits(points: Lab, calm: int) -> None:
     who = Caller(points, "killed")
     eventually(lambda: points("SELECT 1 FROM run WHERE model_table LIKE '%.killed'"), 60, "it is on record")

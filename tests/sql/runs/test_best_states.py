@@ -9,7 +9,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.sql.lab import Lab, commits_that_wait, eventually, layer, sequential, verb
+from tests.sql.lab import Lab, eventually, layer, sequential, verb
 from tests.sql.runs.test_metrics import broken
 
 EPOCHS, SEGMENTS, ROWS = 6, 2, 60
@@ -212,22 +212,6 @@ def test_a_run_that_ends_while_a_state_is_kept(noise: Lab, fitted: int) -> None:
     assert noise.weights("resumed") == noise.weights("kept")
     rows = "SELECT model, epoch, value, kept FROM cerebro.objective WHERE run = %s ORDER BY 1, 2"
     assert noise(rows, run) == noise(rows, fitted)
-
-
-@pytest.mark.throw_away
-def test_a_session_that_is_lost_while_a_state_is_kept(noise: Lab) -> None:
-    """Its transaction is committed, but the driver does not hear of it: the log says so."""
-    options = {"deterministic": True, "seed": 3, "keep": "best"}
-    calm = noise.fit("train", "calm", "mst", 2, options=options)
-    # The last visit of the first epoch of model 1.
-    with commits_that_wait(noise, f"new.model = 1 AND new.hop = {SEGMENTS}") as (one_waits, end_it):
-        run = noise.submit("train", "lost", "mst", 2, options=options)
-        one_waits()
-        end_it()
-        assert noise.value("SELECT wait(%s, 120)", run) == "finished"
-    rows = "SELECT model, epoch, value, kept FROM cerebro.objective WHERE run = %s ORDER BY 1, 2"
-    assert noise(rows, run) == noise(rows, calm)
-    assert noise.weights("lost") == noise.weights("calm")
 
 
 def test_a_run_that_has_not_finished(noise: Lab, fitted: int) -> None:

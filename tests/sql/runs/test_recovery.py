@@ -281,52 +281,6 @@ def test_sessions_lost_while_models_are_built_are_nobodys_fault(place: Lab, calm
     same_bits(place, run_id, calm, "unbuilt")
 
 
-@pytest.mark.throw_away
-def test_a_configuration_that_kills_its_trainer_is_given_up(place: Lab, calm: Calm) -> None:
-    """After three attempts the run continues without the configuration, as if it made the framework crash."""
-    assert place.home is not None
-    run_id = submitted(place, "crashing")
-    victim = 1
-    stop = threading.Event()
-
-    def crash() -> None:
-        with contextlib.closing(place.connect()) as connection:
-            while not stop.wait(0.005):
-                # The newest attempt of the victim without a hop is in training.
-                found = run(
-                    connection,
-                    "SELECT worker_pid FROM attempt a WHERE run = %s AND model = %s AND NOT EXISTS (SELECT FROM hop h"
-                    " WHERE h.run = a.run AND h.model = a.model AND h.hop = a.hop)"
-                    " ORDER BY started_at DESC LIMIT 1",
-                    run_id, victim,
-                )  # fmt: skip
-                for pid, parent in trainer_processes(place.home) if found else []:  # type: ignore[arg-type]
-                    if parent == found[0][0]:
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=crash)
-    killer.start()
-    try:
-        eventually(
-            lambda: place("SELECT 1 FROM event WHERE run = %s AND event = 'model failed'", run_id),
-            120,
-            "given up",
-        )
-    finally:
-        stop.set()
-        killer.join()
-    assert place.value("SELECT wait(%s, 120)", run_id) == "finished"
-    board = dict(place("SELECT configuration, status FROM leaderboard WHERE run = %s", run_id))
-    assert board == {1: "failed", 2: "finished"}
-    reason = place.value("SELECT reason FROM leaderboard WHERE run = %s AND configuration = 1", run_id)
-    assert reason.startswith("gave up after 3 attempts: the trainer was killed"), reason
-    assert place.value("SELECT status FROM crashing_info WHERE configuration = 1") == "failed"
-    # With retry_failed it trains again, and has the bits of the calm run.
-    place("SELECT resume(%s, retry_failed => true)", run_id)
-    same_bits(place, run_id, calm, "crashing")
-
-
 def back(place: Lab) -> None:
     def there() -> bool:
         with contextlib.suppress(psycopg2.Error):
